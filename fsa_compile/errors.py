@@ -1,0 +1,83 @@
+"""Exceptions of the compiling half. Imports nothing; every error derives from `ConstraintError`.
+
+An error text has three parts, in this order: what was wrong, where in the user's input, what to do. The parts are kept
+as attributes so that a program can show them its own way.
+"""
+
+from __future__ import annotations
+
+
+class ConstraintError(ValueError):
+    """Base of every error that compiling or loading a constraint can raise.
+
+    Args:
+      what: one sentence that says what is wrong.
+      where: the place in the user's input (an offset, a file, a line), or "".
+      fix: what the user can do about it, or "".
+    """
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        self.what, self.where, self.fix = what, where, fix
+        super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+
+
+class PatternError(ConstraintError):
+    """A pattern that is not well formed, or not a regular language we can enforce exactly.
+
+    The text shows the pattern with a caret line under `pattern[start:end]`.
+    """
+
+    def __init__(self, what: str, *, pattern: str, start: int, end: int | None = None, fix: str = "") -> None:
+        self.pattern, self.start = pattern, start
+        self.end = max(start + 1, start + 1 if end is None else end)
+        super().__init__(f"{what} (offset {start})", where=_caret(pattern, self.start, self.end), fix=fix)
+
+
+class RegexSyntaxError(PatternError):
+    """The pattern is not a well-formed regular expression."""
+
+
+class UnsupportedPatternError(PatternError):
+    """The pattern is well formed, but what it asks for is not a regular language (or not one we enforce)."""
+
+
+class UnsatisfiableError(ConstraintError):
+    """The constraint accepts no text at all."""
+
+
+class UnspellableError(ConstraintError):
+    """The constraint accepts text, but no sequence of this vocabulary's tokens spells any of it."""
+
+
+class LimitError(ConstraintError):
+    """A step would exceed a named limit of `CompileLimits`.
+
+    Args:
+      limit: field name in `CompileLimits`.
+      allowed: its value.
+      doing: what was being computed, in a few words.
+      fix: a way out besides raising the limit.
+    """
+
+    def __init__(self, limit: str, allowed: float, doing: str, *, fix: str = "") -> None:
+        self.limit, self.allowed = limit, allowed
+        way = f"Raise CompileLimits.{limit}, or simplify the constraint." if not fix else fix
+        super().__init__(f"{doing} needs more than {limit}={allowed:,}", fix=way)
+
+
+class TokenizerError(ConstraintError):
+    """A tokenizer file or object that cannot be read exactly."""
+
+
+class ArtifactError(ConstraintError):
+    """A compiled constraint that cannot be loaded, or does not belong to this vocabulary."""
+
+
+def _caret(pattern: str, start: int, end: int, width: int = 76) -> str:
+    """The pattern's line around `start` with carets below the span, cut to `width` columns."""
+    shown = "".join(c if c.isprintable() else "�" for c in pattern)
+    lo = max(0, start - width // 2)
+    hi = min(len(shown), lo + width)
+    prefix, suffix = ("…" if lo else ""), ("…" if hi < len(shown) else "")
+    carets = " " * (start - lo + len(prefix)) + "^" * max(1, min(end, hi) - start)
+    return f"  {prefix}{shown[lo:hi]}{suffix}\n    {carets}"
