@@ -61,7 +61,7 @@ class LimitError(ConstraintError):
 
     def __init__(self, limit: str, allowed: float, doing: str, *, fix: str = "") -> None:
         self.limit, self.allowed = limit, allowed
-        way = f"Raise CompileLimits.{limit}, or simplify the constraint." if not fix else fix
+        way = fix or f"Raise CompileLimits.{limit}, or simplify the constraint."
         super().__init__(f"{doing} needs more than {limit}={allowed:,}", fix=way)
 
 

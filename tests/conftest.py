@@ -1,0 +1,35 @@
+"""Fixtures every test may use: where the public test data lies, and how thorough to be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--exhaustive", action="store_true", help="run the exhaustive checks in full, not sampled")
+
+
+@pytest.fixture(scope="session")
+def exhaustive(request: pytest.FixtureRequest) -> bool:
+    """Whether exhaustive checks run in full."""
+    return bool(request.config.getoption("--exhaustive"))
+
+
+def find_data() -> Path | None:
+    """Folder of public test data, or None: a user's clone has none."""
+    for path in (os.environ.get("CONSTRAX_DATA"), Path(__file__).parents[2] / "shared" / "data"):
+        if path and Path(path).is_dir():
+            return Path(path)
+    return None
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of real tokenizers and public suites; skips the test where there is none."""
+    path = find_data()
+    if path is None:
+        pytest.skip("needs the public test data: set CONSTRAX_DATA to its folder")
+    return path
