@@ -1,0 +1,151 @@
+"""Arrays to OpenFst and back, whole automata at a time. Nothing else may serialise an FST.
+
+OpenFst's binary formats are written and read with NumPy, which costs microseconds; adding or iterating arcs one by one from
+Python costs a call per arc. The layouts are those of OpenFst 1.7 and later ("vector" version 2, "const" version 2); both are
+checked when read, and `tests/fsa_compile/test_pynini_bridge.py` compares with arc-by-arc construction.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+import pynini
+import pywrapfst
+
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.labels import FIRST_BYTE, LAST_BYTE
+
+_MAGIC = 2125659606
+_INFINITY = 0x7F800000  # bits of float32 infinity: the tropical weight of a state that is not final
+_VECTOR_HEAD = struct.pack("<ii6si8sii", _MAGIC, 6, b"vector", 8, b"standard", 2, 0)
+_ACCEPTOR = 0x10003  # properties: expanded, mutable, acceptor
+_CONST_STATE = np.dtype([("weight", "<f4"), ("first", "<u4"), ("arcs", "<u4"), ("ieps", "<u4"), ("oeps", "<u4")])
+_CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("next", "<i4")])
+
+
+class Arcs(NamedTuple):
+    """An unweighted acceptor as arrays.
+
+    Attributes:
+      start: initial state, or -1 when there is none.
+      final: bool[S].
+      source, label, target: int64[E], sorted by source.
+    """
+
+    start: int
+    final: np.ndarray
+    source: np.ndarray
+    label: np.ndarray
+    target: np.ndarray
+
+
+def fst_from_arcs(arcs: Arcs) -> pynini.Fst:
+    """The acceptor as an OpenFst vector FST over the tropical semiring."""
+    final, source = arcs.final, arcs.source
+    S, E = len(final), len(source)
+    count = np.bincount(source, minlength=S)
+    size = 3 + 4 * count
+    offset = size.cumsum() - size
+    words = np.zeros(3 * S + 4 * E, np.int32)
+    words[offset] = np.where(final, 0, _INFINITY)
+    words[offset + 1] = count
+    at = 4 * np.arange(E) + 3 * (source + 1)
+    words[at] = words[at + 1] = arcs.label
+    words[at + 3] = arcs.target
+    head = _VECTOR_HEAD + struct.pack("<Qqqq", _ACCEPTOR, arcs.start, S, E)
+    return pynini.Fst.read_from_string(head + words.tobytes())
+
+
+def arcs_from_fst(fst: pynini.Fst) -> Arcs:
+    """The states and input labels of an acceptor; weights other than "final or not" are dropped."""
+    data = pywrapfst.convert(fst, "const").write_to_string()
+    magic, length = struct.unpack_from("<ii", data)
+    at = 8 + length
+    kind = data[8:at]
+    (length,) = struct.unpack_from("<i", data, at)
+    arc_type = data[at + 4 : at + 4 + length]
+    at += 4 + length
+    version, flags = struct.unpack_from("<ii", data, at)
+    if (magic, kind, arc_type, version) != (_MAGIC, b"const", b"standard", 2) or flags & 3:
+        raise ConstraintError(
+            f"OpenFst wrote a {kind!r} automaton over {arc_type!r} (version {version}, flags {flags}), which is not understood",
+            fix="Give an unweighted acceptor over the standard (tropical) arc type, without symbol tables.",
+        )
+    start, S, E = struct.unpack_from("<qqq", data, at + 16)
+    at += 40
+    if flags & 4:  # aligned to 16 bytes
+        at = -(-at // 16) * 16
+    states = np.frombuffer(data, _CONST_STATE, S, at)
+    at += 20 * S
+    if flags & 4:
+        at = -(-at // 16) * 16
+    raw = np.frombuffer(data, _CONST_ARC, E, at)
+    source = np.repeat(np.arange(S), states["arcs"])
+    final = np.isfinite(states["weight"])
+    return Arcs(start, final, source, raw["ilabel"].astype(np.int64), raw["next"].astype(np.int64))
+
+
+def to_pynini(dfa: ByteDfa) -> pynini.Fst:
+    """The byte automaton as a pynini acceptor; byte b has label b + 1, state q of `dfa` is state q - 1."""
+    if dfa.start == 0:
+        return pynini.Fst()
+    source, byte, target = dfa.arcs
+    return fst_from_arcs(Arcs(dfa.start - 1, dfa.final[1:], source - 1, byte + FIRST_BYTE, target - 1))
+
+
+def from_pynini(fst: pynini.Fst, *, max_states: int = 2_000_000) -> ByteDfa:
+    """A minimal byte automaton with the language of a pynini acceptor whose byte b has label b + 1.
+
+    Args:
+      fst: unweighted acceptor; epsilons and nondeterminism are removed. It is not changed.
+      max_states: largest deterministic automaton.
+
+    Raises:
+      LimitError: the deterministic automaton has more states.
+      ConstraintError: a label is not a byte.
+    """
+    arcs = arcs_from_fst(determinize(fst, max_states))
+    wrong = arcs.label[(arcs.label < FIRST_BYTE) | (arcs.label > LAST_BYTE)]
+    if len(wrong):
+        raise ConstraintError(f"label {int(wrong[0])} is not a byte label ({FIRST_BYTE}..{LAST_BYTE})")
+    return byte_dfa_from_arcs(arcs)
+
+
+def determinize(fst: pynini.Fst, max_states: int) -> pynini.Fst:
+    """A trimmed, epsilon-free, deterministic and minimal copy.
+
+    Raises:
+      LimitError: it would have more than `max_states` states.
+    """
+    out = fst.copy()
+    if not out.properties(pynini.NO_EPSILONS, True):
+        out.rmepsilon()
+    if not out.properties(pynini.I_DETERMINISTIC, True):
+        # OpenFst stops silently at nstate, so ask for one state more than is allowed.
+        out = pynini.determinize(out, nstate=max_states + 1)
+    if out.num_states() > max_states:
+        raise LimitError("max_states", max_states, "Making the automaton deterministic")
+    out.connect()
+    out.minimize()
+    return out
+
+
+def byte_dfa_from_arcs(arcs: Arcs) -> ByteDfa:
+    """A deterministic trimmed acceptor over byte labels as a `ByteDfa`: state q becomes q + 1, unused bytes share a column."""
+    S = len(arcs.final)
+    final = np.zeros(S + 1, bool)
+    final[1:] = arcs.final
+    byte = arcs.label - FIRST_BYTE
+    if S < 1024:
+        byte_class = np.arange(256, dtype=np.uint8)
+        columns = 256
+    else:
+        used = np.bincount(byte, minlength=256) > 0
+        byte_class = np.where(used, used.cumsum() - (1 if used.all() else 0), 0).astype(np.uint8)
+        columns = int(byte_class.max()) + 1
+    table = np.zeros((S + 1, columns), np.int32)
+    table[arcs.source + 1, byte_class[byte]] = arcs.target + 1
+    return ByteDfa(table=table, byte_class=byte_class, final=final, start=arcs.start + 1)
