@@ -1,7 +1,7 @@
 """What each token id writes: exact bytes per id, special ids, stop ids, and a fingerprint of all of it.
 
-Imports the standard library and NumPy only. Reading tokenizer files belongs to `fsa_compile.tokenizers`; tables
-that compilation derives from a vocabulary (tries, byte sets) belong to their own modules.
+Imports the standard library and NumPy only. Reading tokenizer files belongs to `fsa_compile.tokenizers`; what
+compilation derives from a vocabulary (tries, byte sets) belongs to its own modules.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ MAX_TOKEN_BYTES = 1 << 16
 class Vocabulary:
     """The bytes every token id contributes to a text, frozen.
 
-    Ids that are never text (control, unknown, unused, reserved, padding) write `b""`: a constraint over text can
-    never allow them, and their printed names are never matched. Several ids may write equal bytes, and an id may
-    write bytes that are not valid UTF-8 alone.
+    Ids that are never text (control, unknown, unused, reserved, padding) write `b""`: a constraint over text
+    can never allow them, and their printed names are never matched. Several ids may write equal bytes, and an
+    id may write bytes that are not valid UTF-8 alone.
 
     Attributes:
       tokens: exact bytes per id; index = id, length = `size`.
       special: printed name -> id of the ids that are not text and have a name.
       stop_ids: the default end-of-text ids, ascending; empty when the tokenizer has none.
       bos_id: id that starts a text, or None.
-      logits_width: number of logits of the model, at least `size`, or None when not known. Ids from `size` up to
-        it are padding and always masked. It describes the model, so it is no part of the fingerprint.
+      logits_width: number of logits of the model, at least `size`, or None when not known. Ids from `size` on
+        are padding and always masked. It describes the model, so it is no part of the fingerprint.
     """
 
     tokens: tuple[bytes, ...]
@@ -133,8 +133,8 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """SHA-256 (hex) over the size, all token bytes, the special ids and the stop ids.
 
-        It depends on nothing else, so the same vocabulary read from two file formats, or by two processes, has
-        one fingerprint.
+        It depends on nothing else: the same vocabulary read from two file formats, or by two processes, has one
+        fingerprint.
         """
         joined, offsets = self.packed
         special = np.array(sorted(set(self.special.values())), "<u4")
