@@ -1,0 +1,345 @@
+"""SentencePiece models: the `.model` protobuf and `sentencepiece.SentencePieceProcessor` objects.
+
+The protobuf is read here directly: that takes no package for the exact bytes, says where a damaged file breaks, and
+lets the encoder be given a copy in which chat markup is never matched by its printed name.
+
+Source: Kudo and Richardson 2018, and google/sentencepiece `sentencepiece_model.proto`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fsa_compile.errors import TokenizerError
+from fsa_compile.tokenizers.base import Tokenizer, checked_text, require
+from fsa_compile.tokenizers.names import default_bos_id, default_stop_ids, is_markup, named_ids, resolve_stop_ids
+from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
+
+SPACE = "▁"
+"""How a piece writes a space (U+2581)."""
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+_NEVER_TEXT = frozenset({_UNKNOWN, _CONTROL, _UNUSED})
+_MODEL_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """One vocabulary entry; `type_at` is the offset of its one-byte type in the file, or -1 when it has none."""
+
+    text: str
+    type: int
+    type_at: int
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Model:
+    """What is read from a model file; the defaults are the format's."""
+
+    pieces: list[_Piece]
+    kind: int = 1
+    eos_piece: str = "</s>"
+    bos_piece: str = "<s>"
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+    denormalizes: bool = False
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model.
+
+    A token's bytes are what it writes when it continues a text, so `▁` is a space; the space of the dummy prefix is
+    dropped only by `decode`, at the start of a text.
+
+    Args:
+      vocabulary: the bytes of all ids.
+      kind: "sentencepiece-bpe" or similar.
+      model: serialized model whose markup pieces are control pieces.
+      leading: ids whose piece begins with the space symbol; their space may be the dummy prefix.
+      drops: 0 when a text's first space is kept, 1 when one is dropped, 2 when one per piece is dropped until
+        something is written.
+      source: where the model came from, for messages.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        kind: str,
+        model: bytes,
+        leading: frozenset[int],
+        drops: int,
+        source: str,
+    ) -> None:
+        self.vocabulary, self.kind = vocabulary, kind
+        self._model, self._leading, self._drops, self._source = model, leading, drops, source
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._processor.encode(checked_text(text), out_type=int))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        ids = list(ids)
+        text = self.vocabulary.decode_bytes(ids)
+        dropped = 0
+        for token_id in ids:
+            if self._drops == 0 or (self._drops == 1 and dropped):
+                break
+            if not self.vocabulary.decode_bytes([token_id]):
+                continue
+            if int(token_id) not in self._leading:
+                break
+            dropped += 1
+            if self.vocabulary.tokens[token_id] != b" ":
+                break
+        return text[dropped:].decode("utf-8", errors="replace")
+
+    @functools.cached_property
+    def _processor(self) -> Any:
+        sentencepiece = require("sentencepiece")
+        try:
+            return sentencepiece.SentencePieceProcessor(model_proto=self._model)
+        except (RuntimeError, ValueError) as error:
+            raise TokenizerError(
+                f"sentencepiece does not accept this model ({error})", where=self._source, fix="Download it again."
+            ) from error
+
+
+def load_sentence_piece(
+    data: bytes,
+    *,
+    source: str,
+    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
+    stop_ids: Iterable[int | str] | None = None,
+    logits_width: int | None = None,
+) -> SentencePieceTokenizer:
+    """The tokenizer of a serialized SentencePiece model.
+
+    Args:
+      data: the file's content.
+      source: its name, for messages.
+      special_tokens: pieces that are markup although the model calls them text, as names or name -> id.
+      stop_ids: end-of-text ids or names; None takes the model's end piece and the names known to end a text.
+      logits_width: number of logits of the model, or None.
+
+    Returns:
+      The tokenizer.
+
+    Raises:
+      TokenizerError: a damaged file, a piece given twice, a wrong byte piece, or decoding that no fixed bytes per
+        token can describe.
+    """
+    model = _parse_model(data, source)
+    asked = _asked_special(special_tokens, model.pieces, source)
+    tokens: list[bytes] = []
+    special: dict[str, int] = {}
+    leading, patch = [], bytearray(data)
+    for i, piece in enumerate(model.pieces):
+        kind = piece.type
+        if i in asked or (kind == _USER_DEFINED and is_markup(piece.text)):
+            kind = _CONTROL
+            patch = _as_control(patch, data, piece, source)
+        if kind in (_UNKNOWN, _CONTROL):
+            special[piece.text] = i
+        elif kind != _BYTE and piece.text.startswith(SPACE):
+            leading.append(i)
+        tokens.append(_bytes_of(piece.text, kind, i, source))
+    eos = special.get(model.eos_piece)
+    stops = set(default_stop_ids(special)) | ({eos} if eos is not None else set())
+    bos = special.get(model.bos_piece, default_bos_id(special))
+    return SentencePieceTokenizer(
+        Vocabulary.from_tokens(
+            tokens,
+            special=special,
+            stop_ids=resolve_stop_ids(stop_ids, special, sorted(stops)),
+            bos_id=bos,
+            logits_width=logits_width,
+        ),
+        kind=f"sentencepiece-{_MODEL_KINDS[model.kind]}",
+        model=bytes(patch),
+        leading=frozenset(leading),
+        drops=2 if model.remove_extra_whitespaces else int(model.add_dummy_prefix),
+        source=source,
+    )
+
+
+def _bytes_of(text: str, kind: int, token_id: int, source: str) -> bytes:
+    """What a piece writes when it continues a text."""
+    if kind in _NEVER_TEXT:
+        return b""
+    if kind == _BYTE:
+        byte = _BYTE_PIECES.get(text)
+        if byte is None:
+            raise TokenizerError(
+                f"the byte piece {text!r} does not name a byte",
+                where=f"{source}, piece {token_id}",
+                fix='Byte pieces are written "<0x00>" to "<0xFF>".',
+            )
+        return byte
+    return text.replace(SPACE, " ").encode("utf-8")
+
+
+def _asked_special(
+    special_tokens: Mapping[str, int] | Sequence[str] | None, pieces: list[_Piece], source: str
+) -> frozenset[int]:
+    """Ids of the pieces the caller wants to be markup."""
+    names = named_ids(special_tokens, first=0)
+    if not names:
+        return frozenset()
+    ids = {piece.text: i for i, piece in enumerate(pieces)}
+    for name, token_id in names.items():
+        found = ids.get(name)
+        if found is None or (isinstance(special_tokens, Mapping) and found != token_id):
+            raise TokenizerError(
+                f"special_tokens names {name!r}, " + ("which is no piece" if found is None else f"which is {found}"),
+                where=source,
+                fix="Give the names of pieces of this model.",
+            )
+    return frozenset(ids[name] for name in names)
+
+
+def _as_control(patch: bytearray, data: bytes, piece: _Piece, source: str) -> bytearray:
+    """The model with `piece` turned into a control piece, which the encoder never matches in a text."""
+    if piece.type_at >= 0:
+        patch[piece.type_at] = _CONTROL
+        return patch
+    raise TokenizerError(
+        f"the piece {piece.text!r} is an ordinary piece of the model and cannot be taken out of its encoder",
+        where=source,
+        fix="special_tokens may name control, unknown, unused and user-defined pieces only.",
+    )
+
+
+def _parse_model(data: bytes, source: str) -> _Model:
+    """The pieces and settings of a serialized model."""
+    pieces: list[_Piece] = []
+    sections: dict[int, tuple[int, int]] = {}
+    for field, wire, start, end in _fields(data, 0, len(data), source):
+        if field == 1 and wire == 2:
+            pieces.append(_parse_piece(data, start, end, len(pieces), source))
+            if len(pieces) > MAX_TOKENS:
+                raise TokenizerError(f"more than {MAX_TOKENS:,} pieces are more than allowed", where=source)
+        elif wire == 2:
+            sections[field] = start, end
+    if not pieces:
+        raise TokenizerError("the SentencePiece model has no pieces", where=source, fix="Download it again.")
+    seen: dict[str, int] = {}
+    for i, piece in enumerate(pieces):
+        if seen.setdefault(piece.text, i) != i:
+            raise TokenizerError(
+                f"the piece {piece.text[:40]!r} is given twice",
+                where=f"{source}, pieces {seen[piece.text]} and {i}",
+                fix="The file is damaged: download it again.",
+            )
+    model = _Model(pieces=pieces)
+    _read_settings(model, data, sections, source)
+    return model
+
+
+def _read_settings(model: _Model, data: bytes, sections: dict[int, tuple[int, int]], source: str) -> None:
+    """Fills in what the trainer, normalizer and denormalizer sections say."""
+    for field, wire, start, end in _fields(data, *sections.get(2, (0, 0)), source):
+        if field == 3 and wire == 0:
+            model.kind = _varint_at(data, start, end)
+        elif field in (46, 47) and wire == 2:
+            name = _text(data, start, end, "a piece name", source)
+            model.bos_piece, model.eos_piece = (
+                (name, model.eos_piece) if field == 46 else (model.bos_piece, name)
+            )
+    for field, wire, start, end in _fields(data, *sections.get(3, (0, 0)), source):
+        if field == 3 and wire == 0:
+            model.add_dummy_prefix = bool(_varint_at(data, start, end))
+        elif field == 4 and wire == 0:
+            model.remove_extra_whitespaces = bool(_varint_at(data, start, end))
+    for field, wire, start, end in _fields(data, *sections.get(5, (0, 0)), source):
+        model.denormalizes |= field == 2 and wire == 2 and end > start
+    if model.kind not in _MODEL_KINDS:
+        raise TokenizerError(
+            f"the SentencePiece model type {model.kind} is unknown", where=source, fix="Download it again."
+        )
+    if model.denormalizes:
+        raise TokenizerError(
+            "the SentencePiece model rewrites text after decoding, so no token has fixed bytes",
+            where=f"{source}, denormalizer_spec",
+            fix="Train or export the model without a denormalization rule.",
+        )
+
+
+def _parse_piece(data: bytes, start: int, end: int, number: int, source: str) -> _Piece:
+    """One piece: text (field 1) and type (field 3)."""
+    # Nearly all pieces are `0a len text 15 score` with an optional `18 type`; the general loop reads the others.
+    text_end = start + 2 + data[start + 1] if end - start > 2 and data[start] == 0x0A else end
+    if data[start + 1 : start + 2] < b"\x80" and data[text_end : text_end + 1] == b"\x15":
+        rest = end - text_end
+        if rest == 5 or (rest == 7 and data[text_end + 5] == 0x18 and data[text_end + 6] <= _BYTE):
+            at = text_end + 6 if rest == 7 else -1
+            kind = data[at] if rest == 7 else _NORMAL
+            return _Piece(_text(data, start + 2, text_end, f"piece {number}", source), kind, at)
+    text, kind, at = "", _NORMAL, -1
+    for field, wire, first, last in _fields(data, start, end, source):
+        if field == 1 and wire == 2:
+            text = _text(data, first, last, f"piece {number}", source)
+        elif field == 3 and wire == 0:
+            kind, at = _varint_at(data, first, last), first
+    if not 1 <= kind <= _BYTE:
+        raise _damaged(f"piece {number} has the unknown type {kind}", start, source)
+    return _Piece(text, kind, at)
+
+
+def _fields(data: bytes, start: int, end: int, source: str) -> Iterator[tuple[int, int, int, int]]:
+    """Field number, wire type, and the span of the value, for every field of the message in `data[start:end]`."""
+    at = start
+    while at < end:
+        tag, at = _varint(data, at, end, source)
+        field, wire = tag >> 3, tag & 7
+        first = at
+        if wire == 0:
+            _, at = _varint(data, at, end, source)
+        elif wire == 1:
+            at += 8
+        elif wire == 5:
+            at += 4
+        elif wire == 2:
+            length, first = _varint(data, at, end, source)
+            at = first + length
+        else:
+            raise _damaged(f"field {field} has wire type {wire}", first, source)
+        if at > end or field == 0:
+            raise _damaged("a field ends beyond its message", first, source)
+        yield field, wire, first, at
+
+
+def _varint(data: bytes, at: int, end: int, source: str) -> tuple[int, int]:
+    """The variable-length integer at `at`, and the offset behind it."""
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise _damaged("a number is cut off", at, source)
+
+
+def _varint_at(data: bytes, start: int, end: int) -> int:
+    """The integer in `data[start:end]`, whose extent `_fields` has checked."""
+    return sum((byte & 0x7F) << (7 * i) for i, byte in enumerate(data[start:end]))
+
+
+def _text(data: bytes, start: int, end: int, what: str, source: str) -> str:
+    try:
+        return data[start:end].decode("utf-8")
+    except UnicodeDecodeError:
+        raise _damaged(f"{what} is not UTF-8", start, source) from None
+
+
+def _damaged(what: str, at: int, source: str) -> TokenizerError:
+    return TokenizerError(
+        f"the SentencePiece model is damaged or cut off: {what}",
+        where=f"{source}, byte {at:,}",
+        fix="Download it again.",
+    )
