@@ -15,7 +15,13 @@ from typing import Any
 
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.base import Tokenizer, checked_text, require
-from fsa_compile.tokenizers.names import default_bos_id, default_stop_ids, is_markup, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.names import (
+    default_bos_id,
+    default_stop_ids,
+    is_markup,
+    named_ids,
+    resolve_stop_ids,
+)
 from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
 
 SPACE = "▁"
@@ -104,7 +110,9 @@ class SentencePieceTokenizer(Tokenizer):
             return sentencepiece.SentencePieceProcessor(model_proto=self._model)
         except (RuntimeError, ValueError) as error:
             raise TokenizerError(
-                f"sentencepiece does not accept this model ({error})", where=self._source, fix="Download it again."
+                f"sentencepiece does not accept this model ({error})",
+                where=self._source,
+                fix="Download it again.",
             ) from error
 
 
@@ -139,9 +147,11 @@ def load_sentence_piece(
     leading, patch = [], bytearray(data)
     for i, piece in enumerate(model.pieces):
         kind = piece.type
-        if i in asked or (kind == _USER_DEFINED and is_markup(piece.text)):
+        if kind not in (_UNKNOWN, _CONTROL) and (
+            i in asked or (kind == _USER_DEFINED and is_markup(piece.text))
+        ):
             kind = _CONTROL
-            patch = _as_control(patch, data, piece, source)
+            _make_control(patch, piece, source)
         if kind in (_UNKNOWN, _CONTROL):
             special[piece.text] = i
         elif kind != _BYTE and piece.text.startswith(SPACE):
@@ -194,23 +204,23 @@ def _asked_special(
         found = ids.get(name)
         if found is None or (isinstance(special_tokens, Mapping) and found != token_id):
             raise TokenizerError(
-                f"special_tokens names {name!r}, " + ("which is no piece" if found is None else f"which is {found}"),
+                f"special_tokens names {name!r}, "
+                + ("which is no piece" if found is None else f"which is {found}"),
                 where=source,
                 fix="Give the names of pieces of this model.",
             )
     return frozenset(ids[name] for name in names)
 
 
-def _as_control(patch: bytearray, data: bytes, piece: _Piece, source: str) -> bytearray:
-    """The model with `piece` turned into a control piece, which the encoder never matches in a text."""
-    if piece.type_at >= 0:
-        patch[piece.type_at] = _CONTROL
-        return patch
-    raise TokenizerError(
-        f"the piece {piece.text!r} is an ordinary piece of the model and cannot be taken out of its encoder",
-        where=source,
-        fix="special_tokens may name control, unknown, unused and user-defined pieces only.",
-    )
+def _make_control(model: bytearray, piece: _Piece, source: str) -> None:
+    """Turns `piece` into a control piece in place; the encoder never matches those in a text."""
+    if piece.type_at < 0:
+        raise TokenizerError(
+            f"the piece {piece.text!r} is an ordinary piece of the model and cannot be taken out of its encoder",
+            where=source,
+            fix="special_tokens may name control, unknown, unused and user-defined pieces only.",
+        )
+    model[piece.type_at] = _CONTROL
 
 
 def _parse_model(data: bytes, source: str) -> _Model:
@@ -283,7 +293,7 @@ def _parse_piece(data: bytes, start: int, end: int, number: int, source: str) ->
         if field == 1 and wire == 2:
             text = _text(data, first, last, f"piece {number}", source)
         elif field == 3 and wire == 0:
-            kind, at = _varint_at(data, first, last), first
+            kind, at = _varint_at(data, first, last), first if last - first == 1 else -1
     if not 1 <= kind <= _BYTE:
         raise _damaged(f"piece {number} has the unknown type {kind}", start, source)
     return _Piece(text, kind, at)
