@@ -1,0 +1,279 @@
+"""Groups the token walk's result into the artifact's arrays: shared rows, arcs, distances, levels, trimmed nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.errors import LimitError, UnspellableError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.token_walk import NARROW, TokenArcs
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+_TOKEN_BITS = 22
+_TOKEN_MASK = (1 << _TOKEN_BITS) - 1
+
+
+class RowPool:
+    """Distinct bit rows, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set."""
+
+    def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
+        self._tables, self._limits = tables, limits
+        self._ids: dict[int, int] = {0: 0}
+        self._rows = [np.zeros(tables.num_words, np.uint32)]
+
+    def find(self, row_hash: int) -> int | None:
+        """The row's id, or None when it has to be built."""
+        return self._ids.get(row_hash)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self._rows[row]
+
+    def add(self, row_hash: int, row: np.ndarray) -> int:
+        """Stores a new row.
+
+        Raises:
+          LimitError: too many rows, or too many bytes of them.
+        """
+        number = self._ids[row_hash] = len(self._rows)
+        self._rows.append(row)
+        if number >= self._limits.max_rows:
+            raise LimitError("max_rows", self._limits.max_rows, "storing the constraint's token sets")
+        if number * row.nbytes > self._limits.max_bytes:
+            raise LimitError("max_bytes", self._limits.max_bytes, "storing the constraint's token sets")
+        return number
+
+    def stacked(self) -> np.ndarray:
+        """uint32[R, W]."""
+        return np.stack(self._rows)
+
+
+class _Groups:
+    """Token sets by (state, target): `pair` ascending, each either a row or a segment of sorted tokens."""
+
+    def __init__(self, arcs: TokenArcs, tables: VocabularyTables, num_states: int, pool: RowPool) -> None:
+        s = num_states
+        key = ((arcs.state * s + arcs.target) << _TOKEN_BITS) | arcs.token
+        key.sort()
+        self.token = key & _TOKEN_MASK
+        pair = key >> _TOKEN_BITS
+        begin = (np.diff(pair, prepend=-1)).nonzero()[0]
+        size = np.diff(begin, append=len(pair))
+        pair = pair[begin]
+        hashes = np.add.reduceat(tables.token_hash[self.token], begin) if len(begin) else np.zeros(0, np.uint64)
+        row = np.zeros(len(pair), np.int64)
+        if len(arcs.row_state):
+            pair, begin, size, hashes, row = self._with_sets(arcs, tables, s, pool, pair, begin, size, hashes)
+        wide = ((size > NARROW) & (row == 0)).nonzero()[0]
+        if len(wide):
+            for i, b, n, h in zip(wide.tolist(), begin[wide].tolist(), size[wide].tolist(), hashes[wide].tolist()):
+                number = pool.find(h)
+                row[i] = pool.add(h, tables.pack(self.token[b : b + n])) if number is None else number
+        self.state, self.target = pair // s, pair % s
+        self.begin, self.size, self.hash, self.row = begin, size, hashes, row
+
+    def _with_sets(self, arcs, tables, s, pool, pair, begin, size, hashes):  # type: ignore[no-untyped-def]
+        """Adds the sets given as bit rows; a (state, target) with both a row and single tokens becomes one row."""
+        order = np.argsort(arcs.row_state * s + arcs.row_target, kind="stable")
+        set_pair, member = (arcs.row_state * s + arcs.row_target)[order], arcs.row_set[order]
+        set_begin = np.diff(set_pair, prepend=-1).nonzero()[0]
+        set_end = np.append(set_begin[1:], len(set_pair))
+        set_hash = np.add.reduceat(arcs.hashes[member], set_begin)
+        set_pair = set_pair[set_begin]
+        at = np.searchsorted(pair, set_pair)
+        both = at < len(pair)
+        both[both] = pair[at[both]] == set_pair[both]
+        set_hash[both] += hashes[at[both]]
+        numbers = np.empty(len(set_pair), np.int64)
+        for i, h in enumerate(set_hash.tolist()):
+            number = pool.find(h)
+            if number is None:
+                parts = [arcs.sets[m] for m in member[set_begin[i] : set_end[i]].tolist()]
+                if both[i]:
+                    b = begin[at[i]]
+                    parts.append(tables.pack(self.token[b : b + size[at[i]]]))
+                number = pool.add(h, parts[0] if len(parts) == 1 else np.bitwise_or.reduce(parts))
+            numbers[i] = number
+        alone = np.ones(len(pair), bool)
+        alone[at[both]] = False
+        zeros = np.zeros(len(set_pair), np.int64)
+        pair = np.concatenate([pair[alone], set_pair])
+        order = np.argsort(pair, kind="stable")
+        return (
+            pair[order],
+            np.concatenate([begin[alone], zeros])[order],
+            np.concatenate([size[alone], zeros])[order],
+            np.concatenate([hashes[alone], set_hash])[order],
+            np.concatenate([np.zeros(int(alone.sum()), np.int64), numbers])[order],
+        )
+
+    def select(self, keep: np.ndarray, renumber: np.ndarray) -> None:
+        """Keeps some groups and renumbers states."""
+        self.state, self.target = renumber[self.state[keep]], renumber[self.target[keep]]
+        self.begin, self.size, self.hash, self.row = (x[keep] for x in (self.begin, self.size, self.hash, self.row))
+
+
+def assemble(
+    dfa: ByteDfa,
+    arcs: TokenArcs,
+    tables: VocabularyTables,
+    *,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    extra: dict[str, Any],
+) -> CompiledConstraint:
+    """The artifact of a token automaton.
+
+    Raises:
+      UnspellableError: no token sequence spells an accepted text.
+      LimitError: too many rows or bytes, or out of time.
+    """
+    pool = RowPool(tables, limits)
+    groups = _Groups(arcs, tables, dfa.num_states, pool)
+    accept, start = dfa.final, dfa.start
+    distance = distances(groups.state, groups.target, accept)
+    if distance[start] == UNREACHABLE:
+        raise UnspellableError(
+            "the vocabulary cannot spell any text that the constraint accepts",
+            where=source if len(source) <= 200 else source[:197] + "...",
+            fix="Use a tokenizer with a token for each byte (byte fallback), or loosen the constraint.",
+        )
+    if not tables.spells_every_byte:
+        accept, start, distance = _trim(groups, accept, start, distance)
+    deadline.check("assembling the artifact")
+    wide = groups.row > 0
+    n = len(accept)
+    group_offset = _offsets(groups.state[wide], n)
+    arc_offset, arc_token, arc_next = _narrow_arcs(groups, ~wide, n)
+    level_offset, level_cost, level_row = _levels(
+        groups, wide, tables, pool, distance, (group_offset, arc_offset, arc_token, arc_next)
+    )
+    return CompiledConstraint(
+        vocab_size=tables.vocab_size,
+        fingerprint=tables.fingerprint,
+        stop_ids=tables.stop_ids,
+        source=source,
+        start=int(start),
+        accept=accept,
+        distance=distance.astype(np.int32),
+        rows=pool.stacked(),
+        group_offset=group_offset,
+        group_row=groups.row[wide].astype(np.int32),
+        group_next=groups.target[wide].astype(np.int32),
+        arc_offset=arc_offset,
+        arc_token=arc_token,
+        arc_next=arc_next,
+        level_offset=level_offset,
+        level_cost=level_cost,
+        level_row=level_row,
+        extra=extra,
+    )
+
+
+def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.ndarray:
+    """Least number of arcs from each state to an accepting one, int64[S]; `UNREACHABLE` where there is no path."""
+    distance = np.full(len(accept), int(UNREACHABLE), np.int64)
+    distance[accept] = 0
+    order = np.argsort(target, kind="stable")
+    source = state[order]
+    begin = np.searchsorted(target[order], np.arange(len(accept) + 1))
+    frontier, step = accept.nonzero()[0], 0
+    while len(frontier):
+        step += 1
+        size = begin[frontier + 1] - begin[frontier]
+        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (np.cumsum(size) - size), size)
+        reached = source[at]
+        reached = reached[distance[reached] > step]
+        distance[reached] = step
+        frontier = np.unique(reached) if len(reached) > 1 else reached
+    return distance
+
+
+def _trim(
+    groups: _Groups, accept: np.ndarray, start: int, distance: np.ndarray
+) -> tuple[np.ndarray, int, np.ndarray]:
+    """Drops states that no token sequence reaches, or from which none completes."""
+    alive = distance < UNREACHABLE
+    useful = alive[groups.state] & alive[groups.target]
+    state, target = groups.state[useful], groups.target[useful]
+    seen = np.zeros(len(accept), bool)
+    seen[start] = True
+    frontier = np.array([start])
+    order = np.argsort(state, kind="stable")
+    begin, target = np.searchsorted(state[order], np.arange(len(accept) + 1)), target[order]
+    while len(frontier):
+        size = begin[frontier + 1] - begin[frontier]
+        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (np.cumsum(size) - size), size)
+        frontier = np.unique(target[at])
+        frontier = frontier[~seen[frontier]]
+        seen[frontier] = True
+    keep = seen & alive
+    keep[0] = True
+    renumber = np.cumsum(keep) - 1
+    groups.select(useful & keep[groups.state], renumber)
+    return accept[keep], int(renumber[start]), distance[keep]
+
+
+def _offsets(state: np.ndarray, n: int) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.bincount(state, minlength=n))]).astype(np.int32)
+
+
+def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(offset, token, target) of all single tokens, sorted by state, then token."""
+    begin, size = groups.begin[narrow], groups.size[narrow]
+    total = int(size.sum())
+    at = np.arange(total) + np.repeat(begin - (np.cumsum(size) - size), size)
+    state, target, token = np.repeat(groups.state[narrow], size), np.repeat(groups.target[narrow], size), groups.token[at]
+    order = np.argsort(state << _TOKEN_BITS | token)
+    return _offsets(state, n), token[order].astype(np.int32), target[order].astype(np.int32)
+
+
+def _levels(
+    groups: _Groups,
+    wide: np.ndarray,
+    tables: VocabularyTables,
+    pool: RowPool,
+    distance: np.ndarray,
+    layout: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(offset, cost, row): prefix unions of a node's tokens by how many tokens they need in all."""
+    group_offset, arc_offset, arc_token, arc_next = layout
+    n = len(distance)
+    masked = (np.diff(group_offset) > 0) | (np.diff(arc_offset) > ARC_BURST)
+    if not masked.any():
+        return np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    part = masked[groups.state].nonzero()[0]
+    cost = distance[groups.target[part]] + 1
+    order = np.argsort((groups.state[part] << 32) | cost, kind="stable")
+    part, cost = part[order], cost[order]
+    state = groups.state[part]
+    begin = ((np.diff(state, prepend=-1) != 0) | (np.diff(cost, prepend=-1) != 0)).nonzero()[0]
+    # Running sums within a node are the hashes of its prefix unions.
+    summed = np.add.reduceat(groups.hash[part], begin).cumsum()
+    level_state, level_cost = state[begin], cost[begin]
+    first = np.diff(level_state, prepend=-1).nonzero()[0]
+    before = np.repeat(np.where(first > 0, summed[first - 1], 0), np.diff(first, append=len(level_state)))
+    end = np.append(begin[1:], len(part))
+    starts = np.repeat(begin[first], np.diff(first, append=len(level_state)))
+    rows = np.empty(len(begin), np.int64)
+    for i, h in enumerate((summed - before).tolist()):
+        number = pool.find(h)
+        if number is None:
+            number = pool.add(h, _union(groups, part[starts[i] : end[i]], tables, pool))
+        rows[i] = number
+    return _offsets(level_state, n), level_cost.astype(np.int32), rows.astype(np.int32)
+
+
+def _union(groups: _Groups, part: np.ndarray, tables: VocabularyTables, pool: RowPool) -> np.ndarray:
+    """Bit row of all tokens of some groups."""
+    rows = [pool[r] for r in np.unique(groups.row[part]).tolist() if r]
+    listed = part[groups.row[part] == 0]
+    size = groups.size[listed]
+    if len(listed):
+        at = np.arange(int(size.sum())) + np.repeat(groups.begin[listed] - (np.cumsum(size) - size), size)
+        rows.append(tables.pack(groups.token[at]))
+    return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)

@@ -1,0 +1,48 @@
+"""Promotion (Koo et al. 2024, §2.4): a byte automaton becomes a token automaton over one vocabulary, packed as an artifact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.assemble import assemble
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.errors import UnsatisfiableError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.token_walk import walk_tokens
+from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
+
+
+def promote(
+    dfa: ByteDfa,
+    vocabulary: Vocabulary,
+    *,
+    source: str,
+    limits: CompileLimits | None = None,
+    extra: dict[str, Any] | None = None,
+) -> CompiledConstraint:
+    """The artifact of a byte automaton over a vocabulary.
+
+    Every mask of the result is exact: a token is allowed if and only if some accepted text continues with it, spelled by
+    any sequence of further tokens.
+
+    Args:
+      dfa: trimmed byte automaton.
+      vocabulary: exact bytes per token id.
+      source: what was compiled, for people.
+      limits: defaults to `CompileLimits()`.
+      extra: small JSON values kept in the artifact.
+
+    Raises:
+      UnsatisfiableError: the automaton accepts nothing.
+      UnspellableError: no token sequence spells an accepted text.
+      LimitError: a limit would be exceeded.
+    """
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    if dfa.start == 0:
+        raise UnsatisfiableError("the constraint accepts no text at all", where=source)
+    tables = tables_for(vocabulary)
+    arcs = walk_tokens(dfa, tables, deadline)
+    return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})

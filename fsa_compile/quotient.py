@@ -1,0 +1,265 @@
+"""Walks wide states over the vocabulary's symbol strings instead of its tokens.
+
+A state such as a JSON string body reads nearly every token, but treats most bytes alike. Tokens are therefore walked as
+*symbol strings* (`vocabulary_tables`): what follows the first byte, as runs of symbols. Symbols that no state of the
+automaton tells apart are merged first, which leaves some hundreds or thousands of distinct strings for 128,000 tokens;
+one run is one step, by a table of powers, so `[a-z]{1,500}` costs as little as `[a-z]*`.
+
+Where a state tells two bytes of one symbol apart (`name` inside a JSON key), the tokens of that string are walked byte
+by byte instead, so the result is exact for every automaton.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.vocabulary_tables import (
+    BYTE_SYMBOL,
+    NUM_SYMBOLS,
+    SYMBOL_CHARACTER,
+    VocabularyTables,
+    distinct_strings,
+    gather_segments,
+    runs,
+)
+
+_MEMO_ENTRIES = 4096
+_SINGLE = np.flatnonzero((np.bincount(BYTE_SYMBOL, minlength=NUM_SYMBOLS) == 1)[BYTE_SYMBOL])
+"""Bytes that have a symbol of their own."""
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Quotient:
+    """The vocabulary's symbol strings after merging symbols into classes; class 0 is dead and its strings are dropped.
+
+    Attributes:
+      offset, run_class, run_length: runs of string g are `offset[g]:offset[g + 1]`; strings are sorted by first class.
+      first: int64[C + 1], strings whose first class is c are `first[c]:first[c + 1]`; those of class 0 have no run.
+      string_of: int32[V], string of each token, or the number of strings when it was dropped.
+      tokens: int64[G], tokens of each string.
+    """
+
+    offset: np.ndarray
+    run_class: np.ndarray
+    run_length: np.ndarray
+    first: np.ndarray
+    string_of: np.ndarray
+    tokens: np.ndarray
+
+    @property
+    def num_strings(self) -> int:
+        """G, distinct strings."""
+        return len(self.tokens)
+
+
+def symbol_steps(dfa: ByteDfa) -> np.ndarray:
+    """Next state by state and symbol: int64[S + 1, NUM_SYMBOLS].
+
+    Entry S means that the state tells bytes of the symbol apart; row S leads to itself.
+    """
+    s = dfa.num_states
+    full = np.full((s + 1, 256), s, np.int64)
+    full[:s] = dfa.table[:, dfa.byte_class]
+    steps = np.zeros((s + 1, NUM_SYMBOLS), np.int64)
+    steps[:, BYTE_SYMBOL[_SINGLE]] = full[:, _SINGLE]
+
+    def alike(*ranges: tuple[int, int]) -> np.ndarray:
+        low = np.minimum.reduce([full[:, a:b].min(1) for a, b in ranges])
+        high = np.maximum.reduce([full[:, a:b].max(1) for a, b in ranges])
+        return np.where(low == high, low, s)
+
+    steps[:, 1], steps[:, 2], steps[:, 3] = alike((0x61, 0x7B)), alike((0x41, 0x5B)), alike((0x30, 0x3A))
+    if full[:s, 0x80:].any():
+        _character_steps(full, steps, alike)
+    steps[s] = s
+    steps[:, 0] = 0
+    return steps
+
+
+def _character_steps(full: np.ndarray, steps: np.ndarray, alike: Callable[..., np.ndarray]) -> None:
+    """Fills the columns of UTF-8's structural classes and of complete characters."""
+    s = len(full) - 1
+    low, mid, high = alike((0x80, 0x90)), alike((0x90, 0xA0)), alike((0xA0, 0xC0))
+    steps[:, 5], steps[:, 6], steps[:, 7] = low, mid, high
+    steps[:, 8], steps[:, 10] = alike((0xC2, 0xE0)), alike((0xE1, 0xED), (0xEE, 0xF0))
+    steps[:, 13] = alike((0xF1, 0xF4))
+    # Every complete character must lead to one state: two-byte leads, the four kinds of three-byte leads, and so on.
+    both = np.where(mid == high, mid, s)
+    tail = np.where(low == both, low, s)
+    early = np.where(low == mid, low, s)
+    two, three = tail[tail], tail[tail[tail]]
+    ends = [
+        tail[steps[:, 8]],
+        tail[high[full[:, 0xE0]]],
+        two[steps[:, 10]],
+        tail[early[full[:, 0xED]]],
+        two[both[full[:, 0xF0]]],
+        three[steps[:, 13]],
+        two[low[full[:, 0xF4]]],
+    ]
+    lowest, highest = np.minimum.reduce(ends), np.maximum.reduce(ends)
+    steps[:, SYMBOL_CHARACTER] = np.where(lowest == highest, lowest, s)
+
+
+def quotient_for(tables: VocabularyTables, steps: np.ndarray) -> tuple[Quotient, np.ndarray, bytes]:
+    """The quotient for an automaton, cached by which symbols it tells apart.
+
+    Args:
+      tables: of the vocabulary.
+      steps: from `symbol_steps`.
+
+    Returns:
+      The quotient; int64[S + 1, C], next state by state and class; the quotient's key among those of the vocabulary.
+    """
+    columns: dict[bytes, int] = {bytes(8 * len(steps)): 0}
+    live = np.ascontiguousarray(steps.T)
+    live[:, -1] = 0  # the marker row is the same everywhere
+    class_of = np.array([columns.setdefault(c.tobytes(), len(columns)) for c in live], np.uint8)
+    class_steps = np.zeros((len(steps), len(columns)), np.int64)
+    class_steps[:, class_of] = steps
+    class_steps[:, 0] = 0
+    key = class_of.tobytes()
+    quotient = tables.memo.get(("quotient", key))
+    if quotient is None:
+        quotient = remember(tables, ("quotient", key), _build(tables, class_of, len(columns)))
+    return quotient, class_steps, key
+
+
+def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> Quotient:
+    count = np.diff(tables.run_offset)
+    kind = class_of[tables.run_symbol].astype(np.int64)
+    owner = np.repeat(np.arange(len(count)), count)
+    dead = np.zeros(len(count), bool)
+    dead[owner[kind == 0]] = True
+    keep = ~dead[owner]
+    owner, kind, length = runs(owner[keep], kind[keep], tables.run_length[keep].astype(np.int64))
+    alive = np.flatnonzero(~dead)
+    count = np.bincount(owner, minlength=len(dead))[alive]
+    number, chosen = distinct_strings(kind, length, count)
+    start = np.cumsum(count) - count
+    leading = np.zeros(len(chosen), np.int64)
+    some = count[chosen] > 0
+    leading[some] = kind[start[chosen[some]]]
+    order = np.argsort(leading, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    offset, picked = gather_segments(start, count, chosen[order])
+    old_to_new = np.full(len(dead) + 1, len(order), np.int32)  # last entry: for ids that are not text
+    old_to_new[alive] = rank[number]
+    string_of = old_to_new[tables.string_of]
+    return Quotient(
+        offset=offset.astype(np.int64),
+        run_class=kind[picked],
+        run_length=length[picked],
+        first=np.searchsorted(leading[order], np.arange(num_classes + 1)),
+        string_of=string_of,
+        tokens=np.bincount(string_of, minlength=len(order) + 1)[:-1],
+    )
+
+
+def remember(tables: VocabularyTables, key: object, value: T) -> T:
+    """Keeps a derived value in the vocabulary's memo, dropping the oldest past its size."""
+    memo = tables.memo
+    while len(memo) >= _MEMO_ENTRIES:
+        memo.pop(next(iter(memo)))
+    memo[key] = value
+    return value
+
+
+def walk_strings(
+    quotient: Quotient, steps: np.ndarray, entries: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Walks every string from every entry state.
+
+    Args:
+      quotient: with C classes.
+      steps: int64[S + 1, C] from `quotient_for`.
+      entries: int64[E], states to start from.
+
+    Returns:
+      (entry index, string, state reached) of every string read to its end, and (entry index, string) of those that
+      some state on the way tells apart and that have to be walked byte by byte.
+    """
+    marker = len(steps) - 1
+    powers, caps = _powers(steps, int(quotient.run_length.max(initial=1)))
+    width = steps.shape[1]
+    who, kind = np.nonzero(steps[entries])
+    entry, string = _expand(who, quotient.first[kind], quotient.first[kind + 1])
+    state = entries[entry]
+    silent = np.arange(quotient.first[0], quotient.first[1])
+    every = np.repeat(np.arange(len(entries)), len(silent))
+    done = [(every, np.tile(silent, len(entries)), entries[every])]
+    handed: list[tuple[np.ndarray, np.ndarray]] = []
+    run, end = quotient.offset[string], quotient.offset[string + 1]
+    while len(string):
+        power = np.minimum(quotient.run_length[run], caps) - 1
+        state = powers[(power * (marker + 1) + state) * width + quotient.run_class[run]]
+        run = run + 1
+        told = np.flatnonzero(state == marker)
+        if len(told):
+            handed.append((entry[told], string[told]))
+        finished = np.flatnonzero((run == end) & (state != 0) & (state != marker))
+        if len(finished):
+            done.append((entry[finished], string[finished], state[finished]))
+        on = np.flatnonzero((run < end) & (state != 0) & (state != marker))
+        entry, string, state, run, end = entry[on], string[on], state[on], run[on], end[on]
+    none = np.zeros(0, np.int64)
+    read = tuple(np.concatenate(column) for column in zip(*done))
+    told_apart = tuple(np.concatenate(column) for column in zip(*handed)) if handed else (none, none)
+    return read, told_apart  # type: ignore[return-value]
+
+
+def _powers(steps: np.ndarray, longest: int) -> tuple[np.ndarray, int]:
+    """Flat table of 1..n steps by one class, and n, the number after which nothing changes any more."""
+    table = [steps]
+    while len(table) < longest:
+        following = np.take_along_axis(steps, table[-1], 0)
+        if (following == table[-1]).all():
+            break
+        table.append(following)
+    return np.concatenate(table).ravel(), len(table)
+
+
+def _expand(who: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(who, index) for every index of every range."""
+    size = end - begin
+    total = int(size.sum())
+    index = np.arange(total) + np.repeat(begin - (np.cumsum(size) - size), size)
+    return np.repeat(who, size), index
+
+
+def walk_bytes(
+    dfa: ByteDfa, tables: VocabularyTables, origin: np.ndarray, token: np.ndarray, state: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reads tokens byte by byte from their second byte on.
+
+    Args:
+      origin: int64[n], carried along.
+      token: int64[n], token ids.
+      state: int64[n], state after the token's first byte.
+
+    Returns:
+      (origin, token, state reached) of the tokens that were read to their end.
+    """
+    table, kind, width = dfa.table.ravel(), dfa.byte_class.astype(np.int64), dfa.table.shape[1]
+    at, end = tables.offset[token] + 1, tables.offset[token + 1]
+    done = []
+    while len(token):
+        finished = np.flatnonzero(at == end)
+        if len(finished):
+            done.append((origin[finished], token[finished], state[finished]))
+        on = np.flatnonzero(at < end)
+        origin, token, state, at, end = origin[on], token[on], state[on], at[on], end[on]
+        state = table[state * width + kind[tables.data[at]]].astype(np.int64)
+        on = np.flatnonzero(state)
+        origin, token, state, at, end = origin[on], token[on], state[on], at[on] + 1, end[on]
+    if not done:
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    return tuple(np.concatenate(column) for column in zip(*done))  # type: ignore[return-value]
