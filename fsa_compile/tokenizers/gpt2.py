@@ -1,0 +1,186 @@
+"""GPT-2's own files: `encoder.json` (printed bytes -> id) with `vocab.bpe` (merges in order)."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fsa_compile.errors import TokenizerError
+from fsa_compile.tokenizers.base import Tokenizer, checked_text, require
+from fsa_compile.tokenizers.byte_level import BYTE_TO_CHAR, unprint_bytes
+from fsa_compile.tokenizers.families import GPT2_PATTERN
+from fsa_compile.tokenizers.hugging_face import names_by_id
+from fsa_compile.tokenizers.names import default_bos_id, default_stop_ids, named_ids, resolve_stop_ids
+from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
+
+_GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
+"""SHA-256 of the published vocab.bpe."""
+
+
+class Gpt2Tokenizer(Tokenizer):
+    """Byte-level BPE with a list of merges.
+
+    Args:
+      vocabulary: the bytes of all ids.
+      names: printed bytes -> id, special tokens left out.
+      merges: pairs of printed bytes, first merge first.
+      pattern: splitting pattern, or None when it is not known.
+      source: where it came from, for messages.
+    """
+
+    kind = "gpt2"
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        names: dict[str, int],
+        merges: list[tuple[str, str]],
+        pattern: str | None,
+        source: str,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self._names, self._merges, self._pattern, self._source = names, merges, pattern, source
+
+    def encode(self, text: str) -> list[int]:
+        text = checked_text(text)
+        try:
+            return list(self._encoder.encode(text, add_special_tokens=False).ids)
+        except TokenizerError:
+            raise
+        except Exception as error:
+            raise TokenizerError(
+                f"tokenizers cannot encode this text ({error})", where=self._source
+            ) from error
+
+    @functools.cached_property
+    def _encoder(self) -> Any:
+        if self._pattern is None:
+            raise TokenizerError(
+                "these files do not say how a text is cut into pieces, and they are not GPT-2's",
+                where=self._source,
+                fix='Give load_tokenizer the pattern its model was trained with: pattern=r"…" (the vocabulary '
+                "and all compilation work without it; only encode() needs it).",
+            )
+        tokenizers = require("tokenizers")
+        try:
+            encoder = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=self._names, merges=self._merges))
+            split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(self._pattern), "isolated")
+        except Exception as error:
+            raise TokenizerError(
+                f"tokenizers does not accept these files or this pattern ({error})",
+                where=f"{self._source}, pattern={self._pattern!r}",
+            ) from error
+        printed = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        encoder.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, printed])
+        return encoder
+
+
+def load_gpt2(
+    encoder: Any,
+    merges: bytes,
+    *,
+    source: str,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
+    stop_ids: Iterable[int | str] | None = None,
+    logits_width: int | None = None,
+) -> Gpt2Tokenizer:
+    """The tokenizer of an `encoder.json` and its `vocab.bpe`.
+
+    An entry that is neither one byte nor the result of a merge is a special token.
+
+    Args:
+      encoder: the parsed encoder.json.
+      merges: the content of vocab.bpe.
+      source: the files' names, for messages.
+      pattern: splitting pattern; None takes GPT-2's for GPT-2's own files, else leaves `encode` unavailable.
+      special_tokens: further entries that are special (names or name -> id).
+      stop_ids: end-of-text ids or names; None takes the special names known to end a text.
+      logits_width: number of logits of the model, or None.
+
+    Returns:
+      The tokenizer.
+
+    Raises:
+      TokenizerError: a merge that is no pair, or whose parts or result have no id; a wrong id.
+    """
+    if not isinstance(encoder, dict) or not encoder:
+        raise TokenizerError("encoder.json is not a mapping from tokens to ids", where=source)
+    by_id = names_by_id(encoder, source)
+    pairs = parse_merges(merges, source)
+    made = {*BYTE_TO_CHAR.values()}
+    for number, (left, right) in enumerate(pairs, 1):
+        if left not in made or right not in made or left + right not in encoder:
+            raise TokenizerError(
+                f"the merge of {left!r} and {right!r} does not fit the vocabulary",
+                where=f"{source}, merge {number}",
+                fix="encoder.json and vocab.bpe must belong to the same tokenizer.",
+            )
+        made.add(left + right)
+    asked = named_ids(special_tokens, first=0)
+    for name, token_id in asked.items():
+        if encoder.get(name, -1) != (token_id if isinstance(special_tokens, Mapping) else encoder.get(name)):
+            raise TokenizerError(
+                f"special_tokens names {name!r}, which is not in encoder.json with that id",
+                where=source,
+                fix="Give names of the file.",
+            )
+    special = {n: i for i, n in enumerate(by_id) if n is not None and (n not in made or n in asked)}
+    text = {n: i for i, n in enumerate(by_id) if n is not None and n not in special}
+    tokens = [b""] * len(by_id)
+    for i, raw in zip(text.values(), unprint_bytes(list(text))):
+        tokens[i] = raw or b""  # never None: every name here is made of printed bytes
+    known = hashlib.sha256(merges).hexdigest() == _GPT2_MERGES
+    return Gpt2Tokenizer(
+        Vocabulary.from_tokens(
+            tokens,
+            special=special,
+            stop_ids=resolve_stop_ids(stop_ids, special, default_stop_ids(special)),
+            bos_id=default_bos_id(special),
+            logits_width=logits_width,
+        ),
+        names=text,
+        merges=[(a, b) for a, b in pairs if a + b in text],
+        pattern=GPT2_PATTERN if pattern is None and known else pattern,
+        source=source,
+    )
+
+
+def parse_merges(data: bytes, source: str) -> list[tuple[str, str]]:
+    """The pairs of a vocab.bpe file.
+
+    Args:
+      data: the file's content.
+      source: its name, for messages.
+
+    Returns:
+      Pairs of printed bytes, first merge first.
+
+    Raises:
+      TokenizerError: not UTF-8, a line that is no pair, a pair given twice, too many lines.
+    """
+    if (count := data.count(b"\n")) > MAX_TOKENS:
+        raise TokenizerError(f"{count:,} merges are more than allowed ({MAX_TOKENS:,})", where=source)
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise TokenizerError("the merges are not UTF-8", where=f"{source}, byte {error.start:,}") from None
+    pairs: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(lines, 1):
+        # A printed byte is never white space, so splitting at any of it is safe. Only the first line is a comment:
+        # "#" is a printed byte, and merges may begin with it.
+        fields = line.split()
+        if not fields or (number == 1 and line.startswith("#version")):
+            continue
+        if len(fields) != 2 or (fields[0], fields[1]) in pairs:
+            what = "is given twice" if len(fields) == 2 else "is not two tokens"
+            raise TokenizerError(
+                f"a merge {what}",
+                where=f"{source}, line {number}: {line[:60]!r}",
+                fix="The file is damaged or cut off: download it again.",
+            )
+        pairs[fields[0], fields[1]] = number
+    return list(pairs)

@@ -1,0 +1,377 @@
+"""Hugging Face tokenizers: `tokenizer.json`, `tokenizers.Tokenizer` and `transformers` fast tokenizers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fsa_compile.errors import TokenizerError
+from fsa_compile.tokenizers.base import Tokenizer, checked_text, require
+from fsa_compile.tokenizers.decoders import Decoder, read_decoder
+from fsa_compile.tokenizers.names import (
+    default_bos_id,
+    default_stop_ids,
+    is_markup,
+    named_ids,
+    resolve_stop_ids,
+)
+from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
+
+_MODEL_TYPES = ("BPE", "Unigram", "WordLevel", "WordPiece")
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Names:
+    """Token names by id, and which ids are never text."""
+
+    by_id: list[str | None]
+    special: dict[str, int]
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` package.
+
+    Args:
+      vocabulary: the bytes of all ids.
+      kind: "huggingface-bpe" or similar.
+      spec: the parsed `tokenizer.json`.
+      decoder: its decoder.
+      marked: leading space symbols of each id that has any, where the decoder drops those of the first token.
+      source: where it came from, for messages.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        kind: str,
+        spec: Mapping[str, Any],
+        decoder: Decoder,
+        names: Sequence[str | None],
+        source: str,
+    ) -> None:
+        self.vocabulary, self.kind = vocabulary, kind
+        self._spec, self._decoder, self._names, self._source = spec, decoder, names, source
+
+    def encode(self, text: str) -> list[int]:
+        text = checked_text(text)
+        try:
+            return list(self._encoder.encode(text, add_special_tokens=False).ids)
+        except TokenizerError:
+            raise
+        except Exception as error:
+            raise TokenizerError(
+                f"tokenizers cannot encode this text ({error})", where=self._source
+            ) from error
+
+    def decode(self, ids: Iterable[int]) -> str:
+        ids = list(ids)
+        raw = self.vocabulary.decode_bytes(ids)
+        if self._decoder.drops_first == "space":
+            raw = raw.removeprefix(b" ")
+        elif self._decoder.drops_first == "marks":
+            first = next((i for i in ids if self.vocabulary.decode_bytes([i])), None)
+            name = None if first is None else self._names[first]
+            if name is not None:
+                whole = self.vocabulary.tokens[first] if first is not None else b""
+                raw = self._decoder.token_bytes([name.replace(self._decoder.mark, "")])[0] + raw[len(whole) :]
+        return raw.decode("utf-8", errors="replace")
+
+    @functools.cached_property
+    def _encoder(self) -> Any:
+        tokenizers = require("tokenizers")
+        spec, renamed = _without_special(self._spec, self.vocabulary.special)
+        try:
+            encoder = tokenizers.Tokenizer.from_str(json.dumps(spec))
+        except Exception as error:
+            raise TokenizerError(
+                f"tokenizers does not accept this tokenizer.json ({error})",
+                where=self._source,
+                fix="Update the package, or export the tokenizer again.",
+            ) from error
+        for token in spec.get("added_tokens") or ():
+            if encoder.token_to_id(token["content"]) != token["id"]:
+                raise TokenizerError(
+                    f"tokenizers does not give the added token {renamed.get(token['content'], token['content'])!r} "
+                    f"the id {token['id']} that the file says",
+                    where=f'{self._source}, "added_tokens"',
+                    fix="Added tokens must be numbered on from the model's vocabulary without gaps.",
+                )
+        return encoder
+
+
+def load_hugging_face(
+    spec: Any,
+    *,
+    source: str,
+    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
+    stop_ids: Iterable[int | str] | None = None,
+    logits_width: int | None = None,
+    also_stop: Iterable[int] = (),
+    bos_id: int | None = None,
+) -> HuggingFaceTokenizer:
+    """The tokenizer of a parsed `tokenizer.json`.
+
+    Args:
+      spec: the parsed file.
+      source: its name, for messages.
+      special_tokens: names (or name -> id) that are markup although the file does not mark them special.
+      stop_ids: end-of-text ids or names; None takes `also_stop` and the special names known to end a text.
+      logits_width: number of logits of the model, or None.
+      also_stop: end-of-text ids from files or objects beside the tokenizer.
+      bos_id: id that starts a text, or None for the special name known to do so.
+
+    Returns:
+      The tokenizer.
+
+    Raises:
+      TokenizerError: a missing or wrong part, or a decoder without exact bytes per token.
+    """
+    model = spec.get("model") if isinstance(spec, dict) else None
+    if not isinstance(model, dict):
+        raise TokenizerError(
+            'the JSON file has no "model", so it is no tokenizer.json',
+            where=source,
+            fix="Give the tokenizer.json that `tokenizers` writes, or the folder it lies in.",
+        )
+    kind = _model_type(model, source)
+    decoder = read_decoder(spec.get("decoder"), source)
+    names = _model_names(model, kind, source)
+    _add_tokens(names, spec.get("added_tokens") or [], source)
+    _mark_special(names, model, kind, named_ids(special_tokens, first=0), special_tokens, source)
+    also_stop = [i for i in also_stop if 0 <= i < len(names.by_id)]
+    for extra in (*also_stop, *(() if bos_id is None else (bos_id,))):
+        name = names.by_id[extra] if extra < len(names.by_id) else None
+        if name is not None:
+            names.special[name], names.by_id[extra] = extra, None
+    special = names.special
+    stops = sorted({*also_stop, *default_stop_ids(special)})
+    vocabulary = Vocabulary.from_tokens(
+        _token_bytes(names.by_id, decoder, source),
+        special=special,
+        stop_ids=resolve_stop_ids(stop_ids, special, stops),
+        bos_id=default_bos_id(special) if bos_id is None else bos_id,
+        logits_width=logits_width,
+    )
+    return HuggingFaceTokenizer(
+        vocabulary,
+        kind=f"huggingface-{kind.lower()}",
+        spec=spec,
+        decoder=decoder,
+        names=names.by_id,
+        source=source,
+    )
+
+
+def from_object(tokenizer: Any, **options: Any) -> HuggingFaceTokenizer:
+    """The tokenizer of a `tokenizers.Tokenizer`.
+
+    Args:
+      tokenizer: the object; it is not changed, and later changes to it are not seen.
+      **options: as for `load_hugging_face`, without `source`.
+
+    Returns:
+      The tokenizer.
+
+    Raises:
+      TokenizerError: the object cannot be written as JSON, or is refused by `load_hugging_face`.
+    """
+    source = f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__} object"
+    try:
+        text = tokenizer.to_str()
+    except Exception as error:
+        raise TokenizerError(
+            f"the tokenizer cannot be written as JSON ({error})",
+            where=source,
+            fix="Components written in Python have no exact description; use the package's own.",
+        ) from error
+    return load_hugging_face(json.loads(text), source=source, **options)
+
+
+def from_transformers(tokenizer: Any, **options: Any) -> HuggingFaceTokenizer:
+    """The tokenizer of a `transformers` fast tokenizer, recognised by its `backend_tokenizer`.
+
+    Args:
+      tokenizer: the object.
+      **options: as for `load_hugging_face`, without `source`, `also_stop` and `bos_id`.
+
+    Returns:
+      The tokenizer, whose stop ids include the object's `eos_token_id`.
+
+    Raises:
+      TokenizerError: as for `from_object`.
+    """
+    eos, bos = getattr(tokenizer, "eos_token_id", None), getattr(tokenizer, "bos_token_id", None)
+    also_stop = [] if eos is None else list(eos) if isinstance(eos, (list, tuple)) else [eos]
+    return from_object(tokenizer.backend_tokenizer, also_stop=also_stop, bos_id=bos, **options)
+
+
+def _model_type(model: dict[str, Any], source: str) -> str:
+    """The model's type; files of early versions do not name it."""
+    kind = model.get("type")
+    if kind is None:
+        kind = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else None
+    if kind not in _MODEL_TYPES:
+        raise TokenizerError(
+            f"the model type {kind!r} is unknown",
+            where=f'{source}, "model"',
+            fix=f"Known types are {', '.join(_MODEL_TYPES)}.",
+        )
+    return str(kind)
+
+
+def _model_names(model: dict[str, Any], kind: str, source: str) -> _Names:
+    """Names by id of the model's own vocabulary."""
+    vocab, where = model.get("vocab"), f'{source}, "model" "vocab"'
+    if kind == "Unigram":
+        if not isinstance(vocab, list) or not vocab:
+            raise TokenizerError("a Unigram vocabulary is not a list of [piece, score]", where=where)
+        for i, entry in enumerate(vocab):
+            if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
+                raise TokenizerError("an entry is not [piece, score]", where=f"{where}, entry {i}")
+        if len(vocab) > MAX_TOKENS:
+            raise TokenizerError(f"{len(vocab):,} tokens are more than allowed ({MAX_TOKENS:,})", where=where)
+        return _Names(by_id=[entry[0] for entry in vocab], special={})
+    if not isinstance(vocab, dict) or not vocab:
+        raise TokenizerError("the vocabulary is not a mapping from names to ids", where=where)
+    return _Names(by_id=names_by_id(vocab, where), special={})
+
+
+def names_by_id(vocab: Mapping[str, Any], where: str) -> list[str | None]:
+    """Token names in id order; None where no name has the id.
+
+    Args:
+      vocab: name -> id, at least one.
+      where: its place, for messages.
+
+    Returns:
+      Names, one per id.
+
+    Raises:
+      TokenizerError: an id is no integer, absurd, or given twice.
+    """
+    ids = list(vocab.values())
+    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) >= MAX_TOKENS:
+        wrong = next(n for n, i in vocab.items() if type(i) is not int or not 0 <= i < MAX_TOKENS)
+        raise TokenizerError(
+            f"the token {wrong[:40]!r} has the id {vocab[wrong]!r}",
+            where=where,
+            fix=f"Ids are integers from 0, below {MAX_TOKENS:,}.",
+        )
+    by_id: list[str | None] = [None] * (max(ids) + 1)
+    for name, token_id in vocab.items():
+        by_id[token_id] = name
+    if len(set(ids)) < len(ids):
+        twice = next(n for n, i in vocab.items() if by_id[i] != n)
+        raise TokenizerError(
+            f"the tokens {twice[:40]!r} and {by_id[vocab[twice]]!r} have the same id {vocab[twice]}",
+            where=where,
+        )
+    return by_id
+
+
+def _add_tokens(names: _Names, added: Any, source: str) -> None:
+    """Adds the tokens that are cut out of a text before the model sees it."""
+    if not isinstance(added, list):
+        raise TokenizerError("the added tokens are not a list", where=f'{source}, "added_tokens"')
+    for i, token in enumerate(added):
+        where = f'{source}, "added_tokens" entry {i}'
+        content, token_id = (
+            (token.get("content"), token.get("id")) if isinstance(token, dict) else (None, None)
+        )
+        if not isinstance(content, str) or type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
+            raise TokenizerError(
+                f"an added token has the id {token_id!r} and the content {content!r}",
+                where=where,
+                fix=f"It needs a name and an id from 0, below {MAX_TOKENS:,}.",
+            )
+        names.by_id.extend([None] * (token_id + 1 - len(names.by_id)))
+        if token.get("special") or is_markup(content):
+            names.by_id[token_id], names.special[content] = None, token_id
+        else:
+            names.by_id[token_id] = content
+
+
+def _mark_special(
+    names: _Names,
+    model: dict[str, Any],
+    kind: str,
+    asked: dict[str, int],
+    given: Mapping[str, int] | Sequence[str] | None,
+    source: str,
+) -> None:
+    """Takes the unknown token, and what the caller names, out of the text."""
+    unknown = model.get("unk_id") if kind == "Unigram" else model.get("unk_token")
+    if kind == "Unigram" and type(unknown) is int and 0 <= unknown < len(names.by_id):
+        unknown = names.by_id[unknown]
+    wanted = dict.fromkeys([*asked, *([unknown] if isinstance(unknown, str) else [])])
+    found = {name: i for i, name in enumerate(names.by_id) if name in wanted} if wanted else {}
+    for name in wanted:
+        token_id = found.get(name, names.special.get(name))
+        if name in asked and (token_id is None or (isinstance(given, Mapping) and given[name] != token_id)):
+            raise TokenizerError(
+                f"special_tokens names {name!r}, "
+                + ("which is no token" if token_id is None else f"which has the id {token_id}"),
+                where=source,
+                fix="Give the names of tokens of this tokenizer.",
+            )
+        if token_id is not None:
+            names.by_id[token_id], names.special[name] = None, token_id
+
+
+def _token_bytes(by_id: list[str | None], decoder: Decoder, source: str) -> list[bytes]:
+    """Bytes per id; nothing for ids without a name or with a special one."""
+    known = [(i, name) for i, name in enumerate(by_id) if name is not None]
+    tokens = [b""] * len(by_id)
+    try:
+        written = decoder.token_bytes([name for _, name in known])
+    except UnicodeEncodeError as error:
+        raise TokenizerError(
+            f"the token {error.object!r} holds a lone surrogate, which no text has",
+            where=f'{source}, "vocab"',
+            fix="The file is damaged: export it again.",
+        ) from None
+    for (i, _), raw in zip(known, written):
+        tokens[i] = raw
+    return tokens
+
+
+def _without_special(
+    spec: Mapping[str, Any], special: Mapping[str, int]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A description whose encoder never matches a special token by its printed name, and new name -> old name.
+
+    Special tokens get names that no text has: the model and the added tokens both look names up in the text, and
+    merges that spell one are left out. Added tokens stay, since their number decides the ids of those behind them.
+    """
+    fresh = {name: f"\U0010fffe\U0010ffff\U000ffffe special {i} \U000fffff" for name, i in special.items()}
+    model = dict(spec["model"])
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        model["vocab"] = {fresh.get(name, name): i for name, i in vocab.items()}
+    else:
+        model["vocab"] = [[fresh.get(entry[0], entry[0]), *entry[1:]] for entry in vocab]
+    if isinstance(model.get("unk_token"), str):
+        model["unk_token"] = fresh.get(model["unk_token"], model["unk_token"])
+    if isinstance(model.get("merges"), list):
+        model["merges"] = [m for m in model["merges"] if _merged(m) not in fresh]
+    added = [
+        {**token, "content": fresh.get(token["content"], token["content"])}
+        for token in spec.get("added_tokens") or ()
+    ]
+    kept = {
+        key: value for key, value in spec.items() if key not in ("post_processor", "truncation", "padding")
+    }
+    renamed = {new: old for old, new in fresh.items()}
+    return {**kept, "post_processor": None, "model": model, "added_tokens": added}, renamed
+
+
+def _merged(merge: Any) -> str:
+    """What a merge spells; older files write it as one string with a space."""
+    if isinstance(merge, str):
+        left, _, right = merge.partition(" ")
+        return left + right
+    return "".join(merge) if isinstance(merge, list) and all(isinstance(m, str) for m in merge) else ""
