@@ -1,0 +1,176 @@
+"""`Language`: an unevaluated regular language, its constructors and operators. The automata behind it are built elsewhere.
+
+A language is over Unicode text, except that an acceptor over bytes may also hold byte strings that are no text. Operators work
+on whole strings: `a & b` holds the texts that both hold, `~a` every Unicode string that `a` does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from fsa_compile import algebra
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.errors import ConstraintError, UnsatisfiableError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.regex_automaton import build_automaton
+from fsa_compile.regex_syntax import parse
+from fsa_compile.syntax_tree import Node, Text
+from fsa_compile.utf8 import to_byte_dfa
+
+
+class Language:
+    """A regular language that has not been compiled yet.
+
+    Made by `regex`, `choices`, `literal`, `acceptor`; combined with `|` (either), `&` (both), `-` (but not), `~` (any text
+    but), `+` (one after the other). Nothing is built before `to_byte_dfa`, except that a pattern is parsed at once so that its
+    errors come early.
+
+    Attributes:
+      description: source text, for people.
+    """
+
+    description: str = ""
+
+    def to_byte_dfa(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteDfa:
+        """The language as a trimmed, deterministic byte automaton.
+
+        Args:
+          limits: bounds of the compilation.
+          deadline: an already running time budget; by default one of `limits.max_seconds` starts now.
+
+        Raises:
+          UnsatisfiableError: the language has no member.
+          LimitError: a limit is exceeded.
+        """
+        limits = limits or CompileLimits()
+        dfa = self._build(limits, deadline or Deadline(limits))
+        if dfa is None or dfa.start == 0:
+            raise UnsatisfiableError(
+                self._why_empty(), where=f"  {_cut(self.description)}", fix="Change it so that some text is accepted."
+            )
+        return dfa
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        """The automaton, or None when there is no member."""
+        raise NotImplementedError
+
+    def _why_empty(self) -> str:
+        return "the constraint accepts no text at all"
+
+    def __or__(self, other: Language) -> Language:
+        return _combine("|", self, other)
+
+    def __and__(self, other: Language) -> Language:
+        return _combine("&", self, other)
+
+    def __sub__(self, other: Language) -> Language:
+        return _combine("-", self, other)
+
+    def __add__(self, other: Language) -> Language:
+        return _combine("+", self, other)
+
+    def __invert__(self) -> Language:
+        return _Complement(self)
+
+    def __repr__(self) -> str:
+        return f"Language({_cut(self.description)})"
+
+
+def regex(pattern: str, *, flags: int = 0) -> Language:
+    r"""The texts that `re.fullmatch(pattern, text, flags)` matches.
+
+    Args:
+      pattern: Python's dialect, plus `\p{...}` and lookbehind of any width.
+      flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.U`, `re.X`.
+
+    Raises:
+      RegexSyntaxError: the pattern is not well formed.
+      UnsupportedPatternError: it is not a regular language.
+    """
+    return _Regex(parse(pattern, flags), pattern, int(flags))
+
+
+def literal(text: str) -> Language:
+    """Exactly one text."""
+    checked = _checked_text(text, "the literal")
+    return _Regex(Text(checked, 0, len(checked)), repr(text), 0)
+
+
+class _Regex(Language):
+    def __init__(self, tree: Node, source: str, flags: int) -> None:
+        self._tree, self._source, self._flags = tree, source, flags
+        self.description = source if not flags else f"{source} (flags {flags})"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        dfa = build_automaton(self._tree, limits, deadline)
+        return None if dfa is None else to_byte_dfa(dfa, limits)
+
+    def _why_empty(self) -> str:
+        return "the pattern matches no text at all"
+
+
+class _Combined(Language):
+    def __init__(self, operator: algebra.Operator, left: Language, right: Language) -> None:
+        self._operator, self._left, self._right = operator, left, right
+        self.description = f"({left.description}) {operator} ({right.description})"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        left, right = self._left._build(limits, deadline), self._right._build(limits, deadline)
+        if left is None or left.start == 0:
+            return right if self._operator == "|" else None
+        if right is None or right.start == 0:
+            return left if self._operator in "|-" else None
+        return algebra.combine(self._operator, left, right, limits, deadline)
+
+    def _why_empty(self) -> str:
+        return {
+            "|": "neither side of | accepts any text",
+            "&": "no text is accepted by both sides of &",
+            "-": "every text of the left side of - is also accepted by the right side",
+            "+": "one side of + accepts no text",
+        }[self._operator]
+
+
+class _Complement(Language):
+    def __init__(self, inner: Language) -> None:
+        self._inner = inner
+        self.description = f"~({inner.description})"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        inner = self._inner._build(limits, deadline)
+        everything = algebra.universal_text()
+        return everything if inner is None or inner.start == 0 else algebra.combine("-", everything, inner, limits, deadline)
+
+    def _why_empty(self) -> str:
+        return "the complement ~ is empty, because its operand accepts every text"
+
+
+def _combine(operator: algebra.Operator, left: Any, right: Any) -> Language:
+    if not isinstance(right, Language):
+        raise ConstraintError(
+            f"the right side of {operator} is a {type(right).__name__}, not a Language",
+            fix="Wrap it: regex(...), literal(...), choices(...) or acceptor(...).",
+        )
+    return _Combined(operator, left, right)
+
+
+def _checked_text(text: Any, what: str) -> str:
+    if not isinstance(text, str):
+        raise ConstraintError(f"{what} must be a str, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConstraintError(
+            f"{what} holds a surrogate at offset {error.start}, which has no UTF-8 form", where=f"  {text[:60]!r}",
+            fix="Write the character itself.",
+        ) from None  # fmt: skip
+    return text
+
+
+def _cut(text: str, width: int = 200) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+__all__ = ["Language", "Literal", "literal", "regex"]
+_ = Iterable

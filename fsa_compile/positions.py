@@ -1,0 +1,181 @@
+"""Syntax tree to position automaton (Glushkov), for patterns without conditions on their surroundings.
+
+Letters are code points. A position is one occurrence of a character set in the expanded pattern; its follow set holds the
+positions that may come next and `END` where the text may stop. Counted repetitions are chains: copy i is followed by copy i + 1
+only, so `x{0,n}` costs n follow entries and not n squared.
+
+Source: V. Glushkov, "The abstract theory of automata", 1961.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from fsa_compile.code_points import NONE, CodePointSet
+from fsa_compile.errors import LimitError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.syntax_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text
+
+END = -1
+"""The member of a follow set that says the text may end here."""
+
+Fragment: TypeAlias = "tuple[bool, list[int], list[int]]"
+"""(matches the empty text, first positions, last positions)."""
+
+_EMPTY: frozenset[int] = frozenset()
+_MAX_LINKS = 20_000_000
+
+
+class Positions:
+    """The position automaton of one tree.
+
+    Attributes:
+      sets: character set of each position.
+      follow: positions that may follow each position.
+      first: the positions that may begin the text; empty when no text matches.
+      acyclic: whether no repetition is unbounded.
+    """
+
+    def __init__(self, tree: Node, limits: CompileLimits, deadline: Deadline) -> None:
+        self.sets: list[CodePointSet] = []
+        self.follow: list[frozenset[int]] = []
+        self._limits, self._deadline = limits, deadline
+        self._links = 0
+        self.acyclic = True
+        if count_positions(tree) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
+        fragment = self._build(tree)
+        if fragment is None:
+            self.first = _EMPTY
+            return
+        nullable, first, last = fragment
+        self._link(last, frozenset((END,)))
+        self.first = frozenset((*first, END) if nullable else first)
+
+    def _link(self, last: list[int], first: frozenset[int]) -> None:
+        """Lets every position of `first` follow every position of `last`."""
+        follow = self.follow
+        for p in last:
+            have = follow[p]
+            if have:
+                first_too = have | first
+                self._links += len(first_too)
+                follow[p] = first_too
+            else:
+                follow[p] = first
+        if self._links > _MAX_LINKS:
+            raise LimitError("max_states", self._limits.max_states, "Linking the optional parts of the pattern")
+
+    def _build(self, node: Node) -> Fragment | None:
+        """Adds the node's positions; None when it matches nothing at all."""
+        kind = type(node)
+        if kind is Text:
+            return self._text(node.text)
+        if kind is Chars:
+            if node.members == NONE:
+                return None
+            p = len(self.sets)
+            self.sets.append(node.members)
+            self.follow.append(_EMPTY)
+            return False, [p], [p]
+        if kind is Concat:
+            return self._concat(node)
+        if kind is Alternate:
+            return self._alternate(node)
+        if kind is Repeat:
+            return self._repeat(node)
+        if kind is Atomic:  # allowed only where it changes nothing
+            return self._build(node.item)
+        raise TypeError(f"{kind.__name__} needs the automaton with conditions")
+
+    def _text(self, text: str) -> Fragment:
+        p, n = len(self.sets), len(text)
+        self.sets += [(1 << c, ()) if c < 128 else (0, ((c, c),)) for c in map(ord, text)]
+        self.follow += [frozenset((q,)) for q in range(p + 1, p + n)]
+        self.follow.append(_EMPTY)
+        return False, [p], [p + n - 1]
+
+    def _concat(self, node: Concat) -> Fragment | None:
+        nullable, first, last = True, [], []
+        for item in node.items:
+            fragment = self._build(item)
+            if fragment is None:
+                return None
+            item_nullable, item_first, item_last = fragment
+            if last:
+                self._link(last, frozenset(item_first))
+            if nullable:
+                first = first + item_first
+                nullable = item_nullable
+            last = last + item_last if item_nullable else item_last
+        return nullable, first, last
+
+    def _alternate(self, node: Alternate) -> Fragment | None:
+        fragments = [f for f in map(self._build, node.branches) if f is not None]
+        if not fragments:
+            return None
+        first: list[int] = []
+        last: list[int] = []
+        nullable = False
+        for branch_nullable, branch_first, branch_last in fragments:
+            nullable |= branch_nullable
+            first += branch_first
+            last += branch_last
+        return nullable, first, last
+
+    def _repeat(self, node: Repeat) -> Fragment | None:
+        low, high = node.low, node.high
+        if high == 0:
+            return True, [], []
+        copies = high if high is not None else max(low, 1)
+        self.acyclic &= high is not None
+        item = node.item
+        if copies > 1 and type(item) is Chars and item.members != NONE:
+            return self._run(item.members, low, copies, high is None)
+        fragment = self._build(item)
+        if fragment is None:
+            return (True, [], []) if low == 0 else None
+        nullable, first, last = fragment
+        if copies > 1 and not first:
+            return fragment
+        if nullable:
+            low = 0
+        lasts = [last]
+        for _ in range(1, copies):
+            self._deadline.check("expanding a repetition")
+            _, again_first, again_last = self._build(item) or (True, [], [])
+            self._link(lasts[-1], frozenset(again_first))
+            lasts.append(again_last)
+            if high is None:
+                first_of_last = again_first
+        if high is None:
+            self._link(lasts[-1], frozenset(first if copies == 1 else first_of_last))
+        return low == 0, first, [p for some in lasts[max(low, 1) - 1 :] for p in some]
+
+    def _run(self, members: CodePointSet, low: int, copies: int, unbounded: bool) -> Fragment:
+        """`copies` times one character set."""
+        p = len(self.sets)
+        end = p + copies
+        self.sets += [members] * copies
+        self.follow += [frozenset((q,)) for q in range(p + 1, end)]
+        self.follow.append(frozenset((end - 1,)) if unbounded else _EMPTY)
+        return low == 0, [p], list(range(p + max(low, 1) - 1, end))
+
+
+def count_positions(node: Node) -> int:
+    """Number of positions of the tree with its repetitions written out."""
+    kind = type(node)
+    if kind is Text:
+        return len(node.text)
+    if kind is Chars:
+        return 1
+    if kind is Concat:
+        return sum(map(count_positions, node.items))
+    if kind is Alternate:
+        return sum(map(count_positions, node.branches))
+    if kind is Repeat:
+        copies = node.high if node.high is not None else max(node.low, 1)
+        return count_positions(node.item) * copies
+    if hasattr(node, "item"):
+        return count_positions(node.item)
+    return 0
