@@ -42,7 +42,9 @@ class Quotient:
       offset, run_class, run_length: runs of string g are `offset[g]:offset[g + 1]`; strings are sorted by first class.
       first: int64[C + 1], strings whose first class is c are `first[c]:first[c + 1]`; those of class 0 have no run.
       string_of: int32[V], string of each token, or the number of strings when it was dropped.
-      tokens: int64[G], tokens of each string.
+      tokens: int64[G], number of tokens of each string.
+      by_string, token_start: int64[V] token ids sorted by string, and int64[G] where each string's tokens begin.
+      longest: int64[C], longest run of each class.
     """
 
     offset: np.ndarray
@@ -51,21 +53,37 @@ class Quotient:
     first: np.ndarray
     string_of: np.ndarray
     tokens: np.ndarray
+    by_string: np.ndarray
+    token_start: np.ndarray
+    longest: np.ndarray
 
     @property
     def num_strings(self) -> int:
         """G, distinct strings."""
         return len(self.tokens)
 
+    def tokens_of(self, strings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(index into `strings`, token) of every token of the given strings."""
+        size = self.tokens[strings]
+        which = np.repeat(np.arange(len(strings)), size)
+        at = np.arange(len(which)) + np.repeat(self.token_start[strings] - (np.cumsum(size) - size), size)
+        return which, self.by_string[at]
 
-def symbol_steps(dfa: ByteDfa) -> np.ndarray:
+
+def symbol_steps(dfa: ByteDfa, wide: np.ndarray) -> np.ndarray:
     """Next state by state and symbol: int64[S + 1, NUM_SYMBOLS].
 
-    Entry S means that the state tells bytes of the symbol apart; row S leads to itself.
+    Entry S means: walk byte by byte from here. So it is for states that tell bytes of the symbol apart, and for every
+    state that is not wide, so that literal states do not split symbols that the wide ones read alike. Row S leads to
+    itself.
+
+    Args:
+      wide: bool[S], states that read whole classes of bytes.
     """
     s = dfa.num_states
     full = np.full((s + 1, 256), s, np.int64)
     full[:s] = dfa.table[:, dfa.byte_class]
+    full[:s][~wide & full[:s].any(1)] = s
     steps = np.zeros((s + 1, NUM_SYMBOLS), np.int64)
     steps[:, BYTE_SYMBOL[_SINGLE]] = full[:, _SINGLE]
 
@@ -153,13 +171,20 @@ def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> 
     old_to_new = np.full(len(dead) + 1, len(order), np.int32)  # last entry: for ids that are not text
     old_to_new[alive] = rank[number]
     string_of = old_to_new[tables.string_of]
+    tokens = np.bincount(string_of, minlength=len(order) + 1)[:-1]
+    narrow = string_of.astype(np.uint16) if len(order) < 1 << 16 else string_of  # 16 bits sort by radix
+    longest = np.zeros(num_classes, np.int64)
+    np.maximum.at(longest, kind[picked], length[picked])
     return Quotient(
         offset=offset.astype(np.int64),
         run_class=kind[picked],
         run_length=length[picked],
         first=np.searchsorted(leading[order], np.arange(num_classes + 1)),
         string_of=string_of,
-        tokens=np.bincount(string_of, minlength=len(order) + 1)[:-1],
+        tokens=tokens,
+        by_string=np.argsort(narrow, kind="stable"),
+        token_start=np.cumsum(tokens) - tokens,
+        longest=longest,
     )
 
 
@@ -187,7 +212,7 @@ def walk_strings(
       some state on the way tells apart and that have to be walked byte by byte.
     """
     marker = len(steps) - 1
-    powers, caps = _powers(steps, int(quotient.run_length.max(initial=1)))
+    powers, cap = _powers(steps, quotient.longest)
     width = steps.shape[1]
     who, kind = np.nonzero(steps[entries])
     entry, string = _expand(who, quotient.first[kind], quotient.first[kind + 1])
@@ -198,16 +223,17 @@ def walk_strings(
     handed: list[tuple[np.ndarray, np.ndarray]] = []
     run, end = quotient.offset[string], quotient.offset[string + 1]
     while len(string):
-        power = np.minimum(quotient.run_length[run], caps) - 1
+        power = np.minimum(quotient.run_length[run], cap) - 1
         state = powers[(power * (marker + 1) + state) * width + quotient.run_class[run]]
         run = run + 1
-        told = np.flatnonzero(state == marker)
+        told = (state == marker).nonzero()[0]
         if len(told):
             handed.append((entry[told], string[told]))
-        finished = np.flatnonzero((run == end) & (state != 0) & (state != marker))
-        if len(finished):
-            done.append((entry[finished], string[finished], state[finished]))
-        on = np.flatnonzero((run < end) & (state != 0) & (state != marker))
+            state[told] = 0
+        on = (run < end) & (state > 0)
+        ended = ((run == end) & (state > 0)).nonzero()[0]
+        if len(ended):
+            done.append((entry[ended], string[ended], state[ended]))
         entry, string, state, run, end = entry[on], string[on], state[on], run[on], end[on]
     none = np.zeros(0, np.int64)
     read = tuple(np.concatenate(column) for column in zip(*done))
@@ -215,15 +241,15 @@ def walk_strings(
     return read, told_apart  # type: ignore[return-value]
 
 
-def _powers(steps: np.ndarray, longest: int) -> tuple[np.ndarray, int]:
-    """Flat table of 1..n steps by one class, and n, the number after which nothing changes any more."""
-    table = [steps]
-    while len(table) < longest:
-        following = np.take_along_axis(steps, table[-1], 0)
-        if (following == table[-1]).all():
+def _powers(steps: np.ndarray, longest: np.ndarray) -> tuple[np.ndarray, int]:
+    """Flat table of 1..n steps by one class, and n, from which on nothing changes for runs that occur."""
+    table, column = [steps], np.arange(steps.shape[1])
+    for power in range(2, int(longest.max(initial=1)) + 1):
+        following = steps[table[-1], column]
+        if not (following != table[-1])[:, longest >= power].any():
             break
         table.append(following)
-    return np.concatenate(table).ravel(), len(table)
+    return (table[0] if len(table) == 1 else np.concatenate(table)).ravel(), len(table)
 
 
 def _expand(who: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

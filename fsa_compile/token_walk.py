@@ -17,8 +17,8 @@ import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.limits import Deadline
-from fsa_compile.quotient import quotient_for, remember, symbol_steps, walk_bytes, walk_strings
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.quotient import Quotient, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 NARROW = 64
 """Largest token set stored as arcs; larger ones become bit rows."""
@@ -56,6 +56,8 @@ class _BitSet:
     row: np.ndarray
     hash: int
     count: int
+    tokens: np.ndarray | None
+    """int64[count] when there are at most `NARROW`."""
 
 
 def walk_tokens(dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline) -> TokenArcs:
@@ -70,7 +72,8 @@ def walk_tokens(dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline) -> T
       LimitError: out of time.
     """
     source, byte, target = dfa.arcs
-    by_entry = _entry_arcs(dfa, tables)
+    wide = _wide_states(dfa)
+    by_entry = _entry_arcs(dfa, tables, wide)
     plain = ~by_entry & (tables.root_child[byte] > 0)
     seeds = source[plain], tables.root_child[byte[plain]], target[plain]
     joined = join(dfa, tables, *seeds, deadline)
@@ -78,7 +81,7 @@ def walk_tokens(dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline) -> T
         none = np.zeros(0, np.int64)
         return TokenArcs(*joined, none, none, none, [], np.zeros(0, np.uint64))
     listed, (row_state, row_target, row_set), sets = _walk_entries(
-        dfa, tables, source[by_entry], byte[by_entry], target[by_entry]
+        dfa, tables, wide, source[by_entry], byte[by_entry], target[by_entry]
     )
     deadline.check("walking the vocabulary")
     state, token, reached = (np.concatenate(pair) for pair in zip(joined, listed))
@@ -141,26 +144,33 @@ def _with_aliases(
     )
 
 
-def _entry_arcs(dfa: ByteDfa, tables: VocabularyTables) -> np.ndarray:
-    """Which of the automaton's arcs are walked from an entry state: bool[E]."""
-    source, byte, target = dfa.arcs
-    none = np.zeros(len(source), bool)
+def _wide_states(dfa: ByteDfa) -> np.ndarray:
+    """States that read many bytes, or loop, and do not tell letters or digits apart: bool[S]."""
+    source, _, target = dfa.arcs
     s = dfa.num_states
     if s > _MAX_ENTRY_STATES or len(source) < _WIDE_BYTES:
-        return none
+        return np.zeros(s, bool)
     wide = np.bincount(source, minlength=s) >= _WIDE_BYTES
     wide[source[source == target]] = True
-    wide &= _reads_classes(dfa, wide)
-    into = np.flatnonzero(wide[target])
+    return _reads_classes(dfa, wide)
+
+
+def _entry_arcs(dfa: ByteDfa, tables: VocabularyTables, wide: np.ndarray) -> np.ndarray:
+    """Which of the automaton's arcs are walked from an entry state: bool[E].
+
+    A wide state becomes an entry when some origin has many tokens under the bytes that lead into it.
+    """
+    source, byte, target = dfa.arcs
+    into = wide[target].nonzero()[0]
     if not len(into):
-        return none
-    pair = source[into] * s + target[into]
+        return np.zeros(len(source), bool)
+    pair = source[into] * dfa.num_states + target[into]
     order = np.argsort(pair, kind="stable")
-    begin = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    begin = segment_starts(pair[order])
     weight = np.add.reduceat(tables.weight[byte[into[order]]], begin)
-    heavy = np.repeat(weight > _HEAVY, np.diff(np.append(begin, len(into))))
-    none[into[order[heavy]]] = True
-    return none
+    entry = np.zeros(dfa.num_states, bool)
+    entry[target[into[order[begin[weight > _HEAVY]]]]] = True
+    return entry[target]
 
 
 def _reads_classes(dfa: ByteDfa, candidates: np.ndarray) -> np.ndarray:
@@ -176,10 +186,15 @@ def _reads_classes(dfa: ByteDfa, candidates: np.ndarray) -> np.ndarray:
 
 
 def _walk_entries(
-    dfa: ByteDfa, tables: VocabularyTables, source: np.ndarray, byte: np.ndarray, target: np.ndarray
+    dfa: ByteDfa,
+    tables: VocabularyTables,
+    wide: np.ndarray,
+    source: np.ndarray,
+    byte: np.ndarray,
+    target: np.ndarray,
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], list[_BitSet]]:
     """Tokens over the given arcs (source, byte, entry): single tokens, and sets by (state, target)."""
-    quotient, steps, key = quotient_for(tables, symbol_steps(dfa))
+    quotient, steps, key = quotient_for(tables, symbol_steps(dfa, wide))
     entries, entry = np.unique(target, return_inverse=True)
     (who, string, reached), told_apart = walk_strings(quotient, steps, entries)
 
@@ -188,17 +203,19 @@ def _walk_entries(
     pair = who * s + reached
     order = np.argsort(pair, kind="stable")
     pair, string = pair[order], string[order]
-    begin = np.flatnonzero(np.diff(pair, prepend=-1))
-    size = np.diff(np.append(begin, len(pair)))
+    begin = segment_starts(pair)
+    size = np.append(begin[1:], len(pair)) - begin
     large = np.add.reduceat(quotient.tokens[string], begin) > NARROW if len(begin) else np.zeros(0, bool)
     small = np.repeat(~large, size)
-    entry_lists = _single_tokens(dfa, tables, quotient.string_of, pair[small], string[small], told_apart, entries)
+    leads = np.zeros((len(entries), 256), bool)
+    leads[entry, byte] = True
+    entry_lists = _single_tokens(dfa, tables, quotient, pair[small], string[small], told_apart, entries, leads)
 
     # Origins with the same first bytes into an entry share everything.
     byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)
     listed = _restrict_lists(tables, entry_lists, s, len(entries), byte_sets, pair_source, pair_entry, pair_set)
     rows = [
-        _string_row(tables, quotient.string_of, len(quotient.tokens), key, string[b : b + n])
+        _string_row(tables, quotient, key, string[b : b + n])
         for b, n in zip(begin[large].tolist(), size[large].tolist())
     ]
     return _restrict_rows(
@@ -223,30 +240,27 @@ def _first_bytes(
 def _single_tokens(
     dfa: ByteDfa,
     tables: VocabularyTables,
-    string_of: np.ndarray,
+    quotient: Quotient,
     pair: np.ndarray,
     string: np.ndarray,
     told_apart: tuple[np.ndarray, np.ndarray],
     entries: np.ndarray,
+    leads: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(entry index, token, state reached) of the small sets, and of the strings that are walked byte by byte."""
+    """(entry index, token, state reached) of the small sets, and of the strings that are walked byte by byte.
+
+    Only tokens whose first byte leads into the entry from some origin matter: `leads` is bool[E, 256].
+    """
     who, apart = told_apart
-    wanted = np.zeros(int(string_of.max(initial=0)) + 1, bool)
-    wanted[string], wanted[apart] = True, True
-    token = np.flatnonzero(wanted[string_of])
-    token = token[np.argsort(string_of[token], kind="stable")]
-    number = string_of[token]
-
-    def of_strings(strings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        low, high = np.searchsorted(number, strings), np.searchsorted(number, strings, side="right")
-        size = high - low
-        at = np.arange(int(size.sum())) + np.repeat(low - (np.cumsum(size) - size), size)
-        return np.repeat(np.arange(len(strings)), size), token[at]
-
-    which, small = of_strings(string)
     s = dfa.num_states
-    which_apart, long = of_strings(apart)
-    walked = walk_bytes(dfa, tables, who[which_apart], long, entries[who[which_apart]])
+    which, small = quotient.tokens_of(string)
+    led = leads[pair[which] // s, tables.first_byte[small]].nonzero()[0]
+    which, small = which[led], small[led]
+    which_apart, long = quotient.tokens_of(apart)
+    who = who[which_apart]
+    led = leads[who, tables.first_byte[long]]
+    who, long = who[led], long[led]
+    walked = walk_bytes(dfa, tables, who, long, entries[who])
     return (
         np.concatenate([pair[which] // s, walked[0]]),
         np.concatenate([small, walked[1]]),
@@ -277,16 +291,16 @@ def _restrict_lists(
 
 
 def _string_row(
-    tables: VocabularyTables, string_of: np.ndarray, num_strings: int, key: bytes, strings: np.ndarray
+    tables: VocabularyTables, quotient: Quotient, key: bytes, strings: np.ndarray
 ) -> tuple[bytes, np.ndarray]:
     """(key of the set, bit row of all tokens of some strings)."""
-    chosen = np.zeros(num_strings + 1, bool)
+    chosen = np.zeros(quotient.num_strings + 1, bool)
     chosen[strings] = True
     name = key + np.packbits(chosen).tobytes()
     row = tables.memo.get(("strings", name))
     if row is None:
         member = np.zeros(tables.num_words * 32, bool)
-        member[: tables.vocab_size] = chosen[string_of]
+        member[: tables.vocab_size] = chosen[quotient.string_of]
         row = remember(tables, ("strings", name), np.packbits(member, bitorder="little").view(np.uint32))
     return name, row
 
@@ -310,7 +324,8 @@ def _restricted(
     if found is None:
         both = row & _starting_row(tables, member)
         count = int(np.bitwise_count(both).sum())
-        found = remember(tables, key, _BitSet(both, tables.row_hash(both), count))
+        tokens = np.flatnonzero(np.unpackbits(both.view(np.uint8), bitorder="little")) if count <= NARROW else None
+        found = remember(tables, key, _BitSet(both, tables.row_hash(both), count, tokens))
     return found
 
 
@@ -346,11 +361,11 @@ def _restrict_rows(
     listed_parts = [listed]
     small = np.flatnonzero(~keep & (count[inverse] > 0))
     if len(small):
-        tokens = {i: np.flatnonzero(_unpacked(sets[i].row)) for i in np.unique(inverse[small]).tolist()}
         lengths = count[inverse[small]]
+        tokens = [t for i in inverse[small].tolist() if (t := sets[i].tokens) is not None]
         listed_parts.append((
             np.repeat(pair_source[which[small]], lengths),
-            np.concatenate([tokens[i] for i in inverse[small].tolist()]),
+            np.concatenate(tokens),
             np.repeat(row_target[at[small]], lengths),
         ))
     final = tuple(np.concatenate(column) for column in zip(*listed_parts))
@@ -359,6 +374,3 @@ def _restrict_rows(
     by_row = (pair_source[which[chosen]], row_target[at[chosen]], renumber[inverse[chosen]])
     return final, by_row, [x for x, big in zip(sets, large.tolist()) if big]
 
-
-def _unpacked(row: np.ndarray) -> np.ndarray:
-    return np.unpackbits(row.view(np.uint8), bitorder="little")
