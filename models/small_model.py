@@ -1,0 +1,63 @@
+"""The small trained model that comes with the package: where its files are, and how to load it.
+
+One responsibility: finding the shipped files. How they were made is in `models.train_small`.
+"""
+
+import importlib.resources
+import pathlib
+
+from jax.typing import DTypeLike
+
+from models.checkpoint import load
+from models.errors import CheckpointError
+from models.gemma import Gemma
+
+
+def _shipped(name: str) -> pathlib.Path:
+    path = pathlib.Path(str(importlib.resources.files("models"))) / "small" / name
+    if not path.exists():
+        raise CheckpointError(
+            "The small model's files are not here.",
+            where=str(path),
+            fix="Install the package from a folder (not from inside a zip file), or run "
+            "`python -m models.train_small --out models/small` in the repository.",
+        )
+    return path
+
+
+def small_tokenizer_path() -> pathlib.Path:
+    """The SentencePiece `.model` file of the small model.
+
+    Raises:
+      CheckpointError: The file did not come with this installation.
+    """
+    return _shipped("tokenizer.model")
+
+
+def small_checkpoint_path() -> pathlib.Path:
+    """The Orbax checkpoint of the small model (official nested layout, bfloat16), a folder.
+
+    Raises:
+      CheckpointError: The folder did not come with this installation.
+    """
+    return _shipped("checkpoint")
+
+
+def load_small(dtype: DTypeLike = "float32") -> Gemma:
+    """The small trained model, about 1.5 million parameters; it knows the prompts of `models.corpus`.
+
+    Args:
+      dtype: Dtype of the parameters. The file holds bfloat16, which is slow on CPUs; "bfloat16" keeps it.
+
+    Returns:
+      The model, on the default device.
+
+    Raises:
+      CheckpointError: The checkpoint is missing or damaged.
+
+    Example:
+      >>> import models
+      >>> models.load_small().vocab_size
+      2048
+    """
+    return load(None, small_checkpoint_path(), dtype=dtype)
