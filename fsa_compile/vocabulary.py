@@ -269,11 +269,11 @@ def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:
         raise TokenizerError(
             "the vocabulary has no token that writes text", fix="Give at least one non-empty token."
         )
-    longest = max(range(len(tokens)), key=lambda i: len(tokens[i]))
-    if len(tokens[longest]) > MAX_TOKEN_BYTES:
+    lengths = list(map(len, tokens))
+    if (most := max(lengths)) > MAX_TOKEN_BYTES:
         raise TokenizerError(
-            f"a token of {len(tokens[longest]):,} bytes is longer than allowed ({MAX_TOKEN_BYTES:,})",
-            where=f"tokens[{longest}]",
+            f"a token of {most:,} bytes is longer than allowed ({MAX_TOKEN_BYTES:,})",
+            where=f"tokens[{lengths.index(most)}]",
         )
     return tokens
 

@@ -105,7 +105,7 @@ def _from_object(value: Any, options: _Options) -> Tokenizer:
     bases = {f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in type(value).__mro__}
     if "tiktoken.Encoding" in bases:
         return ranks.from_encoding(value, **options.common())
-    if "tokenizers.Tokenizer" in bases:
+    if bases & {"tokenizers.Tokenizer", "tokenizers.BaseTokenizer"}:
         return hugging_face.from_object(value, **options.common())
     if "sentencepiece.SentencePieceProcessor" in bases:
         return _from_processor(value, options)
@@ -186,7 +186,7 @@ def _from_file(path: Path, options: _Options) -> Tokenizer:
 def _from_folder(folder: Path, options: _Options) -> Tokenizer:
     """The one tokenizer in a folder: tokenizer.json first, then SentencePiece, ranks, GPT-2's pair."""
     found = _survey(folder)
-    specs = {path: _parse_json(read_file(path), str(path)) for path in found["json"]}
+    specs, damaged = _parse_all(found["json"])
     if tokenizers := [
         p for p, s in specs.items() if isinstance(s, dict) and isinstance(s.get("model"), dict)
     ]:
@@ -202,13 +202,32 @@ def _from_folder(folder: Path, options: _Options) -> Tokenizer:
     encoders = [path for path, spec in specs.items() if _is_encoder(spec)]
     if encoders or found["merges"]:
         return _from_gpt2_pair(_only(encoders or found["merges"], folder), options, encoder=None, merges=None)
+    if damaged is not None:
+        raise damaged
     raise TokenizerError(
         "no file in this folder is a tokenizer", where=str(folder), fix=f"It should hold {_FORMATS}."
     )
 
 
+def _parse_all(paths: Iterable[Path]) -> tuple[dict[Path, Any], TokenizerError | None]:
+    """The content of the JSON files that can be read, and the error of one that cannot.
+
+    A damaged tokenizer.json is an error at once: what lies beside it could have other added tokens.
+    """
+    specs: dict[Path, Any] = {}
+    damaged: TokenizerError | None = None
+    for path in paths:
+        try:
+            specs[path] = _parse_json(read_file(path), str(path))
+        except TokenizerError as error:
+            if path.name == "tokenizer.json":
+                raise
+            damaged = damaged or error
+    return specs, damaged
+
+
 def _survey(folder: Path) -> dict[str, list[Path]]:
-    """The files of a folder by the format their beginning shows; damaged JSON and huge files are left out."""
+    """The files of a folder by the format their beginning shows; files too large to be read are left out."""
     found: dict[str, list[Path]] = {"sentencepiece": [], "ranks": [], "json": [], "merges": []}
     try:
         paths = sorted(path for path in folder.iterdir() if path.is_file())
@@ -223,8 +242,6 @@ def _survey(folder: Path) -> dict[str, list[Path]]:
         except OSError:
             continue
         kind = _sniff(start)
-        if kind == "json" and path.suffix.lower() not in (".json", ".tokenizer", ""):
-            continue
         if kind:
             found[kind].append(path)
     return found
@@ -235,10 +252,10 @@ def _from_gpt2_pair(path: Path, options: _Options, *, encoder: Any, merges: byte
     folder = path.parent
     found = _survey(folder)
     if encoder is None:
-        candidates = {p: _parse_json(read_file(p), str(p)) for p in found["json"]}
+        candidates, damaged = _parse_all(found["json"])
         encoders = {p: spec for p, spec in candidates.items() if _is_encoder(spec)}
         if not encoders:
-            raise TokenizerError(
+            raise damaged or TokenizerError(
                 "the merges have no vocabulary beside them",
                 where=str(path),
                 fix="Put the encoder.json that belongs to them into the same folder.",
@@ -296,8 +313,10 @@ def _content(token: Any) -> str:
 
 
 def _is_encoder(spec: Any) -> bool:
-    """Whether parsed JSON is an encoder.json: names to integers, a few bytes at least among them."""
-    return isinstance(spec, dict) and len(spec) > 1 and set(map(type, spec.values())) == {int}
+    """Whether parsed JSON is an encoder.json: names to integers from 0, printed bytes among the names."""
+    if not isinstance(spec, dict) or set(map(type, spec.values())) != {int}:
+        return False
+    return 0 in spec.values() and any(len(name) == 1 for name in spec)
 
 
 def _parse_json(data: bytes, source: str) -> Any:
@@ -319,8 +338,8 @@ def _parse_json(data: bytes, source: str) -> Any:
 
 def _sniff(data: bytes) -> str:
     """The format that the beginning of a file shows: "sentencepiece", "json", "ranks", "merges" or ""."""
-    # A model begins with its first piece (field 1, a length), whose own first field is its text.
-    if data[:1] == b"\n" and b"\n" in data[2:5]:
+    # A model begins with its first piece (field 1, a length), whose own fields are its text and then its score.
+    if data[:1] == b"\n" and b"\n" in data[2:5] and b"\x15" in data[:300]:
         return "sentencepiece"
     text = data[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] == b"{":

@@ -123,12 +123,11 @@ def named_ids(special_tokens: Mapping[str, int] | Sequence[str] | None, first: i
     """
     if special_tokens is None:
         return {}
+    pairs: list[tuple[Any, Any]] = [(None, None)]
     if isinstance(special_tokens, Mapping):
         pairs = list(special_tokens.items())
     elif isinstance(special_tokens, Sequence) and not isinstance(special_tokens, (str, bytes)):
         pairs = [(name, first + i) for i, name in enumerate(special_tokens)]
-    else:
-        pairs = [(None, None)]
     right = all(
         isinstance(n, str) and isinstance(i, int) and not isinstance(i, bool) and i >= 0 for n, i in pairs
     )
