@@ -1,0 +1,100 @@
+"""What a model must offer to be decoded from: the `Decoder` protocol, and an adapter for plain functions.
+
+No model lives here, and none is imported: anything of this shape fits, from whichever library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A causal language model with a cache: a registered pytree whose leaves are its parameters.
+
+    It is passed to jitted functions as an argument, so new parameters of the same shapes cause no new compilation.
+
+    Attributes:
+      vocab_size: V', number of logits. It may exceed the tokenizer's ids; padding ids are always masked.
+
+    A decoder may also have `max_length: int` (the longest cache it can serve; a longer request is then refused before
+    the first token) and `repeat(cache, count)` (every row `count` times in succession, so that several samples of a
+    prompt share one prefill).
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def init_cache(self, batch_size: int, length: int) -> Any:
+        """An empty cache for `batch_size` rows of at most `length` tokens each."""
+
+    def apply(self, tokens: jax.Array, cache: Any, lengths: jax.Array, *, last_only: bool = False) -> Any:
+        """Appends tokens to every row and returns the logits after them.
+
+        Args:
+          tokens: int32[B, L], right padded.
+          cache: the cache so far.
+          lengths: int32[B], how many of each row's tokens are real, 0..L; the rest leaves no trace in the cache.
+          last_only: return only the logits after each row's last real token.
+
+        Returns:
+          logits[B, L, V'] (or [B, 1, V'] with `last_only`), float32 or bfloat16, and the new cache.
+        """
+
+    def rewind(self, cache: Any, kept: jax.Array) -> Any:
+        """The cache after only the first `kept[b]` tokens of each row b, int32[B]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionDecoder:
+    """A `Decoder` made of functions and a pytree of parameters.
+
+    Attributes:
+      apply_fn: `(params, tokens[B, L], cache, lengths[B]) -> (logits[B, L, V'], cache)`.
+      params: pytree of arrays.
+      init_cache_fn: `(batch_size, length) -> cache`.
+      vocab_size: V'.
+      rewind_fn: `(cache, kept[B]) -> cache`, needed by speculative decoding only.
+
+    The functions are part of the compiled program's identity: pass the same function objects again, not new lambdas.
+    """
+
+    apply_fn: Callable[..., Any]
+    params: Any
+    init_cache_fn: Callable[[int, int], Any]
+    vocab_size: int
+    rewind_fn: Callable[..., Any] | None = None
+
+    def init_cache(self, batch_size: int, length: int) -> Any:
+        """See `Decoder.init_cache`."""
+        return self.init_cache_fn(batch_size, length)
+
+    def apply(self, tokens: jax.Array, cache: Any, lengths: jax.Array, *, last_only: bool = False) -> Any:
+        """See `Decoder.apply`."""
+        logits, cache = self.apply_fn(self.params, tokens, cache, lengths)
+        if last_only and logits.shape[1] > 1:
+            last = jnp.maximum(lengths - 1, 0)[:, None, None]
+            logits = jnp.take_along_axis(logits, last, axis=1)
+        return logits, cache
+
+    def rewind(self, cache: Any, kept: jax.Array) -> Any:
+        """See `Decoder.rewind`.
+
+        Raises:
+          NotImplementedError: no `rewind_fn` was given.
+        """
+        if self.rewind_fn is None:
+            raise NotImplementedError("this FunctionDecoder was made without a rewind_fn")
+        return self.rewind_fn(cache, kept)
+
+
+jax.tree_util.register_dataclass(
+    FunctionDecoder,
+    data_fields=["params"],
+    meta_fields=["apply_fn", "init_cache_fn", "vocab_size", "rewind_fn"],
+)

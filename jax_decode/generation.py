@@ -1,0 +1,114 @@
+"""`Generation`: what `generate` returns, on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jax_decode.state import Status
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Generated rows; with several samples per prompt, the samples of prompt i are rows `i * n .. i * n + n - 1`.
+
+    Attributes:
+      tokens: int32[n_b] per row: the text, without the stop token.
+      status: how each row ended.
+      stop_token: the stop token of each row, or None.
+      logprobs: float32[n_b] per row: log-probability in nats of each token among the allowed ones, at temperature 1 and before
+        any truncation.
+      raw_logprobs: float32[n_b] per row: the same over all of the model's logits.
+      stop_logprobs, raw_stop_logprobs: float32[B], the same of the stop token; 0 where there is none.
+      padded: int32[B, T], the tokens right padded with -1.
+      single: whether one prompt was given by itself and sampled once: `text` then returns one string.
+    """
+
+    tokens: list[NDArray[np.int32]]
+    status: list[Status]
+    stop_token: list[int | None]
+    logprobs: list[NDArray[np.float32]]
+    raw_logprobs: list[NDArray[np.float32]]
+    stop_logprobs: NDArray[np.float32]
+    raw_stop_logprobs: NDArray[np.float32]
+    padded: NDArray[np.int32]
+    single: bool = False
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """int32[B], tokens of each row's text."""
+        return np.array([len(t) for t in self.tokens], np.int32)
+
+    @property
+    def total_logprob(self) -> NDArray[np.float64]:
+        """float64[B], log-probability of each row, its stop token included, among the allowed tokens; nats."""
+        return np.array([x.sum(dtype=np.float64) for x in self.logprobs]) + self.stop_logprobs
+
+    @property
+    def raw_total_logprob(self) -> NDArray[np.float64]:
+        """float64[B], the same under the model alone."""
+        return np.array([x.sum(dtype=np.float64) for x in self.raw_logprobs]) + self.raw_stop_logprobs
+
+    def text(self, tokenizer: Any) -> Any:
+        """The texts.
+
+        Args:
+          tokenizer: anything with `decode(ids) -> str`.
+
+        Returns:
+          list[str], one per row; one str when one prompt was given by itself and sampled once.
+        """
+        texts = [tokenizer.decode([int(t) for t in row]) for row in self.tokens]
+        return texts[0] if self.single else texts
+
+    def __repr__(self) -> str:
+        rows = [
+            f"  {i}: {self.status[i].name}, {len(t)} tokens, log-probability {self.total_logprob[i]:.3f} "
+            f"(raw {self.raw_total_logprob[i]:.3f})"
+            for i, t in enumerate(self.tokens[:8])
+        ]
+        more = [f"  … {len(self) - 8} more"] if len(self) > 8 else []
+        return "\n".join([f"Generation of {len(self)} row{'s' if len(self) != 1 else ''}:", *rows, *more])
+
+
+def collect(
+    tokens: NDArray[np.int32],
+    logprobs: NDArray[np.float32],
+    raw_logprobs: NDArray[np.float32],
+    status: NDArray[np.int32],
+    stop_ids: NDArray[np.int32],
+    *,
+    single: bool,
+) -> Generation:
+    """Splits the loop's output into rows.
+
+    Args:
+      tokens: int32[B, T], -1 after the last token; logprobs, raw_logprobs: float32[B, T]; status: int32[B];
+      stop_ids: int32[B, E], padded with -1.
+      single: see `Generation`.
+    """
+    taken = (tokens >= 0).sum(1)
+    batch = np.arange(len(tokens))
+    last = tokens[batch, np.maximum(taken - 1, 0)]
+    ended = np.isin(status, (Status.ACCEPTED, Status.FINISHED)) & (taken > 0)
+    stopped = ended & (last[:, None] == stop_ids).any(1)
+    lengths = taken - stopped
+    at = np.maximum(taken - 1, 0)
+    padded = np.where(np.arange(max(int(lengths.max()), 1))[None] < lengths[:, None], tokens[:, : max(lengths.max(), 1)], -1)
+    return Generation(
+        tokens=[tokens[i, :n].copy() for i, n in enumerate(lengths)],
+        status=[Status(int(s)) for s in status],
+        stop_token=[int(last[i]) if stopped[i] else None for i in batch],
+        logprobs=[logprobs[i, :n].copy() for i, n in enumerate(lengths)],
+        raw_logprobs=[raw_logprobs[i, :n].copy() for i, n in enumerate(lengths)],
+        stop_logprobs=np.where(stopped, logprobs[batch, at], 0).astype(np.float32),
+        raw_stop_logprobs=np.where(stopped, raw_logprobs[batch, at], 0).astype(np.float32),
+        padded=padded.astype(np.int32),
+        single=single,
+    )

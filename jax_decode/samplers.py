@@ -1,0 +1,125 @@
+"""The samplers a user chooses from: small frozen configurations. How they are carried out is `sampling`'s business."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_decode.errors import DecodeError
+
+
+def _sampler(*static: str) -> Any:
+    """Registers a frozen dataclass; every field not named is a traced leaf, so changing it compiles nothing."""
+
+    def register(cls: type) -> type:
+        cls = dataclasses.dataclass(frozen=True)(cls)
+        names = [f.name for f in dataclasses.fields(cls)]
+        data = [n for n in names if n not in static]
+        return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=list(static))
+
+    return register
+
+
+@_sampler()
+class Greedy:
+    """The most probable allowed token; among equals the lowest id."""
+
+
+@_sampler()
+class Categorical:
+    """A draw from the model's distribution over the allowed tokens.
+
+    Attributes:
+      temperature: logits are divided by it; positive.
+    """
+
+    temperature: Any = 1.0
+
+
+@_sampler("k")
+class TopK:
+    """A draw among the k most probable allowed tokens; ties with the k-th are all kept.
+
+    Attributes:
+      k: how many; static.
+      temperature: as in `Categorical`.
+    """
+
+    k: int
+    temperature: Any = 1.0
+
+
+@_sampler()
+class TopP:
+    """A draw from the smallest set of most probable allowed tokens whose probability is at least p.
+
+    Attributes:
+      p: in (0, 1], of the distribution over the allowed tokens at this temperature; ties at the border are all kept.
+      temperature: as in `Categorical`.
+    """
+
+    p: Any
+    temperature: Any = 1.0
+
+
+@_sampler()
+class MinP:
+    """A draw among the allowed tokens at least p times as probable as the most probable one.
+
+    Attributes:
+      p: in (0, 1], at this temperature.
+      temperature: as in `Categorical`.
+    """
+
+    p: Any
+    temperature: Any = 1.0
+
+
+Sampler = Greedy | Categorical | TopK | TopP | MinP
+
+
+def check_sampler(sampler: Any) -> None:
+    """Raises `DecodeError` unless it is a sampler whose numbers make sense (arrays are not looked into)."""
+    if not isinstance(sampler, Sampler):
+        names = "Greedy(), Categorical(temperature), TopK(k), TopP(p), MinP(p)"
+        raise DecodeError(f"the sampler is {sampler!r}", fix=f"Give one of {names}.")
+    name = type(sampler).__name__
+    if isinstance(sampler, TopK) and (
+        isinstance(sampler.k, bool) or not isinstance(sampler.k, (int, np.integer)) or sampler.k < 1
+    ):
+        raise DecodeError(f"k must be a whole number of at least 1, not {sampler.k!r}", where=name)
+    if isinstance(sampler, (TopP, MinP)):
+        _check_number(sampler.p, "p", 1.0, name, "Give a probability in (0, 1].")
+    if not isinstance(sampler, Greedy):
+        fix = "Give a positive finite number; for temperature 0 use Greedy()."
+        _check_number(sampler.temperature, "temperature", math.inf, name, fix)
+
+
+def prepared(sampler: Sampler) -> Sampler:
+    """The sampler as it is traced: numbers become float32 scalars; the temperature 1.0 becomes None.
+
+    None is part of the compiled program, which then needs one exponential per logit where another temperature needs two
+    (log-probabilities are always of temperature 1).
+    """
+    if isinstance(sampler, Greedy):
+        return sampler
+    plain = isinstance(sampler.temperature, numbers.Real) and float(sampler.temperature) == 1.0
+    changes: dict[str, Any] = {"temperature": None if plain else np.float32(sampler.temperature)}
+    if isinstance(sampler, (TopP, MinP)):
+        changes["p"] = np.float32(sampler.p)
+    return dataclasses.replace(sampler, **changes)
+
+
+def _check_number(value: Any, what: str, most: float, where: str, fix: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        if isinstance(value, jax.Array) and value.shape == () and not isinstance(value, jax.core.Tracer):
+            value = float(value)
+        else:
+            raise DecodeError(f"the {what} is {value!r}, not a number", where=where, fix=fix)
+    if not 0 < value <= most or not math.isfinite(value):
+        raise DecodeError(f"the {what} {value} is out of range", where=where, fix=fix)

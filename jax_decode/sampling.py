@@ -1,0 +1,147 @@
+"""Chooses one allowed token per row, with its log-probabilities, without ever building a `[B, V]` array.
+
+Drawing is exact and in two levels. The allowed tokens fall into W columns of 32 (one mask word each) and a short candidate list.
+First a column or a candidate wins by the Gumbel maximum of its log-mass, then a token of the winning column by the Gumbel
+maximum of its logit. That takes W + 32 random numbers per row where drawing among the logits takes V, has no running sum whose
+rounding could select a token without mass, and does not depend on the order in which a device adds.
+
+Source: Gumbel-max: Maddison, Tarlow, Minka 2014, A* Sampling §2; max-stability is what makes two levels exact.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.masking import candidates, mask_words, read
+from jax_decode.noise import gumbel
+from jax_decode.planes import NEVER, clean, columns, log_add, log_sum, reduce_columns, scaled
+from jax_decode.samplers import Greedy, Sampler
+from jax_decode.state import ConstraintState
+from jax_decode.tables import ConstraintTables, words_for
+from jax_decode.truncation import Allowed, threshold_of
+
+
+class Choice(NamedTuple):
+    """What `sample` returns.
+
+    token: int32[B], -1 where nothing is allowed; logprob: float32[B], log-probability over the allowed tokens in nats;
+    raw_logprob: float32[B], log-probability over all logits. Both at temperature 1, before any truncation.
+    """
+
+    token: jax.Array
+    logprob: jax.Array
+    raw_logprob: jax.Array
+
+
+def sample(
+    sampler: Sampler,
+    logits: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    tables: ConstraintTables | None = None,
+    state: ConstraintState | None = None,
+) -> Choice:
+    """Chooses a token for every row.
+
+    Args:
+      sampler: one of `jax_decode.samplers`.
+      logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`.
+      key: uint32[B, 2] from `noise.key_words`, one per row.
+      step: uint32[B], position in each row's own text; a row's noise depends on its key and this alone.
+      tables: the constraints, or None: then every id is allowed.
+      state: where every row stands; needed with tables.
+
+    Returns:
+      The tokens and their log-probabilities.
+    """
+    if tables is None or state is None:
+        num_words, words, listed = words_for(logits.shape[1]), None, None
+    else:
+        num_words, words = tables.num_words, mask_words(tables, state)
+        token, ok = candidates(tables, state)
+        listed = (token, ok, clean(_take(logits, token)))
+    allowed = Allowed(logits, words, num_words, listed)
+    if isinstance(sampler, Greedy):
+        inverse, threshold = None, None
+    else:
+        inverse = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
+        threshold = threshold_of(sampler, allowed, inverse)
+    stats = columns(logits, words, num_words, inverse=inverse, threshold=threshold)
+    index = jnp.arange(num_words, dtype=jnp.int32)[None]
+    if isinstance(sampler, Greedy):
+        score, item = stats.best, stats.plane * num_words + index
+    else:
+        score = stats.drawn + gumbel(key, step, index.astype(jnp.uint32))
+        item = jnp.broadcast_to(index, score.shape)
+    score, item, allowed_sum, raw_sum = reduce_columns(score, item, stats.allowed, stats.raw)
+    if isinstance(sampler, Greedy):
+        chosen = jnp.minimum(item, logits.shape[1] - 1)  # an empty row's item is out of range
+        value = clean(_take(logits, chosen[:, None]))[:, 0]
+    else:
+        chosen, value = _within_column(allowed, item, inverse, threshold, key, step)
+    if listed is not None:
+        token, ok, x = listed
+        noise = None if isinstance(sampler, Greedy) else (key, step, num_words + 32)
+        best, candidate = _best_candidate(token, ok, x, inverse, threshold, noise)
+        wins = (best > score) | ((best == score) & (candidate < chosen))
+        chosen = jnp.where(wins, candidate, chosen)
+        listed_value = jnp.where(ok & (token == candidate[:, None]), x, NEVER).max(1)
+        value = jnp.where(wins, listed_value, value)
+        score = jnp.maximum(score, best)
+        allowed_sum = log_add(allowed_sum, log_sum(jnp.where(ok, x, NEVER)))
+    return Choice(jnp.where(score == NEVER, -1, chosen), value - allowed_sum, value - raw_sum)
+
+
+def _within_column(
+    allowed: Allowed,
+    column: jax.Array,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    key: jax.Array,
+    step: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Draws one token of each row's column: the token and its clean logit, [B] each."""
+    logits, num_words = allowed.logits, allowed.num_words
+    column = jnp.minimum(column, num_words - 1)  # a row that allows nothing has no column
+    count = -(-logits.shape[1] // num_words)
+    plane = jnp.arange(min(count, 32), dtype=jnp.int32)[None]
+    token = column[:, None] + plane * num_words
+    x = clean(_take(logits, jnp.minimum(token, logits.shape[1] - 1)))
+    ok = token < logits.shape[1]
+    if allowed.words is not None:
+        word = jnp.take_along_axis(allowed.words, column[:, None], 1)
+        ok &= ((word >> plane.astype(jnp.uint32)) & 1) != 0
+    y = scaled(x, inverse)
+    if threshold is not None:
+        ok &= y >= threshold[:, None]
+    score = jnp.where(ok, y + gumbel(key, step, (num_words + plane).astype(jnp.uint32)), NEVER)
+    at = jnp.argmax(score, 1).astype(jnp.int32)[:, None]
+    return column + at[:, 0] * num_words, jnp.take_along_axis(x, at, 1)[:, 0]
+
+
+def _best_candidate(
+    token: jax.Array,
+    ok: jax.Array,
+    x: jax.Array,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    noise: tuple[jax.Array, jax.Array, int] | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Score and token of each row's best candidate; among equals the lowest id."""
+    y = scaled(x, inverse)
+    if threshold is not None:
+        ok = ok & (y >= threshold[:, None])
+    if noise is not None:
+        key, step, base = noise
+        y = y + gumbel(key, step, jnp.arange(base, base + x.shape[1], dtype=jnp.uint32)[None])
+    score = jnp.where(ok, y, NEVER)
+    best = score.max(1)
+    return best, jnp.where(score == best[:, None], token, jnp.int32(2**31 - 1)).min(1)
+
+
+def _take(logits: jax.Array, index: jax.Array) -> jax.Array:
+    """logits[b, index[b, i]]."""
+    return read(logits, jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None], index)

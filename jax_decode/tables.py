@@ -1,0 +1,283 @@
+"""`ConstraintTables`: compiled constraints on the device, concatenated, repacked and padded to size buckets.
+
+The only module that knows the device layout of a constraint. Reading the tables belongs to `masking` and `transition`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
+from jax_decode.errors import DecodeError
+
+DEAD = 0
+"""Node that allows nothing."""
+FREE = 1
+"""Node of a row without a constraint: every id of the tokenizer, back to itself."""
+LANES = 128
+"""Words per bit row are a multiple of this: the lanes of a TPU register, and a coalesced read elsewhere."""
+SEARCH_FANOUT = 8
+"""Branching of the search among a node's arcs; its depth is static."""
+
+GROUP_OFFSET, GROUP_COUNT, ARC_OFFSET, ARC_COUNT, LEVEL_OFFSET, LEVEL_COUNT, DISTANCE, ACCEPT = range(8)
+"""Columns of `ConstraintTables.nodes`."""
+START, TEXT_ROW, SHORTEST = range(3)
+"""Columns of `ConstraintTables.constraints`."""
+
+_UNROLLED = 16
+"""A table may be read this many entries past a node's own: padding at the end makes that safe."""
+_CHUNK_BYTES = 32 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstraintTables:
+    """Constraints over one vocabulary, on the device: a pytree whose arrays are leaves.
+
+    Pass it to jitted functions as an argument. Two tables of the same size buckets share one compilation; every axis
+    below but W is padded to a power of two. Never donate it.
+
+    Axes: N nodes (0 dead, 1 unconstrained), R bit rows (0 empty, 1 all ids), W words per row, G groups, A arcs,
+    L levels, C constraints, E stop ids.
+
+    Attributes:
+      nodes: int32[N, 8], one record per node, see the column names of this module.
+      groups: int32[G, 2], bit row and next node of each wide token set.
+      arcs: int32[A, 4], token, next node, tokens to an accepted text by this arc, 0.
+      levels: int32[L, 2], cost and bit row.
+      rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice.
+      constraints: int32[C, 4], start node, row of all its text tokens, length of its shortest text in tokens, 0.
+      stop_ids: int32[C, E], default end-of-text ids, padded with -1.
+      vocab_size: V, the tokenizer's ids; ids from V up are never allowed.
+      fingerprint: of the vocabulary.
+      num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
+      max_groups, max_levels: K and Q, most groups and levels of a node.
+      max_candidates: most arcs of a node without mask row: 0 where no constraint has arcs.
+      search_depth: levels of the search among the arcs of a node, `SEARCH_FANOUT ** search_depth` arcs at most.
+    """
+
+    nodes: jax.Array
+    groups: jax.Array
+    arcs: jax.Array
+    levels: jax.Array
+    rows: jax.Array
+    constraints: jax.Array
+    stop_ids: jax.Array
+    num_constraints: jax.Array
+    vocab_size: int
+    fingerprint: str
+    max_groups: int
+    max_levels: int
+    max_candidates: int
+    search_depth: int
+
+    @property
+    def num_words(self) -> int:
+        """W, words of a bit row."""
+        return self.rows.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
+
+    def __repr__(self) -> str:
+        return (
+            f"ConstraintTables({self.nodes.shape[0]:,} nodes, {self.rows.shape[0]:,} rows, "
+            f"{self.constraints.shape[0]} constraints (padded), {self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens)"
+        )
+
+
+_STATIC = ["vocab_size", "fingerprint", "max_groups", "max_levels", "max_candidates", "search_depth"]
+jax.tree_util.register_dataclass(
+    ConstraintTables,
+    data_fields=[f.name for f in dataclasses.fields(ConstraintTables) if f.name not in _STATIC],
+    meta_fields=_STATIC,
+)
+
+
+def to_device(
+    constraint: CompiledConstraint | Sequence[CompiledConstraint],
+    *,
+    logits_width: int | None = None,
+    sharding: Any = None,
+) -> ConstraintTables:
+    """Moves one constraint, or several over one vocabulary, to the device.
+
+    Args:
+      constraint: one or more; row indices of `generate` and `init_state` count in this order.
+      logits_width: number of logits of the model where it exceeds the tokenizer's; wider logits than told here work
+        too (the ids beyond are masked).
+      sharding: device or sharding to place the arrays on, as in `jax.device_put`; None for the default device.
+
+    Returns:
+      The tables.
+
+    Raises:
+      DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary.
+    """
+    constraints = [constraint] if isinstance(constraint, CompiledConstraint) else constraint
+    constraints = _checked(constraints, logits_width)
+    first = constraints[0]
+    width = max(first.vocab_size, logits_width or 0)
+    num_words = words_for(width)
+    parts = _concatenate(constraints)
+    rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
+    rows[: len(parts.rows)] = pack_planes(parts.rows, num_words)
+    group_count, level_count = parts.nodes[:, GROUP_COUNT], parts.nodes[:, LEVEL_COUNT]
+    arrays = {
+        "nodes": _padded(parts.nodes, 64, 0),
+        "groups": _padded(parts.groups, 64, max(_UNROLLED, int(group_count.max()))),
+        "arcs": _padded(parts.arcs, 64, ARC_BURST),
+        "levels": _padded(parts.levels, 64, max(_UNROLLED, int(level_count.max()))),
+        "rows": rows,
+        "constraints": _padded(parts.constraints, 1, 0),
+        "stop_ids": _stop_table(constraints),
+        "num_constraints": np.int32(len(constraints)),
+    }
+    most_arcs = int(parts.nodes[:, ARC_COUNT].max())
+    depth = 2
+    while SEARCH_FANOUT**depth < most_arcs:
+        depth += 1
+    return ConstraintTables(
+        **jax.device_put(arrays, sharding),
+        vocab_size=first.vocab_size,
+        fingerprint=first.fingerprint,
+        max_groups=_bucket(int(group_count.max()), 4),
+        max_levels=_bucket(int(level_count.max()), 4),
+        max_candidates=ARC_BURST if most_arcs else 0,
+        search_depth=depth if most_arcs else 0,
+    )
+
+
+def words_for(width: int) -> int:
+    """W, the words of a bit row over `width` ids."""
+    return -(-width // (32 * LANES)) * LANES
+
+
+def pack_planes(rows: NDArray[np.uint32], num_words: int) -> NDArray[np.uint32]:
+    """Reorders bit rows from the file's order to bit planes.
+
+    Args:
+      rows: uint32[R, *]; token t is bit t % 32 of word t // 32.
+      num_words: W of the result, at least the words given.
+
+    Returns:
+      uint32[R, W]; token `b * W + j` is bit b of word j.
+    """
+    out = np.empty((len(rows), num_words), np.uint32)
+    wide = np.zeros((len(rows), num_words), "<u4")
+    wide[:, : rows.shape[1]] = rows
+    step = max(1, _CHUNK_BYTES // (num_words * 32))
+    for lo in range(0, len(rows), step):
+        part = wide[lo : lo + step]
+        bits = np.unpackbits(part.view(np.uint8), axis=1, bitorder="little").reshape(len(part), 32, num_words)
+        octets = np.packbits(bits, axis=1, bitorder="little")  # [r, 4, W]: octet i holds planes 8 i .. 8 i + 7
+        out[lo : lo + step] = np.ascontiguousarray(octets.transpose(0, 2, 1)).view("<u4")[..., 0]
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """All constraints one after another, unpadded; `rows` still in the file's bit order."""
+
+    nodes: NDArray[np.int32]
+    groups: NDArray[np.int32]
+    arcs: NDArray[np.int32]
+    levels: NDArray[np.int32]
+    rows: NDArray[np.uint32]
+    constraints: NDArray[np.int32]
+
+
+def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
+    """Joins the constraints behind the dead and the unconstrained node; offsets are added to every id."""
+    vocab_size = constraints[0].vocab_size
+    every = np.zeros((2, (vocab_size + 31) // 32), np.uint32)
+    every[1] = np.packbits(np.arange(every.shape[1] * 32) < vocab_size, bitorder="little").view("<u4")
+    nodes = [np.array([[0] * 8, [0, 1, 0, 0, 0, 1, 0, 0]], np.int32)]
+    groups, levels = [np.array([[1, FREE]], np.int32)], [np.array([[1, 1]], np.int32)]
+    arcs, rows, table = [np.zeros((0, 4), np.int32)], [every], []
+    sizes = np.array([2, 1, 0, 1, 2])  # nodes, groups, arcs, levels, rows so far
+    for c in constraints:
+        base = sizes[0] - 1  # its dead node is the common one: node n becomes base + n
+        row_base = sizes[4] - 1
+        nodes.append(_node_records(c, sizes))
+        groups.append(np.stack([c.group_row + row_base, c.group_next + base], 1).astype(np.int32))
+        cost = 1 + c.distance[c.arc_next]
+        arcs.append(np.stack([c.arc_token, c.arc_next + base, cost, np.zeros_like(cost)], 1).astype(np.int32))
+        levels.append(np.stack([c.level_cost, c.level_row + row_base], 1).astype(np.int32))
+        rows += [c.rows[1:], _text_row(c)[None]]
+        sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
+        table.append([base + c.start, sizes[4] - 1, c.shortest_completion, 0])
+    return _Parts(
+        *(np.concatenate(x) for x in (nodes, groups, arcs, levels, rows)), constraints=np.array(table, np.int32)
+    )
+
+
+def _node_records(c: CompiledConstraint, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Records of all nodes but the dead one."""
+    columns = []
+    for offset, base in ((c.group_offset, sizes[1]), (c.arc_offset, sizes[2]), (c.level_offset, sizes[3])):
+        columns += [offset[1:-1] + base, np.diff(offset)[1:]]
+    columns += [np.minimum(c.distance[1:], UNREACHABLE), c.accept[1:]]
+    return np.stack(columns, 1).astype(np.int32)
+
+
+def _text_row(c: CompiledConstraint) -> NDArray[np.uint32]:
+    """Bit row (file order) of every token the constraint allows anywhere."""
+    row = np.bitwise_or.reduce(c.rows, axis=0)
+    np.bitwise_or.at(row, c.arc_token >> 5, np.uint32(1) << (c.arc_token & 31).astype(np.uint32))
+    return row
+
+
+def _stop_table(constraints: Sequence[CompiledConstraint]) -> NDArray[np.int32]:
+    stops = np.full((_bucket(len(constraints), 1), _bucket(max(len(c.stop_ids) for c in constraints), 1)), -1, np.int32)
+    for i, c in enumerate(constraints):
+        stops[i, : len(c.stop_ids)] = c.stop_ids
+    return stops
+
+
+def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstraint]:
+    what = "to_device takes one CompiledConstraint or a list of them"
+    fix = "Compile one with fsa_compile, or read one with CompiledConstraint.load."
+    try:
+        constraints = list(constraints)
+    except TypeError:
+        raise DecodeError(f"{what}, not {type(constraints).__name__}", fix=fix) from None
+    if not constraints:
+        raise DecodeError(f"{what}; the list is empty", fix=fix)
+    for i, c in enumerate(constraints):
+        if not isinstance(c, CompiledConstraint):
+            raise DecodeError(f"{what}, not {type(c).__name__}", where=f"constraint {i}", fix=fix)
+    first = constraints[0]
+    for i, c in enumerate(constraints):
+        if (c.fingerprint, c.vocab_size) != (first.fingerprint, first.vocab_size):
+            raise DecodeError(
+                f"the constraints belong to different vocabularies: {first.fingerprint[:12]} ({first.vocab_size:,} tokens) "
+                f"and {c.fingerprint[:12]} ({c.vocab_size:,})",
+                where=f"constraints 0 and {i}",
+                fix="Compile them for one tokenizer; make separate tables for separate models.",
+            )
+    if logits_width is not None and logits_width < first.vocab_size:
+        raise DecodeError(
+            f"the model's {logits_width:,} logits are fewer than the vocabulary's {first.vocab_size:,} ids",
+            fix="Compile the constraint for the tokenizer of this model.",
+        )
+    return constraints
+
+
+def _bucket(size: int, least: int) -> int:
+    """The smallest power of two that is at least `size` and `least`."""
+    return 1 << (max(size, least) - 1).bit_length()
+
+
+def _padded(table: NDArray[np.int32], least: int, slack: int) -> NDArray[np.int32]:
+    """`table` with zero rows appended up to its bucket, at least `slack` of them."""
+    out = np.zeros((_bucket(len(table) + slack, least), table.shape[1]), table.dtype)
+    out[: len(table)] = table
+    return out
