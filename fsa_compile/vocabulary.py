@@ -100,7 +100,7 @@ class Vocabulary:
             )
         return cls(
             tokens=tuple(tokens),
-            special=dict(special or {}),
+            special={} if special is None else special,
             stop_ids=tuple(_iterable(stop_ids)),
             bos_id=bos_id,
             logits_width=logits_width,
