@@ -1,4 +1,4 @@
-"""Promotion (Koo et al. 2024, §2.4): a byte automaton becomes a token automaton over one vocabulary, packed as an artifact."""
+"""Promotion (Koo et al. 2024, §2.4): a byte automaton becomes a token automaton over one vocabulary, as an artifact."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def promote(
     *,
     source: str,
     limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
     extra: dict[str, Any] | None = None,
 ) -> CompiledConstraint:
     """The artifact of a byte automaton over a vocabulary.
@@ -32,6 +33,7 @@ def promote(
       vocabulary: exact bytes per token id.
       source: what was compiled, for people.
       limits: defaults to `CompileLimits()`.
+      deadline: an already running time budget.
       extra: small JSON values kept in the artifact.
 
     Raises:
@@ -40,7 +42,7 @@ def promote(
       LimitError: a limit would be exceeded.
     """
     limits = limits or CompileLimits()
-    deadline = Deadline(limits)
+    deadline = deadline or Deadline(limits)
     if dfa.start == 0:
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     tables = tables_for(vocabulary)

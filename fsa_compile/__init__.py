@@ -1,0 +1,81 @@
+"""constrax, compiling half: a formal language and a tokenizer become NumPy arrays, offline. Never imports jax.
+
+Names load when first used, so `import fsa_compile.artifact` costs NumPy only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "CompiledConstraint": "artifact",
+    "HostWalk": "artifact",
+    "ByteDfa": "byte_dfa",
+    "ArtifactError": "errors",
+    "ConstraintError": "errors",
+    "LimitError": "errors",
+    "PatternError": "errors",
+    "RegexSyntaxError": "errors",
+    "TokenizerError": "errors",
+    "UnsatisfiableError": "errors",
+    "UnspellableError": "errors",
+    "UnsupportedPatternError": "errors",
+    "CompileLimits": "limits",
+    "Language": "language",
+    "acceptor": "language",
+    "choices": "language",
+    "literal": "language",
+    "regex": "language",
+    "compile_acceptor": "pipeline",
+    "compile_choices": "pipeline",
+    "compile_language": "pipeline",
+    "compile_regex": "pipeline",
+    "promote": "promote",
+    "Tokenizer": "tokenizers",
+    "load_tokenizer": "tokenizers",
+    "Vocabulary": "vocabulary",
+}
+
+if TYPE_CHECKING:
+    from fsa_compile.artifact import CompiledConstraint as CompiledConstraint
+    from fsa_compile.artifact import HostWalk as HostWalk
+    from fsa_compile.byte_dfa import ByteDfa as ByteDfa
+    from fsa_compile.errors import ArtifactError as ArtifactError
+    from fsa_compile.errors import ConstraintError as ConstraintError
+    from fsa_compile.errors import LimitError as LimitError
+    from fsa_compile.errors import PatternError as PatternError
+    from fsa_compile.errors import RegexSyntaxError as RegexSyntaxError
+    from fsa_compile.errors import TokenizerError as TokenizerError
+    from fsa_compile.errors import UnsatisfiableError as UnsatisfiableError
+    from fsa_compile.errors import UnspellableError as UnspellableError
+    from fsa_compile.errors import UnsupportedPatternError as UnsupportedPatternError
+    from fsa_compile.language import Language as Language
+    from fsa_compile.language import acceptor as acceptor
+    from fsa_compile.language import choices as choices
+    from fsa_compile.language import literal as literal
+    from fsa_compile.language import regex as regex
+    from fsa_compile.limits import CompileLimits as CompileLimits
+    from fsa_compile.pipeline import compile_acceptor as compile_acceptor
+    from fsa_compile.pipeline import compile_choices as compile_choices
+    from fsa_compile.pipeline import compile_language as compile_language
+    from fsa_compile.pipeline import compile_regex as compile_regex
+    from fsa_compile.promote import promote as promote
+    from fsa_compile.tokenizers import Tokenizer as Tokenizer
+    from fsa_compile.tokenizers import load_tokenizer as load_tokenizer
+    from fsa_compile.vocabulary import Vocabulary as Vocabulary
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fsa_compile' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fsa_compile.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
