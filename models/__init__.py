@@ -22,6 +22,7 @@ _HOME = {
     "load": "models.checkpoint",
     "load_small": "models.small_model",
     "save": "models.checkpoint",
+    "small_tokenizer_path": "models.small_model",
     "tiny_gemma": "models.tiny",
 }
 
