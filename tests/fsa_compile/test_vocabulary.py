@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import subprocess
@@ -64,7 +65,7 @@ def test_decode_drops_special_and_padding():
 def test_packed_holds_every_token(tokens, data):
     vocabulary = Vocabulary.from_tokens(tokens)
     joined, offsets = vocabulary.packed
-    assert [joined[a:b].tobytes() for a, b in zip(offsets, offsets[1:])] == tokens
+    assert [joined[a:b].tobytes() for a, b in itertools.pairwise(offsets)] == tokens
     ids = data.draw(st.lists(st.integers(0, len(tokens) - 1), max_size=8))
     assert vocabulary.decode_bytes(ids) == b"".join(tokens[i] for i in ids)
 
@@ -122,7 +123,7 @@ def test_fingerprint_of_a_large_vocabulary_is_fast():
     start = time.perf_counter()
     assert vocabulary.fingerprint is first
     assert time.perf_counter() - start < 0.001
-    assert min(seconds) < 0.06
+    assert min(seconds) < 0.12  # 0.01 on an idle core
 
 
 def test_equality_hash_and_pickle():
