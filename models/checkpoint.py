@@ -29,6 +29,7 @@ from models.matching import check_parameters, check_storage_dtypes
 
 _CONFIG_FILE = "gemma_config.json"
 _EMBEDDING = "embedder/input_embedding"
+_DAMAGED = "It is incomplete or damaged: copy or download it again."
 _ORBAX_MARKS = ("_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt")
 
 
@@ -76,13 +77,16 @@ def save(decoder: Gemma, path: str | os.PathLike[str]) -> None:
       path: a directory that does not exist yet.
 
     Raises:
-      CheckpointError: there is something at `path`, or it cannot be written.
+      CheckpointError: the parameters are not those of the configuration, there is something at `path`, or it cannot be
+        written.
     """
     target = pathlib.Path(path).expanduser().absolute()
     if target.exists():
         raise CheckpointError(
             "There is something here already.", where=str(target), fix="Remove it, or save to another path."
         )
+    held = {name: tuple(jnp.shape(leaf)) for name, leaf in layouts.flatten(decoder.params).items()}
+    check_parameters(_wanted(decoder.config), held, decoder.config, "the decoder to be saved")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         workspace = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -119,14 +123,18 @@ def _load_orbax(root: pathlib.Path, config: GemmaConfig | None, named: bool, dty
     found = layouts.locate({name: leaf.shape for name, leaf in flat_stored.items()})
     if named and _EMBEDDING in found:
         config = _with_rows(config, found[_EMBEDDING][1])
-    wanted = {name: leaf.shape for name, leaf in layouts.flatten(abstract_params(config)).items()}
-    check_parameters(wanted, {name: shape for name, (_, shape) in found.items()}, config, str(root))
+    check_parameters(_wanted(config), {name: shape for name, (_, shape) in found.items()}, config, str(root))
     sources = {source for (source, _), _ in found.values()}
     check_storage_dtypes({name: str(jnp.dtype(flat_stored[name].dtype)) for name in sources}, str(root))
     dtype = dtype or flat_stored[found[_EMBEDDING][0][0]].dtype
     restored = layouts.flatten(_restore(root, stored, sources, dtype))
     flat = {name: _take(restored, source) for name, (source, _) in found.items()}
     return Gemma(layouts.nest(flat), config)
+
+
+def _wanted(config: GemmaConfig) -> dict[str, tuple[int, ...]]:
+    """Flat name → shape of every parameter that `config` needs."""
+    return {name: leaf.shape for name, leaf in layouts.flatten(abstract_params(config)).items()}
 
 
 def _orbax_root(path: pathlib.Path) -> pathlib.Path:
@@ -151,7 +159,7 @@ def _stored_arrays(root: pathlib.Path) -> dict[str, Any]:
         raise CheckpointError(
             "The checkpoint does not say what it holds.",
             where=str(root),
-            fix="Its _METADATA file is missing or damaged: copy or download it again.",
+            fix=_DAMAGED,
         )
     return tree
 
@@ -192,7 +200,7 @@ def _orbax_errors(root: pathlib.Path) -> Iterator[None]:
         raise CheckpointError(
             f"The checkpoint cannot be read: {type(error).__name__}: {str(error).splitlines()[0]}",
             where=str(root),
-            fix="It is incomplete or damaged: copy or download it again.",
+            fix=_DAMAGED,
         ) from error
     finally:
         logger.setLevel(level)
