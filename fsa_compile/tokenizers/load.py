@@ -92,7 +92,13 @@ def load_tokenizer(
     )
     if isinstance(path_or_object, (str, os.PathLike)):
         path = Path(path_or_object)
-        return _from_folder(path, options) if path.is_dir() else _from_file(path, options)
+        try:
+            return _from_folder(path, options) if path.is_dir() else _from_file(path, options)
+        except TokenizerError as error:
+            if str(path) in error.where:
+                raise
+            where = f"{path}, {error.where}" if error.where else str(path)
+            raise TokenizerError(error.what, where=where, fix=error.fix) from error
     return _from_object(path_or_object, options)
 
 

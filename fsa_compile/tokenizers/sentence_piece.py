@@ -233,6 +233,8 @@ def _parse_model(data: bytes, source: str) -> _Model:
         raise TokenizerError(f"the model has more than the {MAX_TOKENS:,} pieces allowed", where=source)
     if not count:
         raise TokenizerError("the SentencePiece model has no pieces", where=source, fix="Download it again.")
+    if not {2, 3} <= set(sections):
+        raise _damaged("the sections behind the pieces are missing", len(data), source)
     if len(set(model.pieces)) < count:
         seen: dict[str, int] = {}
         again = next(i for i, piece in enumerate(model.pieces) if seen.setdefault(piece, i) != i)
