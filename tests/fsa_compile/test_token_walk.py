@@ -1,0 +1,269 @@
+"""The token walk against OpenFst's composition, against an independent byte recogniser, and by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import numpy as np
+import pynini
+import pytest
+from corpus.walk_patterns import REAL, TOY, WIDE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.byte_oracle import ByteOracle
+from oracles.toy import every_byte, few_bytes
+
+import fsa_compile
+from fsa_compile import detokenize
+from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint, HostWalk
+from fsa_compile.vocabulary import Vocabulary
+
+TOY_VOCABULARIES = {"every byte": every_byte(), "few bytes": few_bytes()}
+
+
+def compiled(pattern: str, vocabulary: Vocabulary) -> CompiledConstraint | None:
+    """The constraint, or None when this vocabulary cannot spell it."""
+    try:
+        return fsa_compile.compile_regex(pattern, vocabulary)
+    except fsa_compile.UnspellableError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def transducers() -> dict[str, tuple[pynini.Fst, pynini.Fst]]:
+    return {k: (detokenize.build_cycles(v), detokenize.build_trie(v)) for k, v in TOY_VOCABULARIES.items()}
+
+
+@pytest.mark.parametrize("which", TOY_VOCABULARIES)
+def test_equals_composition_on_toy_vocabulary(which: str, transducers) -> None:
+    """Both forms of the detokenizing transducer give the token language of the fast walk, for every pattern."""
+    assert len(TOY) >= 200
+    for pattern in TOY:
+        dfa = fsa_compile.regex(pattern).to_byte_dfa()
+        constraint = compiled(pattern, TOY_VOCABULARIES[which])
+        for form in transducers[which]:
+            reference = detokenize.promote_by_composition(dfa, form)
+            if constraint is None:
+                assert reference.start() == pynini.NO_STATE_ID, pattern
+            else:
+                assert pynini.equivalent(reference, detokenize.token_acceptor(constraint)), pattern
+
+
+def test_comparison_with_composition_can_fail(transducers) -> None:
+    constraint = fsa_compile.compile_regex("ab?", TOY_VOCABULARIES["every byte"])
+    other = fsa_compile.regex("ab|a|b").to_byte_dfa()
+    reference = detokenize.promote_by_composition(other, transducers["every byte"][0])
+    assert not pynini.equivalent(reference, detokenize.token_acceptor(constraint))
+
+
+def test_equals_composition_on_real_vocabulary(data_dir, exhaustive) -> None:
+    tokenizer = fsa_compile.load_tokenizer(data_dir / "tokenizers" / "gpt2")
+    form = detokenize.build_trie(tokenizer.vocabulary)
+    assert len(REAL) >= 30
+    chosen = REAL if exhaustive else random.Random(7).sample(REAL, 8)
+    for pattern in chosen:
+        reference = detokenize.promote_by_composition(fsa_compile.regex(pattern).to_byte_dfa(), form)
+        ours = detokenize.token_acceptor(fsa_compile.compile_regex(pattern, tokenizer))
+        assert pynini.equivalent(reference, ours), pattern
+
+
+class Checker:
+    """Follows a host walk and the oracle side by side and compares whole masks."""
+
+    def __init__(self, pattern: str, vocabulary: Vocabulary) -> None:
+        self.constraint = fsa_compile.compile_regex(pattern, vocabulary)
+        self.oracle = ByteOracle(pattern)
+        self.data, self.offset = vocabulary.packed
+        self.stops = list(vocabulary.stop_ids)
+        self.reached: dict[int, np.ndarray] = {}
+
+    def expected(self, state: int) -> np.ndarray:
+        if state not in self.reached:
+            self.reached[state] = self.oracle.run_tokens(state, self.data, self.offset)
+        mask = self.reached[state] > 0
+        mask[self.stops] = self.oracle.accepting(state)
+        return mask
+
+    def walk(self, rng: np.random.Generator, states: int) -> int:
+        """Compares masks along random walks until `states` of them were checked; returns how many were."""
+        done, seen = 0, set()
+        for _ in range(40 * states):
+            walk, state = self.constraint.walk(), self.oracle.start
+            for _ in range(int(rng.integers(1, 24))):
+                mask = walk.allowed()
+                if state not in seen:
+                    seen.add(state)
+                    wrong = np.flatnonzero(mask != self.expected(state))
+                    assert not len(wrong), (self.constraint.source, walk.num_tokens, wrong[:5])
+                    assert walk.accepting == self.oracle.accepting(state)
+                    done += 1
+                choices = np.flatnonzero(mask & (self.reached[state] > 0))
+                if done >= states:
+                    return done
+                if not len(choices):
+                    break
+                token = int(rng.choice(choices))
+                walk.advance(token)
+                state = int(self.reached[state][token])
+        return done
+
+
+@pytest.mark.parametrize("pattern", TOY)
+def test_masks_equal_the_oracle_on_toy_vocabulary(pattern: str) -> None:
+    vocabulary = TOY_VOCABULARIES["every byte"]
+    assert Checker(pattern, vocabulary).walk(np.random.default_rng(1), 30) >= 1
+
+
+@pytest.mark.parametrize("family", ["llama2", "llama3", "llama4", "gpt2"])
+def test_masks_equal_the_oracle_on_real_vocabularies(family: str, data_dir, exhaustive) -> None:
+    """Every token of the vocabulary in up to 20 states of each pattern: nothing invalid allowed, nothing valid forbidden."""
+    vocabulary = fsa_compile.load_tokenizer(data_dir / "tokenizers" / family).vocabulary
+    patterns = [p for p in TOY if p not in WIDE] + REAL + WIDE
+    assert len(set(patterns)) >= 150
+    rng = np.random.default_rng(len(family))
+    chosen = patterns if exhaustive else random.Random(family).sample(patterns, 22)
+    for pattern in dict.fromkeys(chosen):
+        assert Checker(pattern, vocabulary).walk(rng, 20 if exhaustive else 6) >= 1
+
+
+def test_oracle_check_can_fail() -> None:
+    checker = Checker("ab*", TOY_VOCABULARIES["every byte"])
+    checker.oracle = ByteOracle("ab+")
+    with pytest.raises(AssertionError):
+        checker.walk(np.random.default_rng(0), 10)
+
+
+ALPHABET = ["a", "b", "é", "€"]
+TOKENS = [b"a", b"b", b"ab", b"aab", b"ba", b"\xc3", b"\xa9", "é".encode(), b"b\xc3", b"\xa9a", b"\xe2\x82", b"\xac", "€".encode(), b"\xe2"]
+SMALL = Vocabulary.from_tokens([*TOKENS, b"ab", b""], stop_ids=[len(TOKENS) + 1])
+
+
+def patterns() -> st.SearchStrategy[str]:
+    atom = st.sampled_from([*ALPHABET, ".", "[ab]", "[^a]", "[^é]", "[a-é]", "(?:ab|b)", r"\w", r"\W"])
+    def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        quantified = st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,3}", "*?"])).map(
+            lambda x: f"(?:{x[0]}){x[1]}"
+        )
+        return st.one_of(
+            st.lists(inner, min_size=2, max_size=3).map("".join),
+            st.lists(inner, min_size=2, max_size=3).map(lambda x: f"(?:{'|'.join(x)})"),
+            quantified,
+        )
+    return st.recursive(atom, extend, max_leaves=6)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(patterns())
+def test_generated_patterns_by_brute_force(pattern: str) -> None:
+    """All token strings up to a length, against `re.fullmatch` and the oracle, on a vocabulary that lacks most bytes."""
+    oracle = ByteOracle(pattern)
+    constraint = compiled(pattern, SMALL)
+    spellable = spellable_states(oracle, SMALL)
+    if constraint is None:
+        assert oracle.start not in spellable
+        return
+    frontier = [(constraint.walk(), oracle.start, b"")]
+    for _ in range(3):
+        following = []
+        for walk, state, text in frontier:
+            assert walk.accepting == (re.fullmatch(pattern, text.decode()) is not None if valid(text) else False)
+            mask = walk.allowed()
+            assert mask[-1] == walk.accepting
+            for token, data in enumerate(SMALL.tokens[:-1]):
+                after = oracle.run(data, state)
+                assert mask[token] == (after in spellable), (pattern, text, data)
+                if mask[token]:
+                    branch = HostWalk(constraint)
+                    branch._history = [*walk._history]
+                    branch.advance(token)
+                    following.append((branch, after, text + data))
+        frontier = following[:400]
+
+
+def spellable_states(oracle: ByteOracle, vocabulary: Vocabulary) -> set[int]:
+    """Oracle states from which tokens lead to an accepted text: a plain fixed point."""
+    after: dict[int, set[int]] = {}
+    todo = [oracle.start]
+    while todo:
+        state = todo.pop()
+        if state in after:
+            continue
+        after[state] = {oracle.run(data, state) for data in vocabulary.tokens if data} - {0}
+        todo += after[state]
+    good = {s for s in after if oracle.accepting(s)}
+    while more := {s for s in after if s not in good and after[s] & good}:
+        good |= more
+    return good
+
+
+def valid(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("pattern", TOY[::5])
+def test_distances_and_budgets_are_exact(pattern: str) -> None:
+    """With r tokens left exactly those tokens are allowed after which r - 1 suffice, by brute force over nodes."""
+    constraint = fsa_compile.compile_regex(pattern, TOY_VOCABULARIES["every byte"])
+    nodes = range(1, min(constraint.num_nodes, 40))
+    outgoing = {n: constraint.outgoing(n) for n in range(constraint.num_nodes)} if constraint.num_nodes < 400 else {}
+    distance = [0 if a else int(UNREACHABLE) for a in constraint.accept]
+    for _ in range(len(outgoing)):
+        before = list(distance)
+        for n, after in outgoing.items():
+            if not constraint.accept[n]:
+                distance[n] = min([distance[m] + 1 for m in np.unique(after[after > 0]).tolist()], default=int(UNREACHABLE))
+        if before == distance:
+            break
+    for n in nodes if outgoing else ():
+        assert constraint.distance[n] == distance[n]
+        walk = constraint.walk()
+        walk._history = [(n, False)]
+        for remaining in range(distance[n], distance[n] + 4):
+            after = outgoing[n]
+            fits = (after > 0) & (np.array(distance)[after] < remaining)
+            fits[list(constraint.stop_ids)] = constraint.accept[n]
+            assert (walk.allowed(remaining) == fits).all(), (pattern, n, remaining)
+
+
+def test_structure_is_what_the_device_expects(tmp_path) -> None:
+    """Saved and loaded, every constraint passes the loader's checks; nodes without mask row have few arcs."""
+    for i, pattern in enumerate(TOY[::7] + WIDE):
+        constraint = fsa_compile.compile_regex(pattern, TOY_VOCABULARIES["every byte"])
+        path = tmp_path / f"{i}.npz"
+        constraint.save(path)
+        again = CompiledConstraint.load(path, TOY_VOCABULARIES["every byte"])
+        assert again.num_nodes == constraint.num_nodes
+        assert (again.rows == constraint.rows).all()
+        unmasked = np.diff(constraint.level_offset) == 0
+        assert (np.diff(constraint.arc_offset)[unmasked] <= ARC_BURST).all()
+
+
+def test_aliases_are_all_allowed() -> None:
+    vocabulary = Vocabulary.from_tokens([b"a", b"ab", b"b", b"ab", b"a", b""], stop_ids=[5])
+    walk = fsa_compile.compile_regex("(ab)+", vocabulary).walk()
+    assert walk.allowed().tolist() == [True, True, False, True, True, False]
+    walk.advance(3)
+    assert walk.accepting
+
+
+def test_vocabulary_that_cannot_spell_the_pattern() -> None:
+    vocabulary = Vocabulary.from_tokens([b"a", b"b", b""], stop_ids=[2])
+    with pytest.raises(fsa_compile.UnspellableError, match="cannot spell"):
+        fsa_compile.compile_regex("a€", vocabulary)
+    constraint = fsa_compile.compile_regex("a€|ab", vocabulary)
+    assert list(itertools.chain.from_iterable(np.flatnonzero(constraint.outgoing(n)) for n in range(1, constraint.num_nodes))) == [0, 1]
+
+
+def test_limits_are_named() -> None:
+    vocabulary = TOY_VOCABULARIES["every byte"]
+    limits = fsa_compile.CompileLimits(max_rows=2)
+    with pytest.raises(fsa_compile.LimitError, match="max_rows"):
+        fsa_compile.compile_regex(r"(\w+ )*[^a]*x?[a-z0-9]*", vocabulary, limits=limits)
+    with pytest.raises(fsa_compile.LimitError, match="max_seconds"):
+        fsa_compile.compile_regex("a{0,3000}", vocabulary, limits=fsa_compile.CompileLimits(max_seconds=0.0))
