@@ -17,9 +17,10 @@ import jax.numpy as jnp
 
 from jax_decode.masking import candidates, mask_words, read
 from jax_decode.noise import gumbel
-from jax_decode.planes import NEVER, clean, columns, log_add, log_sum, reduce_columns, scaled
+from jax_decode.planes import NEVER, clean, log_add, log_sum, scaled
 from jax_decode.samplers import Greedy, Sampler
 from jax_decode.state import ConstraintState
+from jax_decode.summary import NO_ITEM, Noise, summarize
 from jax_decode.tables import ConstraintTables, words_for
 from jax_decode.truncation import Allowed, threshold_of
 
@@ -69,23 +70,18 @@ def sample(
     else:
         inverse = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
         threshold = threshold_of(sampler, allowed, inverse)
-    stats = columns(logits, words, num_words, inverse=inverse, threshold=threshold)
-    index = jnp.arange(num_words, dtype=jnp.int32)[None]
-    if isinstance(sampler, Greedy):
-        score, item = stats.best, stats.plane * num_words + index
-    else:
-        score = stats.drawn + gumbel(key, step, index.astype(jnp.uint32))
-        item = jnp.broadcast_to(index, score.shape)
-    score, item, allowed_sum, raw_sum = reduce_columns(score, item, stats.allowed, stats.raw)
-    if isinstance(sampler, Greedy):
+    noise = None if isinstance(sampler, Greedy) else Noise(key, step)
+    score, item, allowed_sum, raw_sum = summarize(
+        logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold
+    )
+    if noise is None:
         chosen = jnp.minimum(item, logits.shape[1] - 1)  # an empty row's item is out of range
         value = clean(_take(logits, chosen[:, None]))[:, 0]
     else:
-        chosen, value = _within_column(allowed, item, inverse, threshold, key, step)
+        chosen, value = _within_column(allowed, item, inverse, threshold, noise)
     if listed is not None:
         token, ok, x = listed
-        noise = None if isinstance(sampler, Greedy) else (key, step, num_words + 32)
-        best, candidate = _best_candidate(token, ok, x, inverse, threshold, noise)
+        best, candidate = _best_candidate(token, ok, x, inverse, threshold, noise, num_words + 32)
         wins = (best > score) | ((best == score) & (candidate < chosen))
         chosen = jnp.where(wins, candidate, chosen)
         listed_value = jnp.where(ok & (token == candidate[:, None]), x, NEVER).max(1)
@@ -100,8 +96,7 @@ def _within_column(
     column: jax.Array,
     inverse: jax.Array | None,
     threshold: jax.Array | None,
-    key: jax.Array,
-    step: jax.Array,
+    noise: Noise,
 ) -> tuple[jax.Array, jax.Array]:
     """Draws one token of each row's column: the token and its clean logit, [B] each."""
     logits, num_words = allowed.logits, allowed.num_words
@@ -117,7 +112,7 @@ def _within_column(
     y = scaled(x, inverse)
     if threshold is not None:
         ok &= y >= threshold[:, None]
-    score = jnp.where(ok, y + gumbel(key, step, (num_words + plane).astype(jnp.uint32)), NEVER)
+    score = jnp.where(ok, y + gumbel(*noise, (num_words + plane).astype(jnp.uint32)), NEVER)
     at = jnp.argmax(score, 1).astype(jnp.int32)[:, None]
     return column + at[:, 0] * num_words, jnp.take_along_axis(x, at, 1)[:, 0]
 
@@ -128,18 +123,18 @@ def _best_candidate(
     x: jax.Array,
     inverse: jax.Array | None,
     threshold: jax.Array | None,
-    noise: tuple[jax.Array, jax.Array, int] | None,
+    noise: Noise | None,
+    base: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Score and token of each row's best candidate; among equals the lowest id."""
     y = scaled(x, inverse)
     if threshold is not None:
         ok = ok & (y >= threshold[:, None])
     if noise is not None:
-        key, step, base = noise
-        y = y + gumbel(key, step, jnp.arange(base, base + x.shape[1], dtype=jnp.uint32)[None])
+        y = y + gumbel(*noise, jnp.arange(base, base + x.shape[1], dtype=jnp.uint32)[None])
     score = jnp.where(ok, y, NEVER)
     best = score.max(1)
-    return best, jnp.where(score == best[:, None], token, jnp.int32(2**31 - 1)).min(1)
+    return best, jnp.where(score == best[:, None], token, jnp.int32(NO_ITEM)).min(1)
 
 
 def _take(logits: jax.Array, index: jax.Array) -> jax.Array:

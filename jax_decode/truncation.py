@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.planes import HIGHEST, LOWEST, NEVER, clean, planes, scaled
+from jax_decode.planes import HIGHEST, LOWEST, NEVER, allowed_logits, clean, column_max, drawable, planes, scaled
 from jax_decode.samplers import MinP, Sampler, TopK, TopP
 
 
@@ -39,11 +39,7 @@ def threshold_of(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None) 
 
 def _scaled_planes(allowed: Allowed, inverse: jax.Array | None) -> list[jax.Array]:
     """Scaled logits per plane, [B, W] each, -inf where not allowed."""
-    out = []
-    for x, ok in planes(allowed.logits, allowed.words, allowed.num_words):
-        y = jnp.where(x == NEVER, NEVER, scaled(x, inverse))
-        out.append(y if ok is None else jnp.where(ok, y, NEVER))
-    return out
+    return drawable(allowed_logits(planes(allowed.logits, allowed.words, allowed.num_words)), inverse, None)
 
 
 def _listed(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
@@ -55,10 +51,7 @@ def _listed(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
 
 
 def _column_best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
-    best = jnp.full((allowed.logits.shape[0], allowed.num_words), NEVER, jnp.float32)
-    for y in _scaled_planes(allowed, inverse):
-        best = jnp.maximum(best, y)
-    return best
+    return column_max(_scaled_planes(allowed, inverse))
 
 
 def _best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:

@@ -1,0 +1,149 @@
+"""One pass over the logits per step: the winning column of every row and the log-sums behind its log-probabilities.
+
+Two forms of the same sums, because compilers differ: an accelerator's fuses all of it into one reduction that reads every logit
+once; the CPU's vectorises elementwise loops but neither several results of one loop nor a reduction of several operands.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.noise import gumbel
+from jax_decode.planes import (
+    NEVER,
+    allowed_logits,
+    column_log_sum,
+    column_log_sums,
+    column_max,
+    drawable,
+    first_plane,
+    log_add,
+    log_sum,
+    planes,
+)
+from jax_decode.tables import LANES
+
+NO_ITEM = 2**31 - 1
+"""Item of a row that allows nothing."""
+
+
+class Noise(NamedTuple):
+    """What the Gumbel noise of a draw depends on: key words uint32[B, 2] and step uint32[B]."""
+
+    key: jax.Array
+    step: jax.Array
+
+
+class Summary(NamedTuple):
+    """Of each row, [B].
+
+    score: of the best column, -inf when nothing is allowed; item: the best token (without noise) or the winning column (with
+    noise), int32; allowed, raw: log-sum-exp over the allowed and over all logits.
+    """
+
+    score: jax.Array
+    item: jax.Array
+    allowed: jax.Array
+    raw: jax.Array
+
+
+def summarize(
+    logits: jax.Array,
+    words: jax.Array | None,
+    num_words: int,
+    *,
+    noise: Noise | None = None,
+    inverse: jax.Array | None = None,
+    threshold: jax.Array | None = None,
+) -> Summary:
+    """The step's pass over the logits.
+
+    Args:
+      logits: float[B, V'].
+      words: uint32[B, W], bit planes of the allowed tokens; None allows all.
+      num_words: W.
+      noise: None takes the best token; else a column is drawn by its mass.
+      inverse: inverse temperature, float32[] or None for 1.
+      threshold: float32[B], least scaled logit that may be drawn, or None.
+    """
+    operands = (logits, words, noise, inverse, threshold)
+    forms = {"cpu": lambda *xs: _on_cpu(*xs, num_words), "default": lambda *xs: _fused(*xs, num_words)}
+    return jax.lax.platform_dependent(*operands, **forms)
+
+
+def _fused(
+    logits: jax.Array,
+    words: jax.Array | None,
+    noise: Noise | None,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    num_words: int,
+) -> Summary:
+    parts = planes(logits, words, num_words)
+    values = allowed_logits(parts)
+    if words is None:
+        allowed = raw = column_log_sum(values)
+    else:
+        allowed, raw = column_log_sums(parts)
+    if noise is None:
+        top = column_max(values)
+        score, item = top, first_plane(values, top) * num_words + _columns(num_words)
+    else:
+        plain = inverse is None and threshold is None
+        drawn = allowed if plain else column_log_sum(drawable(values, inverse, threshold))
+        score = drawn + _noise(noise, num_words)
+        item = jnp.broadcast_to(_columns(num_words), score.shape)
+    # Within groups of columns first: that gives even a single row enough parallel work.
+    operands = [x.reshape(x.shape[0], -1, LANES) for x in (score, item, allowed, raw)]
+    start = [jnp.float32(NEVER), jnp.int32(NO_ITEM), jnp.float32(NEVER), jnp.float32(NEVER)]
+    for _ in range(2):
+        operands = list(jax.lax.reduce(operands, start, _better, (operands[0].ndim - 1,)))
+    return Summary(*operands)
+
+
+def _better(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """Associative and commutative: the larger score (the smaller item among equals), and sums in log space."""
+    takes = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+    item = jnp.where(takes, a[1], b[1])
+    return jnp.maximum(a[0], b[0]), item, log_add(a[2], b[2]), log_add(a[3], b[3])
+
+
+def _on_cpu(
+    logits: jax.Array,
+    words: jax.Array | None,
+    noise: Noise | None,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    num_words: int,
+) -> Summary:
+    parts = planes(logits, words, num_words)
+    values = allowed_logits(parts)
+    kept = {"allowed": column_log_sum(values)}
+    if words is not None:
+        kept["raw"] = column_log_sum([x for x, _ in parts])
+    if noise is None:
+        top = column_max(values)
+        kept |= {"top": top, "plane": first_plane(values, top)}
+    elif inverse is not None or threshold is not None:
+        kept["drawn"] = column_log_sum(drawable(values, inverse, threshold))
+    kept = jax.lax.optimization_barrier(kept)  # else each reduction below would repeat the pass in a scalar loop
+    if noise is None:
+        score, item = kept["top"], kept["plane"] * num_words + _columns(num_words)
+    else:
+        score = kept.get("drawn", kept["allowed"]) + _noise(noise, num_words)
+        item = jnp.broadcast_to(_columns(num_words), score.shape)
+    best = score.max(1)
+    first = jnp.where((score == best[:, None]) & (score != NEVER), item, NO_ITEM).min(1)
+    allowed = log_sum(kept["allowed"])
+    return Summary(best, first, allowed, allowed if words is None else log_sum(kept["raw"]))
+
+
+def _columns(num_words: int) -> jax.Array:
+    return jnp.arange(num_words, dtype=jnp.int32)[None]
+
+
+def _noise(noise: Noise, num_words: int) -> jax.Array:
+    return gumbel(noise.key, noise.step, _columns(num_words).astype(jnp.uint32))
