@@ -39,7 +39,7 @@ class HuggingFaceTokenizer(Tokenizer):
       kind: "huggingface-bpe" or similar.
       spec: the parsed `tokenizer.json`.
       decoder: its decoder.
-      marked: leading space symbols of each id that has any, where the decoder drops those of the first token.
+      names: name of each id, None for ids that are never text.
       source: where it came from, for messages.
     """
 
@@ -115,6 +115,9 @@ def load_hugging_face(
 ) -> HuggingFaceTokenizer:
     """The tokenizer of a parsed `tokenizer.json`.
 
+    Added tokens are text unless they are special, chat markup, or written differently by different versions of the
+    package; ids of all these are never text.
+
     Args:
       spec: the parsed file.
       source: its name, for messages.
@@ -140,7 +143,8 @@ def load_hugging_face(
     kind = _model_type(model, source)
     decoder = read_decoder(spec.get("decoder"), source)
     names = _model_names(model, kind, source)
-    _add_tokens(names, spec.get("added_tokens") or [], source)
+    added = _checked_added(spec.get("added_tokens") or [], source)
+    _add_tokens(names, added, _ambiguous(spec, added, decoder, source))
     _mark_special(names, model, kind, named_ids(special_tokens, first=0), special_tokens, source)
     also_stop = [i for i in also_stop if 0 <= i < len(names.by_id)]
     for extra in (*also_stop, *(() if bos_id is None else (bos_id,))):
@@ -273,23 +277,58 @@ def names_by_id(vocab: Mapping[str, Any], where: str) -> list[str | None]:
     return by_id
 
 
-def _add_tokens(names: _Names, added: Any, source: str) -> None:
-    """Adds the tokens that are cut out of a text before the model sees it."""
+def _checked_added(added: Any, source: str) -> list[dict[str, Any]]:
+    """The added tokens, each with a content and an id."""
     if not isinstance(added, list):
         raise TokenizerError("the added tokens are not a list", where=f'{source}, "added_tokens"')
     for i, token in enumerate(added):
-        where = f'{source}, "added_tokens" entry {i}'
         content, token_id = (
             (token.get("content"), token.get("id")) if isinstance(token, dict) else (None, None)
         )
         if not isinstance(content, str) or type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:
             raise TokenizerError(
                 f"an added token has the id {token_id!r} and the content {content!r}",
-                where=where,
+                where=f'{source}, "added_tokens" entry {i}',
                 fix=f"It needs a name and an id from 0, below {MAX_TOKENS:,}.",
             )
+    return added
+
+
+def _ambiguous(
+    spec: Mapping[str, Any], added: list[dict[str, Any]], decoder: Decoder, source: str
+) -> frozenset[str]:
+    """Added tokens that different versions of `tokenizers` decode to different texts.
+
+    Up to 0.22 a token marked "normalized" is decoded from its content, later from its normalized content: with
+    Llama 2's normalizer, which prepends a space, `<b>` writes "<b>" or " <b>".
+    """
+    doubtful = [t["content"] for t in added if t.get("normalized") and not t.get("special")]
+    if not doubtful or spec.get("normalizer") is None:
+        return frozenset()
+    bare = {"version": "1.0", "normalizer": spec["normalizer"], "added_tokens": []}
+    bare |= dict.fromkeys(("truncation", "padding", "pre_tokenizer", "post_processor", "decoder"))
+    bare["model"] = {"type": "BPE", "vocab": {}, "merges": []}
+    try:
+        normalizer = require("tokenizers").Tokenizer.from_str(json.dumps(bare)).normalizer
+        normalized = [normalizer.normalize_str(content) for content in doubtful]
+    except TokenizerError:
+        raise
+    except Exception as error:
+        raise TokenizerError(
+            f"tokenizers does not accept this normalizer ({error})",
+            where=f'{source}, "normalizer"',
+            fix="Update the package, or export the tokenizer again.",
+        ) from error
+    pairs = zip(doubtful, decoder.token_bytes(doubtful), decoder.token_bytes(normalized))
+    return frozenset(content for content, old, new in pairs if old != new)
+
+
+def _add_tokens(names: _Names, added: list[dict[str, Any]], never: frozenset[str]) -> None:
+    """Adds the tokens that are cut out of a text before the model sees it; those in `never` are no text."""
+    for token in added:
+        content, token_id = token["content"], token["id"]
         names.by_id.extend([None] * (token_id + 1 - len(names.by_id)))
-        if token.get("special") or is_markup(content):
+        if token.get("special") or is_markup(content) or content in never:
             names.by_id[token_id], names.special[content] = None, token_id
         else:
             names.by_id[token_id] = content
