@@ -18,7 +18,7 @@ import numpy as np
 TOP = 0x110000
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """The pattern uses a construct this oracle does not know."""
 
 
@@ -82,7 +82,7 @@ class ByteOracle:
         if op in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY):
             self._arc(a, b, self._members(op, value))
         elif op is sre.SUBPATTERN:
-            group, added, removed, body = value
+            _, added, removed, body = value
             before = self._flags
             self._flags = (self._flags | added) & ~removed
             self._build(body, a, b)
@@ -111,12 +111,12 @@ class ByteOracle:
                     a = after
                 self._epsilon[a].append(b)
         else:
-            raise Unsupported(str(op))
+            raise UnsupportedError(str(op))
 
     def _members(self, op: Any, value: Any) -> np.ndarray:
         out = np.zeros(TOP, bool)
         if self._flags & re.IGNORECASE:
-            raise Unsupported("IGNORECASE")
+            raise UnsupportedError("IGNORECASE")
         if op is sre.LITERAL:
             out[value] = True
         elif op is sre.NOT_LITERAL:
@@ -138,7 +138,7 @@ class ByteOracle:
                 elif kind is sre.CATEGORY:
                     out |= self._category(str(item))
                 else:
-                    raise Unsupported(str(kind))
+                    raise UnsupportedError(str(kind))
             if negate:
                 out = ~out
         return out

@@ -1,0 +1,296 @@
+"""The artifact's file form: round trips, every kind of damage has its own sentence, a hostile file harms nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles.toy import every_byte
+
+import fsa_compile
+from fsa_compile import artifact
+from fsa_compile.artifact import ARRAYS, CompiledConstraint
+from fsa_compile.errors import ArtifactError
+
+VOCABULARY = every_byte()
+
+
+@pytest.fixture(scope="module")
+def constraint() -> CompiledConstraint:
+    return fsa_compile.compile_regex(r'"[^"]{0,9}"|[a-z]+@(a|b|--)*', VOCABULARY)
+
+
+@pytest.fixture
+def saved(constraint: CompiledConstraint, tmp_path: Path) -> Path:
+    constraint.save(tmp_path / "c.npz")
+    return tmp_path / "c.npz"
+
+
+def rewrite(path: Path, change) -> None:
+    """Applies `change(members: dict[str, bytes])` to the file's members."""
+    with zipfile.ZipFile(path) as z:
+        members = {n: z.read(n) for n in z.namelist()}
+    change(members)
+    with zipfile.ZipFile(path, "w") as z:
+        for name, data in members.items():
+            z.writestr(name, data)
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def set_header(path: Path, **changes) -> None:
+    def change(members):
+        header = json.loads(np.load(io.BytesIO(members["header.npy"])).tobytes())
+        header.update(changes)
+        members["header.npy"] = npy(np.frombuffer(json.dumps(header).encode(), np.uint8))
+
+    rewrite(path, change)
+
+
+def set_array(path: Path, name: str, value: np.ndarray) -> None:
+    """Replaces an array, and what the header says of it."""
+
+    def change(members):
+        header = json.loads(np.load(io.BytesIO(members["header.npy"])).tobytes())
+        header["arrays"][name] = [str(value.dtype), list(value.shape)]
+        members["header.npy"] = npy(np.frombuffer(json.dumps(header).encode(), np.uint8))
+        members[f"{name}.npy"] = npy(value)
+
+    rewrite(path, change)
+
+
+def test_round_trip(constraint: CompiledConstraint, saved: Path) -> None:
+    again = CompiledConstraint.load(saved, VOCABULARY)
+    for field in dataclasses.fields(CompiledConstraint):
+        a, b = getattr(constraint, field.name), getattr(again, field.name)
+        assert (a == b).all() if field.name in ARRAYS else a == b
+    with np.load(saved) as plain:  # anyone can open it with NumPy
+        assert (plain["rows"] == constraint.rows).all()
+
+
+def test_arrays_are_frozen(constraint: CompiledConstraint, saved: Path) -> None:
+    for c in (constraint, CompiledConstraint.load(saved)):
+        with pytest.raises(ValueError, match="read-only"):
+            c.rows[0] = 1
+
+
+def test_save_replaces_whole_files_only(constraint: CompiledConstraint, saved: Path, monkeypatch) -> None:
+    before = saved.read_bytes()
+
+    def interrupted(file, **_):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(artifact.np, "savez", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        constraint.save(saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == ["c.npz"]
+
+
+def test_other_vocabulary(saved: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"compiled for vocabulary \w+ .*; this one is"):
+        CompiledConstraint.load(saved, every_byte([b"zzz"]))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no such file"):
+        CompiledConstraint.load(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x93NUMPY", b"x" * 1000])
+def test_not_an_archive(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(ArtifactError, match="not a constraint file"):
+        CompiledConstraint.load(tmp_path / "x")
+
+
+def test_truncated_at_every_place(saved: Path) -> None:
+    data = saved.read_bytes()
+    for size in range(0, len(data), max(1, len(data) // 60)):
+        saved.write_bytes(data[:size])
+        with pytest.raises(ArtifactError):
+            CompiledConstraint.load(saved)
+
+
+def test_flipped_bytes_never_load_silently(saved: Path, constraint: CompiledConstraint) -> None:
+    data = bytearray(saved.read_bytes())
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(data), 150).tolist():
+        changed = bytearray(data)
+        changed[place] ^= 0xFF
+        saved.write_bytes(changed)
+        try:
+            again = CompiledConstraint.load(saved)
+        except ArtifactError:
+            continue
+        # Zip metadata such as time stamps may change; contents may not.
+        assert all((getattr(again, n) == getattr(constraint, n)).all() for n in ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"magic": "other"}, "its header does not say so"),
+        ({"format_version": 0}, "format version 0"),
+        ({"format_version": 99}, "Upgrade constrax"),
+        ({"vocab_size": "many"}, "'vocab_size' is missing or not of type int"),
+        ({"vocab_size": 0}, "vocab_size 0 is out of range"),
+        ({"vocab_size": 10**12}, "out of range"),
+        ({"stop_ids": [10**6]}, "stop id 1000000 is not an id"),
+        ({"stop_ids": ["x"]}, "stop id 'x'"),
+        ({"source": 3}, "'source' is missing"),
+        ({"arrays": []}, "does not list the arrays"),
+        ({"start": 0}, "start node 0 is not one of"),
+        ({"start": 10**9}, "start node 1000000000"),
+    ],
+)
+def test_header_errors(changes: dict, sentence: str, saved: Path) -> None:
+    set_header(saved, **changes)
+    with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        CompiledConstraint.load(saved)
+
+
+def test_missing_members(saved: Path) -> None:
+    data = saved.read_bytes()
+    for name in [*ARRAYS, "header"]:
+        saved.write_bytes(data)
+        rewrite(saved, lambda members, name=name: members.pop(f"{name}.npy"))
+        with pytest.raises(ArtifactError, match=f"array '{name}' is missing|has no header"):
+            CompiledConstraint.load(saved)
+
+
+def changed(array: np.ndarray, index, value) -> np.ndarray:
+    out = array.copy()
+    out[index] = value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("rows", lambda a: a.astype(np.int64), "'rows' is int64"),
+        ("rows", lambda a: a[:, :-1].copy(), "'rows' must have"),
+        ("rows", lambda a: changed(a, (0, 0), 1), "row 0 must be empty"),
+        ("rows", lambda a: changed(a, (1, -1), 0xFFFFFFFF), "bits past the end"),
+        ("rows", lambda a: a[0].copy(), "'rows' is uint32 of 1 dimensions"),
+        ("accept", lambda a: a[:-1].copy(), "must describe the same nodes"),
+        ("accept", lambda a: changed(a, 0, True), "the dead node accepts"),
+        ("distance", lambda a: changed(a, 1, 10**6), "cannot reach an accepting one"),
+        ("distance", lambda a: changed(a, slice(None), 5), "'distance' is not 0 exactly"),
+        ("group_offset", lambda a: changed(a, -1, 10**6), "'group_offset' must rise"),
+        ("group_offset", lambda a: a[:-1].copy(), "'group_offset' must have one entry"),
+        ("arc_offset", lambda a: changed(a, 2, 10**6), "'arc_offset' must rise"),
+        ("arc_offset", lambda a: changed(a, 1, 1), "dead node must have no arcs"),
+        ("arc_token", lambda a: changed(a, 0, -1), "'arc_token' has an id outside"),
+        ("arc_token", lambda a: changed(a, 0, 10**7), "'arc_token' has an id outside"),
+        ("arc_token", lambda a: a[::-1].copy(), "not sorted by token"),
+        ("arc_next", lambda a: changed(a, 0, 10**7), "'arc_next' has an id outside"),
+        ("arc_next", lambda a: changed(a, 0, 0), "'arc_next' has an id outside"),
+        ("group_row", lambda a: changed(a, 0, 10**7), "'group_row' has an id outside"),
+        ("group_next", lambda a: changed(a, 0, -5), "'group_next' has an id outside"),
+        ("level_row", lambda a: changed(a, 0, 10**7), "'level_row' has an id outside"),
+        ("level_cost", lambda a: a[:-1].copy(), "'level_cost' and 'level_row' differ"),
+    ],
+)
+def test_array_errors(name: str, change, sentence: str, saved: Path) -> None:
+    with np.load(saved) as plain:
+        set_array(saved, name, change(plain[name]))
+    with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        CompiledConstraint.load(saved)
+
+
+def test_groups_need_mask_rows(saved: Path, constraint: CompiledConstraint) -> None:
+    assert constraint.max_groups
+    for name in ("level_cost", "level_row"):
+        set_array(saved, name, np.zeros(0, np.int32))
+    set_array(saved, "level_offset", np.zeros(constraint.num_nodes + 1, np.int32))
+    with pytest.raises(ArtifactError, match="has groups but no mask row|over 64 arcs"):
+        CompiledConstraint.load(saved)
+
+
+def test_shape_must_be_the_promised_one(saved: Path) -> None:
+    rewrite(saved, lambda m: m.update({"arc_token.npy": npy(np.zeros(3, np.int32))}))
+    with pytest.raises(ArtifactError, match="not the shape its header promises"):
+        CompiledConstraint.load(saved)
+
+
+def test_pickles_are_refused(saved: Path, tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "owned"),))
+
+    stream = io.BytesIO()
+    np.save(stream, np.array([Hostile()], object), allow_pickle=True)
+    rewrite(saved, lambda m: m.update({"rows.npy": stream.getvalue()}))
+    with pytest.raises(ArtifactError):
+        CompiledConstraint.load(saved)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_bombs_are_refused_before_they_are_read(saved: Path) -> None:
+    with zipfile.ZipFile(saved) as z:
+        members = {n: z.read(n) for n in z.namelist()}
+    members["rows.npy"] = npy(np.zeros((1000, 10000), np.uint32))
+    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in members.items():
+            z.writestr(name, data)
+    with pytest.raises(ArtifactError, match="compressed or larger than the file"):
+        CompiledConstraint.load(saved)
+
+
+def test_headers_promising_huge_arrays_allocate_nothing(saved: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<u4", "fortran_order": False, "shape": (10**9, 10**6)})
+    rewrite(saved, lambda m: m.update({"rows.npy": head.getvalue()}))
+    with pytest.raises(ArtifactError, match="does not hold as many values"):
+        CompiledConstraint.load(saved)
+
+
+def test_importing_the_artifact_needs_numpy_only() -> None:
+    code = "import sys, fsa_compile.artifact; print([m for m in ('jax', 'pynini', 'regex', 'tiktoken') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_host_walk(constraint: CompiledConstraint) -> None:
+    walk = constraint.walk()
+    for token in (b"a", b"@", b"--", b"a"):
+        walk.advance(VOCABULARY.tokens.index(token))
+    assert walk.accepting
+    assert not walk.finished
+    assert walk.num_tokens == 4
+    node = walk.node
+    with pytest.raises(ValueError, match="not allowed after 4 tokens"):
+        walk.advance(VOCABULARY.tokens.index(b"z"))
+    assert walk.node == node
+    walk.advance(VOCABULARY.stop_ids[1])
+    assert walk.finished
+    assert not walk.allowed().any()
+    walk.rewind(2)
+    assert walk.num_tokens == 3
+    assert not walk.finished
+    walk.rewind(3)
+    assert walk.node == constraint.start
+    with pytest.raises(ValueError, match="cannot rewind 1 of 0"):
+        walk.rewind(1)
+    assert walk.next_node(-1) == 0
+    assert walk.next_node(10**9) == 0
+
+
+def test_description(constraint: CompiledConstraint) -> None:
+    assert "nodes" in repr(constraint)
+    assert constraint.shortest_completion == 1  # the token a@b
+    assert constraint.nbytes == sum(getattr(constraint, n).nbytes for n in ARRAYS)
