@@ -99,9 +99,7 @@ def generate(
     )
     most = int(limits.max())
     for until in [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS):
-        carry = loop.decode(
-            decoder, tables, traced, words, carry, jax.device_put(np.int32(min(until, most))), chunk=chunk
-        )
+        carry = loop.decode(decoder, tables, traced, words, carry, jax.device_put(np.int32(min(until, most))), chunk=chunk)
         if progress is not None:
             done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.state.running.any())) else most
             progress(min(done, most), most)

@@ -128,9 +128,7 @@ def read_limits(max_new_tokens: Any, num_prompts: int) -> NDArray[np.int32]:
     return limits
 
 
-def read_stop_ids(
-    stop_ids: Any, tables: ConstraintTables | None, which: NDArray[np.int32], vocab_size: int
-) -> NDArray[np.int32]:
+def read_stop_ids(stop_ids: Any, tables: ConstraintTables | None, which: NDArray[np.int32], vocab_size: int) -> NDArray[np.int32]:
     """Distinct stop ids per prompt, int32[P, E], padded with -1; they must not be text of the prompt's constraint."""
     size = vocab_size if tables is None else tables.vocab_size
     fix = "Give a list of end-of-text ids for all prompts, or one list per prompt."

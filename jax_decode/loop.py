@@ -77,9 +77,7 @@ def prefill(
     repeat = getattr(decoder, "repeat", None)
     if num_samples > 1 and repeat is None:
         prompts, lengths = (jnp.repeat(x, num_samples, axis=0) for x in (prompts, lengths))
-    logits, cache = decoder.apply(
-        prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True
-    )
+    logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
     if num_samples > 1 and repeat is not None:
         logits, cache = jnp.repeat(logits, num_samples, axis=0), repeat(cache, num_samples)
     batch = keys.shape[0]
@@ -124,9 +122,7 @@ def decode(
         inner = dataclasses.replace(carry, tokens=None, logprobs=None, raw_logprobs=None)
         inner, outs = jax.lax.scan(step, inner, None, length=chunk)
         buffers = (carry.tokens, carry.logprobs, carry.raw_logprobs)
-        filled = [
-            jax.lax.dynamic_update_slice(buffer, out.T, (jnp.int32(0), start)) for buffer, out in zip(buffers, outs)
-        ]
+        filled = [jax.lax.dynamic_update_slice(buffer, out.T, (jnp.int32(0), start)) for buffer, out in zip(buffers, outs)]
         return dataclasses.replace(inner, tokens=filled[0], logprobs=filled[1], raw_logprobs=filled[2])
 
     def going(carry: Carry) -> jax.Array:

@@ -80,12 +80,12 @@ def column_max(values: Sequence[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.maximum, values)
 
 
-def first_plane(values: Sequence[jax.Array], top: jax.Array) -> jax.Array:
-    """The first plane that has its column's largest value `top`, int32[B, W]."""
-    plane = jnp.zeros(top.shape, jnp.int32)
-    for b in reversed(range(len(values))):
-        plane = jnp.where(values[b] == top, b, plane)
-    return plane
+def column_best(values: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Largest value of every column, float32[B, W], and the first plane that has it, int32[B, W]."""
+    best, plane = values[0], jnp.zeros(values[0].shape, jnp.int32)
+    for b, value in enumerate(values[1:], 1):
+        plane, best = jnp.where(value > best, b, plane), jnp.maximum(value, best)
+    return best, plane
 
 
 def column_log_sum(values: Sequence[jax.Array]) -> jax.Array:

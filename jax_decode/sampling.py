@@ -71,9 +71,7 @@ def sample(
         inverse = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
         threshold = threshold_of(sampler, allowed, inverse)
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
-    score, item, allowed_sum, raw_sum = summarize(
-        logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold
-    )
+    score, item, allowed_sum, raw_sum = summarize(logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold)
     if noise is None:
         chosen = jnp.minimum(item, logits.shape[1] - 1)  # an empty row's item is out of range
         value = clean(_take(logits, chosen[:, None]))[:, 0]

@@ -49,9 +49,7 @@ class ConstraintState:
         return self.status == Status.RUNNING
 
 
-jax.tree_util.register_dataclass(
-    ConstraintState, data_fields=["node", "remaining", "status", "stop_ids"], meta_fields=[]
-)
+jax.tree_util.register_dataclass(ConstraintState, data_fields=["node", "remaining", "status", "stop_ids"], meta_fields=[])
 
 
 def init_state(tables: ConstraintTables, which: Any, limits: Any = None, stop_ids: Any = None) -> ConstraintState:

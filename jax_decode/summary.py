@@ -15,11 +15,10 @@ from jax_decode.noise import gumbel
 from jax_decode.planes import (
     NEVER,
     allowed_logits,
+    column_best,
     column_log_sum,
     column_log_sums,
-    column_max,
     drawable,
-    first_plane,
     log_add,
     log_sum,
     planes,
@@ -89,8 +88,8 @@ def _fused(
     else:
         allowed, raw = column_log_sums(parts)
     if noise is None:
-        top = column_max(values)
-        score, item = top, first_plane(values, top) * num_words + _columns(num_words)
+        score, plane = column_best(values)
+        item = plane * num_words + _columns(num_words)
     else:
         plain = inverse is None and threshold is None
         drawn = allowed if plain else column_log_sum(drawable(values, inverse, threshold))
@@ -125,8 +124,7 @@ def _on_cpu(
     if words is not None:
         kept["raw"] = column_log_sum([x for x, _ in parts])
     if noise is None:
-        top = column_max(values)
-        kept |= {"top": top, "plane": first_plane(values, top)}
+        kept |= dict(zip(("top", "plane"), column_best(values)))
     elif inverse is not None or threshold is not None:
         kept["drawn"] = column_log_sum(drawable(values, inverse, threshold))
     kept = jax.lax.optimization_barrier(kept)  # else each reduction below would repeat the pass in a scalar loop

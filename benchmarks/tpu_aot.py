@@ -1,0 +1,142 @@
+"""What does the TPU v5e compiler make of the constrained step? Ahead of time, on a machine without a TPU.
+
+    python -m venv .venv-tpu && .venv-tpu/bin/pip install "jax[tpu]" && .venv-tpu/bin/python benchmarks/tpu_aot.py
+
+Asserts that mask + argmax needs at most 1 MB of temporaries at B = 64, V = 262,144 and that no program talks to the host, and
+writes the compiler's own estimates to `benchmarks/results/tpu_aot.json`. Estimated cycles are the compiler's, not measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jax_decode.masking import mask_words
+from jax_decode.planes import allowed_logits, column_best, planes
+from jax_decode.samplers import Categorical, Greedy, TopK
+from jax_decode.sampling import sample
+from jax_decode.state import ConstraintState
+from jax_decode.tables import ConstraintTables, words_for
+from jax_decode.transition import advance
+
+HOST_OPERATIONS = re.compile(r"callback|infeed|outfeed|\bsend\(|\brecv\(|host-transfer")
+MOST_TEMPORARIES = 1 << 20
+CLOCK_HZ = 1.5e9
+RESULTS = Path(__file__).parent / "results" / "tpu_aot.json"
+
+
+def abstract_tables(vocab_size: int) -> ConstraintTables:
+    """Shapes of a JSON-like constraint's tables."""
+    i32, u32 = jnp.int32, jnp.uint32
+    shape = jax.ShapeDtypeStruct
+    return ConstraintTables(
+        nodes=shape((256, 8), i32),
+        groups=shape((1024, 2), i32),
+        arcs=shape((4096, 4), i32),
+        levels=shape((1024, 2), i32),
+        rows=shape((512, words_for(vocab_size)), u32),
+        constraints=shape((1, 4), i32),
+        stop_ids=shape((1, 2), i32),
+        num_constraints=shape((), i32),
+        vocab_size=vocab_size,
+        fingerprint="",
+        max_groups=8,
+        max_levels=8,
+        max_candidates=64,
+        search_depth=3,
+    )
+
+
+def masked_argmax(logits: jax.Array, tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """The best allowed token of the bit rows: mask and argmax and nothing else."""
+    values = allowed_logits(planes(logits, mask_words(tables, state), tables.num_words))
+    best, plane = column_best(values)
+    token = plane * tables.num_words + jnp.arange(tables.num_words, dtype=jnp.int32)[None]
+    return jnp.where(best == best.max(1)[:, None], token, 2**30).min(1)
+
+
+def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
+    """Name -> (function, abstract arguments)."""
+    shape = jax.ShapeDtypeStruct
+    logits = shape((batch, vocab_size), jnp.float32)
+    tables = abstract_tables(vocab_size)
+    row = shape((batch,), jnp.int32)
+    state = ConstraintState(node=row, remaining=row, status=row, stop_ids=shape((batch, 2), jnp.int32))
+    key, step = shape((batch, 2), jnp.uint32), shape((batch,), jnp.uint32)
+
+    def stepper(sampler):
+        def free(logits, key, step):
+            return sample(sampler, logits, key, step)
+
+        def constrained(logits, key, step, tables, state):
+            choice = sample(sampler, logits, key, step, tables, state)
+            return choice, advance(tables, state, choice.token)
+
+        return (free, (logits, key, step)), (constrained, (logits, key, step, tables, state))
+
+    out = {
+        "argmax, no mask (jnp)": (lambda x: jnp.argmax(x, -1), (logits,)),
+        "mask + argmax": (masked_argmax, (logits, tables, state)),
+        "advance": (advance, (tables, state, row)),
+    }
+    for name, sampler in {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None)}.items():
+        out[f"{name}, no constraint"], out[f"{name}, whole constrained step"] = stepper(sampler)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--vocab", type=int, default=262_144)
+    parser.add_argument("--only", default="", help="programs whose name contains this")
+    args = parser.parse_args()
+    topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+    mesh = Mesh(np.array(topology.devices[:1]), ("x",))
+    sharding = NamedSharding(mesh, PartitionSpec())
+    report, failures = {}, []
+    for name, (function, arguments) in programs(args.batch, args.vocab).items():
+        if args.only not in name:
+            continue
+        start = time.perf_counter()
+        placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), arguments)
+        compiled = jax.jit(function).lower(*placed).compile()
+        text = compiled.as_text()
+        cycles = sum(int(c) for c in re.findall(r'"estimated_cycles":"(\d+)"', text))
+        line = {
+            "temporaries_bytes": compiled.memory_analysis().temp_size_in_bytes,
+            "estimated_cycles": cycles,
+            "estimated_us": round(cycles / CLOCK_HZ * 1e6, 1),
+            "host_operations": sorted(set(HOST_OPERATIONS.findall(text))),
+            "compile_seconds": round(time.perf_counter() - start, 1),
+        }
+        report[name] = line
+        print(f"{name:40s} {line}", flush=True)
+        if line["host_operations"]:
+            failures.append(f"{name} talks to the host: {line['host_operations']}")
+        if name == "mask + argmax" and line["temporaries_bytes"] > MOST_TEMPORARIES:
+            failures.append(f"{name} needs {line['temporaries_bytes']:,} bytes of temporaries")
+    if not args.only:
+        RESULTS.parent.mkdir(exist_ok=True)
+        header = {"topology": "v5e:2x2, one device", "jax": jax.__version__, "batch": args.batch, "vocab": args.vocab}
+        RESULTS.write_text(json.dumps({**header, "clock_hz": CLOCK_HZ, "programs": report}, indent=1) + "\n")
+    if failures:
+        sys.exit("\n".join(failures))
+
+
+if __name__ == "__main__":
+    main()
