@@ -136,10 +136,9 @@ def read_file(path: Path) -> bytes:
         raise TokenizerError(
             "there is no tokenizer file of this name", where=str(path), fix="Check the path."
         ) from None
-    except OSError as error:
-        raise TokenizerError(
-            f"the tokenizer file cannot be read ({error.strerror or error})", where=str(path)
-        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a path that holds a null character
+        reason = getattr(error, "strerror", None) or error
+        raise TokenizerError(f"the tokenizer file cannot be read ({reason})", where=str(path)) from error
     if size > MAX_FILE_BYTES or len(data) > MAX_FILE_BYTES:
         raise TokenizerError(
             f"the file of {max(size, len(data)):,} bytes is larger than a tokenizer may be ({MAX_FILE_BYTES:,})",

@@ -93,7 +93,7 @@ def load_tokenizer(
     if isinstance(path_or_object, (str, os.PathLike)):
         path = Path(path_or_object)
         try:
-            return _from_folder(path, options) if path.is_dir() else _from_file(path, options)
+            return _from_folder(path, options) if os.path.isdir(path) else _from_file(path, options)
         except TokenizerError as error:
             if str(path) in error.where:
                 raise

@@ -9,7 +9,7 @@ import types
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -177,6 +177,7 @@ def test_printed_special_names_are_ordinary_text(built, loaded, name):
 
 
 @pytest.mark.parametrize("name", ["byte_level", "llama2_like", "gemma_like", "unigram"])
+@settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁Ā"), max_size=20))
 def test_round_trip(loaded, name, text):
     ours = loaded[name]

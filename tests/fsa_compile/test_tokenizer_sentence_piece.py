@@ -8,7 +8,7 @@ import random
 
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as protobuf
 
@@ -110,6 +110,7 @@ def test_encode_spells_the_text(models, name):
         assert tokenizer.vocabulary.decode_bytes(ids) == (prefix + text).encode()
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), max_size=30))
 def test_round_trip(gemma_like, text):
     ids = gemma_like.encode(text)
@@ -256,6 +257,7 @@ def test_truncated_anywhere_is_an_error(models, tmp_path):
         assert str(tmp_path / "cut") in caught.value.where
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_flipped_bytes_raise_nothing_else(models, data):
     damaged = bytearray(models["bpe"])

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsa_compile.errors import ConstraintError, TokenizerError
@@ -61,6 +61,7 @@ def test_decode_drops_special_and_padding():
     assert vocabulary.decode([]) == ""
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=30).filter(any), st.data())
 def test_packed_holds_every_token(tokens, data):
     vocabulary = Vocabulary.from_tokens(tokens)
@@ -90,6 +91,7 @@ def test_fingerprint_tells_different_vocabularies_apart():
     assert renamed != make()
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=3), min_size=2, max_size=6).filter(any))
 def test_fingerprint_is_that_of_the_tokens_and_not_of_their_concatenation(tokens):
     moved = [tokens[0] + tokens[1], b"", *tokens[2:]]
