@@ -7,8 +7,8 @@ from fsa_compile.letters import LetterDfa, letter_sets
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.positions import END, Positions
 
-_BYTES_PER_MEMBER = 512
-"""Memory that one member of one subset is reckoned to need by the time the byte automaton is walked with a vocabulary."""
+_BYTES_PER_MEMBER = 2048
+"""Memory that one member of one subset is reckoned to need by the time its state has been walked with a vocabulary."""
 
 
 def determinize(positions: Positions, limits: CompileLimits, deadline: Deadline) -> LetterDfa:
@@ -23,7 +23,7 @@ def determinize(positions: Positions, limits: CompileLimits, deadline: Deadline)
     todo = [positions.first]
     arcs: list[list[tuple[int, int]]] = []
     members = 0
-    budget = limits.max_bytes // _BYTES_PER_MEMBER
+    budget = limits.max_bytes // _BYTES_PER_MEMBER + 8 * len(sets)
     for state in todo:
         if len(state) == 1:
             (p,) = state

@@ -6,17 +6,22 @@ on whole strings: `a & b` holds the texts that both hold, `~a` every Unicode str
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from fsa_compile import algebra
+from fsa_compile.acceptors import Alphabet, acceptor_dfa, read_automaton
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.choices import checked_texts, choices_dfa
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton
 from fsa_compile.regex_syntax import parse
-from fsa_compile.syntax_tree import Node, Text
+from fsa_compile.syntax_tree import Concat, Node, Text
 from fsa_compile.utf8 import to_byte_dfa
+
+_DEFAULT_LIMITS = CompileLimits()
 
 
 class Language:
@@ -43,7 +48,7 @@ class Language:
           UnsatisfiableError: the language has no member.
           LimitError: a limit is exceeded.
         """
-        limits = limits or CompileLimits()
+        limits = limits or _DEFAULT_LIMITS
         dfa = self._build(limits, deadline or Deadline(limits))
         if dfa is None or dfa.start == 0:
             raise UnsatisfiableError(
@@ -77,37 +82,93 @@ class Language:
         return f"Language({_cut(self.description)})"
 
 
-def regex(pattern: str, *, flags: int = 0) -> Language:
+def regex(pattern: str, *, flags: int = 0, limits: CompileLimits | None = None) -> Language:
     r"""The texts that `re.fullmatch(pattern, text, flags)` matches.
 
     Args:
       pattern: Python's dialect, plus `\p{...}` and lookbehind of any width.
       flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.U`, `re.X`.
+      limits: bounds on the size of the pattern and its repetitions; those given to `to_byte_dfa` hold too.
 
     Raises:
       RegexSyntaxError: the pattern is not well formed.
       UnsupportedPatternError: it is not a regular language.
     """
-    return _Regex(parse(pattern, flags), pattern, int(flags))
+    limits = limits or _DEFAULT_LIMITS
+    return _Regex(parse(pattern, flags, limits), pattern, int(flags), limits)
 
 
 def literal(text: str) -> Language:
     """Exactly one text."""
     checked = _checked_text(text, "the literal")
-    return _Regex(Text(checked, 0, len(checked)), repr(text), 0)
+    tree = Text(checked, 0, len(checked)) if checked else Concat([], 0, 0)
+    return _Regex(tree, repr(text), 0, None)
+
+
+def choices(strings: Iterable[str]) -> Language:
+    """Exactly the given texts, of which there may be hundreds of thousands.
+
+    Args:
+      strings: the texts; repetitions and "" are fine.
+
+    Raises:
+      ConstraintError: an entry is not a str, or holds a surrogate.
+    """
+    return _Choices(checked_texts(strings))
+
+
+def acceptor(automaton: Any, alphabet: Alphabet = "bytes") -> Language:
+    """The language of an automaton made elsewhere.
+
+    Args:
+      automaton: a pynini acceptor, an `interegular` FSM, a transition table; `acceptors` says how symbols are written. Weights
+        are ignored; epsilons and nondeterminism are removed.
+      alphabet: what its symbols are. Over bytes, strings that are not UTF-8 are kept.
+
+    Raises:
+      ConstraintError: it is no automaton, or has a label that is no symbol.
+    """
+    return _Acceptor(read_automaton(automaton, alphabet), alphabet, type(automaton).__name__)
 
 
 class _Regex(Language):
-    def __init__(self, tree: Node, source: str, flags: int) -> None:
-        self._tree, self._source, self._flags = tree, source, flags
-        self.description = source if not flags else f"{source} (flags {flags})"
+    def __init__(self, tree: Node, source: str, flags: int, limits: CompileLimits | None) -> None:
+        self._tree, self._source, self._flags, self._limits = tree, source, flags, limits
+        self.description = source if not flags else f"{source} (flags {re.RegexFlag(flags)!s})"
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        if self._limits is not None and limits is not self._limits and limits != self._limits:
+            parse(self._source, self._flags, limits)  # other bounds on size and repetition may hold now
         dfa = build_automaton(self._tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
 
     def _why_empty(self) -> str:
         return "the pattern matches no text at all"
+
+
+class _Choices(Language):
+    def __init__(self, texts: list[bytes]) -> None:
+        self._texts = texts
+        shown = ", ".join(repr(text.decode()) for text in texts[:5])
+        self.description = f"choices of {len(texts):,}: {shown}{', …' if len(texts) > 5 else ''}"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        return choices_dfa(self._texts, limits, deadline) if self._texts else None
+
+    def _why_empty(self) -> str:
+        return "there is no choice in the list"
+
+
+class _Acceptor(Language):
+    def __init__(self, machine: Any, alphabet: Alphabet, kind: str) -> None:
+        self._machine, self._alphabet = machine, alphabet
+        self.description = f"{kind} over {alphabet}, {len(machine.final):,} states"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        return acceptor_dfa(self._machine, self._alphabet, limits)
+
+    def _why_empty(self) -> str:
+        return "the automaton accepts no string"
 
 
 class _Combined(Language):
@@ -172,5 +233,4 @@ def _cut(text: str, width: int = 200) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-__all__ = ["Language", "Literal", "literal", "regex"]
-_ = Iterable
+__all__ = ["Language", "acceptor", "choices", "literal", "regex"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from fsa_compile.code_points import NONE, CodePointSet
+from fsa_compile.code_points import NONE, CodePointSet, single
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.syntax_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text
@@ -23,7 +23,12 @@ Fragment: TypeAlias = "tuple[bool, list[int], list[int]]"
 """(matches the empty text, first positions, last positions)."""
 
 _EMPTY: frozenset[int] = frozenset()
-_MAX_LINKS = 20_000_000
+_BYTES_PER_LINK = 64
+"""Memory of one member of a follow set, in the time it takes to make it twice."""
+
+
+class ConditionFound(Exception):  # noqa: N818  (a signal between modules, never shown)
+    """The tree holds an anchor or lookaround: use `conditions` instead."""
 
 
 class Positions:
@@ -34,6 +39,7 @@ class Positions:
       follow: positions that may follow each position.
       first: the positions that may begin the text; empty when no text matches.
       acyclic: whether no repetition is unbounded.
+      atomics: every atomic group with its last positions and what follows each of them inside the group.
     """
 
     def __init__(self, tree: Node, limits: CompileLimits, deadline: Deadline) -> None:
@@ -41,7 +47,9 @@ class Positions:
         self.follow: list[frozenset[int]] = []
         self._limits, self._deadline = limits, deadline
         self._links = 0
+        self._max_links = limits.max_bytes // _BYTES_PER_LINK
         self.acyclic = True
+        self.atomics: list[tuple[Atomic, list[int], list[frozenset[int]]]] = []
         if count_positions(tree) > limits.max_states:
             raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
         fragment = self._build(tree)
@@ -55,16 +63,19 @@ class Positions:
     def _link(self, last: list[int], first: frozenset[int]) -> None:
         """Lets every position of `first` follow every position of `last`."""
         follow = self.follow
+        joined: dict[int, frozenset[int]] = {}  # many positions share one follow set
         for p in last:
             have = follow[p]
             if have:
-                first_too = have | first
-                self._links += len(first_too)
-                follow[p] = first_too
+                both = joined.get(id(have))
+                if both is None:
+                    both = joined[id(have)] = have | first
+                    self._links += len(both)
+                follow[p] = both
             else:
                 follow[p] = first
-        if self._links > _MAX_LINKS:
-            raise LimitError("max_states", self._limits.max_states, "Linking the optional parts of the pattern")
+        if self._links > self._max_links:
+            raise LimitError("max_bytes", self._limits.max_bytes, "Linking the optional parts of the pattern")
 
     def _build(self, node: Node) -> Fragment | None:
         """Adds the node's positions; None when it matches nothing at all."""
@@ -85,8 +96,11 @@ class Positions:
         if kind is Repeat:
             return self._repeat(node)
         if kind is Atomic:  # allowed only where it changes nothing
-            return self._build(node.item)
-        raise TypeError(f"{kind.__name__} needs the automaton with conditions")
+            fragment = self._build(node.item)
+            if fragment is not None:
+                self.atomics.append((node, fragment[2], [self.follow[p] for p in fragment[2]]))
+            return fragment
+        raise ConditionFound
 
     def _text(self, text: str) -> Fragment:
         p, n = len(self.sets), len(text)
@@ -130,8 +144,10 @@ class Positions:
         copies = high if high is not None else max(low, 1)
         self.acyclic &= high is not None
         item = node.item
-        if copies > 1 and type(item) is Chars and item.members != NONE:
-            return self._run(item.members, low, copies, high is None)
+        if copies > 1:
+            members = one_character(item)
+            if members is not None and members != NONE:
+                return self._run(members, low, copies, high is None)
         fragment = self._build(item)
         if fragment is None:
             return (True, [], []) if low == 0 else None
@@ -160,6 +176,13 @@ class Positions:
         self.follow += [frozenset((q,)) for q in range(p + 1, end)]
         self.follow.append(frozenset((end - 1,)) if unbounded else _EMPTY)
         return low == 0, [p], list(range(p + max(low, 1) - 1, end))
+
+
+def one_character(node: Node) -> CodePointSet | None:
+    """The characters of a node that matches exactly one of them, or None."""
+    if isinstance(node, Chars):
+        return node.members
+    return single(ord(node.text)) if isinstance(node, Text) and len(node.text) == 1 else None
 
 
 def count_positions(node: Node) -> int:

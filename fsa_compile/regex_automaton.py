@@ -1,4 +1,4 @@
-"""Pattern to letter automaton: chooses the construction. Parsing, positions, conditions and minimising are other modules' work."""
+"""Pattern tree to letter automaton: chooses the construction. Positions, conditions and minimising are other modules' work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fsa_compile.determinize import determinize
 from fsa_compile.letters import LetterDfa
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.minimize import minimize
-from fsa_compile.positions import Positions
+from fsa_compile.positions import ConditionFound, Positions
 from fsa_compile.syntax_tree import Node
 
 
@@ -16,7 +16,28 @@ def build_automaton(tree: Node, limits: CompileLimits, deadline: Deadline) -> Le
     Raises:
       LimitError: too many positions or states, or too much time.
     """
+    try:
+        return _without_conditions(tree, limits, deadline)
+    except ConditionFound:
+        from fsa_compile.conditions import strip_edges
+
+        tree = strip_edges(tree)
+    try:
+        return _without_conditions(tree, limits, deadline)
+    except ConditionFound:
+        return _with_conditions(tree, limits, deadline)
+
+
+def _without_conditions(tree: Node, limits: CompileLimits, deadline: Deadline) -> LetterDfa | None:
     positions = Positions(tree, limits, deadline)
     if not positions.first:
         return None
     return minimize(determinize(positions, limits, deadline), acyclic=positions.acyclic)
+
+
+def _with_conditions(tree: Node, limits: CompileLimits, deadline: Deadline) -> LetterDfa | None:
+    from fsa_compile.conditions import GuardedPositions
+    from fsa_compile.lookaround import determinize_with_conditions
+
+    dfa = determinize_with_conditions(GuardedPositions(tree, limits, deadline), limits, deadline)
+    return None if dfa is None else minimize(dfa)

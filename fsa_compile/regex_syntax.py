@@ -23,7 +23,7 @@ EXTENSION_NAMES = frozenset({
 })  # fmt: skip
 """Names of empty groups `(?P<NAME>)` that stand for languages of their own."""
 
-MAX_DEPTH = 200
+MAX_DEPTH = 100
 """Largest number of groups inside each other."""
 
 _A, _I, _M, _S, _U, _X = (int(f) for f in (re.A, re.I, re.M, re.S, re.U, re.X))
@@ -82,6 +82,7 @@ class _Parser:
         self.flags = _checked_flags(int(flags))
         self.names: dict[str, int] = {}
         self.stack: list[_Open] = []
+        self.has_atomic = False
         if not pattern.isascii() and (found := _SURROGATE(pattern)):
             self.refuse_surrogate(found.start(), found.end())
 
@@ -184,7 +185,22 @@ class _Parser:
         if stack:
             self.syntax("missing ): this group is never closed", stack[-1].start, fix=r"Write \( for the character itself.")
         branches.append(_concat(items, branch_start, n))
-        return _alternate(branches, 0, n)
+        tree = _alternate(branches, 0, n)
+        if self.has_atomic:
+            self.check_atomics(tree)
+        return tree
+
+    def check_atomics(self, tree: Node) -> None:
+        """Refuses an atomic group that may change the language."""
+        from fsa_compile.atomic import check_atomics
+
+        if (found := check_atomics(tree, self.limits)) is not None:
+            self.unsupported(
+                "this atomic group or possessive quantifier may change which texts match",
+                found.start,
+                found.end,
+                fix="Use an ordinary group (?:...) or quantifier, or exclude the longer match with a lookahead.",
+            )
 
     def literal(self, code_point: int, start: int, end: int) -> Node:
         """One character, under the flags in force."""
@@ -239,7 +255,10 @@ class _Parser:
         if low == high == 1 and mode != "+":
             return item
         node: Node = Repeat(item, low, high, item.start, end, mode == "?")
-        return Atomic(node, start, end) if mode == "+" else node
+        if mode == "+":
+            self.has_atomic = True
+            return Atomic(node, start, end)
+        return node
 
     def open_group(self, i: int, branches: list[Node], items: list[Node], branch_start: int) -> tuple[_Open, int] | int:
         """What the parenthesis at offset `i` opens and where its body begins; only an offset for flags without a group."""
@@ -278,6 +297,7 @@ class _Parser:
         node = body
         if group.kind == ">":
             node = Atomic(body, group.start, end)
+            self.has_atomic = True
         elif group.kind != "group":
             node = Look(body, group.kind[0] == "<", group.kind[-1] == "!", group.start, end)
         return node, group.branches, group.items, group.branch_start
