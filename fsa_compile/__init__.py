@@ -31,7 +31,6 @@ _HOME = {
     "compile_choices": "pipeline",
     "compile_language": "pipeline",
     "compile_regex": "pipeline",
-    "promote": "promote",
     "Tokenizer": "tokenizers",
     "load_tokenizer": "tokenizers",
     "Vocabulary": "vocabulary",
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from fsa_compile.pipeline import compile_choices as compile_choices
     from fsa_compile.pipeline import compile_language as compile_language
     from fsa_compile.pipeline import compile_regex as compile_regex
-    from fsa_compile.promote import promote as promote
     from fsa_compile.tokenizers import Tokenizer as Tokenizer
     from fsa_compile.tokenizers import load_tokenizer as load_tokenizer
     from fsa_compile.vocabulary import Vocabulary as Vocabulary

@@ -8,13 +8,15 @@ import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.token_walk import NARROW, TokenArcs
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.token_walk import TokenArcs
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _TOKEN_BITS = 22
 _TOKEN_MASK = (1 << _TOKEN_BITS) - 1
+_FEW_ARCS = 1000
 
 
 class RowPool:
@@ -60,8 +62,8 @@ class _Groups:
         key.sort()
         self.token = key & _TOKEN_MASK
         pair = key >> _TOKEN_BITS
-        begin = (np.diff(pair, prepend=-1)).nonzero()[0]
-        size = np.diff(begin, append=len(pair))
+        begin = segment_starts(pair)
+        size = np.append(begin[1:], len(pair)) - begin
         pair = pair[begin]
         hashes = np.add.reduceat(tables.token_hash[self.token], begin) if len(begin) else np.zeros(0, np.uint64)
         row = np.zeros(len(pair), np.int64)
@@ -79,7 +81,7 @@ class _Groups:
         """Adds the sets given as bit rows; a (state, target) with both a row and single tokens becomes one row."""
         order = np.argsort(arcs.row_state * s + arcs.row_target, kind="stable")
         set_pair, member = (arcs.row_state * s + arcs.row_target)[order], arcs.row_set[order]
-        set_begin = np.diff(set_pair, prepend=-1).nonzero()[0]
+        set_begin = segment_starts(set_pair)
         set_end = np.append(set_begin[1:], len(set_pair))
         set_hash = np.add.reduceat(arcs.hashes[member], set_begin)
         set_pair = set_pair[set_begin]
@@ -149,9 +151,7 @@ def assemble(
     n = len(accept)
     group_offset = _offsets(groups.state[wide], n)
     arc_offset, arc_token, arc_next = _narrow_arcs(groups, ~wide, n)
-    level_offset, level_cost, level_row = _levels(
-        groups, wide, tables, pool, distance, (group_offset, arc_offset, arc_token, arc_next)
-    )
+    level_offset, level_cost, level_row = _levels(groups, tables, pool, distance, group_offset, arc_offset)
     return CompiledConstraint(
         vocab_size=tables.vocab_size,
         fingerprint=tables.fingerprint,
@@ -178,10 +178,13 @@ def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.n
     """Least number of arcs from each state to an accepting one, int64[S]; `UNREACHABLE` where there is no path."""
     distance = np.full(len(accept), int(UNREACHABLE), np.int64)
     distance[accept] = 0
+    if len(state) < _FEW_ARCS:
+        return _distances_in_python(state.tolist(), target.tolist(), distance.tolist())
     order = np.argsort(target, kind="stable")
     source = state[order]
     begin = np.searchsorted(target[order], np.arange(len(accept) + 1))
     frontier, step = accept.nonzero()[0], 0
+    mark = np.empty(len(accept), np.int64)
     while len(frontier):
         step += 1
         size = begin[frontier + 1] - begin[frontier]
@@ -189,8 +192,25 @@ def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.n
         reached = source[at]
         reached = reached[distance[reached] > step]
         distance[reached] = step
-        frontier = np.unique(reached) if len(reached) > 1 else reached
+        number = np.arange(len(reached))
+        mark[reached] = number  # of equal entries one number stays: that one is kept
+        frontier = reached[mark[reached] == number]
     return distance
+
+
+def _distances_in_python(state: list[int], target: list[int], distance: list[int]) -> np.ndarray:
+    """The same for small automata, where NumPy's overhead per level would dominate."""
+    sources: dict[int, list[int]] = {}
+    for q, r in zip(state, target):
+        sources.setdefault(r, []).append(q)
+    queue = [q for q, d in enumerate(distance) if d == 0]
+    for r in queue:
+        step = distance[r] + 1
+        for q in sources.get(r, ()):
+            if distance[q] > step:
+                distance[q] = step
+                queue.append(q)
+    return np.array(distance)
 
 
 def _trim(
@@ -219,7 +239,9 @@ def _trim(
 
 
 def _offsets(state: np.ndarray, n: int) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(np.bincount(state, minlength=n))]).astype(np.int32)
+    out = np.zeros(n + 1, np.int32)
+    np.cumsum(np.bincount(state, minlength=n), out=out[1:])
+    return out
 
 
 def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -234,46 +256,52 @@ def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarra
 
 def _levels(
     groups: _Groups,
-    wide: np.ndarray,
     tables: VocabularyTables,
     pool: RowPool,
     distance: np.ndarray,
-    layout: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    group_offset: np.ndarray,
+    arc_offset: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(offset, cost, row): prefix unions of a node's tokens by how many tokens they need in all."""
-    group_offset, arc_offset, arc_token, arc_next = layout
     n = len(distance)
-    masked = (np.diff(group_offset) > 0) | (np.diff(arc_offset) > ARC_BURST)
-    if not masked.any():
-        return np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    masked = (group_offset[1:] > group_offset[:-1]) | (arc_offset[1:] - arc_offset[:-1] > ARC_BURST)
     part = masked[groups.state].nonzero()[0]
-    cost = distance[groups.target[part]] + 1
-    order = np.argsort((groups.state[part] << 32) | cost, kind="stable")
-    part, cost = part[order], cost[order]
-    state = groups.state[part]
-    begin = ((np.diff(state, prepend=-1) != 0) | (np.diff(cost, prepend=-1) != 0)).nonzero()[0]
-    # Running sums within a node are the hashes of its prefix unions.
+    if not len(part):
+        return np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    key = (groups.state[part] << 32) | (distance[groups.target[part]] + 1)
+    order = np.argsort(key, kind="stable")
+    part, key = part[order], key[order]
+    begin = segment_starts(key)
+    level_state, level_cost = key[begin] >> 32, key[begin] & 0xFFFFFFFF
+    # Running sums of hashes within a node are the hashes of its prefix unions.
     summed = np.add.reduceat(groups.hash[part], begin).cumsum()
-    level_state, level_cost = state[begin], cost[begin]
-    first = np.diff(level_state, prepend=-1).nonzero()[0]
-    before = np.repeat(np.where(first > 0, summed[first - 1], 0), np.diff(first, append=len(level_state)))
-    end = np.append(begin[1:], len(part))
-    starts = np.repeat(begin[first], np.diff(first, append=len(level_state)))
-    rows = np.empty(len(begin), np.int64)
-    for i, h in enumerate((summed - before).tolist()):
+    first = segment_starts(level_state)
+    size = np.append(first[1:], len(level_state)) - first
+    summed -= np.repeat(np.concatenate([[np.uint64(0)], summed[first[1:] - 1]]), size)
+    starts_node = np.zeros(len(begin), bool)
+    starts_node[first] = True
+    end = np.append(begin[1:], len(part)).tolist()
+    rows: list[int] = []
+    for i, (b, h, new_node) in enumerate(zip(begin.tolist(), summed.tolist(), starts_node.tolist())):
         number = pool.find(h)
         if number is None:
-            number = pool.add(h, _union(groups, part[starts[i] : end[i]], tables, pool))
-        rows[i] = number
-    return _offsets(level_state, n), level_cost.astype(np.int32), rows.astype(np.int32)
+            below = None if new_node else pool[rows[-1]]
+            number = pool.add(h, _union(groups, part[b : end[i]], below, tables, pool))
+        rows.append(number)
+    return _offsets(level_state, n), level_cost.astype(np.int32), np.array(rows, np.int32)
 
 
-def _union(groups: _Groups, part: np.ndarray, tables: VocabularyTables, pool: RowPool) -> np.ndarray:
-    """Bit row of all tokens of some groups."""
-    rows = [pool[r] for r in np.unique(groups.row[part]).tolist() if r]
-    listed = part[groups.row[part] == 0]
-    size = groups.size[listed]
-    if len(listed):
-        at = np.arange(int(size.sum())) + np.repeat(groups.begin[listed] - (np.cumsum(size) - size), size)
-        rows.append(tables.pack(groups.token[at]))
+def _union(
+    groups: _Groups, part: np.ndarray, below: np.ndarray | None, tables: VocabularyTables, pool: RowPool
+) -> np.ndarray:
+    """Bit row of all tokens of some groups, together with the row of the level below."""
+    rows = [] if below is None else [below]
+    listed = []
+    for row, b, n in zip(groups.row[part].tolist(), groups.begin[part].tolist(), groups.size[part].tolist()):
+        if row:
+            rows.append(pool[row])
+        else:
+            listed.append(groups.token[b : b + n])
+    if listed:
+        rows.append(tables.pack(np.concatenate(listed)))
     return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)

@@ -39,12 +39,13 @@ class ByteDfa:
     @cached_property
     def arcs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Live transitions as (source int64[E], byte int64[E], target int64[E]), sorted by source, then byte."""
-        full = self.table[:, self.byte_class] if not self._identity else self.table
+        full = self.table[:, self.byte_class] if not self.identity_classes else self.table
         source, byte = np.nonzero(full)
         return source, byte, full[source, byte].astype(np.int64)
 
     @cached_property
-    def _identity(self) -> bool:
+    def identity_classes(self) -> bool:
+        """Whether every byte is its own class, so that `table` is indexed by bytes."""
         return self.table.shape[1] == 256 and bool((self.byte_class == np.arange(256)).all())
 
     def step(self, state: int, byte: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -61,6 +62,11 @@ class Quotient:
     def num_strings(self) -> int:
         """G, distinct strings."""
         return len(self.tokens)
+
+    @cached_property
+    def string_hash(self) -> np.ndarray:
+        """uint64[G], a random number per string; a set of strings is told apart by the sum (collisions: 2**-64)."""
+        return np.random.default_rng(self.num_strings).integers(0, 1 << 64, self.num_strings, np.uint64)
 
     def tokens_of(self, strings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `strings`, token) of every token of the given strings."""

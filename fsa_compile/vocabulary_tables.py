@@ -129,6 +129,11 @@ class VocabularyTables:
         token = np.arange(self.vocab_size)
         return self.byte_hash[token >> 3] << (token & 7).astype(np.uint64)
 
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """int64[65536], 0, 1, 2, ...: sliced where a walk needs small ranges."""
+        return np.arange(1 << 16)
+
     def row_hash(self, row: np.ndarray) -> int:
         """Hash of a bit row, equal to the sum of its tokens' hashes modulo 2**64.
 
@@ -136,8 +141,18 @@ class VocabularyTables:
         """
         return int(np.dot(row.view(np.uint8).astype(np.uint64), self.byte_hash))
 
+    @cached_property
+    def _word_and_bit(self) -> tuple[np.ndarray, np.ndarray]:
+        token = np.arange(self.vocab_size)
+        return token >> 5, np.uint32(1) << (token & 31).astype(np.uint32)
+
     def pack(self, tokens: np.ndarray) -> np.ndarray:
-        """Bit row uint32[W] of a token list."""
+        """Bit row uint32[W] of distinct tokens."""
+        if len(tokens) < 2000:  # adding single bits is then cheaper than packing a row of booleans
+            word, bit = self._word_and_bit
+            row = np.zeros(self.num_words, np.uint32)
+            np.add.at(row, word[tokens], bit[tokens])
+            return row
         member = np.zeros(self.num_words * 32, bool)
         member[tokens] = True
         return np.packbits(member, bitorder="little").view(np.uint32)
@@ -325,6 +340,16 @@ def distinct_strings(symbol: np.ndarray, length: np.ndarray, count: np.ndarray) 
     if not same.all():
         raise RuntimeError("two symbol strings share a 64-bit hash")
     return number.astype(np.int32), chosen
+
+
+def segment_starts(values: np.ndarray) -> np.ndarray:
+    """Indices at which a new value begins, int64."""
+    if not len(values):
+        return np.zeros(0, np.int64)
+    begins = np.empty(len(values), bool)
+    begins[0] = True
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return begins.nonzero()[0]
 
 
 def gather_segments(start: np.ndarray, count: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

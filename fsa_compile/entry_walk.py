@@ -1,0 +1,311 @@
+"""Tokens that begin with a byte into a wide *entry* state, walked once per entry for all origins.
+
+Wide states read whole classes of bytes (string bodies, words, numbers). What follows a token's first byte is walked from
+each entry over symbol strings (`quotient.py`); the tokens found form sets by (entry, state reached). An origin state takes
+its share of a set: the tokens whose first byte leads from it into the entry. Equal sets, equal first bytes and so equal
+shares are computed once, which makes hundreds of alike states as cheap as one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.quotient import Quotient, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+
+NARROW = 64
+"""Largest token set stored as arcs; larger ones become bit rows."""
+_WIDE_BYTES = 16
+"""Live bytes from which a state may serve as an entry."""
+_HEAVY = 1024
+"""Tokens under an origin's first bytes from which its entry is worth a row operation instead of a join."""
+_MAX_ENTRY_STATES = 20_000
+"""Automata with more states are joined only: the tables of powers would cost more than they save."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenSet:
+    """A large token set.
+
+    Attributes:
+      row: uint32[W].
+      hash: see `VocabularyTables.row_hash`.
+      count: number of tokens.
+      tokens: int64[count] when there are at most `NARROW` after all, else None.
+    """
+
+    row: np.ndarray
+    hash: int
+    count: int
+    tokens: np.ndarray | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entered:
+    """Tokens over the arcs into entries, disjoint parts of each origin's tokens.
+
+    Attributes:
+      single: int64[A] each, (origin, token, state reached).
+      by_row: int64[B] each, (origin, state reached, index into `sets`).
+      sets: large token sets.
+    """
+
+    single: tuple[np.ndarray, np.ndarray, np.ndarray]
+    by_row: tuple[np.ndarray, np.ndarray, np.ndarray]
+    sets: list[TokenSet]
+
+
+def wide_states(dfa: ByteDfa) -> np.ndarray:
+    """States that read many bytes, or loop, and do not tell letters or digits apart: bool[S]."""
+    source, _, target = dfa.arcs
+    s = dfa.num_states
+    if s > _MAX_ENTRY_STATES or len(source) < _WIDE_BYTES:
+        return np.zeros(s, bool)
+    wide = np.bincount(source, minlength=s) >= _WIDE_BYTES
+    wide[source[source == target]] = True
+    return _reads_classes(dfa, wide)
+
+
+def entry_arcs(dfa: ByteDfa, tables: VocabularyTables, wide: np.ndarray) -> np.ndarray:
+    """Which of the automaton's arcs are walked from an entry state: bool[E].
+
+    A wide state becomes an entry when some origin has many tokens under the bytes that lead into it.
+    """
+    source, byte, target = dfa.arcs
+    into = wide[target].nonzero()[0]
+    if not len(into):
+        return np.zeros(len(source), bool)
+    pair = source[into] * dfa.num_states + target[into]
+    order = np.argsort(pair, kind="stable")
+    begin = segment_starts(pair[order])
+    weight = np.add.reduceat(tables.weight[byte[into[order]]], begin)
+    entry = np.zeros(dfa.num_states, bool)
+    entry[target[into[order[begin[weight > _HEAVY]]]]] = True
+    return entry[target]
+
+
+def _reads_classes(dfa: ByteDfa, candidates: np.ndarray) -> np.ndarray:
+    """States that do not tell letters, digits or continuation bytes apart: only from these are strings worth walking."""
+    out = np.zeros(len(candidates), bool)
+    chosen = np.flatnonzero(candidates)
+    rows = dfa.table[chosen][:, dfa.byte_class]
+    alike = np.ones(len(chosen), bool)
+    for low, high in ((0x61, 0x7B), (0x41, 0x5B), (0x30, 0x3A), (0x80, 0x90), (0x90, 0xA0), (0xA0, 0xC0)):
+        alike &= (rows[:, low:high] == rows[:, low : low + 1]).all(1)
+    out[chosen] = alike
+    return out
+
+
+def walk_entries(
+    dfa: ByteDfa,
+    tables: VocabularyTables,
+    wide: np.ndarray,
+    source: np.ndarray,
+    byte: np.ndarray,
+    target: np.ndarray,
+) -> Entered:
+    """Tokens over the given arcs.
+
+    Args:
+      wide: bool[S] from `wide_states`.
+      source, byte, target: int64[n] arcs chosen by `entry_arcs`.
+    """
+    s = dfa.num_states
+    quotient, steps, key = quotient_for(tables, symbol_steps(dfa, wide))
+    entries, entry = np.unique(target, return_inverse=True)
+    (who, string, reached), (apart_who, apart_string) = walk_strings(quotient, steps, entries)
+    byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)
+    leads = np.zeros((len(entries), 256), bool)
+    leads[entry, byte] = True
+    apart = _walk_apart(dfa, tables, quotient, entries, leads, apart_who, apart_string)
+    single = [_restrict_lists(tables, apart, len(entries), byte_sets, pair_source, pair_entry, pair_set)]
+
+    # Sets of strings by (entry, state reached), numbered so that equal sets share a number.
+    pair = who * s + reached
+    order = np.argsort(pair, kind="stable")
+    pair, string = pair[order], string[order]
+    begin = segment_starts(pair)
+    if not len(begin):
+        none = np.zeros(0, np.int64)
+        return Entered(single[0], (none, none, none), [])
+    set_hash = np.add.reduceat(quotient.string_hash[string], begin)
+    _, example, number = np.unique(set_hash, return_index=True, return_inverse=True)
+    size = np.append(begin[1:], len(pair)) - begin
+    members = [string[b : b + n] for b, n in zip(begin[example].tolist(), size[example].tolist())]
+
+    # Every origin meets every set of its entries; equal (set, first bytes) combinations have equal shares.
+    of_entry = np.searchsorted(pair[begin] // s, np.arange(len(entries) + 1))
+    which, at = _ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
+    combination, inverse = np.unique(number[at] * len(byte_sets) + pair_set[which], return_inverse=True)
+    shares = _Shares(tables, quotient, key, members, byte_sets, combination)
+    small = shares.start[inverse + 1] > shares.start[inverse]
+    listed, token_at = _ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
+    origin, goal = pair_source[which], pair[begin[at]] % s
+    single.append((origin[small][listed], shares.token[token_at], goal[small][listed]))
+    large = (shares.row_of[inverse] >= 0).nonzero()[0]
+    first, second, third = (np.concatenate(column) for column in zip(*single))
+    return Entered((first, second, third), (origin[large], goal[large], shares.row_of[inverse[large]]), shares.sets)
+
+
+class _Shares:
+    """The share of each (string set, first bytes) combination: single tokens when few, else a token set.
+
+    Attributes:
+      start, token: int64[C + 1], int64[*]; tokens of combination c are `token[start[c]:start[c + 1]]`.
+      row_of: int64[C], index into `sets`, or -1.
+      sets: the large shares.
+    """
+
+    def __init__(
+        self,
+        tables: VocabularyTables,
+        quotient: Quotient,
+        key: bytes,
+        members: list[np.ndarray],
+        byte_sets: np.ndarray,
+        combination: np.ndarray,
+    ) -> None:
+        number, lead = combination // len(byte_sets), combination % len(byte_sets)
+        strings = np.concatenate(members)
+        sizes = np.array([len(m) for m in members])
+        count = np.add.reduceat(quotient.tokens[strings], np.cumsum(sizes) - sizes)
+        few = count[number] <= NARROW
+        owner, token = self._few(tables, quotient, members, number, lead, few.nonzero()[0], byte_sets)
+        self.row_of = np.full(len(combination), -1)
+        self.sets: list[TokenSet] = []
+        more_owner, more_token = [owner], [token]
+        for c in (~few).nonzero()[0].tolist():
+            found = _restricted(tables, *_string_row(tables, quotient, key, members[number[c]]), byte_sets[lead[c]])
+            if found.tokens is None:
+                self.row_of[c] = len(self.sets)
+                self.sets.append(found)
+            elif found.count:
+                more_owner.append(np.full(found.count, c))
+                more_token.append(found.tokens)
+        owner, token = np.concatenate(more_owner), np.concatenate(more_token)
+        order = np.argsort(owner, kind="stable")
+        self.token = token[order]
+        self.start = np.searchsorted(owner[order], np.arange(len(combination) + 1))
+
+    @staticmethod
+    def _few(
+        tables: VocabularyTables,
+        quotient: Quotient,
+        members: list[np.ndarray],
+        number: np.ndarray,
+        lead: np.ndarray,
+        chosen: np.ndarray,
+        byte_sets: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(combination, token) of the chosen combinations, whose sets have few tokens, all at once."""
+        if not len(chosen):
+            none = np.zeros(0, np.int64)
+            return none, none
+        sizes = np.array([len(members[i]) for i in number[chosen].tolist()])
+        strings = np.concatenate([members[i] for i in number[chosen].tolist()])
+        which, token = quotient.tokens_of(strings)
+        owner = np.repeat(chosen, sizes)[which]
+        mine = byte_sets[lead[owner], tables.first_byte[token]].nonzero()[0]
+        return owner[mine], token[mine]
+
+
+def _ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the range, index) for every index of every range."""
+    size = end - begin
+    which = np.repeat(np.arange(len(begin)), size)
+    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+
+
+def _first_bytes(
+    source: np.ndarray, byte: np.ndarray, entry: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct sets of first bytes, bool[F, 256], and per (origin, entry) pair: origin, entry index, set index."""
+    pair, which = np.unique(source * (int(entry.max()) + 1) + entry, return_inverse=True)
+    member = np.zeros((len(pair), 256), bool)
+    member[which, byte] = True
+    numbers: dict[bytes, int] = {}
+    packed = np.packbits(member, axis=1)
+    index = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed])
+    _, example = np.unique(index, return_index=True)
+    return member[example], pair // (int(entry.max()) + 1), pair % (int(entry.max()) + 1), index
+
+
+def _walk_apart(
+    dfa: ByteDfa,
+    tables: VocabularyTables,
+    quotient: Quotient,
+    entries: np.ndarray,
+    leads: np.ndarray,
+    who: np.ndarray,
+    string: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(entry index, token, state reached) of the strings that have to be walked byte by byte.
+
+    Only tokens whose first byte leads into the entry from some origin matter: `leads` is bool[E, 256].
+    """
+    which, token = quotient.tokens_of(string)
+    who = who[which]
+    led = leads[who, tables.first_byte[token]].nonzero()[0]
+    who, token = who[led], token[led]
+    return walk_bytes(dfa, tables, who, token, entries[who])
+
+
+def _restrict_lists(
+    tables: VocabularyTables,
+    entry_lists: tuple[np.ndarray, np.ndarray, np.ndarray],
+    num_entries: int,
+    byte_sets: np.ndarray,
+    pair_source: np.ndarray,
+    pair_entry: np.ndarray,
+    pair_set: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(origin, token, target): each origin takes from its entries the tokens that start with its own first bytes."""
+    who, token, reached = entry_lists
+    order = np.argsort(who, kind="stable")
+    who, token, reached = who[order], token[order], reached[order]
+    begin = np.searchsorted(who, np.arange(num_entries + 1))
+    which, at = _ranges(begin[pair_entry], begin[pair_entry + 1])
+    keep = np.flatnonzero(byte_sets[pair_set[which], tables.first_byte[token[at]]])
+    return pair_source[which[keep]], token[at[keep]].astype(np.int64), reached[at[keep]]
+
+
+def _string_row(
+    tables: VocabularyTables, quotient: Quotient, key: bytes, strings: np.ndarray
+) -> tuple[bytes, np.ndarray]:
+    """(key of the set, bit row of all tokens of some strings)."""
+    chosen = np.zeros(quotient.num_strings + 1, bool)
+    chosen[strings] = True
+    name = key + np.packbits(chosen).tobytes()
+    row = tables.memo.get(("strings", name))
+    if row is None:
+        member = np.zeros(tables.num_words * 32, bool)
+        member[: tables.vocab_size] = chosen[quotient.string_of]
+        row = remember(tables, ("strings", name), np.packbits(member, bitorder="little").view(np.uint32))
+    return name, row
+
+
+def _starting_row(tables: VocabularyTables, member: np.ndarray) -> np.ndarray:
+    """Bit row of the tokens whose first byte belongs to a set bool[256]."""
+    key = ("starting", member.tobytes())
+    row = tables.memo.get(key)
+    if row is None:
+        chosen = np.flatnonzero(member & (tables.weight > 0))
+        row = remember(tables, key, np.bitwise_or.reduce(tables.starts_with[chosen], axis=0))
+    return row
+
+
+def _restricted(
+    tables: VocabularyTables, name: bytes, row: np.ndarray, member: np.ndarray
+) -> TokenSet:
+    """The tokens of a row whose first byte belongs to a set."""
+    key = ("restricted", name, member.tobytes())
+    found = tables.memo.get(key)
+    if found is None:
+        both = row & _starting_row(tables, member)
+        count = int(np.bitwise_count(both).sum())
+        tokens = np.flatnonzero(np.unpackbits(both.view(np.uint8), bitorder="little")) if count <= NARROW else None
+        found = remember(tables, key, TokenSet(both, tables.row_hash(both), count, tokens))
+    return found
