@@ -148,7 +148,7 @@ def load_hugging_face(
     _mark_special(names, model, kind, named_ids(special_tokens, first=0), special_tokens, source)
     also_stop = [i for i in also_stop if 0 <= i < len(names.by_id)]
     for extra in (*also_stop, *(() if bos_id is None else (bos_id,))):
-        name = names.by_id[extra] if extra < len(names.by_id) else None
+        name = names.by_id[extra] if 0 <= extra < len(names.by_id) else None
         if name is not None:
             names.special[name], names.by_id[extra] = extra, None
     special = names.special

@@ -291,7 +291,7 @@ def _only(paths: list[Path], folder: Path) -> Path:
 def _beside(specs: Mapping[Path, Any], tokenizer: Path) -> tuple[list[int], int | None]:
     """Stop ids and start id from the model's other settings files in the folder."""
     spec = specs[tokenizer]
-    ids = {t["content"]: t["id"] for t in _dicts(spec.get("added_tokens")) if {"content", "id"} <= set(t)}
+    ids = {_content(t): t["id"] for t in _dicts(spec.get("added_tokens")) if type(t.get("id")) is int}
     stops: list[int] = []
     bos: int | None = None
     for path, other in specs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -469,3 +470,32 @@ def test_wrong_text(loaded, text):
     message = r"the lone surrogate U\+D800.*\n  character 1\n" if isinstance(text, str) else "not str"
     with pytest.raises(TokenizerError, match=message):
         loaded["byte_level"].encode(text)
+
+
+ODD = [None, True, -1, 3, 1e9, "", "x", "<unk>", [], [1], ["a", "b"], {}, {"type": "BPE"}, [["a"]]]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_any_entry_may_be_odd(built, tmp_path, name):
+    """Whatever stands anywhere in the files, there is a tokenizer or one error."""
+    rng = random.Random(name)
+    text, loaded = built[name].to_str(), 0
+    for _ in range(150):
+        spec = json.loads(text)
+        for _ in range(rng.choice([1, 1, 2])):
+            place = spec
+            while True:
+                key = rng.choice(sorted(place) if isinstance(place, dict) else range(len(place)))
+                if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.4:
+                    break
+                place = place[key]
+            place[key] = copy.deepcopy(rng.choice(ODD))
+        (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+        config = {"eos_token": rng.choice([*ODD, *[None] * 9]), "bos_token": "<s>"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": rng.choice(ODD)}))
+        with contextlib.suppress(TokenizerError):
+            tokenizer = load_tokenizer(tmp_path)
+            tokenizer.decode(tokenizer.encode("kalo a<s>b"))
+            loaded += 1
+    assert 10 < loaded < 150
