@@ -248,13 +248,19 @@ def walk_strings(
 
 
 def _powers(steps: np.ndarray, longest: np.ndarray) -> tuple[np.ndarray, int]:
-    """Flat table of 1..n steps by one class, and n, from which on nothing changes for runs that occur."""
-    table, column = [steps], np.arange(steps.shape[1])
+    """Flat table of 1..n steps by one class, and n, from which on nothing changes for runs that occur.
+
+    Powers that exceed a class's longest run are not filled in.
+    """
+    table = [steps]
     for power in range(2, int(longest.max(initial=1)) + 1):
-        following = steps[table[-1], column]
-        if not (following != table[-1])[:, longest >= power].any():
+        column = (longest >= power).nonzero()[0]
+        before = table[-1][:, column]
+        following = steps[before, column]
+        if (following == before).all():
             break
-        table.append(following)
+        table.append(table[-1].copy())
+        table[-1][:, column] = following
     return (table[0] if len(table) == 1 else np.concatenate(table)).ravel(), len(table)
 
 
