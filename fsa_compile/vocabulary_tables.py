@@ -8,6 +8,7 @@ arrays), bit rows by first byte, and *symbol strings*: what follows a token's fi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -397,7 +398,7 @@ def _cache_path(key: str) -> Path | None:
 
 def _load(path: Path, vocabulary: Vocabulary) -> VocabularyTables | None:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             if str(file["fingerprint"]) != vocabulary.fingerprint or str(file["digest"]) != _digest(file):
                 return None
             arrays = {name: file[name] for name in _ARRAY_FIELDS}
@@ -424,4 +425,5 @@ def _save(tables: VocabularyTables, path: Path) -> None:
     except OSError:
         return
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
