@@ -5,6 +5,8 @@ Attribute names are the parameter names of the official checkpoints. Nothing her
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -15,10 +17,14 @@ from models.config import GemmaConfig
 _NORM_EPSILON = 1e-6
 
 
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _normal(key: jax.Array, deviation: float, shape: tuple[int, ...], dtype: str) -> jax.Array:
+    return (jax.random.normal(key, shape, jnp.float32) * deviation).astype(dtype)
+
+
 def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, fan_in: int) -> nnx.Param:
     """A parameter of Gaussian values with variance `1 / fan_in`, so that activations keep their size."""
-    values = jax.random.normal(rngs.params(), shape, jnp.float32) * fan_in**-0.5
-    return nnx.Param(values.astype(dtype))
+    return nnx.Param(_normal(rngs.params(), fan_in**-0.5, shape, jnp.dtype(dtype).name))
 
 
 class Weight(nnx.Module):

@@ -22,7 +22,7 @@ apply = jax.jit(Gemma.apply, static_argnames="last_only")
 _forward = jax.jit(Gemma.forward)
 
 
-@pytest.fixture(params=VARIANTS)
+@pytest.fixture(scope="module", params=VARIANTS)
 def decoder(request: pytest.FixtureRequest) -> Gemma:
     return tiny_gemma(3, request.param)
 

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy_gemma
 import orbax.checkpoint as ocp
 import pytest
+from oracles import numpy_gemma
 from safetensors.numpy import save_file
 
 import models

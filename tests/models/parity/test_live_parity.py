@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 
 import jax
-import make_fixtures
 import numpy as np
 import pytest
+from oracles import official_gemma
 
 from models.gemma import Gemma
 from models.tiny import VARIANTS, tiny_config
@@ -22,8 +22,8 @@ needs_gemma = pytest.mark.skipif(
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_logits_agree_with_the_official_package(variant: str, seed: int) -> None:
     config = tiny_config(variant)
-    params, tokens = make_fixtures.random_case(config, seed)
-    theirs = make_fixtures.official_logits(config, params, tokens)
+    params, tokens = official_gemma.random_case(config, seed)
+    theirs = official_gemma.official_logits(config, params, tokens)
     ours = jax.jit(Gemma.forward)(Gemma(params, config), tokens)
     np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
     assert theirs.std() > 0.1
