@@ -73,8 +73,7 @@ def sample(
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
     score, item, allowed_sum, raw_sum = summarize(logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold)
     if noise is None:
-        chosen = jnp.minimum(item, logits.shape[1] - 1)  # an empty row's item is out of range
-        value = clean(_take(logits, chosen[:, None]))[:, 0]
+        chosen, value = item, score
     else:
         chosen, value = _within_column(allowed, item, inverse, threshold, noise)
     if listed is not None:

@@ -76,7 +76,7 @@ def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Arr
     x = clean(logits[batch, jnp.minimum(token, logits.shape[1] - 1)])
     y = jnp.where(ok, scaled(x, inverse), NEVER).reshape(logits.shape[0], -1)
     y = jnp.concatenate([y, _listed(allowed, inverse)], 1)
-    if y.shape[1] <= k:
+    if y.shape[1] < k:
         return jnp.full(logits.shape[:1], LOWEST, jnp.float32)
     return jnp.maximum(jax.lax.top_k(y, k)[0][:, -1], LOWEST)
 

@@ -18,7 +18,7 @@ def _apply(params, tokens, cache, lengths):
         token, at = xs
         real = at < lengths
         memory = jnp.where(real[:, None], 0.5 * memory + table[token], memory)
-        count = count + real
+        count = count + real.astype(jnp.int32)
         wave = jnp.sin(count.astype(jnp.float32))[:, None].astype(dtype)
         return (count, memory), memory + wave * params["bias"][None]
 

@@ -1,0 +1,90 @@
+"""Keeps constraints beside model checkpoints, as Orbax checkpoints. Orbax is imported when used.
+
+The canonical form of a constraint is its one `.npz` file; this is an export with the same arrays and header.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.artifact import ARRAYS, FORMAT_VERSION, MAGIC, CompiledConstraint, check_vocabulary
+from fsa_compile.artifact import _check_contents as check_contents
+from jax_decode.errors import DecodeError
+
+_SCALARS = ("vocab_size", "fingerprint", "source", "start", "extra")
+
+
+def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> None:
+    """Writes a constraint as an Orbax checkpoint; complete when this returns.
+
+    Args:
+      constraint: what to save.
+      path: folder to create; it must not exist.
+
+    Raises:
+      DecodeError: Orbax is not installed, or something is at `path` already.
+    """
+    ocp = _import_orbax()
+    path = Path(path).absolute()
+    if path.exists():
+        raise DecodeError("there is something here already", where=str(path), fix="Give a folder that does not exist.")
+    arrays = {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
+    header = {name: getattr(constraint, name) for name in _SCALARS}
+    header |= {"magic": MAGIC, "format_version": FORMAT_VERSION, "stop_ids": list(constraint.stop_ids)}
+    # Orbax refuses arrays without elements: they are in the header's shapes alone.
+    header["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
+    kept = {name: array for name, array in arrays.items() if array.size}
+    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
+        args = ocp.args.Composite(arrays=ocp.args.StandardSave(kept), header=ocp.args.JsonSave(header))
+        checkpointer.save(path, args=args)
+
+
+def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledConstraint:
+    """Reads a constraint that `save_orbax` wrote, with all the checks of `CompiledConstraint.load`.
+
+    Args:
+      path: the checkpoint's folder.
+      vocabulary: optional; a vocabulary, or a tokenizer that has one: its fingerprint must be the constraint's.
+
+    Raises:
+      DecodeError: Orbax is not installed, or this is no such checkpoint.
+      fsa_compile.errors.ArtifactError: its contents are wrong, or it belongs to another vocabulary.
+    """
+    ocp = _import_orbax()
+    path = Path(path).absolute()
+    bad = "this is not a constraint checkpoint"
+    fix = "Give a folder written by save_orbax."
+    if not path.is_dir():
+        raise DecodeError("there is no such folder", where=str(path), fix=fix)
+    try:
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
+            header = checkpointer.restore(path, args=ocp.args.Composite(header=ocp.args.JsonRestore()))["header"]
+            shapes = {name: tuple(header["shapes"][name]) for name in ARRAYS}
+            if any(len(shapes[name]) != ndim for name, (_, ndim) in ARRAYS.items()):
+                raise ValueError("wrong number of dimensions")
+            target = {n: np.zeros(shape, ARRAYS[n][0]) for n, shape in shapes.items() if np.prod(shape)}
+            args = ocp.args.Composite(arrays=ocp.args.StandardRestore(target))
+            arrays = checkpointer.restore(path, args=args)["arrays"]
+    except (KeyError, TypeError, ValueError, OSError, AttributeError) as e:
+        raise DecodeError(f"{bad} ({type(e).__name__})", where=str(path), fix=fix) from e
+    if header.get("magic") != MAGIC or header.get("format_version") != FORMAT_VERSION:
+        raise DecodeError(f"{bad} of this format version", where=str(path), fix=fix)
+    fields = {name: header[name] for name in _SCALARS}
+    fields |= {n: np.array(arrays[n]) if n in arrays else np.zeros(shapes[n], ARRAYS[n][0]) for n in ARRAYS}
+    constraint = CompiledConstraint(**fields, stop_ids=tuple(header["stop_ids"]))
+    check_contents(constraint, path)  # what a device step relies on
+    if vocabulary is not None:
+        check_vocabulary(constraint, vocabulary, where=str(path))
+    return constraint
+
+
+def _import_orbax() -> Any:
+    try:
+        import orbax.checkpoint as ocp
+    except ImportError as e:
+        raise DecodeError("Orbax is not installed", fix="pip install orbax-checkpoint") from e
+    return ocp

@@ -1,0 +1,266 @@
+"""Samplers against exact distributions, plain argmax and NumPy references; extreme logits; independence of neighbours."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import hand_made
+
+import jax_decode
+from jax_decode import Categorical, ConstraintState, Greedy, MinP, TopK, TopP
+from jax_decode.noise import gumbel, key_words, threefry
+from jax_decode.samplers import check_sampler, prepared
+from jax_decode.sampling import sample
+from jax_decode.summary import Noise, _fused, _on_cpu
+
+SAMPLERS = [Greedy(), Categorical(), Categorical(0.7), TopK(4), TopP(0.6), MinP(0.2, 1.3)]
+SIMPLE = [Greedy(), Categorical(), TopK(4, 0.7)]
+"""One sampler per code path, for properties that do not concern the thresholds' numbers."""
+run = jax.jit(sample)
+mask = jax.jit(jax_decode.mask, static_argnames="width")
+
+
+def start(constraint, batch, *, which=None, limit=2**30, logits_width=None):
+    tables = jax_decode.to_device(constraint, logits_width=logits_width)
+    which = np.zeros(batch, np.int32) if which is None else which
+    return tables, jax_decode.init_state(tables, which, np.full(batch, limit))
+
+
+def words_of(seed, batch):
+    return key_words(jax.random.split(jax.random.key(seed), batch)), jnp.zeros(batch, jnp.uint32)
+
+
+def draw(sampler, logits, tables=None, state=None, seed=0):
+    return run(prepared(sampler), logits, *words_of(seed, logits.shape[0]), tables, state)
+
+
+def reference(logits, allowed, sampler) -> np.ndarray:
+    """The exact distribution, float64[V], in plain NumPy; ties at a border are kept."""
+    x = np.where(allowed, np.asarray(logits, np.float32).astype(np.float64), -np.inf)
+    x = x / getattr(sampler, "temperature", 1.0)
+    p = np.exp(x - x.max())
+    p /= p.sum()
+    order = np.sort(p[p > 0])[::-1]
+    if isinstance(sampler, TopK):
+        p[p < order[min(sampler.k, len(order)) - 1]] = 0
+    if isinstance(sampler, MinP):
+        p[p < sampler.p * order[0]] = 0
+    if isinstance(sampler, TopP):
+        p[p < order[min(np.searchsorted(np.cumsum(order), sampler.p), len(order) - 1)]] = 0
+    return p / p.sum()
+
+
+def test_threefry_known_answers():
+    """Vectors published with the generator (Random123, threefry2x32 with 20 rounds)."""
+
+    def u(x):
+        return jnp.array([x], jnp.uint32)
+
+    for key, counter, want in (
+        ((0, 0), (0, 0), 0x6B200159),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), 0x1CB996FC),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), 0xC4923A9C),
+    ):
+        assert int(threefry(jnp.array([key], jnp.uint32), u(counter[0]), u(counter[1])[None])[0, 0]) == want
+
+
+def test_gumbel_has_the_right_distribution():
+    """Kolmogorov-Smirnov over 100,000 draws, and finite."""
+    noise = np.sort(np.asarray(gumbel(*words_of(3, 4), jnp.arange(25_000, dtype=jnp.uint32)[None])).ravel())
+    assert np.isfinite(noise).all()
+    cdf = np.exp(-np.exp(-noise.astype(np.float64)))
+    n = len(noise)
+    distance = np.abs(cdf - np.arange(n) / n).max()
+    assert distance < 1.63 / np.sqrt(n)  # 1 % level; the keys are fixed, so this cannot flake
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=repr)
+@pytest.mark.parametrize("kind", ["wide", "narrow", "free", "none"])
+def test_frequencies_match_the_exact_distribution(sampler, kind):
+    """Chi-square over 40,000 draws at one state, every expected count above 5; the keys are fixed."""
+    n, vocab_size = 40_000, 40
+    logits = jax.random.normal(jax.random.key(7), (vocab_size,)) * 1.5
+    wide = hand_made.repeated(range(3, 30), 0, 4, vocab_size, stop_ids=(0, 1))
+    narrow = hand_made.one_of([[], [2], [3, 4], [9], [20], [33], [39]], vocab_size, stop_ids=(0, 1))
+    tables, state = start([wide, narrow], n, which=np.full(n, {"wide": 0, "narrow": 1}.get(kind, -1), np.int32))
+    allowed = np.ones(vocab_size, bool) if kind in ("free", "none") else np.asarray(mask(tables, state))[0]
+    if kind != "none":
+        assert np.asarray(mask(tables, state))[0].sum() == allowed.sum()
+    batch = jnp.broadcast_to(logits[None], (n, vocab_size))
+    choice = draw(sampler, batch, *((None, None) if kind == "none" else (tables, state)))
+    count = np.bincount(np.asarray(choice.token), minlength=vocab_size)
+    p = reference(logits, allowed, sampler)
+    assert count[p == 0].sum() == 0
+    big = p * n > 5
+    want = np.append(p[big], p[~big].sum()) * n
+    got = np.append(count[big], count[~big].sum())
+    chi = ((got - want)[want > 0] ** 2 / want[want > 0]).sum()
+    freedom = (want > 0).sum() - 1
+    assert chi < freedom + 4 * np.sqrt(2 * freedom) + 4
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize(("vocab_size", "width"), [(77, 77), (77, 90), (4096, 4096), (5000, 8193)])
+def test_greedy_is_argmax_of_the_masked_logits(vocab_size, width, dtype):
+    """With ties: bfloat16 logits of few distinct values, and stop ids below and above text ids."""
+    constraints = [hand_made.random_constraint(s, vocab_size, 10, stop_ids=(0, vocab_size - 1)) for s in range(3)]
+    which = np.array([0, 1, 2, -1, 0, 1, 2, -1], np.int32)
+    tables, state = start(constraints, 8, which=which)
+    for node in range(3):
+        state = ConstraintState(
+            node=jnp.where(jnp.asarray(which) < 0, state.node, state.node + node),
+            remaining=state.remaining,
+            status=state.status,
+            stop_ids=state.stop_ids,
+        )
+        for scale in (0.5, 5.0):
+            logits = jnp.round(jax.random.normal(jax.random.key(node), (8, width)) * scale).astype(dtype)
+            allowed = mask(tables, state, width=width)
+            want = jnp.argmax(jnp.where(allowed, logits, -jnp.inf), -1)
+            choice = draw(Greedy(), logits, tables, state)
+            assert choice.token.tolist() == want.tolist()
+            assert draw(Greedy(), logits).token.tolist() == jnp.argmax(logits, -1).tolist()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_log_probabilities_are_log_softmaxes(sampler):
+    """Raw over all logits, padding ids included; constrained over the allowed set; temperature 1 whatever the sampler."""
+    vocab_size, width = 77, 4200
+    constraints = [hand_made.random_constraint(s, vocab_size) for s in range(2)]
+    tables, state = start(constraints, 6, which=np.array([0, 1, -1, 0, 1, -1], np.int32))
+    logits = jax.random.normal(jax.random.key(1), (6, width)) * 4
+    choice = draw(sampler, logits, tables, state)
+    rows = np.arange(6)
+    allowed = np.asarray(mask(tables, state, width=width))
+    x = np.asarray(logits, np.float64)
+    raw = x - np.log(np.exp(x).sum(1, keepdims=True))
+    constrained = x - np.log(np.where(allowed, np.exp(x), 0).sum(1, keepdims=True))
+    token = np.asarray(choice.token)
+    assert allowed[rows, token].all()
+    np.testing.assert_allclose(choice.raw_logprob, raw[rows, token], atol=2e-5)
+    np.testing.assert_allclose(choice.logprob, constrained[rows, token], atol=2e-5)
+    free = draw(sampler, logits)
+    np.testing.assert_allclose(free.logprob, raw[rows, np.asarray(free.token)], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "sampler", [TopK(1), TopK(3), TopK(50, 0.4), TopP(0.3), TopP(0.9, 0.4), TopP(1.0), MinP(0.05), MinP(1.0)], ids=repr
+)
+def test_truncated_sets_are_the_references(sampler):
+    """Over many keys every token of the reference set is drawn and no other (logits quantised: ties at the borders)."""
+    n, vocab_size = 6000, 40
+    logits = jnp.round(jax.random.normal(jax.random.key(11), (vocab_size,)) * 3) / 3
+    constraint = hand_made.repeated(range(3, 35), 0, 4, vocab_size, stop_ids=(0, 1))
+    tables, state = start(constraint, n)
+    choice = draw(sampler, jnp.broadcast_to(logits[None], (n, vocab_size)), tables, state)
+    p = reference(logits, np.asarray(mask(tables, state))[0], sampler)
+    drawn = set(np.asarray(choice.token).tolist())
+    assert drawn <= set(np.flatnonzero(p).tolist())
+    assert drawn >= set(np.flatnonzero(p > 3e-3).tolist())
+
+
+@pytest.mark.parametrize(("sampler", "dtype"), [(s, jnp.float32) for s in SAMPLERS] + [(Categorical(), jnp.bfloat16)])
+def test_extreme_logits_never_lead_to_a_forbidden_token(sampler, dtype):
+    vocab_size, batch = 77, 12
+    constraints = [hand_made.random_constraint(s, vocab_size) for s in range(4)]
+    tables, state = start(constraints, batch, which=np.arange(batch, dtype=np.int32) % 5 - 1)
+    allowed = np.asarray(mask(tables, state))
+    normal = jax.random.normal(jax.random.key(2), (batch, vocab_size))
+    some = jax.random.bernoulli(jax.random.key(3), 0.5, normal.shape)
+    for bad in (jnp.nan, -jnp.inf, jnp.inf, 1e38, -1e38):
+        for where in (jnp.ones_like(some), some, jnp.asarray(allowed)):
+            logits = jnp.where(where, bad, normal).astype(dtype)
+            token = np.asarray(draw(sampler, logits, tables, state).token)
+            assert allowed[np.arange(batch), token].all()
+
+
+def test_an_improbable_allowed_token_is_taken_when_all_others_are_forbidden():
+    constraint = hand_made.one_of([[5]], 64)
+    tables, state = start(constraint, 3)
+    logits = jnp.full((3, 64), 50.0).at[:, 5].set(jnp.array([-1e4, -jnp.inf, jnp.nan]))
+    for sampler in SIMPLE:
+        choice = draw(sampler, logits, tables, state)
+        assert choice.token.tolist() == [5, 5, 5]
+        assert choice.logprob.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("sampler", SIMPLE, ids=repr)
+def test_nothing_allowed_is_minus_one(sampler):
+    constraint = hand_made.one_of([[5]], 64, stop_ids=())
+    tables, state = start(constraint, 2)
+    state = jax_decode.advance(tables, state, jnp.array([5, 4], jnp.int32))
+    assert draw(sampler, jnp.zeros((2, 64)), tables, state).token.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("sampler", [*SIMPLE, TopP(0.6)], ids=repr)
+def test_a_row_is_the_same_alone_in_any_batch_and_in_any_company(sampler):
+    vocab_size = 200
+    constraints = [hand_made.random_constraint(s, vocab_size) for s in range(3)]
+    tables = jax_decode.to_device(constraints)
+    logits = jax.random.normal(jax.random.key(5), (7, vocab_size)) * 2
+    key, step = words_of(9, 7)
+    which = np.array([0, 1, 2, -1, 0, 1, 2], np.int32)
+
+    def chosen(rows):
+        state = jax_decode.init_state(tables, which[rows], np.full(len(rows), 50))
+        out = run(prepared(sampler), logits[rows], key[rows], step[rows], tables, state)
+        return np.asarray(out.token), np.asarray(out.logprob)
+
+    token, logprob = chosen(np.arange(7))
+    for i in range(7):  # one compilation: all alone in a batch of one
+        alone = chosen(np.array([i]))
+        assert alone[0][0] == token[i]
+        np.testing.assert_allclose(alone[1][0], logprob[i], atol=1e-5)
+    shuffled = np.array([3, 3, 1, 0, 6])
+    assert (chosen(shuffled)[0] == token[shuffled]).all()
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("free", [False, True])
+def test_both_forms_of_the_pass_agree(drawn, free):
+    """The accelerator's form and the CPU's, on one machine."""
+    logits = jax.random.normal(jax.random.key(0), (5, 9000)) * 3
+    words = None if free else jax.random.bits(jax.random.key(1), (5, 384), jnp.uint32)
+    noise = Noise(*words_of(0, 5)) if drawn else None
+    for extra in ((None, None), (jnp.float32(1.7), jnp.full(5, 0.5))) if drawn else ((None, None),):
+        a = jax.jit(_fused, static_argnums=5)(logits, words, noise, *extra, 384)
+        b = jax.jit(_on_cpu, static_argnums=5)(logits, words, noise, *extra, 384)
+        assert a.item.tolist() == b.item.tolist()
+        for x, y in zip(a, b):
+            np.testing.assert_allclose(x, y, rtol=1e-5)
+
+
+def test_temperature_and_p_are_traced():
+    logits = jnp.zeros((1, 64))
+    before = run._cache_size()
+    for sampler in (Categorical(0.5), Categorical(2.0), TopP(0.5, 0.5), TopP(0.25, 0.75)):
+        draw(sampler, logits)
+    assert run._cache_size() - before == 2
+
+
+@pytest.mark.parametrize(
+    ("sampler", "text"),
+    [
+        ("greedy", "the sampler is 'greedy'"),
+        (Categorical(0.0), "temperature 0.0 is out of range\n  Categorical\n  .*use Greedy"),
+        (Categorical(-1), "temperature -1 is out of range"),
+        (Categorical(float("nan")), "temperature nan is out of range"),
+        (Categorical(float("inf")), "temperature inf is out of range"),
+        (Categorical("hot"), "temperature is 'hot', not a number"),
+        (TopK(0), "k must be a whole number of at least 1, not 0"),
+        (TopK(2.5), "k must be a whole number"),
+        (TopP(0.0), "the p 0.0 is out of range"),
+        (TopP(1.5), "the p 1.5 is out of range"),
+        (MinP(-0.1), "the p -0.1 is out of range"),
+    ],
+)
+def test_sampler_errors(sampler, text):
+    with pytest.raises(jax_decode.DecodeError, match=text):
+        check_sampler(sampler)
+
+
+def test_numbers_may_be_arrays():
+    check_sampler(Categorical(jnp.float32(0.5)))
+    check_sampler(TopP(np.float64(0.5), jnp.float32(2)))
