@@ -45,16 +45,17 @@ def load(
       name_or_config: a published size such as `"gemma3-270m"`, a `GemmaConfig`, or None to read the configuration
         that lies in the checkpoint (`save` writes one; Hugging Face directories have one). With a name, the rows of
         the embedding table are taken from the checkpoint, because conversions pad the vocabulary differently.
-      path: the checkpoint.
-      dtype: dtype of the parameters; None keeps that of the stored embedding table.
+      path: the checkpoint, a local path.
+      dtype: floating dtype of the parameters; None keeps that of the stored embedding table (float64 becomes float32).
 
     Returns:
       The model, on the default device.
 
     Raises:
       CheckpointError: the checkpoint is missing, unreadable, or does not fit the configuration.
-      ConfigError: there is no published size of that name.
+      ConfigError: there is no published size of that name, or `dtype` is no floating dtype.
     """
+    _check_dtype(dtype)
     named = isinstance(name_or_config, str)
     config = get_config(name_or_config) if isinstance(name_or_config, str) else name_or_config
     location = pathlib.Path(path).expanduser().absolute()
@@ -111,7 +112,7 @@ def _load_safetensors(
         shapes, dtypes = files.shapes(), files.dtypes()
         embedding = "embed_tokens.weight"
         config = _with_rows(config, shapes.get(embedding)) if named else config
-        dtype = dtype or dtypes.get(embedding, "float32")
+        dtype = dtype or _narrow(dtypes.get(embedding, "float32"))
         flat = safetensors_io.read_params(files, config, dtype)
     return Gemma(layouts.nest(flat), config)
 
@@ -120,13 +121,13 @@ def _load_orbax(root: pathlib.Path, config: GemmaConfig | None, named: bool, dty
     config = config or _saved_config(root)
     stored = _stored_arrays(root)
     flat_stored = layouts.flatten(stored)
-    found = layouts.locate({name: leaf.shape for name, leaf in flat_stored.items()})
+    found = layouts.locate({name: getattr(leaf, "shape", ()) for name, leaf in flat_stored.items()})
     if named and _EMBEDDING in found:
         config = _with_rows(config, found[_EMBEDDING][1])
     check_parameters(_wanted(config), {name: shape for name, (_, shape) in found.items()}, config, str(root))
     sources = {source for (source, _), _ in found.values()}
     check_storage_dtypes({name: str(jnp.dtype(flat_stored[name].dtype)) for name in sources}, str(root))
-    dtype = dtype or flat_stored[found[_EMBEDDING][0][0]].dtype
+    dtype = dtype or _narrow(flat_stored[found[_EMBEDDING][0][0]].dtype)
     restored = layouts.flatten(_restore(root, stored, sources, dtype))
     flat = {name: _take(restored, source) for name, (source, _) in found.items()}
     return Gemma(layouts.nest(flat), config)
@@ -209,6 +210,20 @@ def _orbax_errors(root: pathlib.Path) -> Iterator[None]:
 def _take(restored: dict[str, jax.Array], source: layouts.Slice) -> jax.Array:
     name, turn = source
     return restored[name] if turn is None else restored[name][turn]
+
+
+def _check_dtype(dtype: DTypeLike | None) -> None:
+    try:
+        floating = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        floating = False
+    if not floating:
+        raise ConfigError(f"dtype {dtype!r} is no floating dtype.", fix="Use 'float32' or 'bfloat16', or leave it out.")
+
+
+def _narrow(dtype: DTypeLike) -> DTypeLike:
+    """`dtype`, or float32 for float64, which JAX has only on request."""
+    return jnp.float32 if jnp.dtype(dtype) == jnp.dtype("float64") else dtype
 
 
 def _with_rows(config: GemmaConfig, shape: tuple[int, ...] | None) -> GemmaConfig:

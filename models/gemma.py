@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 
 from models import kv_cache
 from models.config import GemmaConfig
+from models.errors import ModelError
 from models.kv_cache import KVCache
 from models.transformer import Transformer
 
@@ -109,7 +110,17 @@ class Gemma:
 
         Returns:
           Logits float32[B, L, V], or [B, 1, V] with `last_only`; meaningless at padding. And the new cache.
+
+        Raises:
+          ModelError: the shapes do not go together (when traced).
         """
+        if tokens.ndim != 2 or lengths.shape != (tokens.shape[0],) or cache.batch_size != tokens.shape[0]:
+            raise ModelError(
+                f"A block of tokens {tokens.shape} with lengths {lengths.shape} does not fit a cache of "
+                f"{cache.batch_size} rows.",
+                where="Gemma.apply",
+                fix="Give tokens [B, L] and lengths [B], with B the batch size of the cache.",
+            )
         return self.module().append(tokens, cache, lengths, last_only=last_only)
 
     def rewind(self, cache: KVCache, kept: jax.Array) -> KVCache:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from models.config import Attention, GemmaConfig, gemma1, gemma2, gemma3
-from models.errors import CheckpointError
+from models.errors import CheckpointError, ConfigError
 
 _PREFIX = re.compile(r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.)")
 _NOT_TEXT = re.compile(r"(^|\.)(vision_tower|multi_modal_projector|lm_head|rotary_emb)\.")
@@ -159,8 +159,19 @@ def read_config(document: Mapping[str, Any], where: str) -> GemmaConfig:
       where: its path, for errors.
 
     Raises:
-      CheckpointError: another kind of model, or a feature that these models do not have.
+      CheckpointError: another kind of model, a feature that these models do not have, or a wrong value.
     """
+    try:
+        return _read_config(document, where)
+    except ConfigError as error:
+        raise CheckpointError(error.what, where=where, fix=error.fix) from error
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise CheckpointError(
+            f"A field has a value of the wrong kind: {error}.", where=where, fix="Download the file again."
+        ) from error
+
+
+def _read_config(document: Mapping[str, Any], where: str) -> GemmaConfig:
     kind = document.get("model_type")
     text = document
     if kind == "gemma3":

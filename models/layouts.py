@@ -71,7 +71,7 @@ def locate(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[Slice, tupl
     for stored, name in names.items():
         shape = tuple(shapes[stored])
         match = stacked.get(stored)
-        if match is None:
+        if match is None or not shape:
             found[name] = ((stored, None), shape)
             continue
         for turn in range(shape[0]):

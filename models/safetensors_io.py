@@ -118,7 +118,7 @@ def _files(path: pathlib.Path) -> list[pathlib.Path]:
             return sorted(path.glob("*.safetensors"))
         path = indices[0]
     shards = _read_json(path).get("weight_map")
-    if not isinstance(shards, dict):
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
         raise CheckpointError(
             "The index has no 'weight_map'.", where=str(path), fix="Point at the .safetensors file itself."
         )

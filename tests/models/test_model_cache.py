@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models.config import Attention
+from models.errors import ModelError
 from models.gemma import Gemma
 from models.kv_cache import KVCache
 from models.tiny import VARIANTS, tiny_config, tiny_gemma
@@ -188,6 +189,14 @@ def test_inside_a_while_loop_with_a_donated_cache() -> None:
     logits, cache = jax.jit(run, donate_argnums=2)(decoder, tokens, decoder.init_cache(2, 12))
     np.testing.assert_allclose(logits[:, 0], forward(decoder, tokens)[:, -1], atol=TOLERANCE, rtol=0)
     np.testing.assert_array_equal(cache.n, [10, 10])
+
+
+def test_shapes_that_do_not_go_together() -> None:
+    decoder = tiny_gemma(0)
+    cache = decoder.init_cache(2, 8)
+    for tokens, lengths in [((3, 4), (3,)), ((2, 4), (3,)), ((2,), (2,))]:
+        with pytest.raises(ModelError, match="does not fit a cache of 2 rows"):
+            decoder.apply(jnp.zeros(tokens, jnp.int32), cache, jnp.zeros(lengths, jnp.int32))
 
 
 def test_gradients_flow_through_the_full_forward() -> None:

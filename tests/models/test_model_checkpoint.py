@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 import models
 from models import layouts
-from models.errors import CheckpointError
+from models.errors import CheckpointError, ConfigError
 from models.gemma import Gemma
 from models.tiny import VARIANTS, tiny_config, tiny_gemma
 
@@ -73,8 +73,9 @@ def test_the_stacked_form_has_the_official_names_and_shapes() -> None:
     assert stacked["transformer/embedder"]["input_embedding"].shape == (4, 3)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize(
+    ("variant", "dtype"), [*((variant, jnp.float32) for variant in VARIANTS), ("gemma3", jnp.bfloat16)]
+)
 def test_save_and_load(variant: str, dtype: Any, tmp_path: pathlib.Path) -> None:
     decoder = tiny_gemma(2, variant, dtype=dtype)
     models.save(decoder, tmp_path / "inner" / "model")
@@ -200,6 +201,9 @@ def test_newer_rope_fields_mean_the_same() -> None:
         ({"model_type": "llama"}, "of model type 'llama'"),
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention is not supported"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "RoPE of type 'yarn' is not supported"),
+        ({"hidden_size": "wide"}, "value of the wrong kind"),
+        ({"layer_types": 3}, "value of the wrong kind"),
+        ({"head_dim": 7}, "head_dim 7 is odd"),
     ],
 )
 def test_foreign_configurations(change: dict[str, Any], text: str, tmp_path: pathlib.Path) -> None:
@@ -295,6 +299,24 @@ def test_quantised_parameters(tmp_path: pathlib.Path) -> None:
         models.load(decoder.config, tmp_path / "m.safetensors")
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float99"])
+def test_a_dtype_that_is_not_floating(dtype: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ConfigError, match=f"dtype '{dtype}' is no floating dtype"):
+        models.load("gemma3-1b", tmp_path, dtype=dtype)
+
+
+def test_arrays_that_are_no_model(tmp_path: pathlib.Path) -> None:
+    path = write_orbax(tmp_path / "c", {"a": [jnp.ones(2), 3], "transformer/stacked_layers/attention_type_0/x": 5})
+    with pytest.raises(CheckpointError, match="The checkpoint lacks embedder/input_embedding"):
+        models.load(tiny_config(), path)
+
+
+def test_double_precision_is_narrowed(tmp_path: pathlib.Path) -> None:
+    tensors = numpy_gemma.random_tensors(tiny_config())
+    save_file({name: value.astype(np.float64) for name, value in tensors.items()}, tmp_path / "m.safetensors")
+    assert models.load(tiny_config(), tmp_path / "m.safetensors").dtype == jnp.float32
+
+
 def test_damaged_files(tmp_path: pathlib.Path) -> None:
     decoder = tiny_gemma()
     (tmp_path / "m.safetensors").write_bytes(b"\x05")
@@ -324,6 +346,9 @@ def test_damaged_arrays(tmp_path: pathlib.Path) -> None:
 def test_an_index_without_a_map(tmp_path: pathlib.Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text("{}")
+    with pytest.raises(CheckpointError, match="no 'weight_map'"):
+        models.load(tiny_config(), index)
+    index.write_text('{"weight_map": {"a": 3}}')
     with pytest.raises(CheckpointError, match="no 'weight_map'"):
         models.load(tiny_config(), index)
     index.write_text("no json")
