@@ -83,6 +83,7 @@ class HuggingFaceTokenizer(Tokenizer):
     @functools.cached_property
     def _encoder(self) -> Any:
         tokenizers = require("tokenizers")
+        _check_merges(self._spec["model"], self._source)
         spec, renamed = _without_special(self._spec, self.vocabulary.special)
         try:
             encoder = tokenizers.Tokenizer.from_str(json.dumps(spec))
@@ -396,7 +397,7 @@ def _without_special(
     if isinstance(model.get("unk_token"), str):
         model["unk_token"] = fresh.get(model["unk_token"], model["unk_token"])
     if isinstance(model.get("merges"), list):
-        model["merges"] = [m for m in model["merges"] if _merged(m) not in fresh]
+        model["merges"] = [m for m in model["merges"] if "".join(_parts(m)) not in fresh]
     added = [
         {**token, "content": fresh.get(token["content"], token["content"])}
         for token in spec.get("added_tokens") or ()
@@ -408,9 +409,34 @@ def _without_special(
     return {**kept, "post_processor": None, "model": model, "added_tokens": added}, renamed
 
 
-def _merged(merge: Any) -> str:
-    """What a merge spells; older files write it as one string with a space."""
+def _check_merges(model: Mapping[str, Any], source: str) -> None:
+    """Raises for merges that do not fit the prefix of continuing pieces.
+
+    The package cuts the prefix off the right part of every merge unseen, and ends the whole process where it cannot.
+    """
+    prefix = model.get("continuing_subword_prefix")
+    if not prefix or not isinstance(model.get("merges"), list):
+        return
+    for number, merge in enumerate(model["merges"], 1):
+        _, right = _parts(merge)
+        if not isinstance(prefix, str) or not right.startswith(prefix):
+            raise TokenizerError(
+                f"the right part of a merge does not begin with the continuing_subword_prefix {prefix!r}",
+                where=f'{source}, "model" "merges" entry {number}: {str(merge)[:60]}',
+                fix="Export the tokenizer again.",
+            )
+
+
+def _parts(merge: Any) -> tuple[str, str]:
+    """Both parts of a merge, empty where it is malformed; older files write it as one string with a space."""
     if isinstance(merge, str):
         left, _, right = merge.partition(" ")
-        return left + right
-    return "".join(merge) if isinstance(merge, list) and all(isinstance(m, str) for m in merge) else ""
+        return left, right
+    if (
+        isinstance(merge, list)
+        and len(merge) == 2
+        and isinstance(merge[0], str)
+        and isinstance(merge[1], str)
+    ):
+        return merge[0], merge[1]
+    return "", ""

@@ -499,3 +499,14 @@ def test_any_entry_may_be_odd(built, tmp_path, name):
             tokenizer.decode(tokenizer.encode("kalo a<s>b"))
             loaded += 1
     assert 10 < loaded < 150
+
+
+@pytest.mark.parametrize("merges", [["a b"], [["a", "b"]], [["a", ""]], [3]])
+def test_merges_that_would_end_the_process(built, merges):
+    """The package cuts the prefix off blindly and aborts, so such a file must not reach it."""
+    spec = json.loads(built["gemma_like"].to_str())
+    spec["model"] |= {"continuing_subword_prefix": "##", "merges": merges}
+    with pytest.raises(
+        TokenizerError, match=r"does not begin with the continuing_subword_prefix '##'\n.* entry 1"
+    ):
+        load_hugging_face(spec, source="f").encode("ab")
