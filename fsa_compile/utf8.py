@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fsa_compile.letters import LetterDfa
 from fsa_compile.limits import CompileLimits
 
 _IDENTITY = np.arange(256, dtype=np.uint8)
+_DOING = "Spelling the pattern in UTF-8 bytes"
 _FULL_TABLE_STATES = 2048
 """Below this many states the byte table keeps all 256 columns."""
 
@@ -100,72 +102,111 @@ def to_byte_dfa(dfa: LetterDfa, limits: CompileLimits) -> ByteDfa:
       LimitError: too many byte states.
     """
     S = len(dfa.arcs) + 1
-    instances, first, extra = _instances(dfa, S) if dfa.atoms else ([], [], 0)
-    total = S + extra
+    wide, leads, rows = _continuations(dfa, S, limits) if dfa.atoms else _NO_CONTINUATIONS
+    total = S + len(rows)
     if total > limits.max_states:
-        raise LimitError("max_states", limits.max_states, "Spelling the pattern in UTF-8 bytes")
+        raise LimitError("max_states", limits.max_states, _DOING)
     final = np.zeros(total, bool)
     final[1:S] = dfa.final
     source, byte, target = _ascii_arcs(dfa)
     if total < _FULL_TABLE_STATES:
         byte_class, columns = _IDENTITY, 256
     else:
-        byte_class, columns = _used_bytes(byte, bool(instances))
+        byte_class, columns = _used_bytes(byte, bool(len(wide)))
     if total * columns * 4 > limits.max_bytes:
         raise LimitError("max_bytes", limits.max_bytes, f"A table of {total:,} byte states")
     table = np.zeros((total, columns), np.int32)
     table[source, byte_class[byte]] = target
-    parts = [(source, byte, target)]
-    wide = byte_class[128:] if columns < 256 else slice(128, 256)
-    tail = byte_class[128:192] if columns < 256 else slice(128, 192)
-    for (classes, goto, states), base in zip(instances, first):
-        lead, rows = template(classes)
-        k = len(classes)
-        # Entry e of the template is element e + k here: classes lead to their target, rows to their place in the table.
-        where = np.concatenate((np.array(goto[::-1], np.int32), _ZERO, np.arange(base, base + len(rows), dtype=np.int32)))
-        lead, rows = where[lead + k], where[rows + k]
-        at = np.array(states)
+    if len(wide):
         if columns == 256:
-            table[at, 128:] = lead
-            table[base : base + len(rows), 128:192] = rows
+            table[wide, 128:] = leads
+            table[S:, 128:192] = rows
         else:
-            table[np.ix_(at, wide)] = lead
-            table[np.ix_(np.arange(base, base + len(rows)), tail)] = rows
+            table[wide[:, None], byte_class[128:]] = leads
+            table[S:, byte_class[128:192]] = rows
     result = ByteDfa(table=table, byte_class=byte_class, final=final, start=1)
-    if not instances:
-        result.__dict__["arcs"] = parts[0]
+    if not len(wide):
+        result.__dict__["arcs"] = source, byte, target
     return result
 
 
-_ZERO = np.zeros(1, np.int32)
-_Instance = tuple[tuple[Ranges, ...], tuple[int, ...], list[int]]
+_NO_CONTINUATIONS = (np.zeros(0, np.int64), np.zeros((0, 128), np.int32), np.zeros((0, 64), np.int32))
+_Wide = tuple[tuple[int, int], ...]
 
 
-def _instances(dfa: LetterDfa, base: int) -> tuple[list[_Instance], list[int], int]:
-    """Groups the states by what their non-ASCII letters lead to.
+def _continuations(dfa: LetterDfa, base: int, limits: CompileLimits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The states that spell non-ASCII letters.
+
+    Args:
+      dfa: letter automaton with atoms.
+      base: number of the first continuation state.
 
     Returns:
-      Per group (classes, target of each class, states), the first continuation state of each group, and how many there are.
+      The W states that read non-ASCII letters int64[W], what they do at the bytes from 128 on int32[W, 128], and what the
+      continuation states do at the bytes 128..191 int32[R, 64].
     """
-    groups: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    groups: dict[_Wide, list[int]] = {}
     for q, arcs in enumerate(dfa.arcs):
         wide = tuple([(letters >> 128, target + 1) for letters, target in arcs if letters >> 128])
         if wide:
             groups.setdefault(wide if len(wide) == 1 else tuple(sorted(wide)), []).append(q + 1)
-    ranges: dict[int, Ranges] = {}
-    out, first, at = [], [], base
-    for wide, states in groups.items():
-        classes = []
+    if not groups:
+        return _NO_CONTINUATIONS
+    uses: dict[int, int] = {}
+    for wide in groups:
+        for _, target in wide:
+            uses[target] = uses.get(target, 0) + 1
+    ranges = _class_ranges(dfa, groups)
+    alone: dict[tuple[Ranges, ...], list[tuple[_Wide, list[int]]]] = {}
+    states: list[int] = []
+    leads: list[np.ndarray] = []
+    shared: dict[bytes, int] = {}
+    pieces: list[np.ndarray] = []
+    for wide, members in groups.items():
+        classes = tuple([ranges[mask] for mask, _ in wide])
+        if all(uses[target] == 1 for _, target in wide):
+            alone.setdefault(classes, []).append((wide, members))
+            continue
+        lead, rows = template(classes)
+        k = len(classes)
+        # Entry e of the template is element e + k here: classes lead to their target, rows to their place in the table.
+        where = np.zeros(k + 1 + len(rows), np.int32)
+        where[:k] = [target for _, target in reversed(wide)]
+        for r, row in enumerate(rows + k):  # children come before their parents
+            resolved = where[row]
+            number = shared.setdefault(resolved.tobytes(), base + len(pieces))
+            where[k + 1 + r] = number
+            if number == base + len(pieces):
+                pieces.append(resolved[None])
+        if len(pieces) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, _DOING)
+        states += members
+        leads.append(where[lead + k][None].repeat(len(members), axis=0))
+    at = base + len(pieces)
+    for classes, instances in alone.items():
+        lead, rows = template(classes)
+        k, n, R = len(classes), len(instances), len(rows)
+        if at + n * R > limits.max_states:
+            raise LimitError("max_states", limits.max_states, _DOING)
+        where = np.zeros((n, k + 1 + R), np.int32)
+        where[:, :k] = [[target for _, target in reversed(wide)] for wide, _ in instances]
+        where[:, k + 1 :] = np.arange(at, at + n * R).reshape(n, R)
+        pieces.append(where[:, rows.ravel() + k].reshape(n * R, 64))
+        leads.append(where[:, lead + k].repeat([len(members) for _, members in instances], axis=0))
+        states += [q for _, members in instances for q in members]
+        at += n * R
+    return np.array(states), np.concatenate(leads), np.concatenate(pieces)
+
+
+def _class_ranges(dfa: LetterDfa, groups: Iterable[_Wide]) -> dict[int, Ranges]:
+    """The characters of every set of atoms that occurs."""
+    out: dict[int, Ranges] = {}
+    for wide in groups:
         for mask, _ in wide:
-            if mask not in ranges:
+            if mask not in out:
                 members = [dfa.atoms[j] for j in range(mask.bit_length()) if mask >> j & 1]
-                ranges[mask] = members[0] if len(members) == 1 else normal([r for m in members for r in m])
-            classes.append(ranges[mask])
-        key = tuple(classes)
-        out.append((key, tuple([target for _, target in wide]), states))
-        first.append(at)
-        at += len(template(key)[1])
-    return out, first, at - base
+                out[mask] = members[0] if len(members) == 1 else normal([r for m in members for r in m])
+    return out
 
 
 def _ascii_arcs(dfa: LetterDfa) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
