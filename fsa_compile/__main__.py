@@ -1,0 +1,7 @@
+"""`python -m fsa_compile`: the `fsa-compile` command."""
+
+import sys
+
+from fsa_compile.cli import main
+
+sys.exit(main())

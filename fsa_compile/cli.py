@@ -1,0 +1,369 @@
+"""The `fsa-compile` command: compile a constraint to a file, look into one, check texts against one.
+
+Arguments and printing only; what is computed lives in `pipeline`, `inspect` and `draw`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.errors import ConstraintError
+from fsa_compile.inspect import Explanation, Statistics, byte_ranges, explain, sample, shortest_tokens, statistics, token_text
+from fsa_compile.limits import CompileLimits
+
+_EPILOG = """examples:
+  fsa-compile compile '[0-9]{4}-[0-9]{2}-[0-9]{2}' --tokenizer tokenizer.model --output date.npz
+  fsa-compile compile --choices cities.txt --tokenizer tokenizer.model --output city.npz
+  fsa-compile inspect date.npz --tokenizer tokenizer.model --dot date.dot
+  fsa-compile check date.npz --tokenizer tokenizer.model 2024-02-30 2024-13-01
+
+A CONSTRAINT is a file written by `compile`, or a pattern that is compiled on the spot.
+Exit status: 0 done (check: every text is accepted), 1 a text is not accepted, 2 bad input, 130 interrupted.
+"""
+_FLAGS = "aimsx"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+      argv: arguments without the program's name; None for `sys.argv`.
+
+    Returns:
+      The exit status: 0, 1 when `check` finds a text that is not accepted, 2 for bad input (one message on standard error),
+      130 when interrupted.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except (ConstraintError, OSError, UnicodeDecodeError) as error:
+        print(f"fsa-compile: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fsa-compile: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fsa-compile",
+        description="Compiles patterns and lists of choices over a tokenizer's vocabulary, and looks into the result.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Intermixed)
+
+    command = commands.add_parser("compile", help="pattern or choices, and a tokenizer in; one file out")
+    what = command.add_mutually_exclusive_group(required=True)
+    what.add_argument("pattern", nargs="?", metavar="PATTERN", help="regular expression the whole text must match")
+    what.add_argument("--choices", type=Path, metavar="FILE", help="UTF-8 file, one allowed text per line")
+    command.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="file to write (.npz)")
+    _compile_options(command, tokenizer_required=True)
+    command.set_defaults(run=_compile)
+
+    command = commands.add_parser("inspect", help="sizes, shortest and sample texts, a drawing")
+    command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file or pattern")
+    command.add_argument("--samples", type=int, default=5, metavar="N", help="random texts to print (default 5)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the random texts (default 0)")
+    command.add_argument("--dot", type=Path, metavar="FILE", help="write a Graphviz drawing of the token automaton")
+    command.add_argument("--svg", type=Path, metavar="FILE", help="write the drawing as SVG; needs Graphviz's dot program")
+    command.add_argument("--max-nodes", type=int, default=40, metavar="N", help="states to draw (default 40)")
+    _compile_options(command, tokenizer_required=False)
+    command.set_defaults(run=_inspect)
+
+    command = commands.add_parser("check", help="is a text accepted, and if not, where does it stop?")
+    command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file or pattern")
+    command.add_argument("texts", nargs="*", metavar="TEXT", help="texts to check; with none given, lines of standard input")
+    command.add_argument("--ids", metavar="IDS", help="check one sequence of token ids instead, such as 12,7,1")
+    _compile_options(command, tokenizer_required=True)
+    command.set_defaults(run=_check)
+    return parser
+
+
+class _Intermixed(argparse.ArgumentParser):
+    """A parser that allows options between the positional arguments of a sub-command, where argparse can do that."""
+
+    _inside = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._inside or self._mutually_exclusive_groups:
+            return super().parse_known_args(args, namespace)
+        self._inside = True  # the intermixed form calls this method again
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._inside = False
+
+
+def _compile_options(command: argparse.ArgumentParser, *, tokenizer_required: bool) -> None:
+    command.add_argument(
+        "--tokenizer", required=tokenizer_required, metavar="PATH",
+        help="SentencePiece .model, tiktoken ranks, tokenizer.json, or GPT-2's pair of files in a folder",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--flags", default="", metavar="LETTERS", help="pattern flags as in (?…): a i m s x")
+    limits = command.add_argument_group("limits of the compilation")
+    for field in dataclasses.fields(CompileLimits):
+        kind: Any = float if field.name == "max_seconds" else int
+        name = "--" + field.name.replace("_", "-")
+        limits.add_argument(name, type=kind, default=field.default, metavar="N", help=f"default {field.default:,}")
+
+
+def _compile(args: argparse.Namespace) -> int:
+    if not args.output.parent.is_dir():  # before the work, not after it
+        raise ConstraintError(f"there is no folder {args.output.parent}", where=str(args.output), fix="Make it first.")
+    begin = time.perf_counter()
+    tokenizer = _tokenizer(args)
+    loaded = time.perf_counter()
+    if args.choices is not None:
+        from fsa_compile.pipeline import compile_choices
+
+        strings = _lines(args.choices)
+        constraint = compile_choices(_progress(strings, "choices"), tokenizer, limits=_limits(args))
+    else:
+        constraint = _from_pattern(args.pattern, tokenizer, args)
+    compiled = time.perf_counter()
+    constraint.save(args.output)
+    size = args.output.stat().st_size
+    if args.json:
+        seconds = {"tokenizer": round(loaded - begin, 4), "compile": round(compiled - loaded, 4)}
+        _print_json({"output": str(args.output), "bytes": size, "seconds": seconds, **_facts(constraint)})
+        return 0
+    print(
+        f"Compiled {_cut(constraint.source)!r} over {constraint.vocab_size:,} tokens in {compiled - loaded:.3f} s "
+        f"(tokenizer: {loaded - begin:.2f} s). {_sizes(statistics(constraint))} Wrote {args.output} ({_bytes(size)})."
+    )
+    return 0
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    constraint, tokenizer = _constraint(args)
+    facts = _facts(constraint)
+    walks = [shortest_tokens(constraint)]
+    if tokenizer is not None:
+        seeds = _progress(range(args.seed, args.seed + args.samples), "samples")
+        walks += [sample(constraint, seed=seed) for seed in seeds]
+        facts["shortest"], *facts["samples"] = [_text(tokenizer, ids) for ids in walks]
+    facts["shortest_ids"] = walks[0]
+    if args.dot or args.svg:
+        _draw(args, constraint, tokenizer)
+    if args.json:
+        _print_json(facts)
+        return 0
+    numbers = statistics(constraint)
+    print(f"Source: {_cut(constraint.source)}")
+    print(_sizes(numbers))
+    print(
+        f"One state has up to {numbers.max_groups} wide sets of tokens and {numbers.max_levels} mask rows; "
+        f"{numbers.groups:,} wide sets, {numbers.levels:,} mask rows and {numbers.arcs:,} single arcs in all."
+    )
+    print(f"End-of-text ids: {', '.join(map(str, constraint.stop_ids)) or 'none'}.")
+    if tokenizer is None:
+        print(f"A shortest text, as token ids: {walks[0]}. Give --tokenizer to see texts.")
+        return 0
+    print(f"A shortest text: {_cut(facts['shortest'])!r}")
+    for text in facts["samples"]:
+        print(f"A random text:   {_cut(text)!r}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    if args.ids is not None and args.texts:
+        raise ConstraintError("--ids and texts were given together", fix="Give one of them.")
+    constraint, tokenizer = _constraint(args)
+    items: list[Any]
+    if args.ids is not None:
+        items = [_read_ids(args.ids)]
+    else:
+        items = args.texts or [line.rstrip("\n") for line in sys.stdin]
+    accepted = True
+    for item in items:
+        found = explain(constraint, tokenizer, item)
+        accepted &= found.accepted
+        print(json.dumps(_as_json(found, tokenizer, item)) if args.json else _sentence(found, tokenizer, item))
+    return 0 if accepted else 1
+
+
+def _sentence(found: Explanation, tokenizer: Any, item: Any) -> str:
+    """The verdict in words."""
+    tokens = tokenizer.vocabulary.tokens
+    shown = repr(_cut(item)) if isinstance(item, str) else f"the sequence of {len(found.ids)} ids"
+    if found.accepted:
+        return f"accepted: {shown} ({_tokens(len(found.ids))})"
+    ending = f"A shortest way to finish: {_text(tokenizer, found.completion)!r} ({_tokens(len(found.completion))})."
+    if found.verdict == "incomplete":
+        return f"incomplete: {shown} is a valid beginning of {_tokens(found.position)}, but not accepted.\n  {ending}"
+    if not found.token_bytes:
+        refused = f"id {found.token}, which is not text"
+        if found.token in tokenizer.vocabulary.stop_ids:
+            refused = f"id {found.token}, which ends the text"
+    else:
+        refused = f"id {found.token}, '{token_text(found.token_bytes)}'"
+    begin = tokenizer.vocabulary.decode_bytes(found.ids)[: found.matched]
+    lines = [f"refused: {shown} stops at token {found.position + 1} of {len(found.ids)} ({refused})."]
+    lines.append(f"  Longest valid beginning: {_cut(begin.decode('utf-8', 'backslashreplace'))!r} ({found.matched} bytes).")
+    if found.allowed_count:
+        examples = ", ".join(f"{i} '{token_text(tokens[i])}'" for i in found.examples)
+        lines.append(
+            f"  After {_tokens(found.position)}, {found.allowed_count:,} were allowed, beginning with "
+            f"{byte_ranges(found.allowed_bytes)}; for example {examples}."
+        )
+        if not found.stop_allowed:
+            lines.append(f"  {ending}")
+    if found.stop_allowed:
+        lines.append(f"  The text may end after {_tokens(found.position)}{'' if found.allowed_count else ', and must'}.")
+    return "\n".join(lines)
+
+
+def _as_json(found: Explanation, tokenizer: Any, item: Any) -> dict[str, Any]:
+    tokens = tokenizer.vocabulary.tokens
+    out = {"text": item} if isinstance(item, str) else {}
+    return out | {
+        "verdict": found.verdict,
+        "ids": list(found.ids),
+        "position": found.position,
+        "token": found.token,
+        "token_text": None if found.token is None else token_text(found.token_bytes),
+        "matched_bytes": found.matched,
+        "allowed_count": found.allowed_count,
+        "allowed_bytes": [i for i in range(256) if found.allowed_bytes[i]],
+        "examples": [{"id": i, "text": token_text(tokens[i])} for i in found.examples],
+        "stop_allowed": found.stop_allowed,
+        "completion_ids": list(found.completion),
+        "completion": _text(tokenizer, found.completion),
+    }
+
+
+def _constraint(args: argparse.Namespace) -> tuple[CompiledConstraint, Any]:
+    """The constraint an argument names, and the tokenizer if one is given."""
+    path = Path(args.constraint)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # a pattern may be too long for a file name
+        is_file = False
+    if not is_file and path.suffix == ".npz":
+        raise ConstraintError("there is no such constraint file", where=args.constraint, fix="Check the path.")
+    tokenizer = None if args.tokenizer is None else _tokenizer(args)
+    if is_file:
+        return CompiledConstraint.load(path, tokenizer), tokenizer
+    if tokenizer is None:
+        raise ConstraintError(
+            "a pattern can only be compiled for a tokenizer", where=f"  {args.constraint}",
+            fix="Give --tokenizer PATH (or, if a file was meant, check its path).",
+        )  # fmt: skip
+    return _from_pattern(args.constraint, tokenizer, args), tokenizer
+
+
+def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
+    from fsa_compile.pipeline import compile_regex
+
+    flags = 0
+    for letter in args.flags:
+        if letter not in _FLAGS:
+            raise ConstraintError(f"{letter!r} is no pattern flag", where=f"--flags {args.flags}", fix="Use letters of 'aimsx'.")
+        flags |= int(getattr(re, letter.upper()))
+    return compile_regex(pattern, tokenizer, flags=flags, limits=_limits(args))
+
+
+def _tokenizer(args: argparse.Namespace) -> Any:
+    from fsa_compile.tokenizers import load_tokenizer
+
+    return load_tokenizer(args.tokenizer)
+
+
+def _limits(args: argparse.Namespace) -> CompileLimits:
+    return CompileLimits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(CompileLimits)})
+
+
+def _draw(args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: Any) -> None:
+    from fsa_compile.draw import to_dot
+
+    if args.svg and shutil.which("dot") is None:
+        raise ConstraintError(
+            "the program dot is not installed, so no SVG can be made", where=str(args.svg),
+            fix="Install Graphviz, or write --dot FILE and convert it elsewhere.",
+        )  # fmt: skip
+    text = to_dot(constraint, tokenizer, max_nodes=args.max_nodes)
+    if args.dot:
+        args.dot.write_text(text, encoding="utf-8")
+    if args.svg:
+        done = subprocess.run(["dot", "-Tsvg"], input=text.encode(), capture_output=True, check=False)
+        if done.returncode:
+            raise ConstraintError(f"dot failed: {done.stderr.decode(errors='replace').strip()}")
+        args.svg.write_bytes(done.stdout)
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a UTF-8 file; only the line break ends a line, and an empty last line is none."""
+    text = path.read_text(encoding="utf-8-sig")
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _read_ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in re.split(r"[\s,]+", text.strip("[] \t\n")) if part]
+    except ValueError as error:
+        raise ConstraintError("the ids are not whole numbers", where=f"--ids {text}", fix="Write --ids 12,7,1.") from error
+
+
+def _progress(items: Iterable[Any], what: str) -> Iterable[Any]:
+    """The items, under a progress bar when there is a terminal to show one and tqdm to draw it."""
+    if not sys.stderr.isatty():
+        return items
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return items
+    return tqdm(items, desc=what, leave=False, delay=0.5)
+
+
+def _facts(constraint: CompiledConstraint) -> dict[str, Any]:
+    numbers = dataclasses.asdict(statistics(constraint))
+    numbers["shortest_tokens"], numbers["longest_tokens"] = numbers.pop("shortest"), numbers.pop("longest")
+    return {"source": constraint.source, "fingerprint": constraint.fingerprint, **numbers}
+
+
+def _sizes(numbers: Statistics) -> str:
+    longest = "any number" if numbers.longest is None else f"{numbers.longest:,}"
+    length = "Every text takes" if numbers.longest == numbers.shortest else f"A text takes {numbers.shortest:,} to"
+    return (
+        f"{numbers.states:,} states ({numbers.accepting:,} accepting), {numbers.rows:,} token sets, {_bytes(numbers.nbytes)}. "
+        f"{length} {longest} token{'' if longest == '1' else 's'}."
+    )
+
+
+def _text(tokenizer: Any, ids: Iterable[int]) -> str:
+    """Exactly what the ids write (a tokenizer's own `decode` may drop a first space)."""
+    return str(tokenizer.vocabulary.decode(ids))
+
+
+def _bytes(count: int) -> str:
+    return f"{count:,} bytes" if count < 10_000 else f"{count / 1e3:,.0f} kB" if count < 1e7 else f"{count / 1e6:,.1f} MB"
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+def _cut(text: str, width: int = 300) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
