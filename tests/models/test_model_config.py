@@ -46,8 +46,7 @@ def test_number_of_parameters(name: str) -> None:
 
 
 def test_parameter_names_are_the_official_ones() -> None:
-    one = models.tiny_gemma(0, "gemma1-mha").params
-    three = models.tiny_gemma(0, "gemma3").params
+    one, three = abstract_params(tiny_config("gemma1-mha")), abstract_params(tiny_config("gemma3"))
     assert one["layer_0"]["attn"].keys() == {"qkv_einsum", "attn_vec_einsum"}
     assert one["layer_0"].keys() == {"attn", "mlp", "pre_attention_norm", "pre_ffw_norm"}
     names = {"q_einsum", "kv_einsum", "attn_vec_einsum", "_query_norm", "_key_norm"}
