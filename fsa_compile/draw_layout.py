@@ -1,0 +1,112 @@
+"""Where the states and arcs of a drawn automaton go: columns from left to right, long arcs around what lies between.
+
+Source: Sugiyama, Tagawa, Toda 1981, in its simplest form: arcs that close a cycle are set aside, columns are longest paths, an
+arc over several columns gets a bend point in each, and rows are ordered by the mean of their neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+COLUMN, ROW = 1.8, 0.85
+"""Distances between columns and between rows, in the units of the drawing."""
+
+Point = tuple[float, float]
+
+
+def layout(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> tuple[dict[int, Point], dict[int, list[Point]]]:
+    """Places for the states and bend points for the arcs.
+
+    Args:
+      nodes: states; the first one is the start and reaches all others.
+      edges: (source, target), at most one per pair.
+
+    Returns:
+      Place of every state; and for the number of every arc that runs over columns in between, its bend points.
+    """
+    backward = _closing(nodes, edges)
+    forward = [i for i in range(len(edges)) if i not in backward]
+    column = _columns(nodes, [edges[i] for i in forward])
+    width = max(column.values()) + 1
+    rows: list[list[tuple[int, int]]] = [[] for _ in range(width)]  # (state, -1) or (column, arc) of a bend
+    for n in nodes:
+        rows[column[n]].append((n, -1))
+    links: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    for i in forward:
+        source, target = edges[i]
+        chain = [(source, -1), *((c, i) for c in range(column[source] + 1, column[target])), (target, -1)]
+        links += itertools.pairwise(chain)
+        for c in range(column[source] + 1, column[target]):
+            rows[c].append((c, i))
+    height = _heights(rows, links)
+    place = {n: (COLUMN * column[n], ROW * height[n, -1]) for n in nodes}
+    bends = {
+        i: [(COLUMN * c, ROW * height[c, i]) for c in range(column[edges[i][0]] + 1, column[edges[i][1]])] for i in forward
+    }
+    return place, {i: points for i, points in bends.items() if points}
+
+
+def _closing(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> set[int]:
+    """Numbers of the arcs that lead back to a state on the way to their source; without them there is no cycle."""
+    out: dict[int, list[int]] = {n: [] for n in nodes}
+    for i, (source, _) in enumerate(edges):
+        out[source].append(i)
+    open_, done, closing = {nodes[0]}, set(), set()
+    path = [(nodes[0], iter(out[nodes[0]]))]
+    while path:
+        node, rest = path[-1]
+        i = next(rest, None)
+        if i is None:
+            open_.discard(node)
+            done.add(node)
+            path.pop()
+            continue
+        target = edges[i][1]
+        if target in open_:
+            closing.add(i)
+        elif target not in done:
+            open_.add(target)
+            path.append((target, iter(out[target])))
+    return closing
+
+
+def _columns(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Length of the longest way from the start to each state; the arcs have no cycle."""
+    column = dict.fromkeys(nodes, 0)
+    for _ in nodes:
+        changed = False
+        for source, target in edges:
+            if column[target] <= column[source]:
+                column[target], changed = column[source] + 1, True
+        if not changed:
+            break
+    return column
+
+
+def _heights(
+    rows: list[list[tuple[int, int]]], links: list[tuple[tuple[int, int], tuple[int, int]]]
+) -> dict[tuple[int, int], float]:
+    """A height for every state and bend, at least one apart within a column, near the mean of its neighbours."""
+    before: dict[tuple[int, int], list[tuple[int, int]]] = {item: [] for column in rows for item in column}
+    after: dict[tuple[int, int], list[tuple[int, int]]] = {item: [] for item in before}
+    for left, right in links:
+        before[right].append(left)
+        after[left].append(right)
+    height = {item: i - (len(column) - 1) / 2 for column in rows for i, item in enumerate(column)}
+    for sweep in range(12):
+        order, sides = (rows, before) if sweep % 2 == 0 else (rows[::-1], after)
+        if sweep >= 8:  # the order has settled; now only straighten
+            sides = {item: before[item] + after[item] for item in before}
+        for column in order:
+            wish = {item: float(np.mean([height[o] for o in sides[item]] or [height[item]])) for item in column}
+            column.sort(key=lambda item: (wish[item] if sweep < 8 else height[item], item))
+            least, at = -np.inf, []
+            for item in column:
+                least = max(wish[item], least + 1)
+                at.append(least)
+            shift = float(np.mean([wish[item] for item in column])) - float(np.mean(at))
+            height.update((item, y + shift) for item, y in zip(column, at))
+    return height
