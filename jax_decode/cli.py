@@ -134,7 +134,7 @@ def _model(args: argparse.Namespace) -> tuple[Any, Any]:
 def _sampler(args: argparse.Namespace) -> Any:
     from jax_decode.samplers import Categorical, Greedy, MinP, TopK, TopP, check_sampler
 
-    kinds = {"top_k": TopK, "top_p": TopP, "min_p": MinP}
+    kinds: dict[str, Any] = {"top_k": TopK, "top_p": TopP, "min_p": MinP}
     given = [name for name in kinds if getattr(args, name) is not None]
     if len(given) > 1:
         names = " and ".join("--" + name.replace("_", "-") for name in given)
@@ -181,7 +181,8 @@ class _Bar:
     """A progress bar on standard error: tqdm where it is installed, else one line that counts."""
 
     def __init__(self) -> None:
-        self._done, self._bar = 0, None
+        self._done = 0
+        self._bar: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None:

@@ -106,7 +106,8 @@ def generate(
             if done >= most:
                 break
     out = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, carry.state.status))
-    return collect(*out, stops[rows], single=given.single and num_samples == 1)
+    tokens, logprobs, raw_logprobs, status = out
+    return collect(tokens, logprobs, raw_logprobs, status, stops[rows], single=given.single and num_samples == 1)
 
 
 def _first_state(tables: ConstraintTables | None, which: Any, limits: Any, stops: Any) -> ConstraintState:

@@ -31,17 +31,17 @@ class Carry:
       state: every row's place in its constraint.
       token: int32[B], the last token chosen, not yet fed to the decoder.
       step: int32[], tokens chosen so far.
-      tokens: int32[B, T], chosen tokens, -1 where none.
-      logprobs, raw_logprobs: float32[B, T], see `sampling.Choice`.
+      tokens: int32[B, T], chosen tokens, -1 where none; None inside a chunk, whose output `scan` collects.
+      logprobs, raw_logprobs: float32[B, T], see `sampling.Choice`; likewise.
     """
 
     cache: Any
     state: ConstraintState
     token: jax.Array
     step: jax.Array
-    tokens: jax.Array
-    logprobs: jax.Array
-    raw_logprobs: jax.Array
+    tokens: Any
+    logprobs: Any
+    raw_logprobs: Any
 
 
 jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses.fields(Carry)], meta_fields=[])
@@ -72,14 +72,12 @@ def prefill(
       prompts: int32[P, L], right padded; lengths: int32[P].
       cache_length: slots of the cache.
       capacity: T, tokens the output can hold.
-      num_samples: rows per prompt; the prompt is fed once where the decoder has `repeat`.
+      num_samples: rows per prompt; the prompt is fed once.
     """
-    repeat = getattr(decoder, "repeat", None)
-    if num_samples > 1 and repeat is None:
-        prompts, lengths = (jnp.repeat(x, num_samples, axis=0) for x in (prompts, lengths))
     logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
-    if num_samples > 1 and repeat is not None:
-        logits, cache = jnp.repeat(logits, num_samples, axis=0), repeat(cache, num_samples)
+    if num_samples > 1:
+        logits = jnp.repeat(logits, num_samples, axis=0)
+        cache = _repeat_rows(decoder, cache, prompts.shape[0], num_samples, cache_length)
     batch = keys.shape[0]
     cache, state, token, out = _choose(decoder, tables, sampler, keys, state, cache, logits, jnp.int32(0))
     empty = jnp.zeros((batch, capacity), jnp.float32)
@@ -129,6 +127,23 @@ def decode(
         return (carry.step < until) & carry.state.running.any()
 
     return jax.lax.while_loop(going, run_chunk, carry)
+
+
+def _repeat_rows(decoder: Decoder, cache: Any, batch: int, count: int, length: int) -> Any:
+    """Every row of the cache `count` times in succession; the batch axis of a leaf is the one that grows with the batch."""
+    one, many = (jax.eval_shape(functools.partial(decoder.init_cache, n, length)) for n in (batch, batch * count))
+
+    def repeat(leaf: jax.Array, small: Any, large: Any) -> jax.Array:
+        grows = [axis for axis, (a, b) in enumerate(zip(small.shape, large.shape)) if a != b]
+        if len(grows) > 1 or len(small.shape) != len(large.shape):
+            raise DecodeError(
+                f"a leaf of the decoder's cache has shape {small.shape} for {batch} rows and {large.shape} for "
+                f"{batch * count}: which axis holds the rows is not clear",
+                fix="Give every leaf one axis of rows, or sample one row per prompt.",
+            )
+        return jnp.repeat(leaf, count, axis=grows[0]) if grows else leaf
+
+    return jax.tree.map(repeat, cache, one, many)
 
 
 def _choose(

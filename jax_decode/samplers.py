@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
 from jax_decode.errors import DecodeError
 
+_T = TypeVar("_T")
 
-def _sampler(*static: str) -> Any:
+
+@dataclass_transform(frozen_default=True)
+def _sampler(*static: str) -> Callable[[type[_T]], type[_T]]:
     """Registers a frozen dataclass; every field not named is a traced leaf, so changing it compiles nothing."""
 
-    def register(cls: type) -> type:
+    def register(cls: type[_T]) -> type[_T]:
         cls = dataclasses.dataclass(frozen=True)(cls)
-        names = [f.name for f in dataclasses.fields(cls)]
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
         data = [n for n in names if n not in static]
         return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=list(static))
 

@@ -6,7 +6,9 @@ once; the CPU's vectorises elementwise loops but neither several results of one 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,9 @@ from jax_decode.planes import (
     column_best,
     column_log_sum,
     column_log_sums,
+    column_max,
     drawable,
+    finite,
     log_add,
     log_sum,
     planes,
@@ -68,18 +72,20 @@ def summarize(
       inverse: inverse temperature, float32[] or None for 1.
       threshold: float32[B], least scaled logit that may be drawn, or None.
     """
-    operands = (logits, words, noise, inverse, threshold)
-    forms = {"cpu": lambda *xs: _on_cpu(*xs, num_words), "default": lambda *xs: _fused(*xs, num_words)}
-    return jax.lax.platform_dependent(*operands, **forms)
+    forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
+    if noise is None:
+        forms["tpu"] = _in_two_passes
+    forms = {name: functools.partial(form, num_words) for name, form in forms.items()}
+    return jax.lax.platform_dependent(logits, words, noise, inverse, threshold, **forms)
 
 
 def _fused(
+    num_words: int,
     logits: jax.Array,
     words: jax.Array | None,
     noise: Noise | None,
     inverse: jax.Array | None,
     threshold: jax.Array | None,
-    num_words: int,
 ) -> Summary:
     parts = planes(logits, words, num_words)
     values = allowed_logits(parts)
@@ -95,28 +101,65 @@ def _fused(
         drawn = allowed if plain else column_log_sum(drawable(values, inverse, threshold))
         score = drawn + _noise(noise, num_words)
         item = jnp.broadcast_to(_columns(num_words), score.shape)
-    # Within groups of columns first: that gives even a single row enough parallel work.
-    operands = [x.reshape(x.shape[0], -1, LANES) for x in (score, item, allowed, raw)]
-    start = [jnp.float32(NEVER), jnp.int32(NO_ITEM), jnp.float32(NEVER), jnp.float32(NEVER)]
+    return Summary(*_reduce((score, item, allowed, raw), _better))
+
+
+def _reduce(operands: Sequence[jax.Array], combine: Callable[..., Any]) -> Sequence[jax.Array]:
+    """One variadic reduction over the columns, [B] each; the second operand is the item, the others start from -inf.
+
+    Within groups of columns first: that gives even a single row enough parallel work.
+    """
+    start = [jnp.int32(NO_ITEM) if i == 1 else jnp.float32(NEVER) for i in range(len(operands))]
+    operands = [x.reshape(x.shape[0], -1, LANES) for x in operands]
     for _ in range(2):
-        operands = list(jax.lax.reduce(operands, start, _better, (operands[0].ndim - 1,)))
-    return Summary(*operands)
+        operands = list(jax.lax.reduce(operands, start, combine, (operands[0].ndim - 1,)))
+    return operands
 
 
 def _better(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     """Associative and commutative: the larger score (the smaller item among equals), and sums in log space."""
+    return *_better_item(a, b), log_add(a[2], b[2]), log_add(a[3], b[3])
+
+
+def _better_item(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     takes = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
-    item = jnp.where(takes, a[1], b[1])
-    return jnp.maximum(a[0], b[0]), item, log_add(a[2], b[2]), log_add(a[3], b[3])
+    return jnp.maximum(a[0], b[0]), jnp.where(takes, a[1], b[1])
+
+
+def _in_two_passes(num_words: int, logits: jax.Array, words: jax.Array | None, *_: None) -> Summary:
+    """The best token first, then the sums relative to the row's maxima.
+
+    The TPU's compiler splits the greedy form of `_fused` into kernels that pass masks of every plane through memory; this form
+    needs no temporaries and takes less time, although it reads the logits twice.
+    """
+    parts = planes(logits, words, num_words)
+    best, plane = column_best(allowed_logits(parts))
+    most = column_max([x for x, _ in parts])
+
+    def combine(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+        return *_better_item(a, b), jnp.maximum(a[2], b[2])
+
+    score, item, top = _reduce((best, plane * num_words + _columns(num_words), most), combine)
+    base, other = finite(score)[:, None], finite(top)[:, None]
+    inside = outside = jnp.zeros((logits.shape[0], num_words), jnp.float32)
+    for x, ok in parts:
+        if ok is None:
+            inside += jnp.exp(x - base)
+        else:
+            e = jnp.exp(x - jnp.where(ok, base, other))
+            inside, outside = inside + jnp.where(ok, e, 0.0), outside + jnp.where(ok, 0.0, e)
+    allowed = jnp.where(score == NEVER, NEVER, base[:, 0] + jnp.log(inside.sum(1)))
+    raw = allowed if words is None else log_add(allowed, other[:, 0] + jnp.log(outside.sum(1)))
+    return Summary(score, item, allowed, raw)
 
 
 def _on_cpu(
+    num_words: int,
     logits: jax.Array,
     words: jax.Array | None,
     noise: Noise | None,
     inverse: jax.Array | None,
     threshold: jax.Array | None,
-    num_words: int,
 ) -> Summary:
     parts = planes(logits, words, num_words)
     values = allowed_logits(parts)

@@ -214,7 +214,14 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
         rows += [c.rows[1:], _text_row(c)[None]]
         sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
         table.append([base + c.start, sizes[4] - 1, c.shortest_completion, 0])
-    return _Parts(*(np.concatenate(x) for x in (nodes, groups, arcs, levels, rows)), constraints=np.array(table, np.int32))
+    return _Parts(
+        nodes=np.concatenate(nodes),
+        groups=np.concatenate(groups),
+        arcs=np.concatenate(arcs),
+        levels=np.concatenate(levels),
+        rows=np.concatenate(rows),
+        constraints=np.array(table, np.int32),
+    )
 
 
 def _node_records(c: CompiledConstraint, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
