@@ -95,9 +95,9 @@ def join(
         total = int(upto[-1])
         if not total:
             break
-        if total > len(numbers):
+        if max(total, len(node)) > len(numbers):  # pairs with few children among them may be more than those
             deadline.check("walking the vocabulary")
-            numbers = np.arange(2 * total)
+            numbers = np.arange(2 * max(total, len(node)))
         parent = numbers[: len(node)].repeat(children)
         child = (first[node] - upto + children)[parent]
         child += numbers[:total]
