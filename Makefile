@@ -1,0 +1,98 @@
+# From a fresh clone, with nothing but Python 3.11 or later:
+#   make demo   installs, then lets the shipped small model answer with and without a constraint
+#   make test   installs, then runs linter, type checker and all tests, README and notebook included
+# PYTHON=python3.13 chooses the interpreter, VENV=elsewhere the environment's folder, WORKERS=4 the test processes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+PARITY_VENV ?= .venv-parity
+WORKERS ?= 2
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+# Tests are about results, not about speed, and must not depend on the accelerator at hand.
+TEST_ENV := JAX_PLATFORMS=cpu PYTHONHASHSEED=0 MPLBACKEND=Agg
+
+.PHONY: help
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "constrax needs Python 3.11 or later; name one: make PYTHON=python3.13 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps say what is installed; they are older than pyproject.toml when it has changed.
+$(VENV)/.installed-all: pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV) (once) ..."
+	$(PIP) install -e '.[all]'
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV) (once) ..."
+	$(PIP) install -e '.[test]'
+	@touch $@ $(VENV)/.installed-all
+
+.PHONY: install
+install: $(VENV)/.installed-all  ## environment with everything a user needs
+
+DEMO_PROMPTS := \
+	$$'Bio: Ada Lovelace was born in 1815 in London and works as a mathematician.\nJSON: ' \
+	$$'Bio: Nina Stone was born in 1974 in Oslo and works as a pilot.\nJSON: ' \
+	$$'Bio: Hugo Fields was born in 1990 in Lima and works as a baker.\nJSON: '
+DEMO_PATTERN := '\{"name": "[A-Z][a-z]+( [A-Z][a-z]+){1,2}", "born": (1[89]|20)[0-9]{2}, "city": "[A-Z][a-z]+", "occupation": "[a-z ]+"\}'
+DEMO_OPTIONS := --temperature 1 --seed 4 --max-new-tokens 64 --no-progress
+
+.PHONY: demo
+demo: $(VENV)/.installed-all  ## a small model writes JSON, with and without a constraint
+	@printf '%s\n' '' 'Three prompts such as:' '' $$'  Bio: Ada Lovelace was born in 1815 in London and works as a mathematician.\n  JSON: '
+	@printf '%s\n' '' '1. Without a constraint the model writes:' ''
+	@$(BIN)/jax-decode $(DEMO_OPTIONS) $(DEMO_PROMPTS)
+	@printf '%s\n' '' '2. With the same seed, inside the language of the regular expression' '' $(DEMO_PATTERN) '' 'it writes:' ''
+	@$(BIN)/jax-decode $(DEMO_OPTIONS) --pattern $(DEMO_PATTERN) $(DEMO_PROMPTS)
+
+.PHONY: test
+test: lint types pytest  ## linter, type checker, all tests
+
+.PHONY: lint
+lint: $(VENV)/.installed-test  ## ruff
+	$(BIN)/ruff check .
+
+.PHONY: types
+types: $(VENV)/.installed-test  ## mypy
+	$(BIN)/mypy
+
+.PHONY: pytest
+pytest: $(VENV)/.installed-test  ## the tests alone
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15
+
+.PHONY: test-exhaustive
+test-exhaustive: $(VENV)/.installed-test  ## the tests, exhaustive checks in full (hours)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --exhaustive --durations 15
+
+# The official package pulls TensorFlow and an older SentencePiece, so it lives in an environment of its own.
+$(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
+	$(PYTHON) -m venv $(PARITY_VENV)
+	$(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	@touch $@
+
+.PHONY: test-parity
+test-parity: $(PARITY_VENV)/.installed  ## logits against the official gemma package
+	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity
+
+BENCHMARKS ?= $(filter-out benchmarks/__init__.py,$(wildcard benchmarks/*.py))
+
+.PHONY: bench
+bench: $(VENV)/.installed-test  ## the benchmarks; raw figures go to benchmarks/results (BENCHMARKS=... chooses)
+	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+.PHONY: notebook
+notebook: $(VENV)/.installed-test  ## run the notebook's source and store the outputs
+	MPLBACKEND=module://matplotlib_inline.backend_inline $(BIN)/jupytext --to ipynb --execute notebooks/quickstart.py
+
+.PHONY: clean
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist ./*.egg-info
