@@ -20,9 +20,7 @@ from jax_decode.planes import (
     column_best,
     column_log_sum,
     column_log_sums,
-    column_max,
     drawable,
-    finite,
     log_add,
     log_sum,
     planes,
@@ -30,7 +28,7 @@ from jax_decode.planes import (
 from jax_decode.tables import LANES
 
 NO_ITEM = 2**31 - 1
-"""Item of a row that allows nothing."""
+"""Larger than every token and column."""
 
 
 class Noise(NamedTuple):
@@ -41,7 +39,7 @@ class Noise(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Of each row, [B].
+    """Of each row, [B]. The item of a row that allows nothing is meaningless.
 
     score: of the best column, -inf when nothing is allowed; item: the best token (without noise) or the winning column (with
     noise), int32; allowed, raw: log-sum-exp over the allowed and over all logits.
@@ -101,56 +99,48 @@ def _fused(
         drawn = allowed if plain else column_log_sum(drawable(values, inverse, threshold))
         score = drawn + _noise(noise, num_words)
         item = jnp.broadcast_to(_columns(num_words), score.shape)
-    return Summary(*_reduce((score, item, allowed, raw), _better))
+    return Summary(*_reduce((score, item, allowed, raw), (NEVER, NO_ITEM, NEVER, NEVER), _better))
 
 
-def _reduce(operands: Sequence[jax.Array], combine: Callable[..., Any]) -> Sequence[jax.Array]:
-    """One variadic reduction over the columns, [B] each; the second operand is the item, the others start from -inf.
+def _reduce(operands: Sequence[jax.Array], start: Sequence[float], combine: Callable[..., Any]) -> list[jax.Array]:
+    """One variadic reduction over the columns, [B] each, from `start`.
 
     Within groups of columns first: that gives even a single row enough parallel work.
     """
-    start = [jnp.int32(NO_ITEM) if i == 1 else jnp.float32(NEVER) for i in range(len(operands))]
-    operands = [x.reshape(x.shape[0], -1, LANES) for x in operands]
+    begin = [jnp.asarray(x, operand.dtype) for x, operand in zip(start, operands)]
+    parts = [x.reshape(x.shape[0], -1, LANES) for x in operands]
     for _ in range(2):
-        operands = list(jax.lax.reduce(operands, start, combine, (operands[0].ndim - 1,)))
-    return operands
+        parts = list(jax.lax.reduce(parts, begin, combine, (parts[0].ndim - 1,)))
+    return parts
 
 
 def _better(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     """Associative and commutative: the larger score (the smaller item among equals), and sums in log space."""
-    return *_better_item(a, b), log_add(a[2], b[2]), log_add(a[3], b[3])
-
-
-def _better_item(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     takes = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
-    return jnp.maximum(a[0], b[0]), jnp.where(takes, a[1], b[1])
+    item = jnp.where(takes, a[1], b[1])
+    return jnp.maximum(a[0], b[0]), item, log_add(a[2], b[2]), log_add(a[3], b[3])
 
 
 def _in_two_passes(num_words: int, logits: jax.Array, words: jax.Array | None, *_: None) -> Summary:
-    """The best token first, then the sums relative to the row's maxima.
+    """The best token first, then the sums.
 
-    The TPU's compiler splits the greedy form of `_fused` into kernels that pass masks of every plane through memory; this form
-    needs no temporaries and takes less time, although it reads the logits twice.
+    The TPU's compiler splits the greedy form of `_fused` into kernels that pass comparisons of every plane through memory; this
+    form reads the logits twice instead. The barrier keeps the two passes from sharing the mask's bits that way.
     """
-    parts = planes(logits, words, num_words)
-    best, plane = column_best(allowed_logits(parts))
-    most = column_max([x for x, _ in parts])
+    best, plane = column_best(allowed_logits(planes(logits, words, num_words)))
+    score = best.max(1)
+    token = plane * num_words + _columns(num_words)
+    item = jnp.where((best == score[:, None]) & (best != NEVER), token, NO_ITEM).min(1)
+    if words is None:
+        (total,) = _reduce([column_log_sum([x for x, _ in planes(logits, None, num_words)])], [NEVER], _log_add_all)
+        return Summary(score, item, total, total)
+    words, score = jax.lax.optimization_barrier((words, score))
+    sums = column_log_sums(planes(logits, words, num_words))
+    return Summary(score, item, *_reduce(sums, (NEVER, NEVER), _log_add_all))
 
-    def combine(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        return *_better_item(a, b), jnp.maximum(a[2], b[2])
 
-    score, item, top = _reduce((best, plane * num_words + _columns(num_words), most), combine)
-    base, other = finite(score)[:, None], finite(top)[:, None]
-    inside = outside = jnp.zeros((logits.shape[0], num_words), jnp.float32)
-    for x, ok in parts:
-        if ok is None:
-            inside += jnp.exp(x - base)
-        else:
-            e = jnp.exp(x - jnp.where(ok, base, other))
-            inside, outside = inside + jnp.where(ok, e, 0.0), outside + jnp.where(ok, 0.0, e)
-    allowed = jnp.where(score == NEVER, NEVER, base[:, 0] + jnp.log(inside.sum(1)))
-    raw = allowed if words is None else log_add(allowed, other[:, 0] + jnp.log(outside.sum(1)))
-    return Summary(score, item, allowed, raw)
+def _log_add_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    return tuple(log_add(x, y) for x, y in zip(a, b))
 
 
 def _on_cpu(

@@ -223,13 +223,14 @@ def test_all_forms_of_the_pass_agree(drawn, free):
     """The accelerators' forms and the CPU's, on one machine."""
     logits = jax.random.normal(jax.random.key(0), (5, 9000)) * 3
     words = None if free else jax.random.bits(jax.random.key(1), (5, 384), jnp.uint32).at[2].set(0)
+    some = np.arange(5) != 2 if not free else slice(None)  # rows that allow something
     noise = Noise(*words_of(0, 5)) if drawn else None
     for extra in ((None, None), (jnp.float32(1.7), jnp.full(5, 0.5))) if drawn else ((None, None),):
         operands = (logits, words, noise, *extra)
         a = jax.jit(_on_cpu, static_argnums=0)(384, *operands)
         for form in (_fused,) if drawn else (_fused, _in_two_passes):
             b = jax.jit(form, static_argnums=0)(384, *operands)
-            assert a.item.tolist() == b.item.tolist()
+            assert (np.asarray(a.item)[some] == np.asarray(b.item)[some]).all()
             for x, y in zip(a, b):
                 np.testing.assert_allclose(x, y, rtol=1e-5)
 
