@@ -177,8 +177,10 @@ class _Shares:
         self.row_of = np.full(len(combination), -1)
         self.sets: list[TokenSet] = []
         more_owner, more_token = [owner], [token]
-        for c in (~few).nonzero()[0].tolist():
-            found = _restricted(tables, *_string_row(tables, quotient, key, members[number[c]]), byte_sets[lead[c]])
+        many = (~few).nonzero()[0]
+        rows = {n: _string_row(tables, quotient, key, members[n]) for n in np.unique(number[many]).tolist()}
+        for c, n, b in zip(many.tolist(), number[many].tolist(), lead[many].tolist()):
+            found = _restricted(tables, *rows[n], byte_sets[b])
             if found.tokens is None:
                 self.row_of[c] = len(self.sets)
                 self.sets.append(found)

@@ -12,7 +12,6 @@ by byte instead, so the result is exact for every automaton.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
@@ -27,11 +26,17 @@ from fsa_compile.vocabulary_tables import (
     distinct_strings,
     gather_segments,
     runs,
+    segment_starts,
 )
 
 _MEMO_ENTRIES = 4096
 _SINGLE = np.flatnonzero((np.bincount(BYTE_SYMBOL, minlength=NUM_SYMBOLS) == 1)[BYTE_SYMBOL])
 """Bytes that have a symbol of their own."""
+_TOGETHER = np.flatnonzero(~(np.bincount(BYTE_SYMBOL, minlength=NUM_SYMBOLS) == 1)[BYTE_SYMBOL])
+_TOGETHER = _TOGETHER[np.argsort(BYTE_SYMBOL[_TOGETHER], kind="stable")]
+"""The other bytes, those of one symbol side by side."""
+_TOGETHER_STARTS = segment_starts(BYTE_SYMBOL[_TOGETHER])
+_TOGETHER_SYMBOLS = BYTE_SYMBOL[_TOGETHER[_TOGETHER_STARTS]]
 T = TypeVar("T")
 
 
@@ -93,27 +98,20 @@ def symbol_steps(dfa: ByteDfa, wide: np.ndarray) -> np.ndarray:
     steps = np.zeros((s + 1, NUM_SYMBOLS), np.int64)
     steps[:, BYTE_SYMBOL[_SINGLE]] = full[:, _SINGLE]
 
-    def alike(*ranges: tuple[int, int]) -> np.ndarray:
-        low = np.minimum.reduce([full[:, a:b].min(1) for a, b in ranges])
-        high = np.maximum.reduce([full[:, a:b].max(1) for a, b in ranges])
-        return np.where(low == high, low, s)
-
-    steps[:, 1], steps[:, 2], steps[:, 3] = alike((0x61, 0x7B)), alike((0x41, 0x5B)), alike((0x30, 0x3A))
+    low = np.minimum.reduceat(full[:, _TOGETHER], _TOGETHER_STARTS, axis=1)
+    high = np.maximum.reduceat(full[:, _TOGETHER], _TOGETHER_STARTS, axis=1)
+    steps[:, _TOGETHER_SYMBOLS] = np.where(low == high, low, s)
     if full[:s, 0x80:].any():
-        _character_steps(full, steps, alike)
+        steps[:, SYMBOL_CHARACTER] = _character_step(full, steps)
     steps[s] = s
     steps[:, 0] = 0
     return steps
 
 
-def _character_steps(full: np.ndarray, steps: np.ndarray, alike: Callable[..., np.ndarray]) -> None:
-    """Fills the columns of UTF-8's structural classes and of complete characters."""
+def _character_step(full: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Column of complete characters: the one state that all of them lead to, whatever their bytes, else the marker."""
     s = len(full) - 1
-    low, mid, high = alike((0x80, 0x90)), alike((0x90, 0xA0)), alike((0xA0, 0xC0))
-    steps[:, 5], steps[:, 6], steps[:, 7] = low, mid, high
-    steps[:, 8], steps[:, 10] = alike((0xC2, 0xE0)), alike((0xE1, 0xED), (0xEE, 0xF0))
-    steps[:, 13] = alike((0xF1, 0xF4))
-    # Every complete character must lead to one state: two-byte leads, the four kinds of three-byte leads, and so on.
+    low, mid, high = steps[:, 5], steps[:, 6], steps[:, 7]
     both = np.where(mid == high, mid, s)
     tail = np.where(low == both, low, s)
     early = np.where(low == mid, low, s)
@@ -128,7 +126,7 @@ def _character_steps(full: np.ndarray, steps: np.ndarray, alike: Callable[..., n
         two[low[full[:, 0xF4]]],
     ]
     lowest, highest = np.minimum.reduce(ends), np.maximum.reduce(ends)
-    steps[:, SYMBOL_CHARACTER] = np.where(lowest == highest, lowest, s)
+    return np.where(lowest == highest, lowest, s)
 
 
 def quotient_for(tables: VocabularyTables, steps: np.ndarray) -> tuple[Quotient, np.ndarray, bytes]:
