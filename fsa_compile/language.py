@@ -13,7 +13,7 @@ from typing import Any
 from fsa_compile import algebra
 from fsa_compile.acceptors import Alphabet, acceptor_dfa, read_automaton
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.choices import checked_texts, choices_dfa
+from fsa_compile.choice_trie import checked_texts, choices_dfa
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton

@@ -214,7 +214,7 @@ def _pack(trie: _Trie, stands_for: np.ndarray, limits: CompileLimits) -> ByteDfa
     """The table of the merged trie; state 1 is the root."""
     nodes = np.flatnonzero(stands_for == np.arange(len(stands_for)))
     S = len(nodes) + 1
-    if S > limits.max_states:
+    if limits.max_states < S:
         raise LimitError("max_states", limits.max_states, _DOING)
     number = np.zeros(len(stands_for), np.int64)
     number[nodes] = np.arange(1, S)
