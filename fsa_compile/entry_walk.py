@@ -124,9 +124,10 @@ def walk_entries(
     single = [_restrict_lists(tables, apart, len(entries), byte_sets, pair_source, pair_entry, pair_set)]
 
     # Sets of strings by (entry, state reached), numbered so that equal sets share a number.
-    pair = who * s + reached
-    order = np.argsort(pair, kind="stable")
-    pair, string = pair[order], string[order]
+    bits = quotient.num_strings.bit_length()
+    record = ((who * s + reached) << bits) | string
+    record.sort()
+    pair, string = record >> bits, record & ((1 << bits) - 1)
     begin = segment_starts(pair)
     if not len(begin):
         none = np.zeros(0, np.int64)
