@@ -278,20 +278,16 @@ def main(arguments: list[str] | None = None) -> int:
         snapshot=options.snapshot,
     )
     started = time.monotonic()
+    report: dict[str, Any] = {}
     if options.from_snapshot is not None:
-        decoder, steps = read_snapshot(options.from_snapshot, config), run.steps
+        decoder = read_snapshot(options.from_snapshot, config)
     else:
         decoder, steps = train(tokenizer, config, run)
-    seconds = time.monotonic() - started
+        report = {"steps": steps, "seconds": round(time.monotonic() - started), "device": jax.devices()[0].device_kind}
+        report |= {"tokens_per_batch": run.tokens_per_batch, "peak_rate": run.peak_rate, "seed": run.seed}
     prompt_loss, output_loss = held_out_loss(decoder.astype(jnp.bfloat16), tokenizer)
-    report = {
+    report |= {
         "parameters": decoder.num_parameters,
-        "steps": steps,
-        "tokens_per_batch": run.tokens_per_batch,
-        "peak_rate": run.peak_rate,
-        "seed": run.seed,
-        "seconds": round(seconds),
-        "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
         "held_out_nats_per_prompt_token": round(prompt_loss, 4),
         "held_out_nats_per_output_token": round(output_loss, 4),
