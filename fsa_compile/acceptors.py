@@ -113,7 +113,8 @@ def _letters(arcs: Arcs, symbols: list[Any]) -> LetterDfa:
     for q, a, t in zip(arcs.source.tolist(), label, arcs.target.tolist()):
         by_state[q].setdefault(t, []).append(a)
     known: dict[tuple[int, ...], CodePointSet] = {}
-    sets, shape = [], []
+    sets: list[CodePointSet] = []
+    shape = []
     for targets in by_state:
         row = []
         for t, members in targets.items():
@@ -136,9 +137,9 @@ def _as_set(symbol: int | CodePointSet) -> CodePointSet:
 
 
 def _from_fst(fst: Any, alphabet: Alphabet) -> _Machine:
-    import pynini
+    import pywrapfst
 
-    if fst.num_states() and not fst.properties(pynini.ACCEPTOR, True):
+    if fst.num_states() and not fst.properties(pywrapfst.ACCEPTOR, True):
         raise ConstraintError(
             "the pynini FST is a transducer", fix='Give one side of it: fst.project("input") or fst.project("output").'
         )
@@ -149,7 +150,8 @@ def _from_fst(fst: Any, alphabet: Alphabet) -> _Machine:
         symbol[symbol == _PYNINI_BYTE_ZERO] = 0
     _check_symbols(symbol, alphabet, "label")
     if arcs.start < 0:
-        return _Machine(0, np.zeros(1, bool), *(np.zeros(0, np.int64) for _ in range(3)))
+        none = np.zeros(0, np.int64)
+        return _Machine(0, np.zeros(1, bool), none, none, none)
     return _Machine(arcs.start, arcs.final, arcs.source, symbol, arcs.target)
 
 
@@ -220,6 +222,7 @@ def _from_table(start: Hashable, finals: Any, table: Any, alphabet: Alphabet) ->
     first = index(start)
     arcs = []
     for state, row in table.items():
+        index(state)
         if not isinstance(row, Mapping):
             raise ConstraintError(f"the transitions of state {state!r} are a {type(row).__name__}", fix="Give {symbol: next}.")
         for symbol, after in row.items():

@@ -106,7 +106,7 @@ def _product(
     add(frontier, 0)
     levels, steps, count = [frontier], [], 1
     while len(frontier):
-        deadline.check("combining two automata")
+        deadline.check("Combining two automata")
         p, q = left[frontier // n_b].astype(np.int64), right[frontier % n_b]
         keys = p * n_b + q
         if operator == "&":

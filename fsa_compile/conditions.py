@@ -159,7 +159,7 @@ class GuardedPositions:
         first_copy: Fragment | None = part
         out = _EMPTY_TEXT
         for k in range(low):
-            self._deadline.check("expanding a repetition")
+            self._deadline.check("Expanding a repetition")
             copy = first_copy or self._build(node.item)
             first_copy = None
             if high is None and k == low - 1:
@@ -172,7 +172,7 @@ class GuardedPositions:
             return Fragment([ALWAYS], part.first, part.last)
         tail: list[Fragment] = []
         for _ in range(high - low):
-            self._deadline.check("expanding a repetition")
+            self._deadline.check("Expanding a repetition")
             tail.append(first_copy or self._build(node.item))
             first_copy = None
             if len(tail) > 1:

@@ -30,7 +30,7 @@ def determinize(positions: Positions, limits: CompileLimits, deadline: Deadline)
             if p < 0:
                 arcs.append([])
                 continue
-            parts = ((sets[p], follow[p]),)
+            parts = [(sets[p], follow[p])]
         else:
             members += len(state)
             parts = _parts(state, sets, follow)
@@ -42,14 +42,12 @@ def determinize(positions: Positions, limits: CompileLimits, deadline: Deadline)
                 todo.append(after)
             out.append((letters, target))
         arcs.append(out)
-        if not target & 1023:
-            deadline.check("making the pattern deterministic")
-            if len(todo) > limits.max_states:
-                raise LimitError("max_states", limits.max_states, "Making the pattern deterministic")
+        if len(todo) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, "Making the pattern deterministic")
+        if not len(arcs) & 255:
+            deadline.check("Making the pattern deterministic")
         if members > budget:
             raise LimitError("max_bytes", limits.max_bytes, "Making the pattern deterministic")
-    if len(todo) > limits.max_states:
-        raise LimitError("max_states", limits.max_states, "Making the pattern deterministic")
     return LetterDfa(arcs, [END in state for state in todo], ranges)
 
 

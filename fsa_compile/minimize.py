@@ -138,6 +138,7 @@ def _minimize_openfst(dfa: LetterDfa) -> LetterDfa:
     index = np.arange(ends[-1]) + (offset[kinds] - (ends - repeats)).repeat(repeats)
     final = np.array(dfa.final)
     fst = fst_from_arcs(Arcs(0, final, np.array(source).repeat(repeats), label[index] + 1, np.array(target).repeat(repeats)))
+    fst.arcsort()  # minimize() tells states apart by the order of their arcs too
     fst.minimize()
     small = arcs_from_fst(fst)
     grouped: list[dict[int, int]] = [{} for _ in small.final]

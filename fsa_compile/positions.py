@@ -14,7 +14,7 @@ from typing import TypeAlias
 from fsa_compile.code_points import NONE, CodePointSet, single
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.syntax_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text
+from fsa_compile.syntax_tree import Alternate, Atomic, Chars, Concat, Look, Node, Repeat, Text
 
 END = -1
 """The member of a follow set that says the text may end here."""
@@ -79,23 +79,22 @@ class Positions:
 
     def _build(self, node: Node) -> Fragment | None:
         """Adds the node's positions; None when it matches nothing at all."""
-        kind = type(node)
-        if kind is Text:
+        if isinstance(node, Text):
             return self._text(node.text)
-        if kind is Chars:
+        if isinstance(node, Chars):
             if node.members == NONE:
                 return None
             p = len(self.sets)
             self.sets.append(node.members)
             self.follow.append(_EMPTY)
             return False, [p], [p]
-        if kind is Concat:
+        if isinstance(node, Concat):
             return self._concat(node)
-        if kind is Alternate:
+        if isinstance(node, Alternate):
             return self._alternate(node)
-        if kind is Repeat:
+        if isinstance(node, Repeat):
             return self._repeat(node)
-        if kind is Atomic:  # allowed only where it changes nothing
+        if isinstance(node, Atomic):  # allowed only where it changes nothing
             fragment = self._build(node.item)
             if fragment is not None:
                 self.atomics.append((node, fragment[2], [self.follow[p] for p in fragment[2]]))
@@ -110,7 +109,9 @@ class Positions:
         return False, [p], [p + n - 1]
 
     def _concat(self, node: Concat) -> Fragment | None:
-        nullable, first, last = True, [], []
+        nullable = True
+        first: list[int] = []
+        last: list[int] = []
         for item in node.items:
             fragment = self._build(item)
             if fragment is None:
@@ -158,7 +159,7 @@ class Positions:
             low = 0
         lasts = [last]
         for _ in range(1, copies):
-            self._deadline.check("expanding a repetition")
+            self._deadline.check("Expanding a repetition")
             _, again_first, again_last = self._build(item) or (True, [], [])
             self._link(lasts[-1], frozenset(again_first))
             lasts.append(again_last)
@@ -187,18 +188,15 @@ def one_character(node: Node) -> CodePointSet | None:
 
 def count_positions(node: Node) -> int:
     """Number of positions of the tree with its repetitions written out."""
-    kind = type(node)
-    if kind is Text:
+    if isinstance(node, Text):
         return len(node.text)
-    if kind is Chars:
+    if isinstance(node, Chars):
         return 1
-    if kind is Concat:
+    if isinstance(node, Concat):
         return sum(map(count_positions, node.items))
-    if kind is Alternate:
+    if isinstance(node, Alternate):
         return sum(map(count_positions, node.branches))
-    if kind is Repeat:
+    if isinstance(node, Repeat):
         copies = node.high if node.high is not None else max(node.low, 1)
         return count_positions(node.item) * copies
-    if hasattr(node, "item"):
-        return count_positions(node.item)
-    return 0
+    return count_positions(node.item) if isinstance(node, Atomic | Look) else 0

@@ -121,14 +121,15 @@ def determinize(fst: pynini.Fst, max_states: int) -> pynini.Fst:
       LimitError: it would have more than `max_states` states.
     """
     out = fst.copy()
-    if not out.properties(pynini.NO_EPSILONS, True):
+    if not out.properties(pywrapfst.NO_EPSILONS, True):
         out.rmepsilon()
-    if not out.properties(pynini.I_DETERMINISTIC, True):
+    if not out.properties(pywrapfst.I_DETERMINISTIC, True):
         # OpenFst stops silently at nstate, so ask for one state more than is allowed.
         out = pynini.determinize(out, nstate=max_states + 1)
     if out.num_states() > max_states:
         raise LimitError("max_states", max_states, "Making the automaton deterministic")
     out.connect()
+    out.arcsort()  # OpenFst's minimisation tells states apart by the order of their arcs too
     out.minimize()
     return out
 

@@ -172,8 +172,9 @@ def parse_class(parser: _Parser, start: int) -> tuple[CodePointSet, int]:
                 wide.append((low, low))
     end = i + 1
     if parser.flags & _I:
-        if wide and not ascii_only and not properties:
-            return class_ignoring_case(text[start:end], parser.flags & _I), end
+        beyond = any(high > 0xFFFF for _, high in wide)  # there `re` ignores the case of other scripts even under (?a)
+        if wide and not properties and (beyond or not ascii_only):
+            return class_ignoring_case(text[start:end], parser.flags & (_I | _A)), end
         members = close_under_case(union((ascii_, tuple(wide)), *properties), ascii_only)
         members = union(members, *whole)
     elif wide or whole or properties:

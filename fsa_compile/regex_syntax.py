@@ -1,8 +1,8 @@
 """Pattern text to syntax tree, in the dialect of Python's `re` plus `\\p{...}`. Knows nothing of automata.
 
-One pass over the text with an explicit stack of open groups, so the depth of a pattern never meets Python's recursion limit here.
-Departures from `re`: properties (`\\p{Lu}`, `\\P{Greek}`), `(?<name>...)` besides `(?P<name>...)`, lookbehind of any width; refused
-are the constructs that are not regular, surrogates, and bytes patterns.
+One pass over the text with an explicit stack of open groups. Departures from `re`: properties (`\\p{Lu}`, `\\P{Greek}`),
+`(?<name>...)` besides `(?P<name>...)`, lookbehind of any width; refused are the constructs that are not regular, surrogates, and
+bytes patterns.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ class _Parser:
                 if isinstance(opened, int):  # only flags, no group
                     i = opened
                     continue
-                opened, i = opened
-                stack.append(opened)
+                group, i = opened
+                stack.append(group)
                 if len(stack) > MAX_DEPTH:
-                    self.unsupported(f"groups are nested more than {MAX_DEPTH} deep", opened.start, i, fix="Flatten the pattern.")
+                    self.unsupported(f"groups are nested more than {MAX_DEPTH} deep", group.start, i, fix="Flatten the pattern.")
                 branches, items, branch_start, state = [], [], i, _NOTHING
             elif c == ")":
                 if not stack:
@@ -165,10 +165,7 @@ class _Parser:
                     continue
                 low, high, mode, j = quantifier
                 if state != _FREE:
-                    self.syntax(
-                        "nothing to repeat before this quantifier" if state == _NOTHING else "multiple repeat: a quantifier follows another",
-                        i, j, fix=rf"Write \{c} for the character itself" + (", or group what comes before: (?:...)." if state else "."),
-                    )  # fmt: skip
+                    self.refuse_quantifier(state, i, j)
                 items[-1] = self.repeat(items[-1], low, high, mode, i, j)
                 i, state = j, _REPEATED
             elif c == "^":
@@ -249,6 +246,15 @@ class _Parser:
             j = i + 1
         mode = text[j : j + 1]
         return (low, high, mode, j + 1) if mode and mode in "?+" else (low, high, "", j)
+
+    def refuse_quantifier(self, state: int, start: int, end: int) -> NoReturn:
+        """The error for a quantifier with nothing before it, or another quantifier."""
+        itself = rf"Write \{self.text[start]} for the character itself"
+        if state == _NOTHING:
+            self.syntax("nothing to repeat before this quantifier", start, end, fix=f"{itself}.")
+        self.syntax(
+            "multiple repeat: a quantifier follows another", start, end, fix=f"{itself}, or group what comes before: (?:...)."
+        )
 
     def repeat(self, item: Node, low: int, high: int | None, mode: str, start: int, end: int) -> Node:
         """The item repeated."""
@@ -342,7 +348,7 @@ class _Parser:
             self.syntax("missing : or ) after flags", start, j)
         if on & off or (on & _A and on & _U):
             self.syntax("these flags contradict each other", start, j + 1)
-        if removing and text[j] == ")" or (removing and not off):
+        if removing and (text[j] == ")" or not off):
             self.syntax("missing flag or : after -", start, j + 1, fix="Flags are switched off for a group: (?-i:...).")
         keep = self.flags & ~off
         if on & (_A | _U):

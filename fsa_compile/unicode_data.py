@@ -151,7 +151,5 @@ def close_under_case(members: CodePointSet, ascii_only: bool = False) -> CodePoi
 def _cased_text() -> str:
     """Every character that has another one in its case class: 52 ASCII letters, then the others in order."""
     return "".join(
-        c
-        for c in map(chr, (*range(128), *range(0x80, 0xD800), *range(0xE000, 0x20000)))
-        if c.lower() != c or c.upper() != c
+        c for c in map(chr, (*range(128), *range(0x80, 0xD800), *range(0xE000, 0x20000))) if c.lower() != c or c.upper() != c
     )

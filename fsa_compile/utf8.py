@@ -212,16 +212,16 @@ def _class_ranges(dfa: LetterDfa, groups: Iterable[_Wide]) -> dict[int, Ranges]:
 def _ascii_arcs(dfa: LetterDfa) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The arcs on ASCII letters as (source, byte, target) in byte-state numbers, sorted by source, then byte."""
     distinct: dict[int, int] = {}
-    source, kind, target = [], [], []
+    sources, kind, targets = [], [], []
     mask = (1 << 128) - 1
     for q, arcs in enumerate(dfa.arcs, 1):
         for letters, t in arcs:
             letters &= mask
             if letters:
-                source.append(q)
+                sources.append(q)
                 kind.append(distinct.setdefault(letters, len(distinct)))
-                target.append(t + 1)
-    if not source:
+                targets.append(t + 1)
+    if not sources:
         none = np.zeros(0, np.int64)
         return none, none, none
     packed = np.frombuffer(b"".join([c.to_bytes(16, "little") for c in distinct]), np.uint8).reshape(-1, 16)
@@ -232,7 +232,7 @@ def _ascii_arcs(dfa: LetterDfa) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     repeats = count[kinds]
     ends = repeats.cumsum()
     index = np.arange(ends[-1]) + (offset[kinds] - (ends - repeats)).repeat(repeats)
-    source, byte, target = np.array(source).repeat(repeats), byte[index], np.array(target).repeat(repeats)
+    source, byte, target = np.array(sources).repeat(repeats), byte[index], np.array(targets).repeat(repeats)
     order = (source << 8 | byte).argsort(kind="stable")
     return source[order], byte[order], target[order]
 

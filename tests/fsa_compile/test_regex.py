@@ -63,10 +63,9 @@ def test_corpus_random_walks(case):
 
 
 @pytest.mark.parametrize("case", PATTERNS, ids=lambda case: f"{case.feature}: {case.pattern[:40]!a}")
-def test_corpus_automata_are_minimal_or_nearly(case):
+def test_corpus_automata_are_minimal(case):
     dfa = regex(case.pattern, flags=case.flags).to_byte_dfa()
-    smallest = to_pynini(dfa).minimize().num_states()
-    assert dfa.num_states - 1 <= 1.35 * smallest + 8
+    assert dfa.num_states - 1 == to_pynini(dfa).minimize().num_states()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_corpus_automata_are_minimal_or_nearly(case):
     [
         r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", ".", "(?s).", r"[^\W\d_]", r"[\W\d]", r"(?a)\d", r"(?a)\w", r"(?a)\s", r"(?a)\W",
         r"[^a]", r"[\x00-\u00ff]", r"[\u0800-\U00010fff]", r"[^\x80-\U0010fffe]", "(?i)[^a-z]", "(?i)[à-þ]", r"(?i)[\w-]",
-        "(?i)[Ā-ſ]", "(?i)[^k]", "(?ai)[k-s]", r"(?i)[^\u0130i]", r"(?i)[\U00010400-\U00010427]", r"(?i)\W", r"(?i)[\u1c80-\u1c88]",
+        "(?i)[Ā-ſ]", "(?i)[^k]", "(?ai)[k-s]", r"(?i)[^\u0130i]", r"(?i)[\U00010400-\U00010427]", r"(?i)\W", r"(?ai)[^s-\U00010400]", r"(?i)[\u1c80-\u1c88]",
         r"\b.\b", r".\B",
     ],
 )  # fmt: skip
@@ -140,7 +139,7 @@ def _bigger(inner):
 _TEXTS = all_texts("ab\n", 4) + all_texts("a b", 3)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.recursive(_ATOMS, _bigger, max_leaves=8))
 def test_random_patterns_by_brute_force(pattern):
     agrees_with_re(pattern, _TEXTS)
@@ -168,7 +167,7 @@ def agrees_with_re(pattern, texts):
         (r"[ab](?<=a)c", "ac"),
         (r"(?:(?!b)[ab])*", "a*"),
         (r"a(?!)|b", "b"),
-        (r"(?=.*a$).{2}", "(?s:.)a".replace("(?s:.)", "[^\\n]")),
+        (r"(?=.*a$).{2}", "[^\\n]a"),
         (r"(?<=a*b*)c", "c"),
         (r"a++b", "a+b"),
         (r"(?>ab|cd)e", "(?:ab|cd)e"),

@@ -38,7 +38,7 @@ def accepted_texts(dfa, rng: random.Random, count: int, longest: int = 80) -> It
             yield member.decode()
 
 
-def mutations(text: str, rng: random.Random, count: int, extra: str = "aA1 .-\n\"\\é٣0_zſK日") -> Iterator[str]:
+def mutations(text: str, rng: random.Random, count: int, extra: str = 'aA1 .-\n"\\é٣0_zſK日') -> Iterator[str]:
     """Texts that differ from `text` in one place."""
     for _ in range(count):
         chars = list(text)
