@@ -13,6 +13,12 @@ from fsa_compile.letters import LetterDfa
 _MAX_REFINED = 48
 """Largest set of possibly equal states that is refined in Python."""
 
+_MAX_OPEN = 256
+"""Most states in such sets."""
+
+_MAX_PASSES = 4
+"""Merging from the back is repeated this often; what is left after that is for OpenFst."""
+
 
 def minimize(dfa: LetterDfa, *, acyclic: bool = False) -> LetterDfa:
     """The minimal automaton of a trimmed automaton.
@@ -21,8 +27,8 @@ def minimize(dfa: LetterDfa, *, acyclic: bool = False) -> LetterDfa:
       dfa: trimmed automaton.
       acyclic: whether it is known to have no cycle.
     """
-    dfa = _merge_identical(dfa)
-    if acyclic:
+    dfa, stable = _merge_identical(dfa)
+    if acyclic and stable:
         return dfa
     outline: dict[tuple[bool, int], list[int]] = {}
     for q, arcs in enumerate(dfa.arcs):
@@ -33,17 +39,18 @@ def minimize(dfa: LetterDfa, *, acyclic: bool = False) -> LetterDfa:
     largest = max(map(len, outline.values()))
     if largest == 1:
         return dfa
-    if largest > _MAX_REFINED:
+    if largest > _MAX_REFINED or sum(len(states) for states in outline.values() if len(states) > 1) > _MAX_OPEN:
         return _minimize_openfst(dfa)
     return _refine(dfa, list(outline.values()))
 
 
-def _merge_identical(dfa: LetterDfa) -> LetterDfa:
-    """Merges states with the same arcs, from the last state to the first, until none is left.
+def _merge_identical(dfa: LetterDfa) -> tuple[LetterDfa, bool]:
+    """Merges states with the same arcs, from the last state to the first, a few times.
 
-    Without cycles that is the minimal automaton.
+    Returns:
+      The automaton, and whether no two of its states have the same arcs any more: without cycles it is minimal then.
     """
-    while True:
+    for _ in range(_MAX_PASSES):
         n = len(dfa.arcs)
         kept: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
         target_of = list(range(n))
@@ -63,10 +70,11 @@ def _merge_identical(dfa: LetterDfa) -> LetterDfa:
                 key = tuple(sorted([(letters, t) for t, letters in by_target.items()]))
             target_of[q] = kept.setdefault((dfa.final[q], key), q)
         if len(kept) == n:
-            return dfa
+            return dfa, True
         dfa = quotient(dfa, target_of)
         if monotone:
-            return dfa
+            return dfa, True
+    return dfa, False
 
 
 def quotient(dfa: LetterDfa, representative: list[int]) -> LetterDfa:
