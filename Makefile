@@ -83,7 +83,8 @@ $(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
 test-parity: $(PARITY_VENV)/.installed  ## logits against the official gemma package
 	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity
 
-BENCHMARKS ?= $(filter-out benchmarks/__init__.py,$(wildcard benchmarks/*.py))
+# benchmarks/tpu_aot.py needs a TPU compiler and is run by name: make bench BENCHMARKS=benchmarks/tpu_aot.py
+BENCHMARKS ?= $(filter-out %/__init__.py %/tpu_aot.py,$(wildcard benchmarks/*.py))
 
 .PHONY: bench
 bench: $(VENV)/.installed-test  ## the benchmarks; raw figures go to benchmarks/results (BENCHMARKS=... chooses)

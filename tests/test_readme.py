@@ -1,0 +1,92 @@
+"""The README is true: its Python runs, its commands run, its names and links exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import fsa_compile.cli
+import jax_decode.cli
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    """Contents of the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+def outcome(line: str) -> int:
+    """Runs one command of the README in this process; its exit status."""
+    program, *arguments = shlex.split(line, comments=True)
+    mains = {"fsa-compile": fsa_compile.cli.main, "jax-decode": jax_decode.cli.main}
+    try:
+        return mains[program](arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert re.search(r"^(yes|no), because [a-z ]{3,60}\.$", printed, re.M), printed
+    assert "Status.ACCEPTED" in printed
+    assert re.search(r"^(ACCEPTED '(positive|negative|neutral|mixed)'\n){2}", printed, re.M)
+    assert "refused" in printed
+    assert (tmp_path / "answer.npz").is_file()
+
+
+def test_the_commands_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks("bash") for line in block.splitlines() if line.startswith(("fsa-compile", "jax-decode"))]
+    assert {line.split()[0] for line in lines} == {"fsa-compile", "jax-decode"}
+    for line in lines:
+        assert outcome(line) == 0, (line, capsys.readouterr())
+    assert "digraph" in (tmp_path / "date.dot").read_text()
+    assert "accepted: '2024-11-30'" in capsys.readouterr().out
+
+
+def test_a_wrong_command_is_noticed(capsys):
+    assert outcome("fsa-compile check '(' --tokenizer nothing.model x") == 2
+    assert outcome("fsa-compile no-such-command") == 2
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"make ([a-z-]+)", "".join(blocks("bash")) + " ".join(re.findall(r"`(make [a-z-]+)`", TEXT))))
+    assert {"demo", "test"} <= named
+    for target in named:
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:fsa_compile|jax_decode|models)\.[A-Za-z_.]+)", TEXT))))
+def test_names_in_the_text_exist(name):
+    import importlib
+
+    module, *rest = name.rstrip(".").split(".")
+    value = importlib.import_module(module)
+    for part in rest:
+        value = getattr(value, part, None) or importlib.import_module(f"{value.__name__}.{part}")
+    assert value is not None
+
+
+def test_links_and_extras_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in re.findall(r"constrax\[([a-z,]+)\]", TEXT):
+        assert set(extra.split(",")) <= set(extras), extra
+
+
+def test_the_commands_are_declared():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"fsa-compile": "fsa_compile.cli:main", "jax-decode": "jax_decode.cli:main"}
