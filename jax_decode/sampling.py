@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.masking import candidates, mask_words, read
+from jax_decode.masking import candidates, mask_row, read
 from jax_decode.noise import gumbel
 from jax_decode.planes import NEVER, clean, log_add, log_sum, scaled
 from jax_decode.samplers import Greedy, Sampler
@@ -60,11 +60,13 @@ def sample(
     """
     if tables is None or state is None:
         num_words, words, listed = words_for(logits.shape[1]), None, None
+        allowed = Allowed(logits, None, lambda column: column.astype(jnp.uint32), num_words, None)
     else:
-        num_words, words = tables.num_words, mask_words(tables, state)
+        rows, row = tables.rows, mask_row(tables, state)
+        num_words, words = tables.num_words, read(rows, row)
         token, ok = candidates(tables, state)
         listed = (token, ok, clean(_take(logits, token)))
-    allowed = Allowed(logits, words, num_words, listed)
+        allowed = Allowed(logits, words, lambda column: read(rows, row[:, None], column), num_words, listed)
     if isinstance(sampler, Greedy):
         inverse, threshold = None, None
     else:
@@ -104,7 +106,7 @@ def _within_column(
     x = clean(_take(logits, jnp.minimum(token, logits.shape[1] - 1)))
     ok = token < logits.shape[1]
     if allowed.words is not None:
-        word = jnp.take_along_axis(allowed.words, column[:, None], 1)
+        word = allowed.word_at(column[:, None])
         ok &= ((word >> plane.astype(jnp.uint32)) & 1) != 0
     y = scaled(x, inverse)
     if threshold is not None:

@@ -71,7 +71,7 @@ def summarize(
       threshold: float32[B], least scaled logit that may be drawn, or None.
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
-    if noise is None:
+    if noise is None and words is not None:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words) for name, form in forms.items()}
     return jax.lax.platform_dependent(logits, words, noise, inverse, threshold, **forms)
@@ -121,7 +121,7 @@ def _better(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Arr
     return jnp.maximum(a[0], b[0]), item, log_add(a[2], b[2]), log_add(a[3], b[3])
 
 
-def _in_two_passes(num_words: int, logits: jax.Array, words: jax.Array | None, *_: None) -> Summary:
+def _in_two_passes(num_words: int, logits: jax.Array, words: jax.Array, *_: None) -> Summary:
     """The best token first, then the sums.
 
     The TPU's compiler splits the greedy form of `_fused` into kernels that pass comparisons of every plane through memory; this
@@ -131,9 +131,6 @@ def _in_two_passes(num_words: int, logits: jax.Array, words: jax.Array | None, *
     score = best.max(1)
     token = plane * num_words + _columns(num_words)
     item = jnp.where((best == score[:, None]) & (best != NEVER), token, NO_ITEM).min(1)
-    if words is None:
-        (total,) = _reduce([column_log_sum([x for x, _ in planes(logits, None, num_words)])], [NEVER], _log_add_all)
-        return Summary(score, item, total, total)
     words, score = jax.lax.optimization_barrier((words, score))
     sums = column_log_sums(planes(logits, words, num_words))
     return Summary(score, item, *_reduce(sums, (NEVER, NEVER), _log_add_all))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,11 +13,16 @@ from jax_decode.samplers import MinP, Sampler, TopK, TopP
 
 
 class Allowed(NamedTuple):
-    """The choices of every row: logits float[B, V'], words uint32[B, W] or None, W, and (token, allowed, clean logit)
-    [B, M] of the candidate list or None."""
+    """The choices of every row.
+
+    logits: float[B, V']; words: uint32[B, W], bit planes, or None for all; word_at: the words of columns int32[B, n], read from
+    the tables so that no consumer needs `words` in memory; listed: (token, allowed, clean logit) [B, M] of the candidate list,
+    or None.
+    """
 
     logits: jax.Array
     words: jax.Array | None
+    word_at: Callable[[jax.Array], jax.Array]
     num_words: int
     listed: tuple[jax.Array, jax.Array, jax.Array] | None
 
@@ -70,7 +76,7 @@ def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Arr
     token = column.astype(jnp.int32)[:, :, None] + (jnp.arange(min(count, 32), dtype=jnp.int32) * num_words)[None, None]
     ok = token < logits.shape[1]
     if allowed.words is not None:
-        word = jnp.take_along_axis(allowed.words, column, 1)[:, :, None]
+        word = allowed.word_at(column)[:, :, None]
         ok &= ((word >> jnp.arange(token.shape[2], dtype=jnp.uint32)[None, None]) & 1) != 0
     batch = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None, None]
     x = clean(logits[batch, jnp.minimum(token, logits.shape[1] - 1)])
