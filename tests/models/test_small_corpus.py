@@ -76,7 +76,8 @@ def test_tokenizer_has_the_layout_of_gemmas(processor):
     pieces = [processor.id_to_piece(number) for number in range(8)]
     assert pieces == ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "\n", "<0x00>"]
     assert processor.get_piece_size() == corpus_tokens.VOCABULARY_SIZE
-    assert all(processor.is_control(number) for number in (0, 1, 2, 4, 5)) and processor.is_unknown(3)
+    assert all(processor.is_control(number) for number in (0, 1, 2, 4, 5))
+    assert processor.is_unknown(3)
     assert sum(processor.is_byte(number) for number in range(processor.get_piece_size())) == 256
     assert processor.encode("12", out_type=str) == ["1", "2"]
 
@@ -109,11 +110,15 @@ def test_rows_mark_outputs_and_batches_lose_nothing_but_leftovers(processor):
     for row in rows:
         assert row.ids[0] == corpus_tokens.BOS
         assert row.ids[-1] in (corpus_tokens.EOS, corpus_tokens.END_OF_TURN)
-        assert row.is_output[-1] and not row.is_output[0]
+        assert row.is_output[-1]
+        assert not row.is_output[0]
     seen = 0
     for ids, kind in corpus_tokens.batches(rows, 1024, seed=0):
-        assert ids.shape == kind.shape and ids.size <= 1024 and ids.shape[1] in corpus_tokens.BUCKETS
-        assert np.all(ids[kind == 0] == corpus_tokens.PAD) and np.all(ids[kind > 0] != corpus_tokens.PAD)
+        assert ids.shape == kind.shape
+        assert ids.size <= 1024
+        assert ids.shape[1] in corpus_tokens.BUCKETS
+        assert np.all(ids[kind == 0] == corpus_tokens.PAD)
+        assert np.all(ids[kind > 0] != corpus_tokens.PAD)
         seen += len(ids)
     sizes = [1024 // length for length in corpus_tokens.BUCKETS]
     assert len(rows) - sum(size - 1 for size in sizes) <= seen <= len(rows)
