@@ -248,6 +248,7 @@ def _publish(decoder: Gemma, tokenizer: bytes, folder: pathlib.Path, report: dic
     (folder / "tokenizer.model").write_bytes(tokenizer)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     save(decoder.astype(jnp.bfloat16), folder / "checkpoint")
+    (folder / "checkpoint" / "commit_success.txt").unlink(missing_ok=True)  # names a temporary folder; nobody reads it
     (folder / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
