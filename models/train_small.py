@@ -2,7 +2,7 @@
 
 One responsibility: the training run. Text comes from `models.corpus`, ids from `models.corpus_tokens`, the network from
 `models.transformer`. Runs on any JAX device; the defaults are those of the shipped model, sized for two CPU cores. The
-shipped model had `--steps 7000 --minutes 43` and took 2,651 steps (10.9 million tokens) on two shared cores; how far a
+shipped model had `--steps 7000 --minutes 43` and took 2,651 steps (10.7 million tokens) on two shared cores; how far a
 timed run comes depends on the machine, a run without `--minutes` does not.
 """
 
