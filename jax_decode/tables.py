@@ -32,7 +32,8 @@ START, TEXT_ROW, SHORTEST = range(3)
 
 _UNROLLED = 16
 """A table may be read this many entries past a node's own: padding at the end makes that safe."""
-_CHUNK_BYTES = 32 << 20
+_CHUNK_BYTES = 1 << 20
+"""Rows repacked at a time: as many as stay in cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,15 +172,30 @@ def pack_planes(rows: NDArray[np.uint32], num_words: int) -> NDArray[np.uint32]:
       uint32[R, W]; token `b * W + j` is bit b of word j.
     """
     out = np.empty((len(rows), num_words), np.uint32)
-    wide = np.zeros((len(rows), num_words), "<u4")
-    wide[:, : rows.shape[1]] = rows
-    step = max(1, _CHUNK_BYTES // (num_words * 32))
+    step = max(1, _CHUNK_BYTES // (num_words * 4))
     for lo in range(0, len(rows), step):
-        part = wide[lo : lo + step]
-        bits = np.unpackbits(part.view(np.uint8), axis=1, bitorder="little").reshape(len(part), 32, num_words)
-        octets = np.packbits(bits, axis=1, bitorder="little")  # [r, 4, W]: octet i holds planes 8 i .. 8 i + 7
-        out[lo : lo + step] = np.ascontiguousarray(octets.transpose(0, 2, 1)).view("<u4")[..., 0]
+        part = rows[lo : lo + step]
+        wide = np.zeros((len(part), num_words), np.uint32)
+        wide[:, : part.shape[1]] = part
+        # File word b * W/32 + i holds tokens of plane b: for every i, a square of 32 words whose bits are transposed.
+        squares = wide.reshape(len(part), 32, num_words // 32)
+        _transpose_bits(squares)
+        out[lo : lo + step] = squares.transpose(0, 2, 1).reshape(len(part), num_words)
     return out
+
+
+def _transpose_bits(squares: NDArray[np.uint32]) -> None:
+    """Transposes 32 x 32 bits in place, uint32[R, 32, n]: bit k of word b becomes bit b of word k.
+
+    Source: Warren, Hacker's Delight, 2nd ed., §7-3: swap halves, then quarters of the halves, and so on.
+    """
+    count, _, n = squares.shape
+    for width, mask in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        pairs = squares.reshape(count, 16 // width, 2, width, n)  # a view: the array is contiguous
+        upper, lower = pairs[:, :, 0], pairs[:, :, 1]
+        swap = ((upper >> np.uint32(width)) ^ lower) & np.uint32(mask)
+        upper ^= swap << np.uint32(width)
+        lower ^= swap
 
 
 @dataclasses.dataclass(frozen=True)

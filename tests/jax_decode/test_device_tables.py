@@ -70,7 +70,7 @@ def test_planes_join_the_file_order_and_the_device_order(vocab_size):
 def test_planes_in_several_chunks_are_the_same(monkeypatch):
     rows = np.random.default_rng(1).integers(0, 2**32, (9, 4), np.uint32)
     whole = layout.pack_planes(rows, 128)
-    monkeypatch.setattr(layout, "_CHUNK_BYTES", 128 * 64)
+    monkeypatch.setattr(layout, "_CHUNK_BYTES", 128 * 4 * 2)
     assert (layout.pack_planes(rows, 128) == whole).all()
 
 
