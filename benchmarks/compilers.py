@@ -194,7 +194,7 @@ class Constrax(Compiler):
     def sizes(self, made: Any) -> dict[str, int]:
         return {
             name: int(value)
-            for name in ("num_states", "num_rows", "num_arcs", "nbytes")
+            for name in ("num_nodes", "num_rows", "nbytes")
             if isinstance(value := getattr(made, name, None), (int, np.integer))
         }
 
