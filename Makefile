@@ -92,7 +92,7 @@ bench: $(VENV)/.installed-test  ## the benchmarks; raw figures go to benchmarks/
 
 .PHONY: notebook
 notebook: $(VENV)/.installed-test  ## run the notebook's source and store the outputs
-	MPLBACKEND=module://matplotlib_inline.backend_inline $(BIN)/jupytext --to ipynb --execute notebooks/quickstart.py
+	cd notebooks && ../$(BIN)/jupytext --to ipynb quickstart.py && ../$(BIN)/jupyter-execute --inplace quickstart.ipynb
 
 .PHONY: clean
 clean:  ## remove the environment and caches

@@ -336,7 +336,7 @@ def _facts(constraint: CompiledConstraint) -> dict[str, Any]:
 
 
 def _sizes(numbers: Statistics) -> str:
-    longest = "any number" if numbers.longest is None else f"{numbers.longest:,}"
+    longest = "any number of" if numbers.longest is None else f"{numbers.longest:,}"
     length = "Every text takes" if numbers.longest == numbers.shortest else f"A text takes {numbers.shortest:,} to"
     return (
         f"{numbers.states:,} states ({numbers.accepting:,} accepting), {numbers.rows:,} token sets, {_bytes(numbers.nbytes)}. "

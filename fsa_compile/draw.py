@@ -213,7 +213,8 @@ def plot_mask(
     if len(masks) == 0:
         raise ConstraintError("there is no mask to draw", fix="Give one per step, such as [walk.allowed()].")
     plt = _pyplot()
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.ticker import PercentFormatter
 
     grid = np.stack([np.asarray(m, bool) for m in masks])
     size = grid.shape[1]
@@ -224,7 +225,8 @@ def plot_mask(
     share = np.where(counts > 0, counts / widths, np.nan)
     if ax is None:
         _, ax = plt.subplots(figsize=(9, max(2.0, 0.3 * len(grid) + 1.3)), layout="constrained")
-    colours = plt.get_cmap("YlGnBu").with_extremes(bad="#f4f4f2")
+    shades = plt.get_cmap("YlGnBu")(np.linspace(0.3, 1, 64))  # its first ones cannot be told from the background
+    colours = ListedColormap(shades).with_extremes(bad="#f4f4f2")
     norm = LogNorm(1 / widths.max(), 1) if widths.max() > 1 else None
     extent = (0, size, len(grid) - 0.5, -0.5)
     image = ax.imshow(share, aspect="auto", cmap=colours, norm=norm, interpolation="nearest", extent=extent)
@@ -245,8 +247,8 @@ def plot_mask(
     right.set_ylabel("tokens allowed", fontsize=9)
     ax.tick_params(axis="x", labelsize=9)
     if norm is not None:
-        bar = ax.figure.colorbar(image, ax=ax, pad=0.02, fraction=0.03)
-        bar.set_label("share of the column's ids", fontsize=9)
+        bar = ax.figure.colorbar(image, ax=ax, pad=0.02, fraction=0.03, format=PercentFormatter(1, decimals=0))
+        bar.set_label("allowed in the column", fontsize=9)
         bar.ax.tick_params(labelsize=8)
     return ax.figure
 

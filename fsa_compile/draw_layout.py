@@ -103,10 +103,14 @@ def _heights(
         for column in order:
             wish = {item: float(np.mean([height[o] for o in sides[item]] or [height[item]])) for item in column}
             column.sort(key=lambda item: (wish[item] if sweep < 8 else height[item], item))
-            least, at = -np.inf, []
-            for item in column:
-                least = max(wish[item], least + 1)
-                at.append(least)
-            shift = float(np.mean([wish[item] for item in column])) - float(np.mean(at))
-            height.update((item, y + shift) for item, y in zip(column, at))
+            height.update(zip(column, _apart([wish[item] for item in column])))
     return height
+
+
+def _apart(wishes: list[float]) -> list[float]:
+    """Heights in the given order, at least one apart and near the wishes: the mean of pushing up only and down only."""
+    up, down = list(wishes), list(wishes)
+    for i in range(1, len(wishes)):
+        up[i] = max(wishes[i], up[i - 1] + 1)
+        down[-1 - i] = min(wishes[-1 - i], down[-i] - 1)
+    return [(a + b) / 2 for a, b in zip(up, down)]

@@ -70,18 +70,18 @@ inspect.statistics(answer)
 # %% [markdown]
 # ## Look at it
 #
-# Below is the token automaton of a shorter pattern. A circle is a state, a double circle accepts, an arrow is a set of tokens
-# (`␣` is a space).
+# Below is the token automaton of a shorter pattern. A circle is a state, a double circle accepts, and an arrow is a set of tokens:
+# `yes` may be one token, two, or three.
 
 # %%
-mood = fsa_compile.compile_regex(r"(very )*(good|bad)", tokenizer)
-draw.plot_automaton(mood, tokenizer);
+cheer = fsa_compile.compile_regex(r"(yes|no)!*", tokenizer)
+draw.plot_automaton(cheer, tokenizer);
 
 # %% [markdown]
 # Why is a text refused, and where? `explain` knows.
 
 # %%
-why = inspect.explain(mood, tokenizer, "very goood")
+why = inspect.explain(cheer, tokenizer, "yess!")
 print(why.verdict, "after", repr(tokenizer.decode(why.ids[: why.position])))
 print("allowed there:", [tokenizer.decode([i]) for i in why.examples])
 

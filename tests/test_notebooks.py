@@ -1,0 +1,71 @@
+"""The notebooks run, their stored outputs are complete and small, and they are what their sources say."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_BYTES = 600_000
+REFRESH = "run: make notebook"
+
+
+def read(path: Path):
+    return pytest.importorskip("nbformat").read(path, as_version=4)
+
+
+def test_there_are_notebooks():
+    assert [path.name for path in NOTEBOOKS] == ["quickstart.ipynb"]
+    assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == ["quickstart"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_notebook_is_its_source(path):
+    source = pytest.importorskip("jupytext").read(path.with_suffix(".py"))
+    stored = [(cell.cell_type, cell.source) for cell in read(path).cells]
+    assert stored == [(cell.cell_type, cell.source) for cell in source.cells], REFRESH
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_stored_outputs(path):
+    assert path.stat().st_size < MOST_BYTES
+    notebook = read(path)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), REFRESH
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"/(home|root|tmp|work)/", text), "a path of the machine it ran on"
+    assert f"colab.research.google.com/github/constrax/constrax/blob/main/notebooks/{path.name}" in notebook.cells[0].source
+    assert 'if "google.colab" in sys.modules' in code[0].source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_notebook_runs(path, tmp_path, monkeypatch):
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel brings its own
+    notebook = read(path)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client.execute()  # an error in a cell is raised
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
+    printed = "".join(output.get("text", "") for output in outputs)
+    assert len(re.findall(r"^with$(\n    matches .*){8}", printed, re.M)) == 1, printed
+
+
+def test_a_failing_cell_is_noticed(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
+    with pytest.raises(nbclient.exceptions.CellExecutionError):
+        nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
