@@ -154,7 +154,7 @@ class CompiledConstraint:
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
             with open(part, "wb") as file:
-                np.savez(file, allow_pickle=False, **members)  # type: ignore[arg-type]
+                np.savez(file, allow_pickle=False, **members)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(part, path)

@@ -77,7 +77,17 @@ class _Groups:
         self.state, self.target = pair // s, pair % s
         self.begin, self.size, self.hash, self.row = begin, size, hashes, row
 
-    def _with_sets(self, arcs, tables, s, pool, pair, begin, size, hashes):  # type: ignore[no-untyped-def]
+    def _with_sets(
+        self,
+        arcs: TokenArcs,
+        tables: VocabularyTables,
+        s: int,
+        pool: RowPool,
+        pair: np.ndarray,
+        begin: np.ndarray,
+        size: np.ndarray,
+        hashes: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Adds the sets given as bit rows; a (state, target) with both a row and single tokens becomes one row."""
         order = np.argsort(arcs.row_state * s + arcs.row_target, kind="stable")
         set_pair, member = (arcs.row_state * s + arcs.row_target)[order], arcs.row_set[order]

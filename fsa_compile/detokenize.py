@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pynini
+import pywrapfst
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
@@ -34,7 +35,7 @@ def build_cycles(vocabulary: Vocabulary) -> pynini.Fst:
         for place, byte in enumerate(data):
             after = root if place == len(data) - 1 else fst.add_state()
             read = token_label(token) if place == 0 else EPSILON
-            fst.add_arc(at, pynini.Arc(read, byte_label(byte), 0, after))
+            fst.add_arc(at, pywrapfst.Arc(read, byte_label(byte), 0, after))
             at = after
     return fst
 
@@ -60,9 +61,9 @@ def build_trie(vocabulary: Vocabulary) -> pynini.Fst:
             after = inner.get(data[:end])
             if after is None:
                 after = inner[data[:end]] = fst.add_state()
-                fst.add_arc(at, pynini.Arc(EPSILON, byte_label(data[end - 1]), 0, after))
+                fst.add_arc(at, pywrapfst.Arc(EPSILON, byte_label(data[end - 1]), 0, after))
             at = after
-        fst.add_arc(at, pynini.Arc(token_label(token), byte_label(data[-1]), 0, root))
+        fst.add_arc(at, pywrapfst.Arc(token_label(token), byte_label(data[-1]), 0, root))
     return fst
 
 

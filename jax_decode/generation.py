@@ -59,11 +59,13 @@ class Generation:
         """The texts.
 
         Args:
-          tokenizer: anything with `decode(ids) -> str`.
+          tokenizer: anything with `decode(ids) -> str`. Where it has a `vocabulary` (as `fsa_compile.load_tokenizer`'s
+            have), that decodes, because the rows continue a text: a tokenizer's own `decode` may drop a first space.
 
         Returns:
           list[str], one per row; one str when one prompt was given by itself and sampled once.
         """
+        tokenizer = getattr(tokenizer, "vocabulary", tokenizer)
         texts = [tokenizer.decode([int(t) for t in row]) for row in self.tokens]
         return texts[0] if self.single else texts
 

@@ -218,7 +218,7 @@ def test_groups_need_mask_rows(saved: Path, constraint: CompiledConstraint) -> N
     for name in ("level_cost", "level_row"):
         set_array(saved, name, np.zeros(0, np.int32))
     set_array(saved, "level_offset", np.zeros(constraint.num_nodes + 1, np.int32))
-    with pytest.raises(ArtifactError, match="has groups but no mask row|over 64 arcs"):
+    with pytest.raises(ArtifactError, match=r"has groups but no mask row|over 64 arcs"):
         CompiledConstraint.load(saved)
 
 

@@ -136,12 +136,28 @@ def test_oracle_check_can_fail() -> None:
 
 
 ALPHABET = ["a", "b", "é", "€"]
-TOKENS = [b"a", b"b", b"ab", b"aab", b"ba", b"\xc3", b"\xa9", "é".encode(), b"b\xc3", b"\xa9a", b"\xe2\x82", b"\xac", "€".encode(), b"\xe2"]
+TOKENS = [
+    b"a",
+    b"b",
+    b"ab",
+    b"aab",
+    b"ba",
+    b"\xc3",
+    b"\xa9",
+    "é".encode(),
+    b"b\xc3",
+    b"\xa9a",
+    b"\xe2\x82",
+    b"\xac",
+    "€".encode(),
+    b"\xe2",
+]
 SMALL = Vocabulary.from_tokens([*TOKENS, b"ab", b""], stop_ids=[len(TOKENS) + 1])
 
 
 def patterns() -> st.SearchStrategy[str]:
     atom = st.sampled_from([*ALPHABET, ".", "[ab]", "[^a]", "[^é]", "[a-é]", "(?:ab|b)", r"\w", r"\W"])
+
     def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         quantified = st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,3}", "*?"])).map(
             lambda x: f"(?:{x[0]}){x[1]}"
@@ -151,6 +167,7 @@ def patterns() -> st.SearchStrategy[str]:
             st.lists(inner, min_size=2, max_size=3).map(lambda x: f"(?:{'|'.join(x)})"),
             quantified,
         )
+
     return st.recursive(atom, extend, max_leaves=6)
 
 
@@ -168,7 +185,9 @@ def test_generated_patterns_by_brute_force(pattern: str) -> None:
     for _ in range(3):
         following = []
         for walk, state, text in frontier:
-            assert walk.accepting == (re.fullmatch(pattern, text.decode()) is not None if valid(text) else False)
+            assert walk.accepting == (
+                re.fullmatch(pattern, text.decode()) is not None if valid(text) else False
+            )
             mask = walk.allowed()
             assert mask[-1] == walk.accepting
             for token, data in enumerate(SMALL.tokens[:-1]):
@@ -211,13 +230,17 @@ def test_distances_and_budgets_are_exact(pattern: str) -> None:
     """With r tokens left exactly those tokens are allowed after which r - 1 suffice, by brute force over nodes."""
     constraint = fsa_compile.compile_regex(pattern, TOY_VOCABULARIES["every byte"])
     nodes = range(1, min(constraint.num_nodes, 40))
-    outgoing = {n: constraint.outgoing(n) for n in range(constraint.num_nodes)} if constraint.num_nodes < 400 else {}
+    outgoing = (
+        {n: constraint.outgoing(n) for n in range(constraint.num_nodes)} if constraint.num_nodes < 400 else {}
+    )
     distance = [0 if a else int(UNREACHABLE) for a in constraint.accept]
     for _ in range(len(outgoing)):
         before = list(distance)
         for n, after in outgoing.items():
             if not constraint.accept[n]:
-                distance[n] = min([distance[m] + 1 for m in np.unique(after[after > 0]).tolist()], default=int(UNREACHABLE))
+                distance[n] = min(
+                    [distance[m] + 1 for m in np.unique(after[after > 0]).tolist()], default=int(UNREACHABLE)
+                )
         if before == distance:
             break
     for n in nodes if outgoing else ():
@@ -257,7 +280,11 @@ def test_vocabulary_that_cannot_spell_the_pattern() -> None:
     with pytest.raises(fsa_compile.UnspellableError, match="cannot spell"):
         fsa_compile.compile_regex("a€", vocabulary)
     constraint = fsa_compile.compile_regex("a€|ab", vocabulary)
-    assert list(itertools.chain.from_iterable(np.flatnonzero(constraint.outgoing(n)) for n in range(1, constraint.num_nodes))) == [0, 1]
+    assert list(
+        itertools.chain.from_iterable(
+            np.flatnonzero(constraint.outgoing(n)) for n in range(1, constraint.num_nodes)
+        )
+    ) == [0, 1]
 
 
 def test_limits_are_named() -> None:
