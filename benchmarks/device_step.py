@@ -6,6 +6,9 @@ Times one step inside one jitted loop, with and without a constraint, with and w
 numbers to `benchmarks/results/device_step_<device>.json` after every case. Needs no tokenizer and no checkpoint: constraints
 and parameters are random. The most informative cases come first; none is started after the budget.
 
+Log-probabilities are part of every step of this package's samplers: unconstrained one log-sum per row, constrained two (over the
+allowed and over all logits), or one where the case says "no raw".
+
 The logits are part of the loop's state and one column of them changes every step, so that nothing is loop-invariant; that
 update alone is timed as "loop" and is part of every figure.
 """
@@ -182,13 +185,13 @@ def looped(step: Any, steps: int) -> Any:
     return lambda logits, state, extra: run(logits, state, extra, steps)
 
 
-def sampler_step(name: str, sampler: Any) -> Any:
+def sampler_step(sampler: Any, with_raw: bool = True) -> Any:
     """A step of the package's sampler: with tables in `extra` constrained, without them not."""
 
     def step(logits: jax.Array, state: Any, i: jax.Array, extra: Any) -> Any:
         key, tables = extra
         counter = jnp.full(logits.shape[:1], i, jnp.uint32)
-        choice = sample(sampler, logits, key, counter, tables, state)
+        choice = sample(sampler, logits, key, counter, tables, state, with_raw=with_raw)
         token = jnp.maximum(choice.token, 0)
         if tables is None:
             # log-probabilities are part of the step: without this the compiler would drop them
@@ -226,9 +229,11 @@ def sampling_cases(bench: Bench, batch: int, vocab_size: int, dtype: Any, tables
     run("loop", lambda x, s, i, e: ((i + jnp.zeros(batch, jnp.int32)), s), nothing, None)
     for name in args.samplers:
         sampler = SAMPLERS[name]
-        free = run(f"{name}, no constraint", sampler_step(name, sampler), nothing, (words, None))
-        mine = run(f"{name}, constrained", sampler_step(name, sampler), state, (words, tables))
+        free = run(f"{name}, no constraint", sampler_step(sampler), nothing, (words, None))
+        mine = run(f"{name}, constrained", sampler_step(sampler), state, (words, tables))
         _ratio(bench, name, free, mine, facts)
+        mine = run(f"{name}, constrained, no raw", sampler_step(sampler, False), state, (words, tables))
+        _ratio(bench, f"{name}, no raw", free, mine, facts)
     floor = batch * tables.num_words * 4 / bench.header["read_bytes_per_s"] * 1e6
     run("mask row alone", lambda x, s, i, e: (mask_row(e, s), _turn(s, i)), state, tables)
     bench.rows and bench.rows[-1].update(byte_floor_us=round(batch * 32 / bench.header["read_bytes_per_s"] * 1e6, 4))
@@ -308,7 +313,7 @@ def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, tables: C
     for name in bench.args.samplers:
         if name not in ("greedy", "categorical"):
             continue
-        run = program(sampler_step(name, SAMPLERS[name]))
+        run = program(sampler_step(SAMPLERS[name]))
         free = bench.case(
             f"model + {name}, no constraint", lambda run=run: run(decoder, cache, nothing, (words, None)), steps, **facts
         )
@@ -316,6 +321,11 @@ def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, tables: C
             f"model + {name}, constrained", lambda run=run: run(decoder, cache, state, (words, tables)), steps, **facts
         )
         _ratio(bench, f"model + {name}", free, mine, facts)
+        run = program(sampler_step(SAMPLERS[name], False))
+        mine = bench.case(
+            f"model + {name}, constrained, no raw", lambda run=run: run(decoder, cache, state, (words, tables)), steps, **facts
+        )
+        _ratio(bench, f"model + {name}, no raw", free, mine, facts)
 
 
 @functools.lru_cache(maxsize=1)

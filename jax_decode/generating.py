@@ -33,6 +33,7 @@ def generate(
     bos_id: int | None = None,
     chunk: int = 16,
     allow_truncation: bool = False,
+    raw_logprobs: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Generation:
     """Samples a continuation of every prompt, each inside its own constraint.
@@ -56,6 +57,7 @@ def generate(
       bos_id: id to put before every prompt.
       chunk: tokens between two checks whether all rows are done.
       allow_truncation: accept limits below a constraint's shortest text; such rows end `TRUNCATED`.
+      raw_logprobs: False saves the work of the log-probabilities over all logits; they are then NaN in constrained batches.
       progress: called as `progress(tokens_done, max_tokens)` from time to time; the loop then returns to the host there.
 
     Returns:
@@ -96,18 +98,28 @@ def generate(
         cache_length=cache_length,
         capacity=steps + chunk,
         num_samples=num_samples,
+        with_raw=bool(raw_logprobs),
     )
     most = int(limits.max())
     for until in [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS):
-        carry = loop.decode(decoder, tables, traced, words, carry, jax.device_put(np.int32(min(until, most))), chunk=chunk)
+        carry = loop.decode(
+            decoder,
+            tables,
+            traced,
+            words,
+            carry,
+            jax.device_put(np.int32(min(until, most))),
+            chunk=chunk,
+            with_raw=bool(raw_logprobs),
+        )
         if progress is not None:
             done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.state.running.any())) else most
             progress(min(done, most), most)
             if done >= most:
                 break
     out = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, carry.state.status))
-    tokens, logprobs, raw_logprobs, status = out
-    return collect(tokens, logprobs, raw_logprobs, status, stops[rows], single=given.single and num_samples == 1)
+    tokens, logprobs, raw, status = out
+    return collect(tokens, logprobs, raw, status, stops[rows], single=given.single and num_samples == 1)
 
 
 def _first_state(tables: ConstraintTables | None, which: Any, limits: Any, stops: Any) -> ConstraintState:

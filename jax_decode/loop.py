@@ -47,7 +47,7 @@ class Carry:
 jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses.fields(Carry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "num_samples"))
+@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "num_samples", "with_raw"))
 def prefill(
     decoder: Decoder,
     tables: ConstraintTables | None,
@@ -60,6 +60,7 @@ def prefill(
     cache_length: int,
     capacity: int,
     num_samples: int,
+    with_raw: bool = True,
 ) -> Carry:
     """Feeds the prompts and chooses every row's first token.
 
@@ -73,13 +74,14 @@ def prefill(
       cache_length: slots of the cache.
       capacity: T, tokens the output can hold.
       num_samples: rows per prompt; the prompt is fed once.
+      with_raw: see `sampling.sample`.
     """
     logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
     if num_samples > 1:
         logits = jnp.repeat(logits, num_samples, axis=0)
         cache = _repeat_rows(decoder, cache, prompts.shape[0], num_samples, cache_length)
     batch = keys.shape[0]
-    cache, state, token, out = _choose(decoder, tables, sampler, keys, state, cache, logits, jnp.int32(0))
+    cache, state, token, out = _choose(decoder, tables, sampler, keys, state, cache, logits, jnp.int32(0), with_raw)
     empty = jnp.zeros((batch, capacity), jnp.float32)
     return Carry(
         cache=cache,
@@ -92,7 +94,7 @@ def prefill(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("chunk",), donate_argnames=("carry",))
+@functools.partial(jax.jit, static_argnames=("chunk", "with_raw"), donate_argnames=("carry",))
 def decode(
     decoder: Decoder,
     tables: ConstraintTables | None,
@@ -102,6 +104,7 @@ def decode(
     until: jax.Array,
     *,
     chunk: int,
+    with_raw: bool = True,
 ) -> Carry:
     """Decodes until every row is done, or `until` int32[] tokens per row were chosen; checks once per chunk.
 
@@ -111,7 +114,7 @@ def decode(
     def step(carry: Carry, _: None) -> tuple[Carry, tuple[jax.Array, ...]]:
         fed = carry.state.running.astype(jnp.int32)
         logits, cache = decoder.apply(carry.token[:, None], carry.cache, fed)
-        cache, state, token, out = _choose(decoder, tables, sampler, keys, carry.state, cache, logits, carry.step)
+        cache, state, token, out = _choose(decoder, tables, sampler, keys, carry.state, cache, logits, carry.step, with_raw)
         return dataclasses.replace(carry, cache=cache, state=state, token=token, step=carry.step + 1), out
 
     def run_chunk(carry: Carry) -> Carry:
@@ -155,11 +158,12 @@ def _choose(
     cache: Any,
     logits: jax.Array,
     step: jax.Array,
+    with_raw: bool,
 ) -> tuple[Any, ConstraintState, jax.Array, tuple[jax.Array, ...]]:
     """Samples and advances: cache, next state, token to feed, and (token or -1, logprob, raw logprob)."""
     _check_logits(logits, decoder.vocab_size)
     counter = jnp.full(keys.shape[:1], step, jnp.uint32)
-    choice = sample(sampler, logits[:, -1], keys, counter, tables, state)
+    choice = sample(sampler, logits[:, -1], keys, counter, tables, state, with_raw=with_raw)
     taken = state.running & (choice.token >= 0)
     out = (
         jnp.where(taken, choice.token, -1),

@@ -44,6 +44,8 @@ def sample(
     step: jax.Array,
     tables: ConstraintTables | None = None,
     state: ConstraintState | None = None,
+    *,
+    with_raw: bool = True,
 ) -> Choice:
     """Chooses a token for every row.
 
@@ -54,6 +56,7 @@ def sample(
       step: uint32[B], position in each row's own text; a row's noise depends on its key and this alone.
       tables: the constraints, or None: then every id is allowed.
       state: where every row stands; needed with tables.
+      with_raw: static; False saves the work of the raw log-probabilities, which are then NaN in constrained batches.
 
     Returns:
       The tokens and their log-probabilities.
@@ -73,7 +76,9 @@ def sample(
         inverse = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
         threshold = threshold_of(sampler, allowed, inverse)
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
-    score, item, allowed_sum, raw_sum = summarize(logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold)
+    score, item, allowed_sum, raw_sum = summarize(
+        logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold, with_raw=with_raw or words is None
+    )
     if noise is None:
         chosen, value = item, score
     else:

@@ -59,6 +59,7 @@ def summarize(
     noise: Noise | None = None,
     inverse: jax.Array | None = None,
     threshold: jax.Array | None = None,
+    with_raw: bool = True,
 ) -> Summary:
     """The step's pass over the logits.
 
@@ -69,16 +70,19 @@ def summarize(
       noise: None takes the best token; else a column is drawn by its mass.
       inverse: inverse temperature, float32[] or None for 1.
       threshold: float32[B], least scaled logit that may be drawn, or None.
+      with_raw: whether to sum all logits too; without, `raw` is NaN, and an exponential per logit is saved on some devices.
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
-    if noise is None and words is not None:
+    if noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
-    forms = {name: functools.partial(form, num_words) for name, form in forms.items()}
-    return jax.lax.platform_dependent(logits, words, noise, inverse, threshold, **forms)
+    forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
+    summary = jax.lax.platform_dependent(logits, words, noise, inverse, threshold, **forms)
+    return summary if with_raw else summary._replace(raw=jnp.full_like(summary.raw, jnp.nan))
 
 
 def _fused(
     num_words: int,
+    with_raw: bool,
     logits: jax.Array,
     words: jax.Array | None,
     noise: Noise | None,
@@ -87,7 +91,7 @@ def _fused(
 ) -> Summary:
     parts = planes(logits, words, num_words)
     values = allowed_logits(parts)
-    if words is None:
+    if words is None or not with_raw:
         allowed = raw = column_log_sum(values)
     else:
         allowed, raw = column_log_sums(parts)
@@ -99,6 +103,9 @@ def _fused(
         drawn = allowed if plain else column_log_sum(drawable(values, inverse, threshold))
         score = drawn + _noise(noise, num_words)
         item = jnp.broadcast_to(_columns(num_words), score.shape)
+    if raw is allowed:
+        score, item, total = _reduce((score, item, allowed), (NEVER, NO_ITEM, NEVER), _better)
+        return Summary(score, item, total, total)
     return Summary(*_reduce((score, item, allowed, raw), (NEVER, NO_ITEM, NEVER, NEVER), _better))
 
 
@@ -118,10 +125,10 @@ def _better(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Arr
     """Associative and commutative: the larger score (the smaller item among equals), and sums in log space."""
     takes = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
     item = jnp.where(takes, a[1], b[1])
-    return jnp.maximum(a[0], b[0]), item, log_add(a[2], b[2]), log_add(a[3], b[3])
+    return jnp.maximum(a[0], b[0]), item, *_log_add_all(a[2:], b[2:])
 
 
-def _in_two_passes(num_words: int, logits: jax.Array, words: jax.Array, *_: None) -> Summary:
+def _in_two_passes(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array, *_: None) -> Summary:
     """The best token first, then the sums.
 
     The TPU's compiler splits the greedy form of `_fused` into kernels that pass comparisons of every plane through memory; this
@@ -142,6 +149,7 @@ def _log_add_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Ar
 
 def _on_cpu(
     num_words: int,
+    with_raw: bool,
     logits: jax.Array,
     words: jax.Array | None,
     noise: Noise | None,
@@ -151,7 +159,7 @@ def _on_cpu(
     parts = planes(logits, words, num_words)
     values = allowed_logits(parts)
     kept = {"allowed": column_log_sum(values)}
-    if words is not None:
+    if words is not None and with_raw:
         kept["raw"] = column_log_sum([x for x, _ in parts])
     if noise is None:
         kept |= dict(zip(("top", "plane"), column_best(values)))
@@ -166,7 +174,7 @@ def _on_cpu(
     best = score.max(1)
     first = jnp.where((score == best[:, None]) & (score != NEVER), item, NO_ITEM).min(1)
     allowed = log_sum(kept["allowed"])
-    return Summary(best, first, allowed, allowed if words is None else log_sum(kept["raw"]))
+    return Summary(best, first, allowed, log_sum(kept["raw"]) if "raw" in kept else allowed)
 
 
 def _columns(num_words: int) -> jax.Array:

@@ -101,8 +101,10 @@ def test_frequencies_match_the_exact_distribution(sampler, kind):
     assert chi < freedom + 4 * np.sqrt(2 * freedom) + 4
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize(("vocab_size", "width"), [(77, 77), (77, 90), (4096, 4096), (5000, 8193)])
+@pytest.mark.parametrize(
+    ("vocab_size", "width", "dtype"),
+    [(77, 77, jnp.float32), (77, 90, jnp.bfloat16), (4096, 4096, jnp.float32), (5000, 8193, jnp.bfloat16)],
+)
 def test_greedy_is_argmax_of_the_masked_logits(vocab_size, width, dtype):
     """With ties: bfloat16 logits of few distinct values, and stop ids below and above text ids."""
     constraints = [hand_made.random_constraint(s, vocab_size, 10, stop_ids=(0, vocab_size - 1)) for s in range(3)]
@@ -124,7 +126,7 @@ def test_greedy_is_argmax_of_the_masked_logits(vocab_size, width, dtype):
             assert draw(Greedy(), logits).token.tolist() == jnp.argmax(logits, -1).tolist()
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("sampler", [*SIMPLE, TopP(0.6)], ids=repr)
 def test_log_probabilities_are_log_softmaxes(sampler):
     """Raw over all logits, padding ids included; constrained over the allowed set; temperature 1 whatever the sampler."""
     vocab_size, width = 77, 4200
@@ -161,7 +163,9 @@ def test_truncated_sets_are_the_references(sampler):
     assert drawn >= set(np.flatnonzero(p > 3e-3).tolist())
 
 
-@pytest.mark.parametrize(("sampler", "dtype"), [(s, jnp.float32) for s in SAMPLERS] + [(Categorical(), jnp.bfloat16)])
+@pytest.mark.parametrize(
+    ("sampler", "dtype"), [(s, jnp.float32) for s in [*SIMPLE, TopP(0.6), MinP(0.2)]] + [(Categorical(), jnp.bfloat16)]
+)
 def test_extreme_logits_never_lead_to_a_forbidden_token(sampler, dtype):
     vocab_size, batch = 77, 12
     constraints = [hand_made.random_constraint(s, vocab_size) for s in range(4)]
@@ -227,12 +231,24 @@ def test_all_forms_of_the_pass_agree(drawn, free):
     noise = Noise(*words_of(0, 5)) if drawn else None
     for extra in ((None, None), (jnp.float32(1.7), jnp.full(5, 0.5))) if drawn else ((None, None),):
         operands = (logits, words, noise, *extra)
-        a = jax.jit(_on_cpu, static_argnums=0)(384, *operands)
+        a = jax.jit(_on_cpu, static_argnums=(0, 1))(384, True, *operands)
         for form in (_fused,) if drawn or free else (_fused, _in_two_passes):
-            b = jax.jit(form, static_argnums=0)(384, *operands)
+            b = jax.jit(form, static_argnums=(0, 1))(384, True, *operands)
             assert (np.asarray(a.item)[some] == np.asarray(b.item)[some]).all()
             for x, y in ((a.score, b.score), (a.allowed, b.allowed), (a.raw, b.raw)):
                 np.testing.assert_allclose(x, y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sampler", [Greedy(), Categorical()], ids=repr)
+def test_without_raw_everything_else_is_the_same(sampler):
+    tables, state = start(hand_made.random_constraint(0), 4)
+    logits = jax.random.normal(jax.random.key(1), (4, 64))
+    quick = jax.jit(lambda *xs: sample(*xs, with_raw=False))
+    a = draw(sampler, logits, tables, state)
+    b = quick(prepared(sampler), logits, *words_of(0, 4), tables, state)
+    assert a.token.tolist() == b.token.tolist()
+    np.testing.assert_allclose(a.logprob, b.logprob, atol=1e-6)
+    assert np.isnan(b.raw_logprob).all()
 
 
 def test_temperature_and_p_are_traced():
