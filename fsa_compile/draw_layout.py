@@ -54,12 +54,13 @@ def _closing(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> set[int]
     out: dict[int, list[int]] = {n: [] for n in nodes}
     for i, (source, _) in enumerate(edges):
         out[source].append(i)
-    open_, done, closing = {nodes[0]}, set(), set()
+    open_, closing = {nodes[0]}, set()
+    done: set[int] = set()
     path = [(nodes[0], iter(out[nodes[0]]))]
     while path:
         node, rest = path[-1]
-        i = next(rest, None)
-        if i is None:
+        i = next(rest, -1)
+        if i < 0:
             open_.discard(node)
             done.add(node)
             path.pop()

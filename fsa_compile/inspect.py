@@ -355,8 +355,8 @@ def _examples(vocabulary: Vocabulary, targets: NDArray[np.int32]) -> tuple[int, 
         ids = ids[np.argsort(-np.minimum(lengths[ids], 12), kind="stable")][:200]
         queues.append(sorted(ids.tolist(), key=lambda i: not _legible(vocabulary.tokens[i])))
     chosen: dict[bytes, int] = {}  # several ids may write the same bytes
-    for ids in itertools.zip_longest(*queues):
-        for token in ids:
+    for turn in itertools.zip_longest(*queues):
+        for token in turn:
             if token is not None and len(chosen) < _EXAMPLES:
                 chosen.setdefault(vocabulary.tokens[token], token)
     return tuple(chosen.values())
