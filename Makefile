@@ -44,12 +44,13 @@ DEMO_PROMPTS := \
 	$$'Bio: Nina Stone was born in 1974 in Oslo and works as a pilot.\nJSON: ' \
 	$$'Bio: Hugo Fields was born in 1990 in Lima and works as a baker.\nJSON: '
 DEMO_PATTERN := '\{"name": "[A-Z][a-z]+( [A-Z][a-z]+){1,2}", "born": (1[89]|20)[0-9]{2}, "city": "[A-Z][a-z]+", "occupation": "[a-z ]+"\}'
-DEMO_OPTIONS := --temperature 1 --seed 4 --max-new-tokens 64 --no-progress
+SEED ?= 7
+DEMO_OPTIONS := --temperature 1 --seed $(SEED) --max-new-tokens 64 --no-progress
 
 .PHONY: demo
 demo: $(VENV)/.installed-all  ## a small model writes JSON, with and without a constraint
 	@printf '%s\n' '' 'Three prompts such as:' '' $$'  Bio: Ada Lovelace was born in 1815 in London and works as a mathematician.\n  JSON: '
-	@printf '%s\n' '' '1. Without a constraint the model writes:' ''
+	@printf '%s\n' '' '1. Without a constraint the model sometimes writes what nobody asked for (SEED=8 for other samples):' ''
 	@$(BIN)/jax-decode $(DEMO_OPTIONS) $(DEMO_PROMPTS)
 	@printf '%s\n' '' '2. With the same seed, inside the language of the regular expression' '' $(DEMO_PATTERN) '' 'it writes:' ''
 	@$(BIN)/jax-decode $(DEMO_OPTIONS) --pattern $(DEMO_PATTERN) $(DEMO_PROMPTS)
@@ -66,8 +67,8 @@ types: $(VENV)/.installed-test  ## mypy
 	$(BIN)/mypy
 
 .PHONY: pytest
-pytest: $(VENV)/.installed-test  ## the tests alone
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15
+pytest: $(VENV)/.installed-test  ## the tests alone (ARGS='tests/test_readme.py -x' chooses)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(ARGS)
 
 .PHONY: test-exhaustive
 test-exhaustive: $(VENV)/.installed-test  ## the tests, exhaustive checks in full (hours)

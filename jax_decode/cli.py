@@ -16,7 +16,7 @@ from jax_decode.errors import DecodeError
 
 _EPILOG = """examples:
   jax-decode --pattern '(yes|no), because [a-z ]{3,60}[.]' 'Is the sky blue? '
-  fsa-compile '[0-9]{4}-[0-9]{2}-[0-9]{2}' tokenizer.model -o date.npz
+  fsa-compile compile '[0-9]{4}-[0-9]{2}-[0-9]{2}' --tokenizer tokenizer.model --output date.npz
   jax-decode --constraint date.npz --checkpoint gemma3-1b/ --config gemma3-1b --tokenizer tokenizer.model 'Today is '
   jax-decode --pattern '[A-Z][a-z]+' --prompt-file prompts.txt --n 4 --temperature 0.8 --format json
 """
