@@ -234,12 +234,15 @@ def sampling_cases(bench: Bench, batch: int, vocab_size: int, dtype: Any, tables
         _ratio(bench, name, free, mine, facts)
         mine = run(f"{name}, constrained, no raw", sampler_step(sampler, False), state, (words, tables))
         _ratio(bench, f"{name}, no raw", free, mine, facts)
-    floor = batch * tables.num_words * 4 / bench.header["read_bytes_per_s"] * 1e6
-    run("mask row alone", lambda x, s, i, e: (mask_row(e, s), _turn(s, i)), state, tables)
-    bench.rows and bench.rows[-1].update(byte_floor_us=round(batch * 32 / bench.header["read_bytes_per_s"] * 1e6, 4))
-    run("mask words, written out", lambda x, s, i, e: _popcount(mask_words(e, s), s, i), state, tables)
-    bench.rows and bench.rows[-1].update(byte_floor_us=round(floor, 3))
-    run("advance alone", lambda x, s, i, e: (i + s.node, _turn(advance(e, s, s.node * 991 % vocab_size), i)), state, tables)
+    bandwidth = bench.header["read_bytes_per_s"]
+    alone = {
+        "mask row alone": (lambda x, s, i, e: (mask_row(e, s), _turn(s, i)), batch * 32),
+        "mask words, written out": (lambda x, s, i, e: _popcount(mask_words(e, s), s, i), batch * tables.num_words * 4),
+        "advance alone": (lambda x, s, i, e: (i + s.node, _turn(advance(e, s, s.node * 991 % vocab_size), i)), batch * 64),
+    }
+    for name, (step, least_bytes) in alone.items():
+        if run(name, step, state, tables) is not None:
+            bench.rows[-1]["byte_floor_us"] = round(least_bytes / bandwidth * 1e6, 4)
     if naive:
         allowed = jax.jit(mask, static_argnames="width")(tables, state, width=vocab_size)
         for kind in ("greedy", "categorical"):

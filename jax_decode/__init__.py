@@ -6,7 +6,7 @@ Needs jax and NumPy. Names load on first use.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "Categorical": "samplers",
@@ -34,6 +34,32 @@ _HOME = {
     "save_orbax": "orbax",
     "to_device": "tables",
 }
+
+if TYPE_CHECKING:
+    from jax_decode.decoder import Decoder as Decoder
+    from jax_decode.decoder import FunctionDecoder as FunctionDecoder
+    from jax_decode.errors import DecodeError as DecodeError
+    from jax_decode.generating import generate as generate
+    from jax_decode.generation import Generation as Generation
+    from jax_decode.masking import mask as mask
+    from jax_decode.masking import mask_logits as mask_logits
+    from jax_decode.masking import mask_words as mask_words
+    from jax_decode.noise import key_words as key_words
+    from jax_decode.orbax import load_orbax as load_orbax
+    from jax_decode.orbax import save_orbax as save_orbax
+    from jax_decode.samplers import Categorical as Categorical
+    from jax_decode.samplers import Greedy as Greedy
+    from jax_decode.samplers import MinP as MinP
+    from jax_decode.samplers import TopK as TopK
+    from jax_decode.samplers import TopP as TopP
+    from jax_decode.sampling import Choice as Choice
+    from jax_decode.sampling import sample as sample
+    from jax_decode.state import ConstraintState as ConstraintState
+    from jax_decode.state import Status as Status
+    from jax_decode.state import init_state as init_state
+    from jax_decode.tables import ConstraintTables as ConstraintTables
+    from jax_decode.tables import to_device as to_device
+    from jax_decode.transition import advance as advance
 
 __all__ = list(_HOME)
 
