@@ -6,7 +6,6 @@ Reads an artifact and a vocabulary, NumPy only. Drawings belong to `draw`, print
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -66,7 +65,7 @@ class Explanation:
       matched: bytes of the text that some accepted text starts with, counted inside the refused token too.
       allowed_count: tokens allowed after the first `position` ones, end-of-text ids not counted.
       allowed_bytes: bool[256], bytes those tokens begin with.
-      examples: a few of them, at least one per target where there are few targets: ids.
+      examples: a few of them: ids.
       stop_allowed: whether the text may end after the first `position` tokens.
       completion: a shortest continuation of those tokens to an accepted text: ids, empty where they are accepted.
     """
@@ -346,24 +345,38 @@ def _first_bytes(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> NDArray[np.b
 
 
 def _examples(vocabulary: Vocabulary, targets: NDArray[np.int32]) -> tuple[int, ...]:
-    """A few allowed tokens that tell most: of each target the longest printable ones, rare targets first."""
-    lengths = np.diff(vocabulary.packed[1])
+    """A few allowed tokens that tell most: one per target where there are few, then common ones that begin differently."""
     which, counts = np.unique(targets[targets > 0], return_counts=True)
-    queues = []
-    for target in which[np.argsort(counts, kind="stable")]:
-        ids = np.flatnonzero(targets == target)
-        ids = ids[np.argsort(-np.minimum(lengths[ids], 12), kind="stable")][:200]
-        queues.append(sorted(ids.tolist(), key=lambda i: not _legible(vocabulary.tokens[i])))
+    which = which[np.argsort(counts, kind="stable")]
+    few = which if len(which) <= _EXAMPLES // 2 else which[:0]  # many say little: one for each length that is left, it may be
+    order = [_telling(vocabulary, np.flatnonzero(targets == t).tolist())[0] for t in few]
+    order += _telling(vocabulary, np.flatnonzero(targets).tolist())
     chosen: dict[bytes, int] = {}  # several ids may write the same bytes
-    for turn in itertools.zip_longest(*queues):
-        for token in turn:
-            if token is not None and len(chosen) < _EXAMPLES:
-                chosen.setdefault(vocabulary.tokens[token], token)
+    for token in order:
+        if len(chosen) < _EXAMPLES:
+            chosen.setdefault(vocabulary.tokens[token], token)
     return tuple(chosen.values())
 
 
+def _telling(vocabulary: Vocabulary, ids: list[int]) -> list[int]:
+    """The ids in the order in which they are worth showing: one of each kind of beginning, one of each first byte, the rest.
+
+    In most vocabularies low ids are common tokens.
+    """
+    tokens = vocabulary.tokens
+    ids = sorted(ids, key=lambda i: (not _legible(tokens[i]), len(tokens[i]) == 1, i))
+    kinds: dict[str, int] = {}
+    bytes_: dict[int, int] = {}
+    for i in ids:
+        first = tokens[i][:1]
+        kind = "letter" if first.isalpha() else "digit" if first.isdigit() else "byte" if first[0] > 126 else first.decode()
+        kinds.setdefault(kind, i)
+        bytes_.setdefault(first[0], i)
+    return list(dict.fromkeys([*kinds.values(), *bytes_.values(), *ids[: 4 * _EXAMPLES]]))
+
+
 def _legible(written: bytes) -> bool:
-    return written.isascii() and written.decode().isprintable()
+    return written.isascii() and written.decode().isprintable() and not written.isspace()
 
 
 def _longest(c: CompiledConstraint) -> int | None:

@@ -132,6 +132,17 @@ def test_spelling():
         spell(VOCABULARY, "x\n")
 
 
+def test_examples_show_every_turn_and_different_beginnings():
+    tokens = [b"a", b"b", b"'", b"aa", b"ab", b"bb", b"cc", b"dd", b"ee", b"ff", b"gg", b"   ", b"hh", b"b'"]
+    vocabulary = Vocabulary.from_tokens(tokens)
+    constraint = compile_regex("'[a-z ]*'", vocabulary)
+    shown = [tokens[i] for i in explain(constraint, vocabulary, [2]).examples]
+    assert b"b'" in shown  # leads out of the quotes, which few tokens do
+    assert {b"aa", b"'", b"bb", b"cc", b"dd"} <= set(shown)  # each kind of beginning, then different letters
+    assert b"ab" not in shown
+    assert len(shown) == len(set(shown)) == 8
+
+
 def test_words_for_bytes():
     assert token_text(b"a\xffb") == "a\\xffb"
     assert token_text(b"") == "∅"
