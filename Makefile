@@ -11,6 +11,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 PARITY_VENV ?= .venv-parity
+BENCH_VENV ?= .venv-bench
 WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
@@ -84,12 +85,19 @@ $(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
 test-parity: $(PARITY_VENV)/.installed  ## logits against the official gemma package
 	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity
 
-# benchmarks/tpu_aot.py needs a TPU compiler and is run by name: make bench BENCHMARKS=benchmarks/tpu_aot.py
-BENCHMARKS ?= $(filter-out %/__init__.py %/tpu_aot.py,$(wildcard benchmarks/*.py))
+# Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.
+BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/device_step.py benchmarks/conformance.py
+
+# The libraries that are compared with live in an environment of their own, too.
+$(BENCH_VENV)/.installed: pyproject.toml
+	@echo "Installing into $(BENCH_VENV) (once) ..."
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -e '.[all,bench]'
+	@touch $@
 
 .PHONY: bench
-bench: $(VENV)/.installed-test  ## the benchmarks; raw figures go to benchmarks/results (BENCHMARKS=... chooses)
-	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: $(BENCH_VENV)/.installed  ## the benchmarks; raw figures go to benchmarks/results (BENCHMARKS=... chooses)
+	for script in $(BENCHMARKS); do echo "== $$script"; $(BENCH_VENV)/bin/python "$$script"; done
 
 .PHONY: notebook
 notebook: $(VENV)/.installed-test  ## run the notebook's source and store the outputs
