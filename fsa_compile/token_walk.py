@@ -83,32 +83,35 @@ def join(
     none = np.zeros(0, np.int64)
     if not len(node):
         return none, none, none
-    table, kind, width = dfa.table.ravel(), dfa.byte_class, dfa.table.shape[1]
+    # States are kept multiplied by the table's width, so that one addition makes an index.
+    width = dfa.table.shape[1]
+    table, kind = (dfa.table * np.int32(width)).ravel(), dfa.byte_class
     same = dfa.identity_classes
-    first, count, byte = tables.trie_first, tables.trie_count, tables.trie_byte
+    beyond, count, byte = tables.trie_beyond, tables.trie_count, tables.trie_byte
     numbers = tables.numbers
+    state = state * width
     levels = []
     while len(node):
         levels.append((origin, node, state))
-        children = count[node]
-        upto = children.cumsum()
+        upto = count[node].cumsum()
         total = int(upto[-1])
         if not total:
             break
-        if max(total, len(node)) > len(numbers):  # pairs with few children among them may be more than those
+        if total > len(numbers):
             deadline.check("walking the vocabulary")
-            numbers = np.arange(2 * max(total, len(node)))
-        parent = numbers[: len(node)].repeat(children)
-        child = (first[node] - upto + children)[parent]
+            numbers = np.arange(2 * total)
+        parent = numbers[: len(node)].repeat(count[node])
+        child = (beyond[node] - upto)[parent]
         child += numbers[:total]
-        read = byte[child] if same else kind[byte[child]]
-        reached = table[(state * width)[parent] + read]
+        read = byte[child]
+        reached = table[state[parent] + (read if same else kind[read])]
         on = reached.nonzero()[0]
-        node, state, origin = child[on], reached[on].astype(np.int64), origin[parent[on]]
+        parent = parent[on]
+        node, state, origin = child[on], reached[on], origin[parent]
     origin, node, state = (np.concatenate(column) for column in zip(*levels))
     token = tables.trie_token[node]
     ends = (token >= 0).nonzero()[0]
-    return _with_aliases(tables, origin[ends], token[ends], state[ends])
+    return _with_aliases(tables, origin[ends], token[ends], state[ends] // width)
 
 
 def _with_aliases(

@@ -106,6 +106,11 @@ class VocabularyTables:
         return out
 
     @cached_property
+    def trie_beyond(self) -> np.ndarray:
+        """int64[T], node after each node's last child."""
+        return self.trie_first + self.trie_count
+
+    @cached_property
     def spells_every_byte(self) -> bool:
         """Whether each of the 256 bytes is a token, so that every byte string can be spelled."""
         nodes = self.root_child[self.root_child > 0]
