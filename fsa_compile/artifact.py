@@ -179,7 +179,7 @@ class CompiledConstraint:
         fields: dict[str, Any] = {**arrays, **{name: header[name] for name in _SCALARS}}
         fields["stop_ids"] = tuple(header["stop_ids"])
         constraint = cls(**fields)
-        _check_contents(constraint, path)
+        check_contents(constraint, path)
         if vocabulary is not None:
             check_vocabulary(constraint, vocabulary, where=str(path))
         return constraint
@@ -420,8 +420,8 @@ def _check_header(header: Any, bad: Any) -> None:
             raise bad(f"stop id {token!r} is not an id of the vocabulary")
 
 
-def _check_contents(c: CompiledConstraint, path: Path) -> None:
-    """Raises `ArtifactError` for the first id, offset or bit that a device step could trip over."""
+def check_contents(c: CompiledConstraint, path: Path) -> None:
+    """Raises `ArtifactError` for the first id, offset or bit that a device step could trip over; `path` is named in it."""
     n, r = c.num_nodes, len(c.rows)
 
     def need(condition: Any, sentence: str) -> None:

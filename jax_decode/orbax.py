@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import ARRAYS, FORMAT_VERSION, MAGIC, CompiledConstraint, check_vocabulary
-from fsa_compile.artifact import _check_contents as check_contents
+from fsa_compile.artifact import ARRAYS, FORMAT_VERSION, MAGIC, CompiledConstraint, check_contents, check_vocabulary
 from jax_decode.errors import DecodeError
 
 _SCALARS = ("vocab_size", "fingerprint", "source", "start", "extra")
