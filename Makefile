@@ -75,10 +75,11 @@ pytest: $(VENV)/.installed-test  ## the tests alone (ARGS='tests/test_readme.py 
 test-exhaustive: $(VENV)/.installed-test  ## the tests, exhaustive checks in full (hours)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --exhaustive --durations 15
 
-# The official package pulls TensorFlow and an older SentencePiece, so it lives in an environment of its own.
+# The official package pulls TensorFlow and an older SentencePiece, so it lives in an environment of its own (Python 3.11;
+# every version is pinned, because the resolver needs many minutes for this set).
 $(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
 	$(PYTHON) -m venv $(PARITY_VENV)
-	$(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -r $<
+	$(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install --no-deps -r $<
 	@touch $@
 
 .PHONY: test-parity
