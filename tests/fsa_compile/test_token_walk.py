@@ -18,7 +18,10 @@ from oracles.toy import every_byte, few_bytes
 import fsa_compile
 from fsa_compile import detokenize
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint, HostWalk
+from fsa_compile.limits import Deadline
+from fsa_compile.token_walk import join
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
 
 TOY_VOCABULARIES = {"every byte": every_byte(), "few bytes": few_bytes()}
 
@@ -285,6 +288,21 @@ def test_vocabulary_that_cannot_spell_the_pattern() -> None:
             np.flatnonzero(constraint.outgoing(n)) for n in range(1, constraint.num_nodes)
         )
     ) == [0, 1]
+
+
+def test_join_of_very_many_pairs_with_few_children() -> None:
+    """More pairs at once than the walk keeps numbers for, most of them leaves of the trie."""
+    vocabulary = TOY_VOCABULARIES["every byte"]
+    tables, dfa = tables_for(vocabulary), fsa_compile.regex("[abx]*").to_byte_dfa()
+    deadline = Deadline(fsa_compile.CompileLimits())
+    count = len(tables.numbers) + 5
+    origin = np.arange(count)
+    node = np.where(origin % 1000 == 0, tables.root_child[ord("a")], tables.root_child[ord("x")])
+    state = np.full(count, dfa.start)
+    whole = join(dfa, tables, origin, node, state, deadline)
+    parts = [join(dfa, tables, origin[i::3], node[i::3], state[i::3], deadline) for i in range(3)]
+    assert sorted(zip(*(x.tolist() for x in whole))) == sorted(zip(*(np.concatenate(x).tolist() for x in zip(*parts))))
+    assert (whole[1] == vocabulary.tokens.index(b"ab")).any()
 
 
 def test_limits_are_named() -> None:
