@@ -13,7 +13,8 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.quotient import Quotient, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
+from fsa_compile.limits import Deadline
+from fsa_compile.quotient import Quotient, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 NARROW = 64
@@ -22,8 +23,13 @@ _WIDE_BYTES = 16
 """Live bytes from which a state may serve as an entry."""
 _HEAVY = 1024
 """Tokens under an origin's first bytes from which its entry is worth a row operation instead of a join."""
-_MAX_ENTRY_STATES = 20_000
+_MAX_ENTRY_STATES = 100_000
 """Automata with more states are joined only: the tables of powers would cost more than they save."""
+_CHUNK = 2_000_000
+"""Walk that many (entry, string) pairs at a time."""
+_DOING = "walking the vocabulary"
+_SHARE_BYTES = 96
+"""Memory of one token or set in one origin's share, until the token sets are assembled."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,17 +112,22 @@ def walk_entries(
     source: np.ndarray,
     byte: np.ndarray,
     target: np.ndarray,
+    deadline: Deadline,
 ) -> Entered:
     """Tokens over the given arcs.
 
     Args:
       wide: bool[S] from `wide_states`.
       source, byte, target: int64[n] arcs chosen by `entry_arcs`.
+      deadline: checked between chunks.
+
+    Raises:
+      LimitError: out of time or memory.
     """
     s = dfa.num_states
     quotient, steps, key = quotient_for(tables, symbol_steps(dfa, wide))
     entries, entry = np.unique(target, return_inverse=True)
-    (who, string, reached), (apart_who, apart_string) = walk_strings(quotient, steps, entries)
+    (who, string, reached), (apart_who, apart_string) = _walk_in_chunks(quotient, steps, entries, deadline)
     byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)
     leads = np.zeros((len(entries), 256), bool)
     leads[entry, byte] = True
@@ -139,16 +150,38 @@ def walk_entries(
 
     # Every origin meets every set of its entries; equal (set, first bytes) combinations have equal shares.
     of_entry = np.searchsorted(pair[begin] // s, np.arange(len(entries) + 1))
+    deadline.check_bytes(int((of_entry[pair_entry + 1] - of_entry[pair_entry]).sum()) * _SHARE_BYTES, _DOING)
     which, at = _ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
     combination, inverse = np.unique(number[at] * len(byte_sets) + pair_set[which], return_inverse=True)
     shares = _Shares(tables, quotient, key, members, byte_sets, combination)
     small = shares.start[inverse + 1] > shares.start[inverse]
+    count = shares.start[inverse[small] + 1] - shares.start[inverse[small]]
+    deadline.check_bytes(int(count.sum()) * _SHARE_BYTES, _DOING)
     listed, token_at = _ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
     origin, goal = pair_source[which], pair[begin[at]] % s
     single.append((origin[small][listed], shares.token[token_at], goal[small][listed]))
     large = (shares.row_of[inverse] >= 0).nonzero()[0]
     first, second, third = (np.concatenate(column) for column in zip(*single))
     return Entered((first, second, third), (origin[large], goal[large], shares.row_of[inverse[large]]), shares.sets)
+
+
+def _walk_in_chunks(
+    quotient: Quotient, steps: np.ndarray, entries: np.ndarray, deadline: Deadline
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """`walk_strings` over bounded numbers of entries at a time."""
+    size = max(1, _CHUNK // max(1, quotient.num_strings))
+    powers = powers_of(quotient, steps, deadline)
+    if size >= len(entries):
+        return walk_strings(quotient, steps, powers, entries)
+    read, apart, kept = [], [], 0
+    for at in range(0, len(entries), size):
+        deadline.check(_DOING)
+        (who, string, reached), (apart_who, apart_string) = walk_strings(quotient, steps, powers, entries[at : at + size])
+        read.append((who + at, string, reached))
+        apart.append((apart_who + at, apart_string))
+        kept += len(who) + len(apart_who)
+        deadline.check_bytes(kept * _SHARE_BYTES, _DOING)
+    return tuple(map(np.concatenate, zip(*read))), tuple(map(np.concatenate, zip(*apart)))
 
 
 class _Shares:

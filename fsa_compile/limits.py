@@ -30,13 +30,18 @@ class CompileLimits:
 
 
 class Deadline:
-    """A wall-clock budget that long loops ask with `check`."""
+    """The budget of one running compilation: a wall clock that long loops ask with `check`, and a bound on memory.
 
-    __slots__ = ("_end", "_seconds")
+    Attributes:
+      max_bytes: `CompileLimits.max_bytes`.
+    """
+
+    __slots__ = ("_end", "_seconds", "max_bytes")
 
     def __init__(self, limits: CompileLimits) -> None:
         self._seconds = limits.max_seconds
         self._end = time.monotonic() + limits.max_seconds
+        self.max_bytes = limits.max_bytes
 
     def check(self, doing: str) -> None:
         """Raises `LimitError` when the time is used up.
@@ -46,3 +51,14 @@ class Deadline:
         """
         if time.monotonic() > self._end:
             raise LimitError("max_seconds", self._seconds, doing)
+
+    def check_bytes(self, size: int, doing: str) -> None:
+        """Raises `LimitError` when a step is about to need more than `max_bytes`.
+
+        Args:
+          size: bytes about to be allocated.
+          doing: what is being computed, for the message.
+        """
+        if size > self.max_bytes:
+            fix = "Use smaller bounds in counted repetitions, or raise CompileLimits.max_bytes if memory allows."
+            raise LimitError("max_bytes", self.max_bytes, doing, fix=fix)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary_tables import (
     BYTE_SYMBOL,
     NUM_SYMBOLS,
@@ -201,14 +202,52 @@ def remember(tables: VocabularyTables, key: object, value: T) -> T:
     return value
 
 
+class Powers(NamedTuple):
+    """Runs of one class as single steps.
+
+    Attributes:
+      table: int64[n * (S + 1) * C], state after 1..n symbols of a class; flat.
+      cap: n, from which on nothing changes for runs that occur.
+    """
+
+    table: np.ndarray
+    cap: int
+
+
+def powers_of(quotient: Quotient, steps: np.ndarray, deadline: Deadline) -> Powers:
+    """The powers of an automaton's steps as far as the vocabulary's runs reach.
+
+    Powers that exceed a class's longest run are not filled in.
+
+    Args:
+      steps: int64[S + 1, C] from `quotient_for`.
+      deadline: checked as the table grows.
+
+    Raises:
+      LimitError: out of time or memory.
+    """
+    longest, table = quotient.longest, [steps]
+    for power in range(2, int(longest.max(initial=1)) + 1):
+        column = (longest >= power).nonzero()[0]
+        before = table[-1][:, column]
+        following = steps[before, column]
+        if (following == before).all():
+            break
+        deadline.check_bytes(2 * (power + 1) * steps.nbytes, "walking the vocabulary")
+        table.append(table[-1].copy())
+        table[-1][:, column] = following
+    return Powers((table[0] if len(table) == 1 else np.concatenate(table)).ravel(), len(table))
+
+
 def walk_strings(
-    quotient: Quotient, steps: np.ndarray, entries: np.ndarray
+    quotient: Quotient, steps: np.ndarray, powers: Powers, entries: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Walks every string from every entry state.
 
     Args:
       quotient: with C classes.
       steps: int64[S + 1, C] from `quotient_for`.
+      powers: of the steps, from `powers_of`.
       entries: int64[E], states to start from.
 
     Returns:
@@ -216,7 +255,7 @@ def walk_strings(
       some state on the way tells apart and that have to be walked byte by byte.
     """
     marker = len(steps) - 1
-    powers, cap = _powers(steps, quotient.longest)
+    table, cap = powers
     width = steps.shape[1]
     who, kind = np.nonzero(steps[entries])
     entry, string = _expand(who, quotient.first[kind], quotient.first[kind + 1])
@@ -228,7 +267,7 @@ def walk_strings(
     run, end = quotient.offset[string], quotient.offset[string + 1]
     while len(string):
         power = np.minimum(quotient.run_length[run], cap) - 1
-        state = powers[(power * (marker + 1) + state) * width + quotient.run_class[run]]
+        state = table[(power * (marker + 1) + state) * width + quotient.run_class[run]]
         run = run + 1
         told = (state == marker).nonzero()[0]
         if len(told):
@@ -243,23 +282,6 @@ def walk_strings(
     read = tuple(np.concatenate(column) for column in zip(*done))
     told_apart = tuple(np.concatenate(column) for column in zip(*handed)) if handed else (none, none)
     return read, told_apart  # type: ignore[return-value]
-
-
-def _powers(steps: np.ndarray, longest: np.ndarray) -> tuple[np.ndarray, int]:
-    """Flat table of 1..n steps by one class, and n, from which on nothing changes for runs that occur.
-
-    Powers that exceed a class's longest run are not filled in.
-    """
-    table = [steps]
-    for power in range(2, int(longest.max(initial=1)) + 1):
-        column = (longest >= power).nonzero()[0]
-        before = table[-1][:, column]
-        following = steps[before, column]
-        if (following == before).all():
-            break
-        table.append(table[-1].copy())
-        table[-1][:, column] = following
-    return (table[0] if len(table) == 1 else np.concatenate(table)).ravel(), len(table)
 
 
 def _expand(who: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,6 +20,14 @@ from fsa_compile.entry_walk import entry_arcs, walk_entries, wide_states
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
 
+_DOING = "walking the vocabulary"
+_PAIR_BYTES = 64
+"""Working memory of one (state, trie node) pair while it is expanded."""
+_FEW_PAIRS = 50_000
+"""Levels with fewer new pairs are not checked against the limits."""
+_KEPT_BYTES = 96
+"""Memory of one pair reached, until the token sets are assembled."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenArcs:
@@ -62,8 +70,8 @@ def walk_tokens(dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline) -> T
     if not by_entry.any():
         none = np.zeros(0, np.int64)
         return TokenArcs(*joined, none, none, none, [], np.zeros(0, np.uint64))
-    entered = walk_entries(dfa, tables, wide, source[by_entry], byte[by_entry], target[by_entry])
-    deadline.check("walking the vocabulary")
+    entered = walk_entries(dfa, tables, wide, source[by_entry], byte[by_entry], target[by_entry], deadline)
+    deadline.check(_DOING)
     state, token, reached = (np.concatenate(pair) for pair in zip(joined, entered.single))
     hashes = np.array([s.hash for s in entered.sets], np.uint64)
     return TokenArcs(state, token, reached, *entered.by_row, [s.row for s in entered.sets], hashes)
@@ -91,15 +99,19 @@ def join(
     numbers = tables.numbers
     state = state * width
     levels = []
+    reached_so_far = 0
     while len(node):
         levels.append((origin, node, state))
+        reached_so_far += len(node)
         upto = count[node].cumsum()
         total = int(upto[-1])
         if not total:
             break
-        if total > len(numbers):
-            deadline.check("walking the vocabulary")
-            numbers = np.arange(2 * total)
+        if total > _FEW_PAIRS:
+            deadline.check(_DOING)
+            deadline.check_bytes(total * _PAIR_BYTES + reached_so_far * _KEPT_BYTES, _DOING)
+        if (most := max(total, len(node))) > len(numbers):
+            numbers = np.arange(2 * most)
         parent = numbers[: len(node)].repeat(count[node])
         child = (beyond[node] - upto)[parent]
         child += numbers[:total]

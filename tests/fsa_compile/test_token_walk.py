@@ -16,9 +16,10 @@ from oracles.byte_oracle import ByteOracle
 from oracles.toy import every_byte, few_bytes
 
 import fsa_compile
-from fsa_compile import detokenize
+from fsa_compile import detokenize, entry_walk
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint, HostWalk
 from fsa_compile.limits import Deadline
+from fsa_compile.promote import promote
 from fsa_compile.token_walk import join
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
@@ -303,6 +304,35 @@ def test_join_of_very_many_pairs_with_few_children() -> None:
     parts = [join(dfa, tables, origin[i::3], node[i::3], state[i::3], deadline) for i in range(3)]
     assert sorted(zip(*(x.tolist() for x in whole))) == sorted(zip(*(np.concatenate(x).tolist() for x in zip(*parts))))
     assert (whole[1] == vocabulary.tokens.index(b"ab")).any()
+
+
+@pytest.mark.parametrize("pattern", [WIDE[1], r'"[^"]{0,20}"', r"[a-z]+@[a-z]+(\.[a-z]{2,9})*"])
+def test_walking_entries_in_chunks_changes_nothing(pattern: str, monkeypatch) -> None:
+    vocabulary = TOY_VOCABULARIES["every byte"]
+    whole = fsa_compile.compile_regex(pattern, vocabulary)
+    monkeypatch.setattr(entry_walk, "_CHUNK", 1)
+    monkeypatch.setattr(entry_walk, "_HEAVY", -1)
+    pieces = fsa_compile.compile_regex(pattern, vocabulary)
+    assert pynini.equivalent(detokenize.token_acceptor(whole), detokenize.token_acceptor(pieces))
+
+
+@pytest.mark.parametrize("pattern", TOY[::3])
+def test_every_wide_state_as_entry(pattern: str, monkeypatch, transducers) -> None:
+    """The walk over symbol strings alone: no state is too light to become an entry."""
+    monkeypatch.setattr(entry_walk, "_HEAVY", -1)
+    monkeypatch.setattr(entry_walk, "_WIDE_BYTES", 1)
+    constraint = fsa_compile.compile_regex(pattern, TOY_VOCABULARIES["every byte"])
+    reference = detokenize.promote_by_composition(fsa_compile.regex(pattern).to_byte_dfa(), transducers["every byte"][1])
+    assert pynini.equivalent(reference, detokenize.token_acceptor(constraint))
+
+
+@pytest.mark.parametrize("pattern", ["(?:é|ab?|[x-z]){0,400}", ".{0,900}", "[^a]{1,99}"])
+def test_memory_is_bounded(pattern: str) -> None:
+    vocabulary = every_byte([bytes([a, b]) for a in range(97, 123) for b in range(97, 123)])
+    limits = fsa_compile.CompileLimits(max_bytes=100_000)
+    dfa = fsa_compile.regex(pattern).to_byte_dfa()
+    with pytest.raises(fsa_compile.LimitError, match="max_bytes=100,000"):
+        promote(dfa, vocabulary, source=pattern, limits=limits)
 
 
 def test_limits_are_named() -> None:
