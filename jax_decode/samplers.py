@@ -14,6 +14,8 @@ import numpy as np
 from jax_decode.errors import DecodeError
 
 _T = TypeVar("_T")
+_LEAST = 1e-30
+"""Least probability or temperature, and the inverse of the largest temperature."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -127,3 +129,5 @@ def _check_number(value: Any, what: str, most: float, where: str, fix: str) -> N
             raise DecodeError(f"the {what} is {value!r}, not a number", where=where, fix=fix)
     if not 0 < value <= most or not math.isfinite(value):
         raise DecodeError(f"the {what} {value} is out of range", where=where, fix=fix)
+    if not _LEAST <= value <= 1 / _LEAST:  # it becomes a float32, and so does its inverse times a logit
+        raise DecodeError(f"the {what} {value} is too {'small' if value < 1 else 'large'} for a float32", where=where, fix=fix)

@@ -273,6 +273,9 @@ def test_temperature_and_p_are_traced():
         (TopP(0.0), "the p 0.0 is out of range"),
         (TopP(1.5), "the p 1.5 is out of range"),
         (MinP(-0.1), "the p -0.1 is out of range"),
+        (TopP(1e-60), "the p 1e-60 is too small for a float32"),  # 0 as a float32: it would allow nothing
+        (Categorical(1e-45), "temperature 1e-45 is too small for a float32\n  Categorical\n  .*use Greedy"),
+        (TopK(3, 1e300), r"temperature 1e\+300 is too large"),
     ],
 )
 def test_sampler_errors(sampler, text):
