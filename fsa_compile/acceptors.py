@@ -23,7 +23,7 @@ from fsa_compile.code_points import LAST, CodePointSet, complement, is_surrogate
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.labels import FIRST_BYTE
 from fsa_compile.letters import LetterDfa, letter_sets
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.pynini_bridge import Arcs, arcs_from_fst, byte_dfa_from_arcs, determinize, fst_from_arcs
 from fsa_compile.utf8 import to_byte_dfa
 
@@ -73,11 +73,13 @@ def read_automaton(automaton: Any, alphabet: Alphabet) -> _Machine:
     )
 
 
-def acceptor_dfa(machine: _Machine, alphabet: Alphabet, limits: CompileLimits) -> ByteDfa | None:
+def acceptor_dfa(
+    machine: _Machine, alphabet: Alphabet, limits: CompileLimits, deadline: Deadline | None = None
+) -> ByteDfa | None:
     """The minimal byte automaton, or None when it accepts nothing.
 
     Raises:
-      LimitError: the deterministic automaton has too many states.
+      LimitError: the deterministic automaton is too large, or takes too long.
     """
     if len(machine.final) > limits.max_states:
         raise LimitError("max_states", limits.max_states, "The given automaton")
@@ -86,7 +88,7 @@ def acceptor_dfa(machine: _Machine, alphabet: Alphabet, limits: CompileLimits) -
     fst = fst_from_arcs(
         Arcs(machine.start, machine.final, machine.source[order], machine.symbol[order] + 1, machine.target[order])
     )
-    arcs = arcs_from_fst(determinize(fst, limits.max_states))
+    arcs = arcs_from_fst(determinize(fst, limits, deadline))
     if not len(arcs.final):
         return None
     if alphabet == "bytes":

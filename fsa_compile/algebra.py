@@ -1,7 +1,7 @@
 """Boolean operations and concatenation of byte automata.
 
 Union, intersection and difference are products, explored level by level with NumPy over classes of bytes that neither automaton
-tells apart; OpenFst trims and minimises the result. Concatenation is OpenFst's, made deterministic under the state limit.
+tells apart; OpenFst trims and minimises the result. Concatenation is OpenFst's, made deterministic under the limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def combine(operator: Operator, a: ByteDfa, b: ByteDfa, limits: CompileLimits, d
     column_a, column_b, byte_class = _joint_classes(a, b)
     left, right = a.table[:, column_a], b.table[:, column_b]
     if operator == "+":
-        return _concatenate(a, b, left, right, byte_class, limits)
+        return _concatenate(a, b, left, right, byte_class, limits, deadline)
     keys, table = _product(operator, left, right, a.start, b.start, limits, deadline)
     final_a, final_b = a.final[keys // len(b.final)], b.final[keys % len(b.final)]
     final = final_a & final_b if operator == "&" else final_a & ~final_b if operator == "-" else final_a | final_b
@@ -127,7 +127,13 @@ def _product(
 
 
 def _concatenate(
-    a: ByteDfa, b: ByteDfa, left: np.ndarray, right: np.ndarray, byte_class: np.ndarray, limits: CompileLimits
+    a: ByteDfa,
+    b: ByteDfa,
+    left: np.ndarray,
+    right: np.ndarray,
+    byte_class: np.ndarray,
+    limits: CompileLimits,
+    deadline: Deadline,
 ) -> ByteDfa:
     machines = []
     for dfa, table in ((a, left), (b, right)):
@@ -137,4 +143,4 @@ def _concatenate(
         )
     first, second = machines
     first.concat(second)
-    return from_class_arcs(arcs_from_fst(determinize(first, limits.max_states)), byte_class)
+    return from_class_arcs(arcs_from_fst(determinize(first, limits, deadline)), byte_class)

@@ -165,7 +165,7 @@ class _Acceptor(Language):
         self.description = f"{kind} over {alphabet}, {len(machine.final):,} states"
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
-        return acceptor_dfa(self._machine, self._alphabet, limits)
+        return acceptor_dfa(self._machine, self._alphabet, limits, deadline)
 
     def _why_empty(self) -> str:
         return "the automaton accepts no string"

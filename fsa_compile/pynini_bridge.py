@@ -7,6 +7,7 @@ checked when read, and `tests/fsa_compile/test_pynini_bridge.py` compares with a
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import pywrapfst
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.labels import FIRST_BYTE, LAST_BYTE
+from fsa_compile.limits import CompileLimits, Deadline
 
 _MAGIC = 2125659606
 _INFINITY = 0x7F800000  # bits of float32 infinity: the tropical weight of a state that is not final
@@ -24,6 +26,9 @@ _VECTOR_HEAD = struct.pack("<ii6si8sii", _MAGIC, 6, b"vector", 8, b"standard", 2
 _ACCEPTOR = 0x10003  # properties: expanded, mutable, acceptor
 _CONST_STATE = np.dtype([("weight", "<f4"), ("first", "<u4"), ("arcs", "<u4"), ("ieps", "<u4"), ("oeps", "<u4")])
 _CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("next", "<i4")])
+
+_DETERMINIZING = "Making the automaton deterministic"
+_BYTES_PER_SUBSET, _BYTES_PER_ARC = 200, 60  # of the lists and dictionaries that hold them
 
 
 class Arcs(NamedTuple):
@@ -107,31 +112,74 @@ def from_pynini(fst: pynini.Fst, *, max_states: int = 2_000_000) -> ByteDfa:
       LimitError: the deterministic automaton has more states.
       ConstraintError: a label is not a byte.
     """
-    arcs = arcs_from_fst(determinize(fst, max_states))
+    arcs = arcs_from_fst(determinize(fst, CompileLimits(max_states=max_states)))
     wrong = arcs.label[(arcs.label < FIRST_BYTE) | (arcs.label > LAST_BYTE)]
     if len(wrong):
         raise ConstraintError(f"label {int(wrong[0])} is not a byte label ({FIRST_BYTE}..{LAST_BYTE})")
     return byte_dfa_from_arcs(arcs)
 
 
-def determinize(fst: pynini.Fst, max_states: int) -> pynini.Fst:
+def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | None = None) -> pynini.Fst:
     """A trimmed, epsilon-free, deterministic and minimal copy.
 
+    The subset construction is done here: OpenFst's asks neither clock nor memory, and ends the process when there is none left.
+
     Raises:
-      LimitError: it would have more than `max_states` states.
+      LimitError: it would have more than `max_states` states, or the construction exceeds `max_bytes` or its time.
     """
     out = fst.copy()
     if not out.properties(pywrapfst.NO_EPSILONS, True):
         out.rmepsilon()
     if not out.properties(pywrapfst.I_DETERMINISTIC, True):
-        # OpenFst stops silently at nstate, so ask for one state more than is allowed.
-        out = pynini.determinize(out, nstate=max_states + 1)
-    if out.num_states() > max_states:
-        raise LimitError("max_states", max_states, "Making the automaton deterministic")
+        out.connect()
+        if out.num_states():
+            out = fst_from_arcs(_subsets(arcs_from_fst(out), limits, deadline or Deadline(limits)))
+    if out.num_states() > limits.max_states:
+        raise LimitError("max_states", limits.max_states, _DETERMINIZING)
     out.connect()
     out.arcsort()  # OpenFst's minimisation tells states apart by the order of their arcs too
     out.minimize()
     return out
+
+
+def _subsets(arcs: Arcs, limits: CompileLimits, deadline: Deadline) -> Arcs:
+    """Subset construction on an epsilon-free acceptor with an initial state."""
+    S = len(arcs.final)
+    order = np.lexsort((arcs.target, arcs.label, arcs.source))
+    label, target = arcs.label[order], arcs.target[order]
+    begin = np.searchsorted(arcs.source[order], np.arange(S + 1))
+    first = np.array([arcs.start], np.int32).tobytes()
+    ids, todo = {first: 0}, [first]
+    final, count, labels, targets = [], [], [], []
+    used = 0
+    for number, key in enumerate(todo):
+        members = np.frombuffer(key, np.int32)
+        size = begin[members + 1] - begin[members]
+        at = np.arange(int(size.sum())) + np.repeat(begin[members] - (np.cumsum(size) - size), size)
+        pair = np.unique(label[at] * S + target[at])
+        read = pair // S
+        cut = np.flatnonzero(np.diff(read, prepend=-1))
+        after = (pair - read * S).astype(np.int32).tobytes()
+        ends = [*(4 * cut).tolist(), len(after)]
+        keys = [after[b:e] for b, e in itertools.pairwise(ends)]
+        reached = [ids.setdefault(k, len(ids)) for k in keys]
+        for k, r in zip(keys, reached):
+            if r == len(todo):
+                todo.append(k)
+                used += len(k) + _BYTES_PER_SUBSET
+        final.append(bool(arcs.final[members].any()))
+        count.append(len(cut))
+        labels.append(read[cut])
+        targets += reached
+        used += _BYTES_PER_ARC * len(cut)
+        if len(todo) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, _DETERMINIZING)
+        if used > limits.max_bytes:
+            raise LimitError("max_bytes", limits.max_bytes, _DETERMINIZING)
+        if not number & 255:
+            deadline.check(_DETERMINIZING)
+    source = np.repeat(np.arange(len(todo)), count)
+    return Arcs(0, np.array(final), source, np.concatenate(labels), np.array(targets, np.int64))
 
 
 def byte_dfa_from_arcs(arcs: Arcs) -> ByteDfa:

@@ -139,6 +139,11 @@ def test_products_respect_limits():
         (a & b).to_byte_dfa(CompileLimits(max_states=1000))
     with pytest.raises(LimitError, match="max_states=500"):
         (regex("(?s).*a") + regex(".{10}")).to_byte_dfa(CompileLimits(max_states=500))
+    subsets = regex("(a|ab)(c|bcd)*") + regex("[a-z ]{0,300}")  # exponentially many before minimisation
+    with pytest.raises(LimitError, match="max_bytes=4,000,000"):
+        subsets.to_byte_dfa(CompileLimits(max_bytes=4_000_000))
+    with pytest.raises(LimitError, match="max_seconds=0"):
+        subsets.to_byte_dfa(CompileLimits(max_seconds=0.2))
 
 
 def test_sparse_and_dense_products_agree(monkeypatch):
