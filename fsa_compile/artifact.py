@@ -342,7 +342,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         archive = zipfile.ZipFile(path)
     except FileNotFoundError as e:
         raise bad("there is no such file", "Check the path.") from e
-    except (OSError, zipfile.BadZipFile) as e:
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
         raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
     with archive:
         infos = {info.filename: info for info in archive.infolist()}
@@ -385,7 +385,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int, bad: A
         version = np.lib.format.read_magic(stream)
         reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, fortran, dtype = reader(stream)
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, SyntaxError, NotImplementedError) as e:
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, SyntaxError, RuntimeError) as e:
         raise bad(f"array '{name}' is corrupt ({e})") from e
     if dtype.hasobject or dtype.fields is not None or fortran:
         raise bad(f"array '{name}' is not a plain numeric array")

@@ -252,6 +252,15 @@ def test_bombs_are_refused_before_they_are_read(saved: Path) -> None:
         CompiledConstraint.load(saved)
 
 
+@pytest.mark.parametrize(("field", "value"), [(6, 210), (8, 1)], ids=["unknown zip version", "encrypted"])
+def test_archives_that_cannot_be_read(field: int, value: int, saved: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    data[data.index(b"PK\x01\x02") + field] = value
+    saved.write_bytes(data)
+    with pytest.raises(ArtifactError):
+        CompiledConstraint.load(saved)
+
+
 def test_headers_promising_huge_arrays_allocate_nothing(saved: Path) -> None:
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "<u4", "fortran_order": False, "shape": (10**9, 10**6)})
