@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,10 @@ def _run(args: argparse.Namespace) -> None:
     prompts = _prompts(args)
     if args.checkpoint is not None and args.tokenizer is None:
         raise DecodeError("--checkpoint was given without --tokenizer", fix="Name the model's tokenizer file.")
+    if args.config is not None and args.checkpoint is None:
+        raise DecodeError("--config was given without --checkpoint", fix="Name the checkpoint, or leave --config out.")
+    if not -(1 << 63) <= args.seed < 1 << 63:
+        raise DecodeError(f"the seed {args.seed} does not fit 64 bits", fix="Give a smaller --seed.")
     import jax
 
     from fsa_compile import CompiledConstraint, compile_regex, load_tokenizer
@@ -152,12 +156,21 @@ def _sampler(args: argparse.Namespace) -> Any:
 def _prompts(args: argparse.Namespace) -> list[str]:
     prompts = list(args.prompts)
     if args.prompt_file is not None:
-        prompts += args.prompt_file.read_text(encoding="utf-8").splitlines()
+        prompts += _lines(lambda: args.prompt_file.read_text(encoding="utf-8"), str(args.prompt_file))
     elif not prompts and not sys.stdin.isatty():
-        prompts = sys.stdin.read().splitlines()
+        prompts = _lines(sys.stdin.read, "standard input")
     if not prompts:
         raise DecodeError("there is no prompt", fix="Give prompts as arguments, by --prompt-file or on standard input.")
     return prompts
+
+
+def _lines(read: Callable[[], str], where: str) -> list[str]:
+    try:
+        return read().splitlines()
+    except UnicodeDecodeError as error:
+        raise DecodeError(
+            f"the prompts are not text in UTF-8 (byte {error.start})", where=where, fix="Give one prompt per line, in UTF-8."
+        ) from None
 
 
 def _json_line(out: Any, row: int, prompt: str, text: str) -> str:

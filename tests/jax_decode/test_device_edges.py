@@ -159,6 +159,8 @@ def test_command_line_writes_json_lines(small, capsys, tmp_path):
         (("--top-k", "3", "--top-p", "0.5", "x"), "--top-k and --top-p were given together"),
         (("--temperature", "0", "x"), "temperature 0.0 is out of range"),
         (("--checkpoint", "x", "hello"), "--checkpoint was given without --tokenizer"),
+        (("--config", "gemma3-1b", "hello"), "--config was given without --checkpoint"),
+        (("--seed", "99999999999999999999", "x"), "the seed 99999999999999999999 does not fit 64 bits"),
         (("--prompt-file", "/nowhere/at/all", "x"), "No such file"),
         (("--pattern", "(", "x"), "never closed"),
         (("--constraint", "/nowhere/at.npz", "x"), "there is no such file"),
@@ -174,3 +176,10 @@ def test_command_line_errors_are_one_message(small, capsys, arguments, text):
     assert captured.err.startswith("jax-decode: error: ")
     assert "Traceback" not in captured.err
     assert captured.out == ""
+
+
+def test_a_prompt_file_that_is_no_text_is_one_message(capsys, tmp_path):
+    file = tmp_path / "prompts.bin"
+    file.write_bytes(b"caf\xe9\n")
+    assert cli("--prompt-file", str(file)) == 2
+    assert capsys.readouterr().err.startswith(f"jax-decode: error: the prompts are not text in UTF-8 (byte 3)\n  {file}")
