@@ -16,6 +16,8 @@ from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _TOKEN_BITS = 22
 _TOKEN_MASK = (1 << _TOKEN_BITS) - 1
+_PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
+"""Up to this many pairs of states, a pair and a token are sorted as one 64-bit number."""
 _FEW_ARCS = 1000
 
 
@@ -58,10 +60,15 @@ class _Groups:
 
     def __init__(self, arcs: TokenArcs, tables: VocabularyTables, num_states: int, pool: RowPool) -> None:
         s = num_states
-        key = ((arcs.state * s + arcs.target) << _TOKEN_BITS) | arcs.token
-        key.sort()
-        self.token = key & _TOKEN_MASK
-        pair = key >> _TOKEN_BITS
+        pair = arcs.state * s + arcs.target
+        if s * s <= _PACKED_PAIRS:
+            key = (pair << _TOKEN_BITS) | arcs.token
+            key.sort()
+            self.token = key & _TOKEN_MASK
+            pair = key >> _TOKEN_BITS
+        else:
+            order = np.lexsort((arcs.token, pair))
+            self.token, pair = arcs.token[order], pair[order]
         begin = segment_starts(pair)
         size = np.append(begin[1:], len(pair)) - begin
         pair = pair[begin]

@@ -16,8 +16,8 @@ from oracles.byte_oracle import ByteOracle
 from oracles.toy import every_byte, few_bytes
 
 import fsa_compile
-from fsa_compile import detokenize, entry_walk
-from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint, HostWalk
+from fsa_compile import assemble, detokenize, entry_walk
+from fsa_compile.artifact import ARC_BURST, ARRAYS, UNREACHABLE, CompiledConstraint, HostWalk
 from fsa_compile.limits import Deadline
 from fsa_compile.promote import promote
 from fsa_compile.token_walk import join
@@ -342,3 +342,13 @@ def test_limits_are_named() -> None:
         fsa_compile.compile_regex(r"(\w+ )*[^a]*x?[a-z0-9]*", vocabulary, limits=limits)
     with pytest.raises(fsa_compile.LimitError, match="max_seconds"):
         fsa_compile.compile_regex("a{0,3000}", vocabulary, limits=fsa_compile.CompileLimits(max_seconds=0.0))
+
+
+@pytest.mark.parametrize("pattern", ["", "a|ab|b{2,9}", r"\w*a?", '"[^"]*"'])
+def test_automata_too_large_for_packed_sorting_give_the_same_arrays(pattern: str, monkeypatch) -> None:
+    vocabulary = TOY_VOCABULARIES["every byte"]
+    packed = fsa_compile.compile_regex(pattern, vocabulary)
+    monkeypatch.setattr(assemble, "_PACKED_PAIRS", 0)
+    other = fsa_compile.compile_regex(pattern, vocabulary)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(packed, name), getattr(other, name))
