@@ -231,8 +231,10 @@ def _from_table(start: Hashable, finals: Any, table: Any, alphabet: Alphabet) ->
             value = _symbol_value(symbol, state, alphabet)
             for t in after if isinstance(after, (set, frozenset, list)) else (after,):
                 arcs.append((index(state), value, index(t)))
+    if isinstance(finals, str) or not isinstance(finals, Iterable):
+        raise ConstraintError(f"the final states are {finals!r}, not a list", fix="Give a list of them: [state].")
     final_states = list(finals)
-    unknown = [q for q in final_states if q not in number]
+    unknown = [q for q in final_states if not isinstance(q, Hashable) or q not in number]
     if unknown:
         raise ConstraintError(f"the final state {unknown[0]!r} occurs in no transition", fix="Check its name.")
     final = np.zeros(len(number), bool)

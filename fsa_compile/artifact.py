@@ -318,6 +318,9 @@ class HostWalk:
 def check_vocabulary(constraint: CompiledConstraint, vocabulary: Any, *, where: str = "") -> None:
     """Raises `ArtifactError` unless the constraint was compiled for this vocabulary (or tokenizer)."""
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
+    if not hasattr(vocabulary, "fingerprint"):
+        what = f"a vocabulary or tokenizer is needed to check the constraint, not {type(vocabulary).__name__}"
+        raise ArtifactError(what, where=where, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if constraint.fingerprint != vocabulary.fingerprint:
         raise ArtifactError(
             f"the constraint was compiled for vocabulary {constraint.fingerprint[:12]} "

@@ -48,6 +48,8 @@ def checked_texts(strings: Iterable[str]) -> list[bytes]:
     """
     if isinstance(strings, (str, bytes)):
         raise ConstraintError("choices need a list of strings, not one string", fix="Put it into a list: choices([text]).")
+    if not isinstance(strings, Iterable):
+        raise ConstraintError(f"choices need a list of strings, not {type(strings).__name__}", fix="Give a list of str.")
     entries = list(strings)
     try:
         return sorted({str.encode(entry) for entry in entries})

@@ -180,7 +180,7 @@ def explain(constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | 
     check_vocabulary(constraint, tokenizer)
     vocabulary: Vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
     if isinstance(text, (str, bytes)):
-        data = text.encode() if isinstance(text, str) else text
+        data = _utf8(text) if isinstance(text, str) else text
         ids = spell(tokenizer, text)
     else:
         ids = _checked_ids(constraint, text)
@@ -283,6 +283,15 @@ def _byte(value: int) -> str:
 def _shown(data: bytes, width: int = 60) -> str:
     text = token_text(data)
     return repr(text if len(text) <= width else text[: width - 1] + "…")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConstraintError(
+            f"the text is not Unicode: it holds a lone surrogate at offset {error.start}", fix="Give text in UTF-8, or bytes."
+        ) from None
 
 
 def _checked_ids(constraint: CompiledConstraint, ids: Iterable[int]) -> list[int]:

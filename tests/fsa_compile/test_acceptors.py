@@ -136,3 +136,9 @@ def test_determinization_is_limited():
         acceptor((0, [25], table)).to_byte_dfa(CompileLimits(max_states=5000))
     with pytest.raises(LimitError, match="max_states=3"):
         acceptor(pynini.accep("abcdef")).to_byte_dfa(CompileLimits(max_states=3))
+
+
+@pytest.mark.parametrize(("finals", "says"), [(1, "final states are 1, not a list"), ([[1]], r"final state \[1\] occurs in no")])
+def test_final_states_that_are_no_list(finals, says):
+    with pytest.raises(ConstraintError, match=says):
+        acceptor((0, finals, {0: {"a": 1}}))

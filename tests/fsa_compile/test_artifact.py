@@ -104,6 +104,8 @@ def test_save_replaces_whole_files_only(constraint: CompiledConstraint, saved: P
 def test_other_vocabulary(saved: Path) -> None:
     with pytest.raises(ArtifactError, match=r"compiled for vocabulary \w+ .*; this one is"):
         CompiledConstraint.load(saved, every_byte([b"zzz"]))
+    with pytest.raises(ArtifactError, match=r"a vocabulary or tokenizer is needed .*, not str"):
+        CompiledConstraint.load(saved, "tokenizer.model")
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_one_very_long_text():
         (["a", b"b"], r"choice 1 is a bytes"),
         (["a", "b", "x\udc80"], r"choice 2 holds a surrogate at offset 1"),
         ("abc", "need a list of strings, not one string"),
+        (None, "need a list of strings, not NoneType"),
     ],
 )
 def test_bad_entries(strings, says):

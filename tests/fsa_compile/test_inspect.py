@@ -149,3 +149,9 @@ def test_words_for_bytes():
     present = np.zeros(256, bool)
     present[[*range(48, 58), 97, 98, 32, 10, 255]] = True
     assert byte_ranges(present) == "\\n space 0-9 a b \\xff"
+
+
+def test_text_that_is_no_unicode():
+    vocabulary = Vocabulary.from_tokens([b"a", b""], stop_ids=[1])
+    with pytest.raises(ConstraintError, match="lone surrogate at offset 1"):
+        explain(compile_regex("a+", vocabulary), vocabulary, "a\udcff")
