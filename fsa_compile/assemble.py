@@ -267,7 +267,7 @@ def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarra
     total = int(size.sum())
     at = np.arange(total) + np.repeat(begin - (np.cumsum(size) - size), size)
     state, target, token = np.repeat(groups.state[narrow], size), np.repeat(groups.target[narrow], size), groups.token[at]
-    order = np.argsort(state << _TOKEN_BITS | token)
+    order = np.argsort(state << _TOKEN_BITS | token, kind="stable")  # mostly sorted already
     return _offsets(state, n), token[order].astype(np.int32), target[order].astype(np.int32)
 
 

@@ -78,18 +78,17 @@ def wide_states(dfa: ByteDfa) -> np.ndarray:
 def entry_arcs(dfa: ByteDfa, tables: VocabularyTables, wide: np.ndarray) -> np.ndarray:
     """Which of the automaton's arcs are walked from an entry state: bool[E].
 
-    A wide state becomes an entry when some origin has many tokens under the bytes that lead into it.
+    A wide state becomes an entry when some origin has many tokens under neighbouring bytes that lead into it.
     """
     source, byte, target = dfa.arcs
     into = wide[target].nonzero()[0]
     if not len(into):
         return np.zeros(len(source), bool)
-    pair = source[into] * dfa.num_states + target[into]
-    order = np.argsort(pair, kind="stable")
-    begin = segment_starts(pair[order])
-    weight = np.add.reduceat(tables.weight[byte[into[order]]], begin)
+    goal = target[into]
+    begin = segment_starts(source[into] * dfa.num_states + goal)  # runs of neighbouring bytes with one target
+    weight = np.add.reduceat(tables.weight[byte[into]], begin)
     entry = np.zeros(dfa.num_states, bool)
-    entry[target[into[order[begin[weight > _HEAVY]]]]] = True
+    entry[goal[begin[weight > _HEAVY]]] = True
     return entry[target]
 
 
@@ -259,14 +258,17 @@ def _first_bytes(
     source: np.ndarray, byte: np.ndarray, entry: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct sets of first bytes, bool[F, 256], and per (origin, entry) pair: origin, entry index, set index."""
-    pair, which = np.unique(source * (int(entry.max()) + 1) + entry, return_inverse=True)
+    num_entries = int(entry.max()) + 1
+    key = source * num_entries + entry
+    begin = segment_starts(key)  # arcs come by source and byte: neighbours share a pair, which leaves less to sort
+    pair, which = np.unique(key[begin], return_inverse=True)
     member = np.zeros((len(pair), 256), bool)
-    member[which, byte] = True
+    member[np.repeat(which, np.append(begin[1:], len(key)) - begin), byte] = True
     numbers: dict[bytes, int] = {}
     packed = np.packbits(member, axis=1)
     index = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed])
     _, example = np.unique(index, return_index=True)
-    return member[example], pair // (int(entry.max()) + 1), pair % (int(entry.max()) + 1), index
+    return member[example], pair // num_entries, pair % num_entries, index
 
 
 def _walk_apart(

@@ -98,9 +98,9 @@ def symbol_steps(dfa: ByteDfa, wide: np.ndarray) -> np.ndarray:
     full[:s][~wide & full[:s].any(1)] = s
     steps = np.zeros((s + 1, NUM_SYMBOLS), np.int64)
     steps[:, BYTE_SYMBOL[_SINGLE]] = full[:, _SINGLE]
-
-    low = np.minimum.reduceat(full[:, _TOGETHER], _TOGETHER_STARTS, axis=1)
-    high = np.maximum.reduceat(full[:, _TOGETHER], _TOGETHER_STARTS, axis=1)
+    together = full[:, _TOGETHER]
+    low = np.minimum.reduceat(together, _TOGETHER_STARTS, axis=1)
+    high = np.maximum.reduceat(together, _TOGETHER_STARTS, axis=1)
     steps[:, _TOGETHER_SYMBOLS] = np.where(low == high, low, s)
     if full[:s, 0x80:].any():
         steps[:, SYMBOL_CHARACTER] = _character_step(full, steps)
