@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from fsa_compile.errors import LimitError
+from fsa_compile.errors import ConstraintError, LimitError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,18 @@ class CompileLimits:
     max_states: int = 2_000_000
     max_rows: int = 65_536
     max_bytes: int = 2 << 30
-    max_seconds: float = 300.0
+    max_seconds: float = 60.0
     max_pattern: int = 1_000_000
     max_repeat: int = 100_000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                raise ConstraintError(
+                    f"CompileLimits.{field.name} must be a number that is not negative, not {value!r}",
+                    fix="Leave it out for the default.",
+                )
 
 
 class Deadline:

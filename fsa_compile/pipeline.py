@@ -41,6 +41,11 @@ def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimit
             f"a language is needed, not {type(language).__name__}",
             fix="Make one with regex(...), choices([...]) or acceptor(...).",
         )
+    if limits is not None and not isinstance(limits, CompileLimits):
+        raise ConstraintError(
+            f"limits must be CompileLimits, not {type(limits).__name__}",
+            fix="Write limits=CompileLimits(max_seconds=10), for example.",
+        )
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
     deadline = Deadline(limits)

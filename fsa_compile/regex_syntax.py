@@ -79,7 +79,7 @@ class _Parser:
         if len(pattern) > limits.max_pattern:
             raise LimitError("max_pattern", limits.max_pattern, f"Reading a pattern of {len(pattern):,} characters")
         self.text, self.limits = pattern, limits
-        self.flags = _checked_flags(int(flags))
+        self.flags = _checked_flags(flags)
         self.names: dict[str, int] = {}
         self.stack: list[_Open] = []
         self.has_atomic = False
@@ -382,7 +382,12 @@ class _Parser:
 _ANCHORS: dict[str, AnchorKind] = {"A": "text start", "Z": "text end", "b": "word boundary", "B": "no word boundary"}
 
 
-def _checked_flags(flags: int) -> int:
+def _checked_flags(given: int) -> int:
+    if not isinstance(given, int):
+        raise ConstraintError(
+            f"flags must be a number such as re.I | re.S, not {given!r}", fix="Or write them into the pattern: (?is)..."
+        )
+    flags = int(given)
     known = _A | _I | _M | _S | _U | _X | int(re.DEBUG)
     if flags & int(re.LOCALE):
         raise ConstraintError("the flag re.LOCALE is only for bytes patterns", fix="Leave it out.")

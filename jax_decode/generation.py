@@ -66,7 +66,10 @@ class Generation:
           list[str], one per row; one str when one prompt was given by itself and sampled once.
         """
         tokenizer = getattr(tokenizer, "vocabulary", tokenizer)
-        texts = [tokenizer.decode([int(t) for t in row]) for row in self.tokens]
+        # A model may have more logits than the tokenizer has ids; without a constraint it may take one, which writes nothing.
+        size = getattr(tokenizer, "size", None)
+        rows = [[int(t) for t in row if size is None or t < size] for row in self.tokens]
+        texts = [tokenizer.decode(row) for row in rows]
         return texts[0] if self.single else texts
 
     def __repr__(self) -> str:

@@ -335,6 +335,19 @@ def test_memory_is_bounded(pattern: str) -> None:
         promote(dfa, vocabulary, source=pattern, limits=limits)
 
 
+@pytest.mark.parametrize(("name", "value"), [("max_states", -1), ("max_seconds", float("nan")), ("max_rows", "many"), ("max_bytes", True)])
+def test_limits_are_numbers(name: str, value) -> None:
+    with pytest.raises(fsa_compile.ConstraintError, match=f"CompileLimits.{name} must be a number"):
+        fsa_compile.CompileLimits(**{name: value})
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(fsa_compile.ConstraintError, match="limits must be CompileLimits, not dict"):
+        fsa_compile.compile_regex("a", TOY_VOCABULARIES["every byte"], limits={})
+    with pytest.raises(fsa_compile.ConstraintError, match="flags must be a number such as"):
+        fsa_compile.compile_regex("a", TOY_VOCABULARIES["every byte"], flags="i")
+
+
 def test_limits_are_named() -> None:
     vocabulary = TOY_VOCABULARIES["every byte"]
     limits = fsa_compile.CompileLimits(max_rows=2)

@@ -12,6 +12,7 @@ from oracles import hand_made
 from oracles.toy_decoder import toy
 
 import jax_decode
+from fsa_compile.vocabulary import Vocabulary
 from jax_decode import Categorical, DecodeError, Greedy, Status, TopP, loop
 
 PROMPTS = [[1, 2, 3], [4], [9, 8, 7, 6, 5]]
@@ -290,6 +291,15 @@ def test_text_and_repr():
     assert "2 rows" in repr(many)
     assert "ACCEPTED, 2 tokens" in repr(many)
     assert len(many) == 2
+
+
+def test_text_of_ids_beyond_the_tokenizer():
+    """Without tables a model may take one of its padding ids: it writes nothing, and text() still works."""
+    out = jax_decode.generate(toy(), [[1, 2], [3, 4]], max_new_tokens=6, stop_ids=[])
+    vocabulary = Vocabulary.from_tokens([b"a", b"b"])
+    expected = ["".join("ab"[t] for t in row.tolist() if t < 2) for row in out.tokens]
+    assert any((row >= 2).any() for row in out.tokens)
+    assert out.text(vocabulary) == expected
 
 
 def test_bos_starts_every_prompt():
