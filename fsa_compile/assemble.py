@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ _TOKEN_MASK = (1 << _TOKEN_BITS) - 1
 _PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
 """Up to this many pairs of states, a pair and a token are sorted as one 64-bit number."""
 _FEW_ARCS = 1000
+_FEW_SETS = 64
 
 
 class RowPool:
@@ -29,12 +31,12 @@ class RowPool:
         self._ids: dict[int, int] = {0: 0}
         self._rows = [np.zeros(tables.num_words, np.uint32)]
 
-    def find(self, row_hash: int) -> int | None:
-        """The row's id, or None when it has to be built."""
-        return self._ids.get(row_hash)
-
     def __getitem__(self, row: int) -> np.ndarray:
         return self._rows[row]
+
+    def of_hash(self, row_hash: int) -> np.ndarray:
+        """The row of a set that is stored."""
+        return self._rows[self._ids[row_hash]]
 
     def add(self, row_hash: int, row: np.ndarray) -> int:
         """Stores a new row.
@@ -49,6 +51,25 @@ class RowPool:
         if number * row.nbytes > self._limits.max_bytes:
             raise LimitError("max_bytes", self._limits.max_bytes, "storing the constraint's token sets")
         return number
+
+    def numbers(self, hashes: np.ndarray, build: Callable[[int], np.ndarray]) -> np.ndarray:
+        """Ids of many sets, int64[n].
+
+        Args:
+          hashes: uint64[n].
+          build: makes the row of entry i when its set is new; called in order of i.
+        """
+        if len(hashes) < _FEW_SETS:
+            return np.array([self._number(h, i, build) for i, h in enumerate(hashes.tolist())], np.int64)
+        distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        ids = np.empty(len(distinct), np.int64)
+        for j in np.argsort(first).tolist():
+            ids[j] = self._number(int(distinct[j]), int(first[j]), build)
+        return ids[inverse]
+
+    def _number(self, row_hash: int, index: int, build: Callable[[int], np.ndarray]) -> int:
+        number = self._ids.get(row_hash)
+        return self.add(row_hash, build(index)) if number is None else number
 
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
@@ -78,9 +99,8 @@ class _Groups:
             pair, begin, size, hashes, row = self._with_sets(arcs, tables, s, pool, pair, begin, size, hashes)
         wide = ((size > NARROW) & (row == 0)).nonzero()[0]
         if len(wide):
-            for i, b, n, h in zip(wide.tolist(), begin[wide].tolist(), size[wide].tolist(), hashes[wide].tolist()):
-                number = pool.find(h)
-                row[i] = pool.add(h, tables.pack(self.token[b : b + n])) if number is None else number
+            lo, hi = begin[wide], begin[wide] + size[wide]
+            row[wide] = pool.numbers(hashes[wide], lambda i: tables.pack(self.token[lo[i] : hi[i]]))
         self.state, self.target = pair // s, pair % s
         self.begin, self.size, self.hash, self.row = begin, size, hashes, row
 
@@ -106,16 +126,15 @@ class _Groups:
         both = at < len(pair)
         both[both] = pair[at[both]] == set_pair[both]
         set_hash[both] += hashes[at[both]]
-        numbers = np.empty(len(set_pair), np.int64)
-        for i, h in enumerate(set_hash.tolist()):
-            number = pool.find(h)
-            if number is None:
-                parts = [arcs.sets[m] for m in member[set_begin[i] : set_end[i]].tolist()]
-                if both[i]:
-                    b = begin[at[i]]
-                    parts.append(tables.pack(self.token[b : b + size[at[i]]]))
-                number = pool.add(h, parts[0] if len(parts) == 1 else np.bitwise_or.reduce(parts))
-            numbers[i] = number
+
+        def build(i: int) -> np.ndarray:
+            parts = [arcs.sets[m] for m in member[set_begin[i] : set_end[i]].tolist()]
+            if both[i]:
+                b = begin[at[i]]
+                parts.append(tables.pack(self.token[b : b + size[at[i]]]))
+            return parts[0] if len(parts) == 1 else np.bitwise_or.reduce(parts)
+
+        numbers = pool.numbers(set_hash, build)
         alone = np.ones(len(pair), bool)
         alone[at[both]] = False
         zeros = np.zeros(len(set_pair), np.int64)
@@ -297,15 +316,14 @@ def _levels(
     summed -= np.repeat(np.concatenate([[np.uint64(0)], summed[first[1:] - 1]]), size)
     starts_node = np.zeros(len(begin), bool)
     starts_node[first] = True
-    end = np.append(begin[1:], len(part)).tolist()
-    rows: list[int] = []
-    for i, (b, h, new_node) in enumerate(zip(begin.tolist(), summed.tolist(), starts_node.tolist())):
-        number = pool.find(h)
-        if number is None:
-            below = None if new_node else pool[rows[-1]]
-            number = pool.add(h, _union(groups, part[b : end[i]], below, tables, pool))
-        rows.append(number)
-    return _offsets(level_state, n), level_cost.astype(np.int32), np.array(rows, np.int32)
+    end = np.append(begin[1:], len(part))
+
+    def build(i: int) -> np.ndarray:
+        below = None if starts_node[i] else pool.of_hash(int(summed[i - 1]))
+        return _union(groups, part[begin[i] : end[i]], below, tables, pool)
+
+    rows = pool.numbers(summed, build)
+    return _offsets(level_state, n), level_cost.astype(np.int32), rows.astype(np.int32)
 
 
 def _union(
