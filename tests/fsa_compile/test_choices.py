@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import numpy as np
 import pynini
@@ -78,9 +77,7 @@ def test_a_thousand_and_a_hundred_thousand():
     words = ["".join(rng.choices(parts, k=rng.randint(1, 8))) + (f"-{i}" if i % 3 == 0 else "") for i in range(100_000)]
     small = choices(words[:1000]).to_byte_dfa()
     assert language_of(small) == {word.encode() for word in words[:1000]}
-    began = time.process_time()
     large = choices(words).to_byte_dfa()
-    assert time.process_time() - began < 5  # a bar of 0.8 s holds in the benchmark; this only catches an accident
     assert language_of(large) == {word.encode() for word in words}
     assert large.table.shape[1] < 64
     assert large.table.nbytes < 100e6

@@ -205,19 +205,19 @@ def test_patterns_that_match_nothing(pattern):
     ],
 )
 def test_limits_are_met_soon(pattern, limits, limit):
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(LimitError, match=limit) as caught:
         regex(pattern).to_byte_dfa(CompileLimits(**limits))
     assert caught.value.limit == limit
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_long_repetitions_are_linear():
-    began = time.monotonic()
+    began = time.process_time()
     assert regex("a{0,100000}").to_byte_dfa().num_states == 100_002
     assert regex(r"(?:.|\n){0,5000}").to_byte_dfa().num_states == 40_002
     assert regex("(?:ab?|c){0,3000}").to_byte_dfa().num_states <= 6_002
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 def test_larger_bounds_can_be_asked_for():
