@@ -1,0 +1,132 @@
+"""The nodes of a parsed grammar, whatever syntax it was written in. They know their place in the text, and no automata.
+
+Front ends (`lark_syntax`, `gbnf_syntax`) make a `Grammar`; `network` reads one. Aliases, tree-shaping marks and templates
+are gone: a node says what may be written and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+LexicalMode: TypeAlias = OneOf["characters", "longest"]
+"""How terminals become text: concatenated as they are, or as a lexer cuts it (longest match, ignored text in between)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Literal:
+    """A string; `ignore_case` follows the pattern flag `i`."""
+
+    text: str
+    start: int
+    end: int
+    ignore_case: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression in Python's dialect; flags is a subset of "imsx"."""
+
+    pattern: str
+    start: int
+    end: int
+    flags: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """One id of the vocabulary that is no text: by its name, such as `<start_of_turn>`, or by its number."""
+
+    name: str | int
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FreeText:
+    """Any text up to and including the first occurrence of one of the triggers (strings)."""
+
+    until: tuple[str, ...]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reference:
+    """A rule or a terminal by its name."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    """Parts one after the other; none stand for the empty text."""
+
+    parts: tuple[Expression, ...]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several branches, at least one."""
+
+    branches: tuple[Expression, ...]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeat:
+    """`low` to `high` times the part; `high` None: any number."""
+
+    part: Expression
+    low: int
+    high: int | None
+    start: int
+    end: int
+
+
+Expression: TypeAlias = Literal | Pattern | SpecialToken | FreeText | Reference | Sequence | Choice | Repeat
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """A named expression.
+
+    Attributes:
+      name: as written (instances of templates: as written at their use, such as `_separated{value, ","}`).
+      body: its expression.
+      terminal: whether it is a terminal (one lexeme in longest-match mode) rather than a rule.
+      priority: of a terminal, higher wins where two match the same text; 0 by default.
+      start, end: offsets of the definition's name in the grammar's text.
+    """
+
+    name: str
+    body: Expression
+    terminal: bool
+    priority: int
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """A whole grammar.
+
+    Attributes:
+      rules: rules and terminals by name, in the order of their definition.
+      start: name of the start rule.
+      ignore: expressions that may stand between lexemes, before the first and after the last (longest-match mode only).
+      mode: the lexical mode.
+      text: source text; all offsets count in it. Nodes that come from an import carry the span of the import statement.
+    """
+
+    rules: dict[str, Rule]
+    start: str
+    ignore: tuple[Expression, ...]
+    mode: LexicalMode
+    text: str
