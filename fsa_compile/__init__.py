@@ -14,6 +14,10 @@ _HOME = {
     "ByteDfa": "byte_dfa",
     "ArtifactError": "errors",
     "ConstraintError": "errors",
+    "GrammarConflictError": "errors",
+    "GrammarError": "errors",
+    "GrammarSyntaxError": "errors",
+    "UnsupportedGrammarError": "errors",
     "LimitError": "errors",
     "PatternError": "errors",
     "RegexSyntaxError": "errors",
@@ -29,6 +33,7 @@ _HOME = {
     "regex": "language",
     "compile_acceptor": "pipeline",
     "compile_choices": "pipeline",
+    "compile_grammar": "pipeline",
     "compile_language": "pipeline",
     "compile_regex": "pipeline",
     "Tokenizer": "tokenizers",
@@ -42,6 +47,10 @@ if TYPE_CHECKING:
     from fsa_compile.byte_dfa import ByteDfa as ByteDfa
     from fsa_compile.errors import ArtifactError as ArtifactError
     from fsa_compile.errors import ConstraintError as ConstraintError
+    from fsa_compile.errors import GrammarConflictError as GrammarConflictError
+    from fsa_compile.errors import GrammarError as GrammarError
+    from fsa_compile.errors import GrammarSyntaxError as GrammarSyntaxError
+    from fsa_compile.errors import UnsupportedGrammarError as UnsupportedGrammarError
     from fsa_compile.errors import LimitError as LimitError
     from fsa_compile.errors import PatternError as PatternError
     from fsa_compile.errors import RegexSyntaxError as RegexSyntaxError
@@ -57,6 +66,7 @@ if TYPE_CHECKING:
     from fsa_compile.limits import CompileLimits as CompileLimits
     from fsa_compile.pipeline import compile_acceptor as compile_acceptor
     from fsa_compile.pipeline import compile_choices as compile_choices
+    from fsa_compile.pipeline import compile_grammar as compile_grammar
     from fsa_compile.pipeline import compile_language as compile_language
     from fsa_compile.pipeline import compile_regex as compile_regex
     from fsa_compile.tokenizers import Tokenizer as Tokenizer

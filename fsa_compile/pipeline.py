@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from fsa_compile import language as languages
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.errors import ConstraintError
+from fsa_compile.grammar import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.promote import promote
@@ -41,11 +43,7 @@ def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimit
             f"a language is needed, not {type(language).__name__}",
             fix="Make one with regex(...), choices([...]) or acceptor(...).",
         )
-    if limits is not None and not isinstance(limits, CompileLimits):
-        raise ConstraintError(
-            f"limits must be CompileLimits, not {type(limits).__name__}",
-            fix="Write limits=CompileLimits(max_seconds=10), for example.",
-        )
+    _checked_limits(limits)
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
     deadline = Deadline(limits)
@@ -97,6 +95,128 @@ def compile_acceptor(
       tokenizer, limits: see `compile_language`.
     """
     return compile_language(languages.acceptor(automaton, alphabet), tokenizer, limits=limits)
+
+
+Syntax = Literal["lark", "gbnf"]
+
+
+def compile_grammar(
+    text: str,
+    tokenizer: Any,
+    *,
+    start: str | None = None,
+    syntax: Syntax | None = None,
+    mode: LexicalMode | None = None,
+    stacks: int = 1,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a context-free grammar, written in Lark's syntax or in GBNF.
+
+    Args:
+      text: the grammar; `fsa_compile.library.grammar_text(name)` has ready ones.
+      tokenizer: see `compile_language`.
+      start: the start rule; by default `start` in Lark's syntax, `root` in GBNF.
+      syntax: "lark" or "gbnf"; None tells them apart by GBNF's `::=`.
+      mode: "longest" cuts text into lexemes as a lexer does, with `%ignore` between them (the default in Lark's syntax);
+        "characters" concatenates terminals as they are (the default, and the only mode, in GBNF).
+      stacks: parallel stacks for grammars that one stack cannot decide; 1 makes every conflict an error. With more, the
+        constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
+        the decoding result says so.
+      limits: see `compile_language`.
+
+    Returns:
+      The artifact.
+
+    Raises:
+      GrammarError: with line, column and the way out: not well formed, not supported, or undecidable with this many stacks.
+      ConstraintError: see `compile_language`.
+    """
+    from fsa_compile.grammar_machine import machine_of
+    from fsa_compile.promote import promote_machine
+
+    _checked_limits(limits)
+    if not isinstance(text, str):
+        what = f"a grammar is a str, not {type(text).__name__}"
+        raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
+    if not isinstance(stacks, int) or isinstance(stacks, bool) or not 1 <= stacks <= MAX_STACKS:
+        raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    grammar = _parsed(text, start, syntax, mode, limits)
+    vocabulary = vocabulary_of(tokenizer)
+    specials = _special_ids(grammar, vocabulary)
+    machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
+    return promote_machine(machine, vocabulary, source=text, limits=limits, deadline=deadline, stacks=stacks)
+
+
+MAX_STACKS = 16
+"""Most parallel stacks of a constraint: the cost of a step grows with them."""
+
+
+def _parsed(text: str, start: str | None, syntax: Any, mode: Any, limits: CompileLimits) -> Grammar:
+    if syntax not in (None, "lark", "gbnf"):
+        raise ConstraintError(f"unknown grammar syntax {syntax!r}", fix='Write syntax="lark" or syntax="gbnf".')
+    if mode not in (None, "longest", "characters"):
+        raise ConstraintError(f"unknown lexical mode {mode!r}", fix='Write mode="longest" or mode="characters".')
+    if syntax == "gbnf" or (syntax is None and re.search(r"^[ \t]*[A-Za-z][\w-]*[ \t]*::=", text, re.M)):
+        from fsa_compile.gbnf_syntax import parse_gbnf
+
+        if mode == "longest":
+            what = "GBNF describes characters; it has no lexer to match longest"
+            raise ConstraintError(what, fix='Leave mode out, or write the grammar in Lark\'s syntax.')
+        return parse_gbnf(text, start=start or "root", limits=limits)
+    from fsa_compile.lark_syntax import parse_lark
+
+    return parse_lark(text, start=start or "start", mode=mode, limits=limits)
+
+
+def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int]:
+    """Token id of every special token that the grammar names.
+
+    Raises:
+      UnsupportedGrammarError: the vocabulary has no such token, or it is text, or it ends the text.
+    """
+    from fsa_compile.errors import UnsupportedGrammarError
+
+    out: dict[str | int, int] = {}
+    for node in _special_tokens(grammar):
+        token = vocabulary.special.get(node.name, -1) if isinstance(node.name, str) else node.name
+        what = fix = ""
+        if not 0 <= token < vocabulary.size:
+            what = f"the vocabulary has no special token {node.name!r}"
+            known = ", ".join(sorted(vocabulary.special)[:8])
+            fix = f"Its special tokens begin with {known}." if known else "It has no named special tokens: write <[id]>."
+        elif vocabulary.tokens[token]:
+            what = f"token {token} is the text {vocabulary.tokens[token]!r}, not a special token"
+            fix = "Write the text as a string instead."
+        elif token in vocabulary.stop_ids:
+            what = f"special token {node.name!r} ends the text, so nothing can follow it"
+            fix = "Leave it out: it is allowed wherever the grammar is complete."
+        if what:
+            raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix=fix)
+        out[node.name] = token
+    return out
+
+
+def _special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
+    todo: list[Expression] = [rule.body for rule in grammar.rules.values()] + list(grammar.ignore)
+    while todo:
+        node = todo.pop()
+        match node:
+            case SpecialToken():
+                yield node
+            case Sequence(parts=children) | Choice(branches=children):
+                todo += children
+            case Repeat(part=child):
+                todo.append(child)
+
+
+def _checked_limits(limits: Any) -> None:
+    if limits is not None and not isinstance(limits, CompileLimits):
+        raise ConstraintError(
+            f"limits must be CompileLimits, not {type(limits).__name__}",
+            fix="Write limits=CompileLimits(max_seconds=10), for example.",
+        )
 
 
 def vocabulary_of(tokenizer: Any) -> Vocabulary:
