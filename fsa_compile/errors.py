@@ -41,6 +41,52 @@ class UnsupportedPatternError(PatternError):
     """The pattern is well formed, but what it asks for is not a regular language (or not one we enforce)."""
 
 
+class GrammarError(ConstraintError):
+    """A grammar that cannot become a constraint.
+
+    The text shows the line of the grammar with carets under `text[start:end]`, and its number.
+
+    Attributes:
+      text: the whole grammar.
+      start, end: the span that is meant; offsets in `text`.
+      line, column: where it begins, both from 1.
+    """
+
+    def __init__(self, what: str, *, text: str, start: int, end: int | None = None, fix: str = "") -> None:
+        self.text, self.start = text, min(max(start, 0), len(text))
+        self.end = max(self.start + 1, self.start + 1 if end is None else end)
+        begin = text.rfind("\n", 0, self.start) + 1
+        self.line, self.column = text.count("\n", 0, begin) + 1, self.start - begin + 1
+        line = text[begin:].partition("\n")[0].removesuffix("\r").replace("\t", " ")
+        shown = _caret(line, self.start - begin, max(min(self.end - begin, len(line)), self.column))
+        super().__init__(f"{what} (line {self.line}, column {self.column})", where=shown, fix=fix)
+
+
+class GrammarSyntaxError(GrammarError):
+    """The grammar's text is not well formed, or a name in it means nothing."""
+
+
+class UnsupportedGrammarError(GrammarError):
+    """The grammar is well formed, but it asks for what cannot be enforced exactly, or what is not offered."""
+
+
+class GrammarConflictError(GrammarError):
+    """After some text the next byte can be read in two ways that one stack cannot follow both.
+
+    Attributes:
+      example: a shortest text (UTF-8) after which it happens.
+      symbol: the byte or the special token that is then read; "" for the end of the text.
+      readings: the two ways, in terms of the grammar's rules.
+    """
+
+    def __init__(
+        self, what: str, *, text: str, start: int, end: int | None = None, example: bytes, symbol: bytes | str,
+        readings: tuple[str, str], fix: str = "",
+    ) -> None:  # fmt: skip
+        self.example, self.symbol, self.readings = example, symbol, readings
+        super().__init__(what, text=text, start=start, end=end, fix=fix)
+
+
 class UnsatisfiableError(ConstraintError):
     """The constraint accepts no text at all."""
 

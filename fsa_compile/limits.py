@@ -17,8 +17,9 @@ class CompileLimits:
       max_rows: distinct token sets stored as bit rows in the artifact.
       max_bytes: bytes of working memory of one step, and of the finished artifact.
       max_seconds: wall-clock seconds for the whole compilation.
-      max_pattern: characters in a pattern.
+      max_pattern: characters in a pattern or a grammar.
       max_repeat: largest bound in a counted repetition such as `x{0,500}`.
+      max_rules: rules and terminals of a grammar, instances of templates included.
     """
 
     max_states: int = 2_000_000
@@ -27,6 +28,7 @@ class CompileLimits:
     max_seconds: float = 60.0
     max_pattern: int = 1_000_000
     max_repeat: int = 100_000
+    max_rules: int = 20_000
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
