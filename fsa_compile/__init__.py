@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "CompiledConstraint": "artifact",
-    "HostWalk": "artifact",
+    "HostWalk": "host_walk",
     "ByteDfa": "byte_dfa",
     "ArtifactError": "errors",
     "ConstraintError": "errors",
@@ -43,21 +43,21 @@ _HOME = {
 
 if TYPE_CHECKING:
     from fsa_compile.artifact import CompiledConstraint as CompiledConstraint
-    from fsa_compile.artifact import HostWalk as HostWalk
     from fsa_compile.byte_dfa import ByteDfa as ByteDfa
     from fsa_compile.errors import ArtifactError as ArtifactError
     from fsa_compile.errors import ConstraintError as ConstraintError
     from fsa_compile.errors import GrammarConflictError as GrammarConflictError
     from fsa_compile.errors import GrammarError as GrammarError
     from fsa_compile.errors import GrammarSyntaxError as GrammarSyntaxError
-    from fsa_compile.errors import UnsupportedGrammarError as UnsupportedGrammarError
     from fsa_compile.errors import LimitError as LimitError
     from fsa_compile.errors import PatternError as PatternError
     from fsa_compile.errors import RegexSyntaxError as RegexSyntaxError
     from fsa_compile.errors import TokenizerError as TokenizerError
     from fsa_compile.errors import UnsatisfiableError as UnsatisfiableError
     from fsa_compile.errors import UnspellableError as UnspellableError
+    from fsa_compile.errors import UnsupportedGrammarError as UnsupportedGrammarError
     from fsa_compile.errors import UnsupportedPatternError as UnsupportedPatternError
+    from fsa_compile.host_walk import HostWalk as HostWalk
     from fsa_compile.language import Language as Language
     from fsa_compile.language import acceptor as acceptor
     from fsa_compile.language import choices as choices

@@ -1,12 +1,35 @@
 """`CompiledConstraint`: the frozen NumPy arrays that carry a constraint to the device, and their file form.
 
 Imports NumPy and the standard library only, so that a decoding process needs neither pynini nor a tokenizer library. The
-layout is written down here once; `promote.py` fills it, `jax_decode.tables` repacks it, `HostWalk` executes it in NumPy.
+layout is written down here once; the compiler fills it, `jax_decode.tables` repacks it, `host_walk` executes it in NumPy.
 
-A *node* is a state of the token automaton. Node 0 is dead. The outgoing tokens of a node are disjoint sets, one per
-target, stored in one of two ways: *wide* sets are bit rows shared by all nodes (`group_*`), *narrow* ones are arcs sorted
-by token (`arc_*`). A node whose tokens are all narrow and few (`ARC_BURST` at most) has no mask row: its arcs are its
-mask. Every other node has *levels*: bit rows of all its tokens that can still finish within a number of tokens.
+A *node* stands for a control of a pushdown automaton over tokens (for a control of a counted frame: together with a class
+of its register), or for what remains of tokens that have popped stack symbols (an *inner node*). Node 0 is dead.
+
+A *configuration* is a node, a register, and a stack of cells, each holding an effective symbol and the register of the
+frame it suspends. Its *sources* are n_0 = the node, and n_(d+1) = `delta[delta_offset[n_d] + symbol]`, where the symbol is
+that of the d-th cell from the top: the tokens of source n_d pop exactly d cells. Its register is the current one for d = 0,
+else that of the last cell popped. The text so far belongs to the language if any source accepts. A regular constraint is
+the case without symbols: its only source is its node.
+
+The outgoing tokens of a node are sets, one per effect (target, push string, registers), stored in one of two ways: *wide*
+sets are bit rows shared by all nodes (`group_*`), *narrow* ones are arcs sorted by token (`arc_*`). A node whose tokens
+are all narrow and few (`ARC_BURST` at most) has no mask row: its arcs are its mask. Every other node has *levels*: bit
+rows of all its tokens that can still finish within a number of tokens and a number of stack cells. In deterministic
+constraints (`stacks == 1`) all token sets of all sources of a configuration are disjoint.
+
+The effect of a token taken at source n_d, in a frame whose register is n: d cells are popped; the register becomes
+n' = n + add. Without a push string, the target frame is the same one: its register is n'. With one, the frame is suspended
+in the first cell of the string (register n'), the further cells hold `push_register`, and the register of the target frame
+is `set`. The new node is the target's base node plus its ladder of the final register. Symbols in push strings are base
+symbols: the effective symbol is the base symbol plus its ladder of the register of the frame it suspends. A *ladder*
+(a0, b0, a1, b1) maps a register n to clip(n - a0, 0, b0) + clip(n - a1, 0, b1). `add` and `set` are constants where they
+are not negative; a value k < 0 is looked up per token: `increments[-1 - k, token]`.
+
+Costs count tokens, needs count stack cells. The text can be finished in `distance[node]` + cost of all cells tokens. The
+tokens of a level of source n_d need, themselves included, at most `level_cost` tokens besides the cost of the cells left
+after the d pops, and at most `level_need` cells besides those left. Where a counter is far below its lower bound, a
+*slope* (a, k, w) adds w * ceil(max(0, a - n) / k) to `distance` and to the cost of every level and arc of its node.
 """
 
 from __future__ import annotations
@@ -18,43 +41,82 @@ import os
 import secrets
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fsa_compile.errors import ArtifactError
 
+if TYPE_CHECKING:
+    from fsa_compile.host_walk import HostWalk
+
 MAGIC = "constrax constraint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ARC_BURST = 64
 """Most arcs a node without a mask row may have; the device reads them in one burst."""
 UNREACHABLE = np.int32(2**30)
 """Distance of a node from which no accepting node can be reached (node 0 only)."""
+MAX_REGISTER = 2**29
+"""Registers stop here; every bound of a counter is smaller."""
 _MAX_HEADER = 64 << 20
+_REGULAR = np.zeros(0, np.int32)
+"""Stands for the array of a regular constraint, which `__post_init__` puts in its place."""
+
+
+def _regular() -> np.ndarray:
+    return _REGULAR
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class CompiledConstraint:
-    """A regular constraint over one vocabulary, ready for the host walk and for the device.
+    """A constraint over one vocabulary, ready for the host walk and for the device.
 
-    Axes: N nodes, R rows, W = ceil(V / 32) words, G wide groups, A narrow arcs, L levels, V tokenizer ids.
+    Axes: N nodes, R rows, W = ceil(V / 32) words, G wide groups, A narrow arcs, L levels, V tokenizer ids, P effective stack
+    symbols, S push strings, U symbols in them, I per-token tables. The arrays from `group_push` on have defaults, which are
+    those of a regular constraint.
 
     Attributes:
       vocab_size: V.
       fingerprint: of the vocabulary it was compiled for (hex).
       stop_ids: default end-of-text ids of that vocabulary; never part of a token set.
       source: what was compiled, for people (a pattern, a description).
-      start: initial node.
-      accept: bool[N], the text so far belongs to the language.
-      distance: int32[N], least number of further tokens to an accepting node (0 when accepting).
+      start: initial node (a base node; the register is 0).
+      accept: bool[N], the text may end when this node is a source of the configuration.
+      distance: int32[N], least number of further tokens to the end of the node's own frame (0 when it may return or end
+        here); of inner nodes 0.
       rows: uint32[R, W], token sets; token t is bit t % 32 of word t // 32; row 0 is empty.
       group_offset: int32[N + 1]; groups of node n are `group_offset[n]:group_offset[n + 1]`.
-      group_row, group_next: int32[G], token set and target of each wide group.
+      group_row, group_next: int32[G], token set and target's base node of each wide group.
       arc_offset: int32[N + 1]; arcs of node n, sorted by token.
       arc_token, arc_next: int32[A].
-      level_offset: int32[N + 1]; levels of node n, ascending cost; none when the node's arcs are its mask.
+      level_offset: int32[N + 1]; levels of node n, by ascending (cost, need); none when the node's arcs are its mask.
       level_cost: int32[L], tokens that the level's costliest token and the rest of its completion take.
-      level_row: int32[L], row of all tokens whose cost is at most `level_cost` (a prefix union).
+      level_row: int32[L], row of all tokens whose cost is at most `level_cost` and whose need is at most `level_need`. The
+        levels of a node form a grid: where (c, n) and (c', n') are levels, so is (max c, c'; max n, n') unless it adds nothing,
+        so that the last level within two limits holds every token within them.
+      group_push, arc_push: int32[G], int32[A], push string, 0 for none.
+      group_add, arc_add: int32[G], int32[A], added to the register of the frame the token set starts in.
+      group_set, arc_set: int32[G], int32[A], register of the target frame where something is pushed.
+      arc_cost, arc_need: int32[A], what `level_cost` and `level_need` are to sets.
+      level_need: int32[L], stack cells beyond those left after the pops.
+      level_slope: int32[N, 3], slope of `distance` and of the costs of a node, by the register of its frame.
+      need: int32[N], least number of cells beyond the present ones to the end of the node's own frame; of inner nodes 0.
+      ladder: int32[N, 4], of base nodes.
+      increments: uint16[I, V].
+      push_offset: int32[S + 1]; symbols of push string s, bottom first, are `push_offset[s]:push_offset[s + 1]`.
+      push_symbol: int32[U], base symbols.
+      push_register: int32[U], registers of the frames they suspend; that of a string's first symbol is not used, except in
+        `initial_push`.
+      symbol_ladder: int32[P, 4], of base symbols.
+      symbol_cost: int32[P], tokens to the end of the suspended frame after the return to it.
+      symbol_need: int32[P], cells beyond those below the symbol that this may take.
+      symbol_slope: int32[P, 3], slope of `symbol_cost`, by the register of the suspended frame.
+      delta_offset: int32[N], where the P children of each node begin in `delta`.
+      delta: int32[*], source after popping one symbol, 0 for none.
+      initial_push: push string of the stack at the start.
+      max_pops: D, the longest path in `delta`: most cells one token pops.
+      max_push: length of the longest push string.
+      stacks: how many configurations are followed at once; 1 for a deterministic constraint.
       extra: small JSON values a front end wants to keep (names, options).
     """
 
@@ -75,9 +137,40 @@ class CompiledConstraint:
     level_offset: np.ndarray
     level_cost: np.ndarray
     level_row: np.ndarray
+    group_push: np.ndarray = dataclasses.field(default_factory=_regular)
+    group_add: np.ndarray = dataclasses.field(default_factory=_regular)
+    group_set: np.ndarray = dataclasses.field(default_factory=_regular)
+    arc_push: np.ndarray = dataclasses.field(default_factory=_regular)
+    arc_add: np.ndarray = dataclasses.field(default_factory=_regular)
+    arc_set: np.ndarray = dataclasses.field(default_factory=_regular)
+    arc_cost: np.ndarray = dataclasses.field(default_factory=_regular)
+    arc_need: np.ndarray = dataclasses.field(default_factory=_regular)
+    level_need: np.ndarray = dataclasses.field(default_factory=_regular)
+    level_slope: np.ndarray = dataclasses.field(default_factory=_regular)
+    need: np.ndarray = dataclasses.field(default_factory=_regular)
+    ladder: np.ndarray = dataclasses.field(default_factory=_regular)
+    increments: np.ndarray = dataclasses.field(default_factory=_regular)
+    push_offset: np.ndarray = dataclasses.field(default_factory=_regular)
+    push_symbol: np.ndarray = dataclasses.field(default_factory=_regular)
+    push_register: np.ndarray = dataclasses.field(default_factory=_regular)
+    symbol_ladder: np.ndarray = dataclasses.field(default_factory=_regular)
+    symbol_cost: np.ndarray = dataclasses.field(default_factory=_regular)
+    symbol_need: np.ndarray = dataclasses.field(default_factory=_regular)
+    symbol_slope: np.ndarray = dataclasses.field(default_factory=_regular)
+    delta_offset: np.ndarray = dataclasses.field(default_factory=_regular)
+    delta: np.ndarray = dataclasses.field(default_factory=_regular)
+    initial_push: int = 0
+    max_pops: int = 0
+    max_push: int = 0
+    stacks: int = 1
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        missing = [name for name in ARRAYS if getattr(self, name) is _REGULAR]
+        if missing:
+            defaults = _regular_arrays(self)
+            for name in missing:
+                object.__setattr__(self, name, defaults[name])
         for name in ARRAYS:
             getattr(self, name).setflags(write=False)
 
@@ -97,13 +190,24 @@ class CompiledConstraint:
         return sum(getattr(self, name).nbytes for name in ARRAYS)
 
     @property
+    def num_symbols(self) -> int:
+        """P, effective stack symbols; 0 for a regular constraint."""
+        return len(self.symbol_cost)
+
+    @property
     def shortest_completion(self) -> int:
-        """Least number of tokens of an accepted text (the end-of-text token not counted)."""
-        return int(self.distance[self.start])
+        """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
+        for a regular constraint, at most a little more for others."""
+        return self.walk().distance
+
+    @property
+    def shortest_depth(self) -> int:
+        """Number of stack cells within which some accepted text is complete."""
+        return self.walk().need
 
     @property
     def max_groups(self) -> int:
-        """K, the largest number of wide groups of a node: what one device step tests."""
+        """The largest number of wide groups of a node."""
         return int(np.diff(self.group_offset).max())
 
     def __repr__(self) -> str:
@@ -115,10 +219,12 @@ class CompiledConstraint:
 
     def walk(self) -> HostWalk:
         """A new host executor at the start of the text."""
+        from fsa_compile.host_walk import HostWalk
+
         return HostWalk(self)
 
     def outgoing(self, node: int) -> np.ndarray:
-        """Target node of every token, int32[V], 0 where forbidden. Slow and plain: for tests and drawings."""
+        """Base target of every token of one node, int32[V], 0 where it has none. Slow and plain: for tests and drawings."""
         out = np.zeros(self.vocab_size, np.int32)
         for g in range(self.group_offset[node], self.group_offset[node + 1]):
             out[self.row_tokens(self.group_row[g])] = self.group_next[g]
@@ -128,7 +234,7 @@ class CompiledConstraint:
 
     def row_tokens(self, row: int) -> np.ndarray:
         """Token ids of a bit row, ascending, int64."""
-        return np.flatnonzero(_unpack(self.rows[row], self.vocab_size))
+        return np.flatnonzero(unpack_row(self.rows[row], self.vocab_size))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the constraint to one uncompressed `.npz` file, atomically.
@@ -198,6 +304,28 @@ ARRAYS: dict[str, tuple[type, int]] = {
     "level_offset": (np.int32, 1),
     "level_cost": (np.int32, 1),
     "level_row": (np.int32, 1),
+    "group_push": (np.int32, 1),
+    "group_add": (np.int32, 1),
+    "group_set": (np.int32, 1),
+    "arc_push": (np.int32, 1),
+    "arc_add": (np.int32, 1),
+    "arc_set": (np.int32, 1),
+    "arc_cost": (np.int32, 1),
+    "arc_need": (np.int32, 1),
+    "level_need": (np.int32, 1),
+    "level_slope": (np.int32, 2),
+    "need": (np.int32, 1),
+    "ladder": (np.int32, 2),
+    "increments": (np.uint16, 2),
+    "push_offset": (np.int32, 1),
+    "push_symbol": (np.int32, 1),
+    "push_register": (np.int32, 1),
+    "symbol_ladder": (np.int32, 2),
+    "symbol_cost": (np.int32, 1),
+    "symbol_need": (np.int32, 1),
+    "symbol_slope": (np.int32, 2),
+    "delta_offset": (np.int32, 1),
+    "delta": (np.int32, 1),
 }
 """Array fields of `CompiledConstraint`: dtype and number of dimensions."""
 
@@ -207,112 +335,43 @@ _SCALARS: dict[str, type] = {
     "stop_ids": list,
     "source": str,
     "start": int,
+    "initial_push": int,
+    "max_pops": int,
+    "max_push": int,
+    "stacks": int,
     "extra": dict,
 }
 
 
-class HostWalk:
-    """Executes a constraint token by token in NumPy, with the semantics of the device step.
-
-    End-of-text ids are allowed exactly where the text so far is accepted; after one the walk is `finished` and allows
-    nothing more.
-    """
-
-    def __init__(self, constraint: CompiledConstraint) -> None:
-        self.constraint = constraint
-        self._history: list[tuple[int, bool]] = [(constraint.start, False)]
-
-    @property
-    def node(self) -> int:
-        """Current node; 0 only for a constraint that accepts nothing."""
-        return self._history[-1][0]
-
-    @property
-    def accepting(self) -> bool:
-        """Whether the text so far belongs to the language."""
-        return bool(self.constraint.accept[self.node])
-
-    @property
-    def finished(self) -> bool:
-        """Whether an end-of-text id was taken."""
-        return self._history[-1][1]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens taken so far, the end-of-text id included."""
-        return len(self._history) - 1
-
-    @property
-    def distance(self) -> int:
-        """Least number of further tokens to an accepted text."""
-        return int(self.constraint.distance[self.node])
-
-    def allowed(self, remaining: int | None = None) -> np.ndarray:
-        """The mask of the next token.
-
-        Args:
-          remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after
-            which the text can still be completed inside it are allowed. When even the shortest completion does not
-            fit, the limit is disregarded, as on the device.
-
-        Returns:
-          bool[V].
-        """
-        c, n = self.constraint, self.node
-        mask = np.zeros(c.vocab_size, bool)
-        if self.finished:
-            return mask
-        limit = int(UNREACHABLE) if remaining is None or remaining < c.distance[n] else remaining
-        levels = slice(c.level_offset[n], c.level_offset[n + 1])
-        if levels.stop > levels.start:
-            fitting = int((c.level_cost[levels] <= limit).sum())
-            if fitting:
-                mask = _unpack(c.rows[c.level_row[levels.start + fitting - 1]], c.vocab_size)
-        else:
-            arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
-            fits = c.distance[c.arc_next[arcs]] < limit
-            mask[c.arc_token[arcs][fits]] = True
-        if c.accept[n]:
-            mask[list(c.stop_ids)] = True
-        return mask
-
-    def next_node(self, token: int) -> int:
-        """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
-        c, n = self.constraint, self.node
-        if self.finished or not 0 <= token < c.vocab_size:
-            return 0
-        if token in c.stop_ids:
-            return n if c.accept[n] else 0
-        lo, hi = int(c.arc_offset[n]), int(c.arc_offset[n + 1])
-        at = lo + int(np.searchsorted(c.arc_token[lo:hi], token))
-        if at < hi and c.arc_token[at] == token:
-            return int(c.arc_next[at])
-        for g in range(c.group_offset[n], c.group_offset[n + 1]):
-            if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
-                return int(c.group_next[g])
-        return 0
-
-    def advance(self, token: int) -> None:
-        """Takes one token.
-
-        Raises:
-          ValueError: the token is not allowed here; the walk is unchanged.
-        """
-        token = int(token)
-        node = self.next_node(token)
-        if node == 0:
-            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
-        self._history.append((node, token in self.constraint.stop_ids))
-
-    def rewind(self, n: int) -> None:
-        """Takes back the last n tokens.
-
-        Raises:
-          ValueError: n is negative or larger than `num_tokens`.
-        """
-        if not 0 <= n <= self.num_tokens:
-            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
-        del self._history[len(self._history) - n :]
+def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
+    """What the arrays with defaults are for a regular constraint."""
+    n, groups, arcs, levels = len(c.accept), len(c.group_row), len(c.arc_token), len(c.level_row)
+    sizes = {
+        "group_push": (groups,),
+        "group_add": (groups,),
+        "group_set": (groups,),
+        "arc_push": (arcs,),
+        "arc_add": (arcs,),
+        "arc_set": (arcs,),
+        "arc_need": (arcs,),
+        "level_need": (levels,),
+        "need": (n,),
+        "ladder": (n, 4),
+        "push_offset": (2,),
+        "push_symbol": (0,),
+        "push_register": (0,),
+        "symbol_ladder": (0, 4),
+        "symbol_cost": (0,),
+        "symbol_need": (0,),
+        "symbol_slope": (0, 3),
+        "delta_offset": (n,),
+        "delta": (0,),
+    }
+    out = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
+    out["arc_cost"] = (1 + c.distance[c.arc_next]).astype(np.int32)
+    out["level_slope"] = np.tile(np.array([0, 1, 0], np.int32), (n, 1))
+    out["increments"] = np.zeros((0, c.vocab_size), np.uint16)
+    return out
 
 
 def check_vocabulary(constraint: CompiledConstraint, vocabulary: Any, *, where: str = "") -> None:
@@ -330,7 +389,8 @@ def check_vocabulary(constraint: CompiledConstraint, vocabulary: Any, *, where: 
         )
 
 
-def _unpack(words: np.ndarray, size: int) -> np.ndarray:
+def unpack_row(words: np.ndarray, size: int) -> np.ndarray:
+    """A bit row as booleans, bool[size]."""
     return np.unpackbits(words.view(np.uint8), bitorder="little", count=size).view(bool)
 
 

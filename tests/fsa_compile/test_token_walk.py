@@ -17,7 +17,8 @@ from oracles.toy import every_byte, few_bytes
 
 import fsa_compile
 from fsa_compile import assemble, detokenize, entry_walk
-from fsa_compile.artifact import ARC_BURST, ARRAYS, UNREACHABLE, CompiledConstraint, HostWalk
+from fsa_compile.artifact import ARC_BURST, ARRAYS, UNREACHABLE, CompiledConstraint
+from fsa_compile.host_walk import HostWalk
 from fsa_compile.limits import Deadline
 from fsa_compile.promote import promote
 from fsa_compile.token_walk import join

@@ -1,0 +1,262 @@
+"""`HostWalk`: executes a constraint token by token in NumPy, with the semantics of the device step.
+
+Slow and plain, one configuration at a time; the layout it reads is described in `artifact`. Imports NumPy only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE, CompiledConstraint, unpack_row
+
+
+class Cell(NamedTuple):
+    """One suspended frame: its effective symbol, its register, and the cost of this cell and all below it."""
+
+    symbol: int
+    register: int
+    cost: int
+
+
+class Configuration(NamedTuple):
+    """A node, the register of its frame, and the suspended frames, bottom first."""
+
+    node: int
+    register: int
+    stack: tuple[Cell, ...]
+
+
+class Source(NamedTuple):
+    """A node reached by popping: the register of its frame, and how many cells are left."""
+
+    node: int
+    register: int
+    left: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Position:
+    configurations: tuple[Configuration, ...]
+    finished: bool
+    dropped: bool
+
+
+class HostWalk:
+    """Where a text stands in its constraint.
+
+    End-of-text ids are allowed exactly where the text so far is accepted; after one the walk is `finished` and allows
+    nothing more.
+
+    Args:
+      constraint: what to execute.
+      max_depth: most stack cells, or None for no limit. Only tokens after which the text can still be completed within it are
+        allowed; where it is less than `constraint.shortest_depth`, nothing is.
+    """
+
+    def __init__(self, constraint: CompiledConstraint, max_depth: int | None = None) -> None:
+        self.constraint = constraint
+        self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
+        first = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
+        self._history = [_Position((first,), False, False)]
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """What is followed: one configuration in a deterministic constraint, else at most `constraint.stacks`."""
+        return self._history[-1].configurations
+
+    @property
+    def node(self) -> int:
+        """Current node of the first configuration; 0 only for a constraint that accepts nothing."""
+        return self.configurations[0].node
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text so far belongs to the language."""
+        return any(self.constraint.accept[s.node] for at in self.configurations for s in self.sources(at))
+
+    @property
+    def finished(self) -> bool:
+        """Whether an end-of-text id was taken."""
+        return self._history[-1].finished
+
+    @property
+    def dropped(self) -> bool:
+        """Whether more configurations arose than are followed: then some accepted texts may be refused."""
+        return self._history[-1].dropped
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, the end-of-text id included."""
+        return len(self._history) - 1
+
+    @property
+    def distance(self) -> int:
+        """Number of further tokens within which the text can be completed; the least one for a regular constraint."""
+        return min(self._distance(at) for at in self.configurations)
+
+    @property
+    def need(self) -> int:
+        """Depth of stack within which the text can be completed."""
+        return min(self._need(at) for at in self.configurations)
+
+    def sources(self, at: Configuration) -> list[Source]:
+        """The live nodes whose tokens pop 0, 1, … cells of a configuration."""
+        c = self.constraint
+        out = [Source(at.node, at.register, len(at.stack))]
+        for cell in at.stack[: -c.max_pops - 1 : -1]:
+            node = int(c.delta[c.delta_offset[out[-1].node] + cell.symbol])
+            if not node:
+                break
+            out.append(Source(node, cell.register, out[-1].left - 1))
+        return out
+
+    def allowed(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token.
+
+        Args:
+          remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after
+            which the text can still be completed inside it are allowed. When even the shortest completion does not
+            fit, the limit is disregarded, as on the device.
+
+        Returns:
+          bool[V].
+        """
+        c = self.constraint
+        mask = np.zeros(c.vocab_size, bool)
+        if self.finished:
+            return mask
+        limit = self._limit(remaining)
+        for at in self.configurations:
+            for source in self.sources(at):
+                below = at.stack[source.left - 1].cost if source.left else 0
+                self._add_tokens(mask, source, limit - below, self.max_depth - source.left)
+        if self.accepting:
+            mask[list(c.stop_ids)] = True
+        return mask
+
+    def next_node(self, token: int) -> int:
+        """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
+        after = self._after(int(token), None)
+        return after.configurations[0].node if after else 0
+
+    def advance(self, token: int, remaining: int | None = None) -> None:
+        """Takes one token.
+
+        Args:
+          token: id of the token.
+          remaining: the limit it was chosen under. It matters only where more configurations arise than are followed: those
+            that can be completed within it are kept first.
+
+        Raises:
+          ValueError: the token is not allowed here; the walk is unchanged.
+        """
+        after = self._after(int(token), remaining)
+        if after is None:
+            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+        self._history.append(after)
+
+    def rewind(self, n: int) -> None:
+        """Takes back the last n tokens.
+
+        Raises:
+          ValueError: n is negative or larger than `num_tokens`.
+        """
+        if not 0 <= n <= self.num_tokens:
+            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
+        del self._history[len(self._history) - n :]
+
+    def _limit(self, remaining: int | None) -> int:
+        return int(UNREACHABLE) if remaining is None or remaining < self.distance else remaining
+
+    def _distance(self, at: Configuration) -> int:
+        c = self.constraint
+        own = int(c.distance[at.node]) + sloped(c.level_slope[at.node], at.register)
+        return own + (at.stack[-1].cost if at.stack else 0)
+
+    def _need(self, at: Configuration) -> int:
+        c = self.constraint
+        below = [i + int(c.symbol_need[cell.symbol]) for i, cell in enumerate(at.stack)]
+        return max([len(at.stack) + int(c.need[at.node]), *below])
+
+    def _add_tokens(self, mask: np.ndarray, source: Source, cost: int, need: int) -> None:
+        """Adds the tokens of a source that fit into limits of cost and need."""
+        c, n = self.constraint, source.node
+        cost -= sloped(c.level_slope[n], source.register)
+        lo, hi = int(c.level_offset[n]), int(c.level_offset[n + 1])
+        if hi > lo:
+            fitting = np.flatnonzero((c.level_cost[lo:hi] <= cost) & (c.level_need[lo:hi] <= need))
+            if len(fitting):
+                mask |= unpack_row(c.rows[c.level_row[lo + fitting[-1]]], c.vocab_size)
+        else:
+            arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
+            fits = (c.arc_cost[arcs] <= cost) & (c.arc_need[arcs] <= need)
+            mask[c.arc_token[arcs][fits]] = True
+
+    def _after(self, token: int, remaining: int | None) -> _Position | None:
+        """The next position, or None when the token is not allowed."""
+        c = self.constraint
+        if self.finished or not 0 <= token < c.vocab_size:
+            return None
+        if token in c.stop_ids:
+            return dataclasses.replace(self._history[-1], finished=True) if self.accepting else None
+        limit = self._limit(remaining) - 1
+        reached = dict.fromkeys(there for at in self.configurations for there in self._reached(at, token))
+        if not reached:
+            return None
+        # Python's sort is stable: those that can be completed within the limits first, each kind in the order found.
+        kept = sorted(reached, key=lambda at: self._distance(at) > limit or self._need(at) > self.max_depth)
+        return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
+
+    def _reached(self, at: Configuration, token: int) -> Iterator[Configuration]:
+        """All configurations after a token."""
+        c = self.constraint
+        for source in self.sources(at):
+            for target, push, add, set_to in self._effects(source.node, token):
+                register = min(source.register + self._number(add, token), MAX_REGISTER)
+                stack = at.stack[: source.left]
+                if push:
+                    stack = self._pushed(stack, push, register)
+                    register = min(self._number(set_to, token), MAX_REGISTER)
+                yield Configuration(target + rung(c.ladder[target], register), register, stack)
+
+    def _effects(self, node: int, token: int) -> Iterator[tuple[int, int, int, int]]:
+        """(target's base node, push string, add, set) of every token set of a node that holds the token."""
+        c = self.constraint
+        for g in range(c.group_offset[node], c.group_offset[node + 1]):
+            if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
+                yield int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g])
+        lo, hi = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
+        first, last = np.searchsorted(c.arc_token[lo:hi], [token, token + 1])
+        for a in range(lo + int(first), lo + int(last)):
+            yield int(c.arc_next[a]), int(c.arc_push[a]), int(c.arc_add[a]), int(c.arc_set[a])
+
+    def _number(self, value: int, token: int) -> int:
+        return value if value >= 0 else int(self.constraint.increments[-1 - value, token])
+
+    def _pushed(self, stack: tuple[Cell, ...], push: int, first: int | None) -> tuple[Cell, ...]:
+        """The stack with a push string on top; `first` is the register of its first cell, None for the string's own."""
+        c = self.constraint
+        cost = stack[-1].cost if stack else 0
+        for i in range(c.push_offset[push], c.push_offset[push + 1]):
+            base, register = int(c.push_symbol[i]), int(c.push_register[i]) if first is None else first
+            symbol = base + rung(c.symbol_ladder[base], register)
+            cost += int(c.symbol_cost[symbol]) + sloped(c.symbol_slope[symbol], register)
+            stack += (Cell(symbol, register, min(cost, int(UNREACHABLE))),)
+            cost, first = stack[-1].cost, None
+        return stack
+
+
+def rung(ladder: np.ndarray, register: int) -> int:
+    """Which class of a ladder a register falls in."""
+    a0, b0, a1, b1 = (int(x) for x in ladder)
+    return min(max(register - a0, 0), b0) + min(max(register - a1, 0), b1)
+
+
+def sloped(slope: np.ndarray, register: int) -> int:
+    """Tokens that a slope adds at a register."""
+    a, k, w = (int(x) for x in slope)
+    return w * -(-max(0, a - register) // k)
