@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fsa_compile import language as languages
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
 from fsa_compile.grammar import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
@@ -176,8 +176,6 @@ def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, in
     Raises:
       UnsupportedGrammarError: the vocabulary has no such token, or it is text, or it ends the text.
     """
-    from fsa_compile.errors import UnsupportedGrammarError
-
     out: dict[str | int, int] = {}
     for node in _special_tokens(grammar):
         token = vocabulary.special.get(node.name, -1) if isinstance(node.name, str) else node.name
