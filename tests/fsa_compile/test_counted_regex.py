@@ -1,0 +1,157 @@
+"""Patterns with large repetitions: the counted machine's language is that of the pattern written out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.counting import language_difference
+
+from fsa_compile import regex
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.counted_regex import counted_machine
+from fsa_compile.errors import UnsatisfiableError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.regex_syntax import parse
+
+LIMITS = CompileLimits()
+
+
+def machine_of(pattern: str, flags: int = 0, large: int | None = None) -> ByteMachine | None:
+    options = {} if large is None else {"large": large}
+    return counted_machine(parse(pattern, flags, LIMITS), LIMITS, Deadline(LIMITS), **options)
+
+
+COUNTED = [
+    r".{0,9}",
+    r"(.|\n){0,12}",
+    r"[a-zA-Z0-9 ]{1,15}",
+    r".{11}",
+    r"(?s).{8,}",
+    r"a{0,9}b",
+    r'"[^"]{2,9}"',
+    r'"[^"]{9}"',
+    r"a{1,9}b{1,9}",
+    r"(?:a{1,9}b{1,9}){2,8}",
+    r"(?:[a-c]{1,8},){2,9}",
+    r"(?:[a-c]{1,8},){9}",
+    r"(?:\w+ ){0,9}",
+    r"(?:\w{1,8} ){1,8}",
+    r"(?i)(?:ab|Ks){1,9}!?",
+    r"a{9,}",
+    r"a{9,}b",
+    r"(?:ab){8,}c?",
+    r"(?:a|bc{9}d){8}e",
+    r"(?:a|bc{0,9}d){8}e",
+    r"(?:a?){9}",
+    r"(?:a?b?c){9}",
+    r"(?:(?:a{8}|b){8}c){8}",
+    r"x(?:y{9}|z){8}",
+    r"(?:x{9}y)?(?:z{9}w)*",
+    r"^a{2,9}$",
+    r"[é-ü]{1,9}[a-z]",
+    r"(?:é{8}|è){8}",
+    r"(?:[^\n]|\n\n){9}",
+    r"(?:a{8}b{8}){8}",
+    r"(?:a{8}){8}",
+    r"(?:(?:a{8}){8}){8}",
+    r"(?:😀|é|a){10}",
+    r"[^a]{8}é",
+    r"(?>a{9})b",
+]
+"""Patterns that can be counted; with `large=2` all their repetitions of 8 or more are."""
+
+WRITTEN_OUT = [
+    r".{0,9}x",
+    r"(?:a|ab?b|b){9}",
+    r"(?:a*b?){9}",
+    r"(?:a{1,9}){9}",
+    r"[é]{0,9}è",
+    r"a{0,9}a{0,9}",
+    r"(?:ab{9}|ab{8})",
+    r"(?:a{9}b|a{9}c)",
+    r"(?:a+){9}",
+    r"(?=a)a{9}",
+    r"\ba{9}\b",
+    r"a{7}",
+    r"abc",
+    r"(?:a{9})*a",
+]
+"""Patterns in which nothing can be counted."""
+
+
+@pytest.mark.parametrize("pattern", COUNTED)
+def test_equals_the_pattern_written_out(pattern: str) -> None:
+    machine = machine_of(pattern, large=2)
+    assert machine is not None
+    assert machine.bounds[:, 1].max() >= 8
+    assert language_difference(regex(pattern).to_byte_dfa(), machine) is None
+
+
+@pytest.mark.parametrize("pattern", WRITTEN_OUT)
+def test_what_is_not_counted(pattern: str) -> None:
+    assert machine_of(pattern, large=2) is None
+
+
+CHARACTERS = st.sampled_from(["a", "b", "c", "é", "è", "[ab]", "[^a]", ".", r"\w", "[à-ý]", "ab", "aé", "€"])
+BOUNDS = st.sampled_from(["{8}", "{0,8}", "{1,9}", "{3,8}", "{8,}", "?", "*", "+", "{2}", "{0,2}"])
+PATTERNS = st.recursive(
+    CHARACTERS,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+        st.tuples(inner, BOUNDS).map(lambda two: f"(?:{two[0]}){two[1]}"),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(PATTERNS)
+def test_random_patterns(pattern: str) -> None:
+    machine = machine_of(pattern, large=2)
+    if machine is None:
+        return
+    try:
+        written_out = regex(pattern).to_byte_dfa()
+    except UnsatisfiableError:
+        pytest.fail("a counted machine has members")
+    if written_out.num_states < 3_000:
+        assert language_difference(written_out, machine) is None
+
+
+BOUNDARIES = [
+    (r".{0,65535}", "aé€😀", 65535),
+    (r"(.|\n){0,200}", "\né😀", 200),
+    (r"[a-zA-Z0-9 ]{1,500}", "a 9", 500),
+    (r"(?:\w+ ){0,500}", ["a ", "ñandú ", "日本 "], 500),
+    (r"(?:[a-z]{1,300},){2,900}", ["a" * 300 + ",", "b,"], 900),
+    (r"[\w ]{700}", "é日 ", 700),
+]
+
+
+@pytest.mark.parametrize(("pattern", "items", "n"), BOUNDARIES)
+def test_boundary_counts(pattern: str, items: str | list[str], n: int) -> None:
+    machine = machine_of(pattern)
+    assert machine is not None
+    for count in (0, 1, 2, n - 1, n, n + 1):
+        text = "".join(items[i % len(items)] for i in range(count))
+        assert machine.accepts(text.encode()) == bool(re.fullmatch(pattern, text)), count
+
+
+def test_small_bounds_stay_states() -> None:
+    assert machine_of(r"[a-z]{1,60}") is None
+    assert machine_of(r"[a-z]{1,70}") is not None
+
+
+def test_only_what_is_ambiguous_is_written_out() -> None:
+    machine = machine_of(r"[a-y]{0,100}y[0-9]{0,5000}\n")
+    assert machine is not None
+    assert 100 < machine.num_controls < 500
+    assert machine.bounds[:, 1].max() == 5000
+    assert machine.accepts(b"aay" * 3 + b"7" * 5000 + b"\n")
+    assert not machine.accepts(b"aay" + b"7" * 5001 + b"\n")
+    assert not machine.accepts(b"a" * 101 + b"y\n")
