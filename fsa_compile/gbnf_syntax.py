@@ -15,7 +15,7 @@ from typing import NoReturn
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar import Expression, FreeText, Grammar, Literal, Pattern, Reference, Rule, SpecialToken
 from fsa_compile.grammar_names import check_names
-from fsa_compile.grammar_text import MAX_DEPTH, GrammarText, choice, sequence
+from fsa_compile.grammar_text import MAX_DEPTH, GrammarText, choice, class_char, sequence
 from fsa_compile.limits import CompileLimits
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+").match
@@ -242,7 +242,7 @@ class _Parser(GrammarText):
                 last = self.char()
             if last < first:
                 self.syntax(f"the range {first}-{last} runs backwards", first_at, self.at, fix=f"Write {last}-{first}.")
-            out.append(_class_char(first) if first == last else f"{_class_char(first)}-{_class_char(last)}")
+            out.append(class_char(first) if first == last else f"{class_char(first)}-{class_char(last)}")
         self.at += 1
         if not out:
             self.syntax("a character class is empty", begin, self.at, fix='Any character is a dot, the empty text is "".')
@@ -282,13 +282,3 @@ class _Parser(GrammarText):
         elif c == ":" or c == "=":
             fix = "Rules are written name ::= ..."
         self.syntax(f"unexpected {c!r}", self.at, fix=fix or "Items are strings, classes, names and groups.")
-
-
-def _class_char(c: str) -> str:
-    """A character as it must be written inside a class of `re`."""
-    if c in "\\]^-[&~|":
-        return "\\" + c
-    if c.isprintable():
-        return c
-    value = ord(c)
-    return f"\\x{value:02x}" if value < 0x100 else f"\\u{value:04x}" if value < 0x10000 else f"\\U{value:08x}"

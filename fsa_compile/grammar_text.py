@@ -22,7 +22,7 @@ from fsa_compile.limits import CompileLimits
 from fsa_compile.regex_syntax import parse as parse_pattern
 from fsa_compile.syntax_tree import Node
 
-MAX_DEPTH = 100
+MAX_DEPTH = 50
 """Largest number of groups inside each other."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
@@ -124,6 +124,16 @@ class GrammarText:
 def flag_bits(flags: str) -> int:
     """The flags of `re` for letters out of "imsx"."""
     return sum(_FLAGS[letter] for letter in set(flags))
+
+
+def class_char(c: str) -> str:
+    """A character as it must be written inside a class of `re`."""
+    if c in "\\]^-[&~|":
+        return "\\" + c
+    if c.isprintable():
+        return c
+    value = ord(c)
+    return f"\\x{value:02x}" if value < 0x100 else f"\\u{value:04x}" if value < 0x10000 else f"\\U{value:08x}"
 
 
 def sequence(parts: list[Expression], start: int, end: int) -> Expression:

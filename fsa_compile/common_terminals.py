@@ -1,0 +1,44 @@
+r"""The terminals that `%import common` offers, as regular expressions of our own with the language that Lark's have.
+
+Lark writes strings and comments with lazy loops, which its lexer ends at the first chance; here the same texts are described
+without them. Only the two parts of strings that begin with `_STRING` stay lazy: they are of use inside other terminals alone,
+whose ends decide. Source: https://lark-parser.readthedocs.io, "Importing terminals from common".
+"""
+
+from __future__ import annotations
+
+_EXPONENT = r"[eE][+-]?[0-9]+"
+_DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
+_FLOAT = rf"(?:[0-9]+{_EXPONENT}|{_DECIMAL}(?:{_EXPONENT})?)"
+_NUMBER = rf"(?:{_FLOAT}|[0-9]+)"
+
+COMMON_TERMINALS = {
+    "DIGIT": "[0-9]",
+    "HEXDIGIT": "[0-9a-fA-F]",
+    "INT": "[0-9]+",
+    "SIGNED_INT": "[+-]?[0-9]+",
+    "DECIMAL": _DECIMAL,
+    "_EXP": _EXPONENT,
+    "FLOAT": _FLOAT,
+    "SIGNED_FLOAT": f"[+-]?{_FLOAT}",
+    "NUMBER": _NUMBER,
+    "SIGNED_NUMBER": f"[+-]?{_NUMBER}",
+    "_STRING_INNER": ".*?",
+    "_STRING_ESC_INNER": r".*?(?<!\\)(?:\\\\)*?",
+    "ESCAPED_STRING": r'"(?:[^"\\\n]|\\.)*"',
+    "LCASE_LETTER": "[a-z]",
+    "UCASE_LETTER": "[A-Z]",
+    "LETTER": "[A-Za-z]",
+    "WORD": "[A-Za-z]+",
+    "CNAME": "[A-Za-z_][A-Za-z0-9_]*",
+    "WS_INLINE": r"[ \t]+",
+    "WS": r"[ \t\f\r\n]+",
+    "CR": r"\r",
+    "LF": r"\n",
+    "NEWLINE": r"(?:\r?\n)+",
+    "SH_COMMENT": r"#[^\n]*",
+    "CPP_COMMENT": r"//[^\n]*",
+    "C_COMMENT": r"/\*(?:[^*]|\*+[^*/])*\*+/",
+    "SQL_COMMENT": r"--[^\n]*",
+}
+"""Pattern in Python's dialect, no flags, by name."""
