@@ -11,10 +11,13 @@ import re
 
 from fsa_compile.errors import LimitError, PatternError
 from fsa_compile.grammar import Choice, Expression, Literal, Pattern, Reference, Repeat, Rule, Sequence, SpecialToken
-from fsa_compile.grammar_text import GrammarText, flag_bits, walk
+from fsa_compile.grammar_text import GrammarText, children, flag_bits, walk
 from fsa_compile.regex_syntax import parse as parse_pattern
 from fsa_compile.syntax_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
 from fsa_compile.syntax_tree import Repeat as Loop
+
+MAX_HEIGHT = 200
+"""Largest number of levels of a terminal's expression, other terminals written out."""
 
 
 def settle_terminals(
@@ -28,7 +31,9 @@ def settle_terminals(
 
     Raises:
       GrammarSyntaxError: a terminal uses itself, or a rule.
-      UnsupportedGrammarError: a condition would look outside, or a lazy and a greedy loop both decide where a lexeme ends.
+      UnsupportedGrammarError: a terminal is too deep, or mixes text with tokens that are no text; a condition would look
+        outside; a lazy and a greedy loop both decide where a lexeme ends.
+      LimitError: written out, a terminal is larger than `max_pattern`.
     """
     return _Terminals(source, rules, lazy).settled(ignore)
 
@@ -38,7 +43,7 @@ def terminal_order(source: GrammarText, rules: dict[str, Rule]) -> list[str]:
 
     Raises:
       GrammarSyntaxError: a terminal uses a rule, or uses itself.
-      UnsupportedGrammarError: a terminal holds a token that is no text.
+      UnsupportedGrammarError: a terminal mixes text with tokens that are no text.
     """
     uses = {rule.name: _terminals_in(source, rule, rules) for rule in rules.values() if rule.terminal}
     order, state = list[str](), dict[str, int]()
@@ -63,21 +68,40 @@ def terminal_order(source: GrammarText, rules: dict[str, Rule]) -> list[str]:
 def _terminals_in(source: GrammarText, rule: Rule, rules: dict[str, Rule]) -> list[Reference]:
     found = []
     for node in walk(rule.body):
-        if isinstance(node, SpecialToken):
+        if isinstance(node, SpecialToken) and not _is_token(rule):
             fix = "Use it in a rule (a name in lower case)."
-            source.unsupported(f"terminal {rule.name} holds a token that is no text", node.start, node.end, fix=fix)
+            what = f"terminal {rule.name} mixes text and a token that is no text"
+            source.unsupported(what, node.start, node.end, fix=fix)
         if isinstance(node, Reference):
-            if not rules[node.name].terminal:
-                fix = f"Make {rule.name} a rule (lower case), or {node.name} a terminal (upper case)."
-                source.syntax(f"terminal {rule.name} uses the rule {node.name}", node.start, node.end, fix=fix)
+            used = rules[node.name]
+            if not used.terminal or _is_token(used):
+                kind = "terminal, which is no text," if used.terminal else "rule"
+                fix = (
+                    f"Make {rule.name} a rule (lower case){'' if used.terminal else f', or {used.name} a terminal (upper case)'}."
+                )
+                source.syntax(f"terminal {rule.name} uses the {kind} {used.name}", node.start, node.end, fix=fix)
             found.append(node)
     return found
+
+
+def _is_token(rule: Rule) -> bool:
+    """Whether a terminal is one token that is no text, or a choice of such tokens."""
+    branches = rule.body.branches if isinstance(rule.body, Choice) else (rule.body,)
+    return all(isinstance(branch, SpecialToken) for branch in branches)
 
 
 def _refuse_recursion(source: GrammarText, path: list[str], back: Reference) -> None:
     cycle = [*path[path.index(back.name) :], back.name]
     fix = "Terminals are regular expressions: repeat with * or +, or make it a rule (lower case), which may be recursive."
     source.syntax(f"a terminal uses itself: {' → '.join(cycle)}", back.start, back.end, fix=fix)
+
+
+def _extent(node: Expression, extents: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Levels and nodes of an expression, with the terminals written out that it uses."""
+    if isinstance(node, Reference):
+        return extents[node.name]
+    parts = [_extent(part, extents) for part in children(node)]
+    return 1 + max((height for height, _ in parts), default=0), 1 + sum(size for _, size in parts)
 
 
 class _Terminals:
@@ -88,12 +112,26 @@ class _Terminals:
         self.joined: dict[str, str] = {}
         self.delicate: set[str] = set()
 
+    def refuse_large(self) -> None:
+        """Refuses terminals that are built from terminals in too many steps."""
+        extents: dict[str, tuple[int, int]] = {}
+        for name in self.order:
+            rule = self.rules[name]
+            height, size = extents[name] = _extent(rule.body, extents)
+            if height > MAX_HEIGHT:
+                what = f"terminal {name}, written out, is more than {MAX_HEIGHT} levels deep"
+                self.source.unsupported(what, rule.start, rule.end, fix="Use fewer terminals inside terminals.")
+            if size > self.source.limits.max_pattern:
+                raise LimitError("max_pattern", self.source.limits.max_pattern, f"Writing out the terminal {name}")
+
     def settled(self, ignore: tuple[Expression, ...]) -> tuple[dict[str, Rule], tuple[Expression, ...]]:
+        self.refuse_large()
         for name in self.order:
             if self.needs_joining(self.rules[name].body):
                 self.delicate.add(name)
-        if self.delicate:
-            for name in self.order:
+        needed = self.parts_of_delicate(ignore)
+        for name in self.order:
+            if name in needed:
                 self.joined[name] = self.checked_length(self.join(self.rules[name].body))
         heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference)}
         out = {
@@ -102,6 +140,18 @@ class _Terminals:
             for body in [self.body(rule, name in heads)]
         }
         return out, tuple(self.lexeme(expression) for expression in ignore)
+
+    def parts_of_delicate(self, ignore: tuple[Expression, ...]) -> set[str]:
+        """The terminals that stand inside something that is to be joined."""
+        bodies = [self.rules[name].body for name in reversed(self.order) if name in self.delicate]
+        bodies += [expression for expression in ignore if self.needs_joining(expression)]
+        found = set[str]()
+        for body in bodies:  # grows
+            for node in walk(body):
+                if isinstance(node, Reference) and node.name not in found:
+                    found.add(node.name)
+                    bodies.append(self.rules[node.name].body)
+        return found
 
     def outside(self, ignore: tuple[Expression, ...]) -> list[Expression]:
         """All expressions outside terminals; terminals named there are lexemes, others only parts of lexemes."""

@@ -436,10 +436,15 @@ class _Parser(GrammarText):
                 what = '%ignore has no meaning in mode "characters", where nothing stands between terminals'
                 self.unsupported(what, expression.start, expression.end, fix=fix)
             for node in walk(expression):
-                is_rule = isinstance(node, Reference) and not self.definitions[node.name].terminal
-                if is_rule or isinstance(node, TemplateUse | SpecialToken | FreeText):
+                if not self.may_be_ignored(node):
                     fix = "Give a terminal (upper case), a string or a pattern."
                     self.unsupported("only terminals can be ignored", node.start, node.end, fix=fix)
+
+    def may_be_ignored(self, node: Expression) -> bool:
+        if isinstance(node, Reference):
+            used = self.definitions[node.name]
+            return used.terminal and not any(isinstance(part, SpecialToken | FreeText) for part in walk(used.body))
+        return not isinstance(node, SpecialToken | FreeText)
 
     def unknown_directive(self, token: Token) -> NoReturn:
         name = self.spelled(token)
