@@ -1,0 +1,176 @@
+"""Two-sided checks of a compiled grammar at random positions: what the mask says of a token, against two references.
+
+The references are the byte machine, run on the token's bytes with its stacks written out, and the recogniser that reads the
+grammar itself. A prefix that no text completes must not be allowed (a false accept), one that a text completes must be (a false
+reject). Where the recogniser alone cannot tell, it must show the completed text; what it cannot show is counted as undecided.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.host_walk import HostWalk
+from fsa_compile.vocabulary import Vocabulary
+from oracles.earley import Prefix, Recogniser
+from oracles.stack_sets import StackSets, random_tokens
+
+BRACKETS = b"()[]{}<>\"',:;= \n"
+_BOUNDARY = set(b"()[]{}<>\"',:;=+-*/.\\&|!?% \t\r\n_0")
+
+
+@dataclasses.dataclass
+class Tally:
+    """What was counted: positions, checks, how many of them found the token allowed, what was wrong, what stayed undecided."""
+
+    positions: int = 0
+    checks: int = 0
+    allowed: int = 0
+    dropped: int = 0
+    wrong: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    undecided: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Adds the counts of another one."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class TokenSampler:
+    """Draws tokens: a third at random, a third from those at lexical boundaries, a third of those that are allowed."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.ids: dict[bytes, list[int]] = {}
+        for token, data in enumerate(vocabulary.tokens):
+            if data:
+                self.ids.setdefault(data, []).append(token)
+        text = [t for t, data in enumerate(vocabulary.tokens) if data]
+        self._text = np.array(text)
+        special = [any(b in _BOUNDARY for b in vocabulary.tokens[t]) or vocabulary.tokens[t][-1] >= 0x80 for t in text]
+        self._boundary = self._text[np.array(special)]
+
+    def draw(self, mask: np.ndarray, rng: random.Random, count: int) -> list[int]:
+        """Ids of tokens that are text."""
+        allowed = self._text[mask[self._text]]
+        pools = [p for p in (self._text, self._boundary, allowed) if len(p)]
+        return [int(p[rng.randrange(len(p))]) for p in pools for _ in range(count // len(pools))]
+
+
+def walk_along(constraint: CompiledConstraint, tokens: list[int]) -> HostWalk | int:
+    """The walk after some tokens, or the place of the first one that was refused."""
+    walk = constraint.walk()
+    for place, token in enumerate(tokens):
+        try:
+            walk.advance(token)
+        except ValueError:
+            return place
+    return walk
+
+
+def positions(
+    constraint: CompiledConstraint, texts: Iterator[bytes], sampler: TokenSampler, rng: random.Random, tally: Tally
+) -> Iterator[tuple[bytes, HostWalk]]:
+    """Random positions inside viable texts, reached by random spellings."""
+    for text in texts:
+        cut = text[: rng.randint(0, len(text))] if rng.random() < 0.5 else text
+        tokens = random_tokens(cut, sampler.ids, rng)
+        if tokens is None:
+            continue
+        walk = walk_along(constraint, tokens)
+        if isinstance(walk, int):
+            lost = HostWalk(constraint)
+            for token in tokens[:walk]:
+                lost.advance(token)
+            if not lost.dropped:
+                tally.wrong.append({"kind": "prefix refused", "text": repr(cut), "tokens": tokens[: walk + 1]})
+            continue
+        tally.positions += 1
+        tally.dropped += walk.dropped
+        yield cut, walk
+
+
+def check_machine(
+    constraint: CompiledConstraint, sets: StackSets, sampler: TokenSampler, rng: random.Random, *, prefixes: int, tokens: int
+) -> Tally:
+    """Masks against the byte machine."""
+    tally, vocabulary = Tally(), sampler.vocabulary
+    texts = (sets.random_text(rng, rng.randint(0, 60), BRACKETS) for _ in range(prefixes))
+    for text, walk in positions(constraint, texts, sampler, rng, tally):
+        here = sets.run(sets.start, text)
+        mask = walk.allowed()
+        drawn = sampler.draw(mask, rng, tokens)
+        reached = sets.run_tokens(here, [vocabulary.tokens[t] for t in drawn])
+        for token, after in zip(drawn, reached):
+            _compare(tally, text, vocabulary.tokens[token], bool(mask[token]), bool(after), walk.dropped)
+        _compare(tally, text, b"<end>", bool(mask[list(vocabulary.stop_ids)].all()), sets.accepting(here), walk.dropped)
+    return tally
+
+
+def _compare(tally: Tally, text: bytes, token: bytes, allowed: bool, right: bool, dropped: bool) -> None:
+    tally.checks += 1
+    tally.allowed += allowed
+    if allowed != right and not (dropped and right):
+        kind = "false accept" if allowed else "false reject"
+        tally.wrong.append({"kind": kind, "text": repr(text), "token": repr(token)})
+
+
+def check_recogniser(
+    constraint: CompiledConstraint, recogniser: Recogniser, texts: Iterator[bytes], sampler: TokenSampler, rng: random.Random,
+    *, tokens: int, shown: int,
+) -> Tally:
+    """Masks against the recogniser; of the allowed tokens at every position, so many are completed to a text that it accepts."""
+    tally, vocabulary = Tally(), sampler.vocabulary
+    for text, walk in positions(constraint, texts, sampler, rng, tally):
+        prefix = recogniser.start.read(text)
+        if prefix is None:
+            tally.wrong.append({"kind": "false accept", "text": repr(text), "token": ""})
+            continue
+        mask = walk.allowed()
+        drawn = sampler.draw(mask, rng, tokens)
+        left = shown
+        for token in drawn:
+            data = vocabulary.tokens[token]
+            after = prefix.read(data)
+            if mask[token] and after is not None and left:
+                left -= 1
+                _show(tally, constraint, walk, token, prefix, data, vocabulary)
+            if mask[token] or after is None or walk.dropped:
+                _compare(tally, text, data, bool(mask[token]), after is not None, walk.dropped)
+            else:
+                _refused(tally, text, data, after)
+        _compare(tally, text, b"<end>", bool(mask[list(vocabulary.stop_ids)].all()), prefix.accepting, walk.dropped)
+    return tally
+
+
+def _refused(tally: Tally, text: bytes, data: bytes, after: Prefix) -> None:
+    """A refused token after which the recogniser sees a way on: it is wrong if there is a text at its end."""
+    tally.checks += 1
+    rest = after.completion()
+    note = {"kind": "false reject", "text": repr(text), "token": repr(data), "rest": repr(rest)}
+    (tally.undecided if rest is None else tally.wrong).append(note)
+
+
+def _show(
+    tally: Tally, constraint: CompiledConstraint, walk: HostWalk, token: int, prefix: Prefix, data: bytes, vocabulary: Vocabulary
+) -> None:
+    """Completes the text by the cheapest tokens; the recogniser must accept all of it."""
+    rest = bytearray(data)
+    at = walk.num_tokens
+    walk.advance(token)
+    while walk.distance and walk.num_tokens - at < 1000:
+        best = np.flatnonzero(walk.allowed(walk.distance))
+        best = [t for t in best.tolist() if t not in vocabulary.stop_ids]
+        if not best:
+            break
+        walk.advance(best[0])
+        rest += vocabulary.tokens[best[0]]
+    end = prefix.read(bytes(rest))
+    if not walk.accepting or end is None or not end.accepting:
+        tally.wrong.append({"kind": "dead end or false accept", "text": "", "token": repr(data), "rest": repr(bytes(rest))})
+    walk.rewind(walk.num_tokens - at)
