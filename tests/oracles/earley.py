@@ -3,9 +3,11 @@
 There is no network, no frame, no loop made of a recursion and no byte automaton in it. Lexemes are automata by derivatives
 (`lexeme_automata`), rules are read as they stand, bytes of an unfinished character are kept aside.
 
-Longest-match mode is done literally: a lexeme that ends while a longer one of its context is still possible leaves an
-*obligation*, that the longer one never gets complete; obligations travel with the parse until they are met or broken. Earley
-sets are therefore told apart by position and obligations.
+Longest-match mode knows two rules. The one that the compiler documents: a lexeme may not end before a character with which
+some lexeme of its context that began with it could go on (`Rule.NEXT`). And that of a lexer with unbounded lookahead
+(`Rule.WHOLE`): no longer lexeme of the context may get complete. Either way a lexeme that ends while a longer one is still
+possible leaves an *obligation*, which travels with the parse until it is met or broken. Earley sets are therefore told apart
+by position and obligations.
 
 Source: J. Earley, "An efficient context-free parsing algorithm", CACM 13(2), 1970; nullable rules as in J. Aycock and
 R. N. Horspool, "Practical Earley Parsing", The Computer Journal 45(6), 2002.
@@ -14,6 +16,7 @@ R. N. Horspool, "Practical Earley Parsing", The Computer Journal 45(6), 2002.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
@@ -22,9 +25,17 @@ from oracles import lexeme_automata as la
 
 from fsa_compile import grammar as g
 
+
+class Rule(enum.Enum):
+    """What longest match means."""
+
+    NEXT = enum.auto()
+    WHOLE = enum.auto()
+
+
 Obligations = frozenset  # of (lexeme, state): these must never reach a final state
 Item = tuple  # (continuation, rule, set it began in)
-AFTER_LOW, END = -1, ()
+END: tuple = ()
 
 
 class Compiled:
@@ -37,7 +48,6 @@ class Compiled:
         self.lexeme_names: list[str] = []
         self.priorities: list[tuple] = []
         self._expressions: list[la.Expression] = []
-        self.forbidden_after: dict[int, int] = {}  # lexeme: what must not follow it, a lexeme too
         self._ids: dict[la.Expression | str, int] = {}
         self._in_lexeme = grammar.mode == "longest"
         self.regular = {name for name, rule in grammar.rules.items() if rule.terminal and not self._recursive(name)}
@@ -73,17 +83,7 @@ class Compiled:
             name = e.name if isinstance(e, g.Reference) else getattr(e, "text", getattr(e, "pattern", "..."))
             self.lexeme_names.append(name)
             self.priorities.append(lexeme_priority(self.grammar, rule, e))
-            self._add_lookahead(self._ids[key], rule.body if rule else e)
         return self._ids[key]
-
-    def _add_lookahead(self, lexeme: int, body: g.Expression) -> None:
-        """A negative lookahead at the end of a terminal's pattern is about the text after the lexeme."""
-        after = self._reader.read_parts(body.pattern, body.flags)[1] if isinstance(body, g.Pattern) else la.EMPTY
-        if after != la.EMPTY:
-            self.forbidden_after[lexeme] = len(self._expressions)
-            self._expressions.append(after)
-            self.lexeme_names.append(f"after {self.lexeme_names[lexeme]}")
-            self.priorities.append((0, False))
 
     def _expression(self, e: g.Expression) -> la.Expression:
         match e:
@@ -315,8 +315,9 @@ class Chart:
 class Recogniser:
     """Tells of any byte string whether it is accepted and whether an accepted one begins with it."""
 
-    def __init__(self, grammar: g.Grammar) -> None:
+    def __init__(self, grammar: g.Grammar, rule: Rule = Rule.NEXT) -> None:
         self.compiled = Compiled(grammar)
+        self._rule = rule
         self._longest = grammar.mode == "longest"
         self.skipped = self.compiled.ignored if self._longest else frozenset()
         self._moves: dict[tuple, Moves] = {}
@@ -394,7 +395,7 @@ class Recogniser:
         threads = []
         for here, obligations, states in chart.threads:
             left = frozenset((k, q) for k, p in obligations if (q := automata[k].step[p][atom]))
-            if any(automata[k].final[q] for k, q in left):
+            if any(automata[k].final[q] for k, q in left) or (left and self._rule is Rule.NEXT):
                 continue
             left = frozenset((k, q) for k, q in left if automata[k].more[q])
             states = tuple((k, q) for k, p in states if (q := automata[k].step[p][atom]))
@@ -404,22 +405,19 @@ class Recogniser:
                 threads.append((here, left, states))
             if ended:
                 left |= frozenset(states) if self._longest else frozenset()
-                for lexeme, items in self._completed(here, ended):
-                    after = self.compiled.forbidden_after.get(lexeme)
-                    key = left if after is None else left | {(after, automata[after].start)}
-                    kernels.setdefault(key, []).extend(items)
+                kernels.setdefault(left, []).extend(self._completed(here, ended))
         sets = {key: EarleySet(self, kernel) for key, kernel in kernels.items() if kernel}
         return Chart(self, sets, threads) if sets or threads else None
 
-    def _completed(self, here: EarleySet, ended: list[int]) -> Iterable[tuple[int, Iterable[Item]]]:
-        """Lexemes that end together, with the items after them; an ignored one leaves everything as it was."""
+    def _completed(self, here: EarleySet, ended: list[int]) -> Iterable[Item]:
+        """Items after lexemes that end together; an ignored one leaves everything as it was."""
         if self._longest:
             best = max(self.compiled.priorities[k] for k in ended)
             ended = [k for k in ended if self.compiled.priorities[k] == best]
         for k in ended:
-            yield k, here.waiting.get(k, ())
+            yield from here.waiting.get(k, ())
             if k in self.skipped:
-                yield k, here.kernel
+                yield from here.kernel
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from oracles.earley import Prefix, Recogniser
+from oracles.stack_sets import StackSets, random_tokens
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.host_walk import HostWalk
 from fsa_compile.vocabulary import Vocabulary
-from oracles.earley import Prefix, Recogniser
-from oracles.stack_sets import StackSets, random_tokens
 
 BRACKETS = b"()[]{}<>\"',:;= \n"
 _BOUNDARY = set(b"()[]{}<>\"',:;=+-*/.\\&|!?% \t\r\n_0")

@@ -175,15 +175,6 @@ class PatternReader:
         self._flags = tree.state.flags
         return self._sequence(list(tree))
 
-    def read_parts(self, pattern: str, flags: str = "") -> tuple[Expression, Expression]:
-        """The expression of a pattern without the negative lookahead at its end, and that one (`EMPTY` for none)."""
-        tree = sre_parser.parse(pattern, sum({"i": re.I, "m": re.M, "s": re.S, "x": re.X}[f] for f in flags))
-        self._flags = tree.state.flags
-        items = list(tree)
-        if items and items[-1][0] is sre.ASSERT_NOT and items[-1][1][0] > 0:
-            return self._sequence(items[:-1]), self._sequence(list(items[-1][1][1]))
-        return self._sequence(items), EMPTY
-
     def _sequence(self, items: list[Any]) -> Expression:
         if not items:
             return EPSILON
