@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import ByteMachine, Configuration
 
@@ -58,44 +59,104 @@ def reachable(machine: ByteMachine, limit: int) -> list[Configuration]:
     return todo
 
 
-def after_token(
-    machine: ByteMachine, configurations: Iterable[Configuration], tokens: Sequence[bytes | int]
-) -> list[set[Configuration]]:
-    """Configurations after each token, by running its bytes; an int is special token `256 + i`; none when it is not allowed.
+class TokenRuns:
+    """What every token leads to from a configuration, byte by byte; tokens share the runs of their common prefixes.
 
-    Tokens share the runs of their common prefixes.
+    Args:
+      machine: deterministic or not.
+      tokens: bytes of every id; an int 256 + i stands for special token i of the machine; empty tokens are never allowed.
     """
-    runs: dict[bytes, set[Configuration]] = {b"": set(configurations)}
 
-    def after(text: bytes) -> set[Configuration]:
-        found = runs.get(text)
+    def __init__(self, machine: ByteMachine, tokens: Sequence[bytes | int]) -> None:
+        self.machine, self.tokens = machine, tokens
+        self._order = sorted((token, i) for i, token in enumerate(tokens) if isinstance(token, bytes) and token)
+        self._special = [(token, i) for i, token in enumerate(tokens) if isinstance(token, int)]
+        self._steps: dict[tuple[frozenset[Configuration], int], frozenset[Configuration]] = {}
+
+    def _step(self, here: frozenset[Configuration], symbol: int) -> frozenset[Configuration]:
+        key = here, int(self.machine.byte_class[symbol])
+        found = self._steps.get(key)
         if found is None:
-            before = after(text[:-1])
-            found = runs[text] = machine.step(before, text[-1]) if before else set()
+            found = self._steps[key] = frozenset(self.machine.step(here, symbol))
         return found
 
-    return [machine.step(runs[b""], token) if isinstance(token, int) else after(token) if token else set() for token in tokens]
+    def after(self, configurations: Iterable[Configuration]) -> list[frozenset[Configuration]]:
+        """Configurations after each token; the empty set for those that are not allowed."""
+        if len(self._steps) > 1_000_000:
+            self._steps.clear()
+        start: frozenset[Configuration] = frozenset(configurations)
+        none: frozenset[Configuration] = frozenset()
+        out = [none] * len(self.tokens)
+        for symbol, i in self._special:
+            out[i] = self._step(start, symbol)
+        runs, before = [start], b""  # runs[n]: after n bytes of the previous token, as far as they could be read
+        for token, i in self._order:
+            n = 0
+            for a, b in zip(token, before):
+                if a != b:
+                    break
+                n += 1
+            if n >= len(runs):  # the previous token died in what both begin with
+                continue
+            del runs[n + 1 :]
+            before = token
+            for byte in token[n:]:
+                there = self._step(runs[-1], byte)
+                if not there:
+                    break
+                runs.append(there)
+            if len(runs) == len(token) + 1:
+                out[i] = runs[-1]
+        return out
+
+    def mask(self, configurations: Iterable[Configuration]) -> np.ndarray:
+        """bool[tokens], which tokens are allowed; the end of the text is not among them (`machine.may_end`)."""
+        return np.array([bool(there) for there in self.after(configurations)], bool)
 
 
-def token_masks(machine: ByteMachine, configurations: Sequence[Configuration], tokens: Sequence[bytes | int]) -> np.ndarray:
-    """bool[configurations, tokens + 1], which tokens are allowed; the last column says whether the text may end.
+def mask_differences(
+    constraint: CompiledConstraint,
+    machine: ByteMachine,
+    tokens: Sequence[bytes | int],
+    rng: np.random.Generator,
+    *,
+    walks: int,
+    length: int,
+    eager: float = 0.5,
+) -> tuple[int, list[str]]:
+    """Follows random tokens through the artifact and the machine side by side.
 
-    Empty tokens are never allowed.
+    Args:
+      constraint: compiled from the machine.
+      tokens: as for `TokenRuns`, one per id.
+      walks, length: number of texts, and most tokens in each.
+      eager: how often a token that counts as far as possible is taken, so that upper bounds are met.
+
+    Returns:
+      Number of (configuration, token) pairs checked, and what differs.
     """
-    out = np.zeros((len(configurations), len(tokens) + 1), bool)
-    for i, here in enumerate(configurations):
-        out[i, :-1] = [bool(there) for there in after_token(machine, [here], tokens)]
-        out[i, -1] = machine.may_end([here])
-    return out
-
-
-def configurations_of(
-    machine: ByteMachine, registers: Iterable[int], stack: tuple[tuple[int, int], ...] = ()
-) -> list[Configuration]:
-    """Every control with every given register (within its upper bound) on one stack, for checks away from the start."""
-    return [
-        Configuration(control, register, stack)
-        for control in range(1, machine.num_controls)
-        for register in (registers if machine.bounds[control, 1] >= 0 else (0,))
-        if register <= max(0, machine.bounds[control, 1])
-    ]
+    runs = TokenRuns(machine, tokens)
+    checked, wrong = 0, []
+    stops = list(constraint.stop_ids)
+    for _ in range(walks):
+        walk, here, text = constraint.walk(), frozenset((machine.initial,)), b""
+        for _ in range(length):
+            after = runs.after(here)
+            expected = np.array([bool(there) for there in after], bool)
+            expected[stops] = machine.may_end(here)
+            found = walk.allowed()
+            checked += len(expected)
+            wrong += [
+                f"after {text!r} token {t} {tokens[t]!r}: allowed {found[t]}" for t in np.flatnonzero(found != expected)[:5]
+            ]
+            going = np.flatnonzero([bool(there) for there in after])
+            if wrong or not len(going):
+                break
+            if rng.random() < eager:
+                reach = [max(sum(r for _, r in c.stack) + c.register for c in after[t]) for t in going]
+                going = going[np.array(reach) == max(reach)]
+            token = int(rng.choice(going))
+            walk.advance(token)
+            here = after[token]
+            text += tokens[token] if isinstance(tokens[token], bytes) else b"<special>"
+    return checked, wrong
