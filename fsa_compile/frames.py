@@ -1,0 +1,394 @@
+"""Frame determinisation: a network becomes controls and stack symbols over classes of bytes.
+
+A *place* is a state of a frame's automaton between two lexemes; an *item* is a place, or a point inside a lexeme together with
+the place after it. A control is the set of items that the text so far allows within one frame of the stack; a stack symbol maps
+each callee that may have been entered to the places after it. Several callees are entered together, and the return is told by
+which of them has ended. Reading a symbol is a move (within the frame), a call, or a return, after which the same symbol is
+looked at again.
+
+In the lexical mode "longest" a lexeme ends only before a symbol with which no lexeme that began with it could go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN
+from fsa_compile.errors import LimitError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.network import Network
+
+Push: TypeAlias = "tuple[tuple[int, int], ...]"
+Entry: TypeAlias = "tuple[int, Push, int]"
+"""next control or RETURN, push string of (symbol, add), add."""
+Action: TypeAlias = "tuple[int, list[Entry]]"
+"""Set of symbol classes (a bit set) and what may be done on each of them."""
+
+_LONG = 4
+"""Lexemes of more states than this are called, and so shared by the places where they may stand."""
+_DOING = "Making the grammar's frames deterministic"
+BOTTOM: frozenset[int] = frozenset()
+"""Callees entered below the first frame."""
+
+
+@dataclasses.dataclass(eq=False)
+class FrameTables:
+    """Controls and symbols before trimming and minimising. Control numbers begin at 0; there is no dead control.
+
+    Attributes:
+      actions: per control, with disjoint sets of classes.
+      end: per control NO_END, END_HERE or END_RETURN.
+      ret: per control its control after a return, by symbol.
+      symbol_callees: per symbol the callees that it suspends a frame for.
+      start: initial control.
+      items: per control its items and the symbols it is restricted to, for people.
+    """
+
+    actions: list[list[Action]]
+    end: list[int]
+    ret: list[dict[int, int]]
+    symbol_callees: list[frozenset[int]]
+    symbol_places: list[dict[int, frozenset[int]]]
+    start: int
+    items: list[tuple[frozenset[int], int]]
+
+
+class FrameBuilder:
+    """The subset construction over the frames of a network.
+
+    Args:
+      network: the frames and their lexemes.
+      longest: whether lexemes are cut by the longest match.
+      limits: `max_states` bounds the controls.
+      deadline: the running time budget.
+    """
+
+    def __init__(self, network: Network, *, longest: bool, limits: CompileLimits, deadline: Deadline) -> None:
+        self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
+        self.lexicon = network.lexicon
+        self.every = (1 << self.lexicon.num_classes) - 1
+        self.end_bit = 1 << self.lexicon.num_classes
+        # Items: places first, then points inside lexemes as they are met.
+        self.arcs: list[list[tuple[int, int]]] = []
+        self.after: list[int] = []
+        self.calls: list[list[tuple[int, int, int]]] = []
+        self.ends: list[int] = []
+        self.inside: dict[tuple[int, int, int], int] = {}
+        self.point: dict[int, tuple[int, int, int]] = {}
+        self.entry: dict[int, int] = {}
+        self.place_frame: dict[int, tuple[int, int]] = {}
+        self.called_terminals = self._called_terminals()
+        self.controls: dict[tuple[frozenset[int], int], int] = {}
+        self.sets: list[tuple[frozenset[int], int]] = []
+        self.actions: list[list[Action] | None] = []
+        self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
+        self.symbol_places: list[dict[int, frozenset[int]]] = []
+        self.symbol_callees: list[frozenset[int]] = []
+        self.ret: list[dict[int, int]] = []
+        self._lay_out()
+
+    # ---------------------------------------------------------------- items
+
+    def _called_terminals(self) -> set[int]:
+        """Terminals that are frames of their own: with all that share a first symbol, if one of them is long."""
+        if not self.longest:
+            return set()
+        terminals = self.lexicon.terminals
+        groups: list[tuple[int, list[int]]] = []
+        for t, terminal in enumerate(terminals):
+            first, members = first_symbols(terminal.automaton.arcs[:1]), [t]
+            rest = []
+            for other, others in groups:
+                if other & first:
+                    first, members = first | other, members + others
+                else:
+                    rest.append((other, others))
+            groups = [*rest, (first, members)]
+        opening = self._opening_terminals()
+        return {
+            t for _, members in groups
+            if not opening & set(members) and any(len(terminals[t].automaton.final) > _LONG for t in members)
+            for t in members
+        }  # fmt: skip
+
+    def _opening_terminals(self) -> set[int]:
+        """Terminals that a called frame may begin with: their first byte is the call."""
+        return {symbol for frame in self.network.frames[1:] for symbol in frame.dfa.arcs[0] if symbol >= 0}
+
+    def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
+        self.arcs.append(arcs)
+        self.after.append(after)
+        self.calls.append([])
+        self.ends.append(-1)
+        return len(self.arcs) - 1
+
+    def _lay_out(self) -> None:
+        """Makes the places. Where text may be ignored, a state has a second place, for after a lexeme."""
+        frames, ignore = self.network.frames, self.network.ignore if self.longest else []
+        place: dict[tuple[int, int, bool], int] = {}
+        for k, frame in enumerate(frames):
+            for q in range(len(frame.dfa.arcs)):
+                for loose in (False, True) if ignore else (False,):
+                    place[k, q, loose] = item = self._item([], -1)
+                    self.place_frame[item] = (k, q)
+                    if frame.dfa.final[q]:
+                        self.ends[item] = k
+            self.entry[k] = place[k, 0, bool(ignore) and k == 0]
+        self.terminal_end = {t: self._item([], -1) for t in self.called_terminals}
+        for t, item in self.terminal_end.items():
+            self.ends[item] = len(frames) + t
+            self.entry[len(frames) + t] = self._point(t, 0, item)
+        first_of_frame = self._first_of_frames()
+        for (k, q, loose), item in place.items():
+            for symbol, target in frames[k].dfa.arcs[q].items():
+                if symbol >= 0:
+                    self._add_lexeme(item, symbol, place[k, target, bool(ignore)])
+                else:
+                    self.calls[item].append((first_of_frame[~symbol], ~symbol, place[k, target, False]))
+            for t in ignore if loose else ():
+                self._add_lexeme(item, t, item)
+
+    def _add_lexeme(self, item: int, t: int, target: int) -> None:
+        arcs = self.lexicon.terminals[t].automaton.arcs[0]
+        if t in self.called_terminals:
+            self.calls[item].append((first_symbols([arcs]), len(self.network.frames) + t, target))
+        else:
+            self.arcs[item] += [(symbols, self._point(t, q, target)) for symbols, q in arcs]
+
+    def _point(self, t: int, q: int, target: int) -> int:
+        """The item inside a lexeme; a lexeme that cannot go on is at its end."""
+        automaton = self.lexicon.terminals[t].automaton
+        if automaton.final[q] and not automaton.arcs[q]:
+            return target
+        found = self.inside.get((t, q, target))
+        if found is None:
+            found = self.inside[t, q, target] = self._item([], target if automaton.final[q] else -1)
+            self.point[found] = (t, q, target)
+            self.arcs[found] = [(symbols, self._point(t, r, target)) for symbols, r in automaton.arcs[q]]
+        return found
+
+    def _first_of_frames(self) -> list[int]:
+        """Symbols that each frame may begin with."""
+        frames = self.network.frames
+        first = [0] * len(frames)
+        changed = True
+        while changed:
+            changed = False
+            for k, frame in enumerate(frames):
+                mask = first[k]
+                for symbol in frame.dfa.arcs[0]:
+                    mask |= first_symbols(self.lexicon.terminals[symbol].automaton.arcs[:1]) if symbol >= 0 else first[~symbol]
+                changed |= mask != first[k]
+                first[k] = mask
+        return first
+
+    # ---------------------------------------------------------------- controls
+
+    def control(self, items: Iterable[int], only: int = -1) -> int:
+        """Number of a control: a set of items, restricted to some symbols (END among them)."""
+        key = (frozenset(items), only)
+        found = self.controls.get(key)
+        if found is None:
+            found = self.controls[key] = len(self.sets)
+            self.sets.append(key)
+            self.actions.append(None)
+            self.ret.append({})
+            if found > self.limits.max_states:
+                raise LimitError("max_states", self.limits.max_states, _DOING)
+        return found
+
+    def _symbol(self, places: dict[int, set[int]]) -> int:
+        key = frozenset((callee, frozenset(after)) for callee, after in places.items())
+        found = self.symbols.get(key)
+        if found is None:
+            found = self.symbols[key] = len(self.symbol_places)
+            self.symbol_places.append(dict(key))
+            self.symbol_callees.append(frozenset(places))
+        return found
+
+    def _parts(self, c: int) -> tuple[list[int], int, int]:
+        """Of a control: the items that a lexeme may go on from, the symbols with which one does, the symbols it may end before."""
+        items, only = self.sets[c]
+        going = [i for i in items if i in self.point]
+        on = first_symbols(self.arcs[i] for i in going)
+        rest = self.every & ~on if self.longest else self.every
+        return going, on & only, (rest | self.end_bit) & only
+
+    def places(self, c: int) -> set[int]:
+        """The places of a control: those it holds, and those after lexemes that may end here."""
+        return {self.after[i] if i in self.point else i for i in self.sets[c][0]} - {-1}
+
+    def ended(self, c: int) -> frozenset[int]:
+        """Callees that may end here."""
+        return frozenset(self.ends[p] for p in self.places(c)) - {-1}
+
+    def guard(self, c: int) -> int:
+        """The symbols before which a lexeme may end here, END among them."""
+        return self._parts(c)[2]
+
+    def actions_of(self, c: int, inside: tuple[int, ...] = ()) -> list[Action]:
+        """What may be done in a control: at most one move and one return, and calls, per set of symbols."""
+        found = self.actions[c]
+        if found is None:
+            found = self.actions[c] = self._actions(c, inside)
+        return found
+
+    def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
+        going, on, rest = self._parts(c)
+        moves = [(mask & on, target) for i in going for mask, target in self.arcs[i]]
+        calls: list[tuple[int, tuple[int, int]]] = []
+        places = self.places(c)
+        for p in places:
+            moves += [(mask & rest, target) for mask, target in self.arcs[p]]
+            calls += [(mask & rest, (callee, after)) for mask, callee, after in self.calls[p]]
+        returns = any(self.ends[p] > 0 for p in places)
+        out: list[Action] = []
+        for mask, found in split_sets([*moves, *calls, *([(rest & self.every, RETURN)] if returns else [])]):
+            entries: list[Entry] = []
+            targets = [x for x in found if isinstance(x, int) and x != RETURN]
+            if targets:
+                entries.append((self.control(targets), (), 0))
+            if RETURN in found:
+                entries.append((RETURN, (), 0))
+            entered: dict[int, set[int]] = {}
+            for x in found:
+                if not isinstance(x, int):
+                    entered.setdefault(x[0], set()).add(x[1])
+            if not entered:
+                out.append((mask, entries))
+                continue
+            symbol = self._symbol(entered)
+            first = self.control(self.entry[callee] for callee in entered)
+            for inner, deeper in self.actions_of(first, (*inside, c)):
+                if inner & mask:
+                    pushed: list[Entry] = [(n, ((symbol, 0), *push), add) for n, push, add in deeper if n != RETURN]
+                    out.append((inner & mask, entries + pushed))
+        return out
+
+    def end_of(self, c: int) -> int:
+        """Whether the text may end in a control."""
+        if not self.guard(c) & self.end_bit:
+            return NO_END
+        ended = self.ended(c)
+        return END_HERE if 0 in ended else END_RETURN if ended else NO_END
+
+    def returned(self, c: int, symbol: int) -> int:
+        """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
+        found = self.ret[c].get(symbol)
+        if found is None:
+            ended, places = self.ended(c), self.symbol_places[symbol]
+            after = {p for callee, where in places.items() if callee in ended for p in where}
+            only = self.guard(c)
+            found = -1
+            if after:
+                found = self.control(after, -1 if only == self.every | self.end_bit else only)
+            self.ret[c][symbol] = found
+        return found
+
+    # ---------------------------------------------------------------- names
+
+    def control_name(self, c: int) -> str:
+        """What a control stands for: the places it holds, by frame and state, and the lexemes it is inside of."""
+        items, only = self.sets[c]
+        parts = []
+        for i in sorted(items)[:4]:
+            if i in self.point:
+                t, q, _ = self.point[i]
+                parts.append(f"{self.lexicon.terminals[t].name}@{q}")
+            elif i in self.place_frame:
+                k, q = self.place_frame[i]
+                parts.append(f"{self.network.frames[k].name}:{q}")
+        return " ".join(dict.fromkeys(parts)) + (" …" if len(items) > 4 else "") + ("" if only == -1 else " guarded")
+
+    def symbol_name(self, symbol: int) -> str:
+        """The callees that a symbol waits for."""
+        return " ".join(self.callee_name(callee) for callee in sorted(self.symbol_callees[symbol]))
+
+    def callee_name(self, callee: int) -> str:
+        """A rule or a terminal."""
+        frames = self.network.frames
+        return frames[callee].name if callee < len(frames) else self.lexicon.terminals[callee - len(frames)].name
+
+    # ---------------------------------------------------------------- reachable configurations
+
+    def build(self) -> FrameTables:
+        """All controls that some text reaches, with every symbol that may lie below them."""
+        start = self.control([self.entry[0]])
+        below: dict[int, set[frozenset[int]]] = {}
+        entered_by: dict[frozenset[int], list[int]] = {}
+        ends: dict[frozenset[int], list[int]] = {}
+        seen = {(start, BOTTOM)}
+        todo = [(start, BOTTOM)]
+
+        def reach(c: int, callees: frozenset[int]) -> None:
+            if (c, callees) not in seen:
+                seen.add((c, callees))
+                todo.append((c, callees))
+
+        def leave(c: int, symbol: int) -> None:
+            r = self.returned(c, symbol)
+            if r >= 0:
+                for callees in below[symbol]:
+                    reach(r, callees)
+
+        while todo:
+            self.deadline.check(_DOING)
+            c, callees = todo.pop()
+            for _, entries in self.actions_of(c):
+                for target, push, _ in entries:
+                    if target == RETURN:
+                        continue
+                    under = callees
+                    for symbol, _ in push:
+                        if symbol not in below:
+                            below[symbol] = set()
+                            entered_by.setdefault(self.symbol_callees[symbol], []).append(symbol)
+                        if under not in below[symbol]:
+                            below[symbol].add(under)
+                            for d in list(ends.get(self.symbol_callees[symbol], ())):
+                                leave(d, symbol)
+                        under = self.symbol_callees[symbol]
+                    reach(target, under)
+            if callees and self.ended(c):
+                ends.setdefault(callees, []).append(c)
+                for symbol in list(entered_by.get(callees, ())):
+                    leave(c, symbol)
+        self.reached = seen
+        self.below = below
+        actions = [self.actions[c] or [] for c in range(len(self.sets))]
+        ends_of = [self.end_of(c) for c in range(len(self.sets))]
+        ret = [{s: r for s, r in row.items() if r >= 0} for row in self.ret]
+        return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, start, self.sets)
+
+
+def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:
+    """All symbols that arcs read."""
+    mask = 0
+    for one in arcs:
+        for symbols, _ in one:
+            mask |= symbols
+    return mask
+
+
+def split_sets(pairs: list[tuple[int, object]]) -> list[tuple[int, list]]:
+    """Disjoint sets of symbols with what holds on each: the common refinement of overlapping sets."""
+    parts: list[tuple[int, list]] = []
+    for mask, tag in pairs:
+        if not mask:
+            continue
+        split: list[tuple[int, list]] = []
+        for have, tags in parts:
+            common = have & mask
+            if not common:
+                split.append((have, tags))
+                continue
+            split.append((common, [*tags, tag]))
+            if have != common:
+                split.append((have & ~common, tags))
+            mask &= ~common
+        if mask:
+            split.append((mask, [tag]))
+        parts = split
+    return parts

@@ -1,0 +1,536 @@
+"""Grammar to network: each called rule ("frame") a minimal automaton over terminals and calls.
+
+Only self-embedding needs a stack. Left recursion and right recursion become loops; what embeds itself becomes a call, and the
+called unit is, where there is one, the bracketed group around the recursion, so that a call is seen from its first byte. Rules
+that do not recurse are written out in place. All of this keeps the language and forgets the trees, so that a grammar whose
+trees are ambiguous may well have a deterministic network. No frame accepts the empty text.
+
+Source: M.-J. Nederhof, "Practical experiments with regular approximation of context-free languages", 2000 (linear recursion).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from fsa_compile.errors import LimitError
+from fsa_compile.grammar import Choice, Expression, Grammar, Reference, Repeat, Sequence
+from fsa_compile.lexemes import Lexicon
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
+
+Node: TypeAlias = "tuple[Any, ...]"
+"""An expression over numbers: `("terminal", t)`, `("rule", name)`, `("core", name)` (its non-empty texts), `("call", frame)`, `("sequence", *parts)`, `("choice",
+*branches)`, `("star", part)`, `("nonempty", part)`."""
+
+EMPTY: Node = ("sequence",)
+_MAX_BRANCHES = 256
+_DOING = "Turning the grammar's rules into automata"
+
+
+def sequence(*parts: Node) -> Node:
+    """Parts one after the other, without nesting."""
+    flat: list[Node] = []
+    for part in parts:
+        if part[0] == "sequence":
+            flat += part[1:]
+        else:
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else ("sequence", *flat)
+
+
+def choice(*branches: Node) -> Node:
+    """One of several branches, without nesting and repetition."""
+    flat: dict[Node, None] = {}
+    for branch in branches:
+        flat.update(dict.fromkeys(branch[1:] if branch[0] == "choice" else (branch,)))
+    return next(iter(flat)) if len(flat) == 1 else ("choice", *flat)
+
+
+@dataclasses.dataclass(eq=False)
+class Frame:
+    """A unit that is called.
+
+    Attributes:
+      name: of its rule, with a number when it is a group inside the rule.
+      rule: name of the rule in whose definition it stands.
+      dfa: its minimal automaton; symbols are terminals t >= 0 and calls of frame k, written ~k.
+    """
+
+    name: str
+    rule: str
+    dfa: SymbolDfa
+
+
+@dataclasses.dataclass(eq=False)
+class Network:
+    """Frames that call one another; frame 0 is where a text starts, and nothing calls it.
+
+    Attributes:
+      frames: all of them.
+      nullable: whether the empty text belongs to the language.
+      ignore: terminals that may stand between lexemes.
+      lexicon: the terminals, closed.
+    """
+
+    frames: list[Frame]
+    nullable: bool
+    ignore: list[int]
+    lexicon: Lexicon
+
+
+def build_network(grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline) -> Network:
+    """The network of a grammar whose rules are all productive.
+
+    Raises:
+      LimitError: written out, the rules are too large.
+      GrammarError: a terminal cannot be an automaton.
+    """
+    return _Builder(grammar, lexicon, limits, deadline).network()
+
+
+class _Builder:
+    def __init__(self, grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline) -> None:
+        self.grammar, self.lexicon, self.limits, self.deadline = grammar, lexicon, limits, deadline
+        self.bodies: dict[str, Node] = {}
+        self.branches: dict[str, list[list[Node]]] = {}
+        """Rules of recursive components once they are split: the non-empty texts, branch by branch."""
+        self.nullable: set[str] = set()
+        self.frame_of: dict[str, int] = {}
+        self.home: dict[str, str] = {}
+        self.groups: dict[Node, str] = {}
+        self.automata: dict[str, SymbolDfa] = {}
+        self.size = 0
+
+    def network(self) -> Network:
+        ignore = [self._lexeme(node) for node in self.grammar.ignore]
+        for name in self._reachable():
+            self.home[name] = name
+            self.bodies[name] = self._node(self.grammar.rules[name].body)
+        self.lexicon.close()
+        self._find_nullable()
+        for component in self._components():
+            for name in component:
+                self.bodies[name] = self._hoisted(self.bodies[name], component, name)
+        for component in self._components():
+            self._split(component)
+        while any(self._cut(component) for component in self._components()):
+            self.deadline.check(_DOING)
+        for component in self._components(everything=True):
+            self._build(component)
+        start = self.grammar.start
+        frames = [Frame(start, start, self.automata[start])]
+        frames += [Frame(name, self.home[name], self.automata[name]) for name in self.frame_of]
+        return Network(frames, start in self.nullable, ignore, self.lexicon)
+
+    # ---------------------------------------------------------------- reading the grammar
+
+    def _lexeme(self, node: Expression) -> int:
+        if isinstance(node, Reference):
+            rule = self.grammar.rules[node.name]
+            return self.lexicon.number(rule.body, rule.name, rule.priority)
+        return self.lexicon.number(node)
+
+    def _is_lexeme(self, name: str) -> bool:
+        """Whether a rule is one lexeme. Special tokens are no text: a terminal that names some is read like a rule."""
+        rule = self.grammar.rules[name]
+        return rule.terminal and not self.lexicon.names_special_token(rule.body)
+
+    def _reachable(self) -> list[str]:
+        """Rules that the start needs, in the grammar's order."""
+        found, todo = {self.grammar.start}, [self.grammar.start]
+        while todo:
+            for node in inside(self.grammar.rules[todo.pop()].body):
+                if isinstance(node, Reference) and node.name not in found and not self._is_lexeme(node.name):
+                    found.add(node.name)
+                    todo.append(node.name)
+        return [name for name in self.grammar.rules if name in found]
+
+    def _node(self, node: Expression) -> Node:
+        match node:
+            case Sequence():
+                return sequence(*(self._node(part) for part in node.parts))
+            case Choice():
+                return choice(*(self._node(branch) for branch in node.branches))
+            case Repeat():
+                return self._repeat(self._node(node.part), node.low, node.high)
+            case Reference() if not self._is_lexeme(node.name):
+                return ("rule", node.name)
+            case _:
+                number = self._lexeme(node)
+                terminal = ("terminal", number)
+                return choice(terminal, EMPTY) if self.lexicon.terminals[number].nullable else terminal
+
+    def _repeat(self, part: Node, low: int, high: int | None) -> Node:
+        if max(low, high or 0) > self.limits.max_repeat:
+            raise LimitError("max_repeat", self.limits.max_repeat, "A repetition in the grammar")
+        if high is None:
+            return sequence(*[part] * low, ("star", part))
+        optional = EMPTY
+        for _ in range(high - low):
+            optional = choice(sequence(part, optional), EMPTY)
+        return sequence(*[part] * low, optional)
+
+    # ---------------------------------------------------------------- properties
+
+    def _find_nullable(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for name, body in self.bodies.items():
+                if name not in self.nullable and self._can_be_empty(body):
+                    self.nullable.add(name)
+                    changed = True
+
+    def _can_be_empty(self, node: Node) -> bool:
+        match node[0]:
+            case "rule":
+                return node[1] in self.nullable
+            case "sequence":
+                return all(self._can_be_empty(part) for part in node[1:])
+            case "choice":
+                return any(self._can_be_empty(branch) for branch in node[1:])
+            case "star":
+                return True
+            case _:
+                return False
+
+    def _components(self, *, everything: bool = False) -> list[set[str]]:
+        """Sets of rules that need one another, callees first; without those that do not recurse unless asked."""
+        needs = {name: list(_references(body)) for name, body in self.bodies.items()}
+        for name, branches in self.branches.items():
+            needs[name] = [other for parts in branches for part in parts for other in _references(part)]
+        return [c for c in strong_components(needs) if everything or len(c) > 1 or any(n in needs[n] for n in c)]
+
+    # ---------------------------------------------------------------- recursion to loops and calls
+
+    def _hoisted(self, node: Node, component: set[str], name: str) -> Node:
+        """The node with the bracketed groups around recursion as calls."""
+        if not _recurs(node, component) or node[0] in ("rule", "core"):
+            return node
+        parts = [self._hoisted(part, component, name) for part in node[1:]]
+        return sequence(*self._hoisted_parts(parts, component, name)) if node[0] == "sequence" else (node[0], *parts)
+
+    def _hoisted_parts(self, parts: list[Node], component: set[str], name: str) -> list[Node]:
+        solid = [not _recurs(p, component) and not self._can_be_empty(p) for p in parts]
+        spans: list[list[int]] = []
+        for i, part in enumerate(parts):
+            if not _recurs(part, component):
+                continue
+            low = next((j for j in range(i - 1, -1, -1) if solid[j]), -1)
+            high = next((j for j in range(i + 1, len(parts)) if solid[j]), -1)
+            if low < 0 or high < 0:
+                continue
+            if spans and spans[-1][1] >= low:
+                spans[-1][1] = high
+            else:
+                spans.append([low, high])
+        for low, high in reversed(spans):
+            parts = [*parts[:low], ("call", self._group(sequence(*parts[low : high + 1]), name)), *parts[high + 1 :]]
+        return parts
+
+    def _group(self, body: Node, name: str) -> int:
+        """Number of the frame of a group inside a rule."""
+        home = self.home[name]
+        group = self.groups.get(body)
+        if group is None:
+            count = sum(1 for other in self.groups.values() if self.home[other] == home)
+            group = self.groups[body] = f"{home}#{count + 1}"
+            self.bodies[group], self.home[group] = body, home
+        return self._frame(group)
+
+    def _frame(self, name: str) -> int:
+        return self.frame_of.setdefault(name, len(self.frame_of) + 1)
+
+    def _split(self, component: set[str]) -> None:
+        """Splits the rules of a component into branches."""
+        bodies = {name: self._branched(name, component) for name in component}
+        for name, branches in bodies.items():
+            del self.bodies[name]
+            self.branches[name] = [self._hoisted_parts(parts, component, name) for parts in branches]
+
+    def _branched(self, name: str, component: set[str]) -> list[list[Node]]:
+        """The non-empty texts of a rule as branches in which recursive rules stand for their non-empty texts.
+
+        Recursion then stands at the top of a branch or inside a loop, and what may be empty is split where it hides recursion
+        at an end of the branch.
+        """
+        out: dict[tuple[Node, ...], None] = {}
+        for parts in self._flat(self.bodies[name], component):
+            for less in self._without_outer_loops(parts, name, component):
+                for branch in self._without_hidden_ends(less, component):
+                    if branch and branch != [("core", name)]:
+                        out[tuple(branch)] = None
+        return [list(branch) for branch in out]
+
+    def _flat(self, node: Node, component: set[str]) -> list[list[Node]]:
+        if not _recurs(node, component):
+            return [[node] if node != EMPTY else []]
+        match node[0]:
+            case "rule":
+                core: Node = ("core", node[1])
+                return [[core], []] if node[1] in self.nullable else [[core]]
+            case "core":
+                return [[node]]
+            case "choice":
+                return [parts for branch in node[1:] for parts in self._flat(branch, component)]
+            case "sequence":
+                out: list[list[Node]] = [[]]
+                for part in node[1:]:
+                    ends = self._flat(part, component)
+                    if len(out) * len(ends) > _MAX_BRANCHES:
+                        raise LimitError("max_rules", _MAX_BRANCHES, "Writing out the branches of a recursive rule")
+                    out = [begin + end for begin in out for end in ends]
+                return out
+            case _:
+                rounds = [sequence(*parts) for parts in self._flat(node[1], component) if parts]
+                return [[("star", choice(*rounds))], []]
+
+    def _without_outer_loops(self, parts: list[Node], name: str, component: set[str]) -> list[list[Node]]:
+        """`A: x ("+" A)*` has the texts of `A: x ["+" A]`: the further rounds are inside A. Likewise at the left end."""
+        if len(component) > 1 or not parts:
+            return [parts]
+        me: Node = ("core", name)
+        for end, at in ((-1, -1), (0, 0)):
+            loop = parts[end]
+            if loop[0] == "star" and _recurs(loop, component):
+                rounds = [list(r[1:]) if r[0] == "sequence" else [r] for r in _branches_of(loop[1])]
+                if all(r[at] == me for r in rounds):
+                    return [parts[:-1] + r if end else r + parts[1:] for r in rounds]
+        return [parts]
+
+    def _without_hidden_ends(self, parts: list[Node], component: set[str]) -> Iterator[list[Node]]:
+        where = [i for i, part in enumerate(parts) if _recurs(part, component)]
+        if not where:
+            whole = sequence(*parts)
+            yield ([("nonempty", whole)] if self._can_be_empty(whole) else [whole]) if whole != EMPTY else []
+            return
+        for begin in self._split_ends(sequence(*parts[: where[0]])):
+            for end in self._split_ends(sequence(*parts[where[-1] + 1 :])):
+                yield [*begin, *parts[where[0] : where[-1] + 1], *end]
+
+    def _split_ends(self, node: Node) -> list[list[Node]]:
+        if node == EMPTY:
+            return [[]]
+        if self._can_be_empty(node):
+            return [[], [("nonempty", node)]]
+        return [list(node[1:]) if node[0] == "sequence" else [node]]
+
+    def _cut(self, component: set[str]) -> bool:
+        """Makes calls of the recursion that is neither at the left nor at the right end; whether anything changed."""
+        sides = {side for name in component for parts in self.branches[name] for side in _sides(parts, component)}
+        if "inside" in sides:
+            for name in component:
+                self.branches[name] = [
+                    [p if _is_end(i, parts) and p[0] == "core" else self._called(p, component) for i, p in enumerate(parts)]
+                    for parts in self.branches[name]
+                ]
+            return True
+        if {"left", "right"} <= sides and len(component) > 1:
+            if not self._collapse(component):
+                for name in component:
+                    self.branches[name] = [
+                        [*p[:-1], self._called(p[-1], component)] if len(p) > 1 else p for p in self.branches[name]
+                    ]
+            return True
+        return False
+
+    def _collapse(self, component: set[str]) -> bool:
+        """Writes out one rule that does not refer to itself in the others; whether there was one."""
+        for name in sorted(component):
+            mine = self.branches[name]
+            me: Node = ("core", name)
+            if name in self.frame_of and len(mine) > 4 or any(me in parts for parts in mine):
+                continue
+            written: dict[str, list[list[Node]]] = {}
+            for other in component - {name}:
+                out: dict[tuple[Node, ...], None] = {}
+                for parts in self.branches[other]:
+                    for branch in _substituted(parts, me, mine):
+                        if branch != [("core", other)]:
+                            out[tuple(branch)] = None
+                written[other] = [list(parts) for parts in out]
+            if sum(map(len, written.values())) <= _MAX_BRANCHES:
+                self.branches.update(written)
+                return True
+        return False
+
+    def _called(self, node: Node, component: set[str]) -> Node:
+        """The node with references to the component as calls."""
+        if node[0] in ("terminal", "call") or not _recurs(node, component):
+            return node
+        if node[0] == "core":
+            return ("call", self._frame(node[1]))
+        return (node[0], *(self._called(part, component) for part in node[1:]))
+
+    # ---------------------------------------------------------------- automata
+
+    def _build(self, component: set[str]) -> None:
+        """Automata of the rules of a component: all their texts, but only the non-empty ones of a rule that is called."""
+        for name in component:
+            nfa = SymbolNfa()
+            begin, end = nfa.state(), nfa.state()
+            if name in self.branches:
+                self._add_branches(nfa, name, component, begin, end)
+            else:
+                self._add(nfa, self.bodies[name], begin, end)
+            self.automata[name] = without_empty(nfa.minimal(begin, end, self._check))
+
+    def _check(self, states: int) -> None:
+        self.deadline.check(_DOING)
+        if states > self.limits.max_states:
+            raise LimitError("max_states", self.limits.max_states, _DOING)
+
+    def _add(self, nfa: SymbolNfa, node: Node, begin: int, end: int) -> None:
+        match node[0]:
+            case "terminal":
+                nfa.arcs[begin].append((node[1], end))
+            case "call":
+                nfa.arcs[begin].append((~node[1], end))
+            case "rule" | "core":
+                nfa.splice(self.automata[node[1]], begin, end)
+                if node[0] == "rule" and node[1] in self.nullable:
+                    nfa.empty[begin].append(end)
+            case "choice":
+                for branch in node[1:]:
+                    self._add(nfa, branch, begin, end)
+            case "star":
+                middle = nfa.state()
+                nfa.empty[begin].append(middle)
+                self._add(nfa, node[1], middle, middle)
+                nfa.empty[middle].append(end)
+            case "nonempty":
+                part = SymbolNfa()
+                a, b = part.state(), part.state()
+                self._add(part, node[1], a, b)
+                nfa.splice(without_empty(part.minimal(a, b, self._check)), begin, end)
+            case _:
+                self._add_sequence(nfa, list(node[1:]), begin, end)
+        self._check(len(nfa.arcs))
+
+    def _add_sequence(self, nfa: SymbolNfa, parts: list[Node], begin: int, end: int) -> None:
+        if not parts:
+            nfa.empty[begin].append(end)
+        for i, part in enumerate(parts):
+            after = end if i == len(parts) - 1 else nfa.state()
+            self._add(nfa, part, begin, after)
+            begin = after
+
+    def _add_branches(self, nfa: SymbolNfa, name: str, component: set[str], begin: int, end: int) -> None:
+        """Recursion at the left end (and in a single rule at both ends) goes on from where the rule ends."""
+        sides = {side for n in component for parts in self.branches[n] for side in _sides(parts, component)}
+        if "left" in sides and len(component) > 1:
+            ends = {n: nfa.state() for n in component}
+            nfa.empty[ends[name]].append(end)
+            for n in component:
+                for parts in self.branches[n]:
+                    left = _inner(parts[0], component)
+                    self._add_sequence(nfa, parts[1:] if left else parts, ends[left] if left else begin, ends[n])
+            return
+        begins = {n: nfa.state() for n in component}
+        nfa.empty[begin].append(begins[name])
+        for n in component:
+            for parts in self.branches[n]:
+                left = _inner(parts[0], component) if len(parts) > 1 else ""
+                right = _inner(parts[-1], component)
+                middle = parts[bool(left) : len(parts) - bool(right)]
+                self._add_sequence(nfa, middle, end if left else begins[n], begins[right] if right else end)
+
+
+def _substituted(parts: list[Node], me: Node, bodies: list[list[Node]]) -> Iterator[list[Node]]:
+    """A branch with one rule at its ends written out."""
+    heads = bodies if parts[0] == me else [parts[:1]]
+    if len(parts) == 1:
+        yield from heads
+        return
+    tails = bodies if parts[-1] == me else [parts[-1:]]
+    for head in heads:
+        for tail in tails:
+            yield [*head, *parts[1:-1], *tail]
+
+
+def _is_end(i: int, parts: list[Node]) -> bool:
+    return i in (0, len(parts) - 1)
+
+
+def _sides(parts: list[Node], component: set[str]) -> Iterator[str]:
+    """Where recursion stands in a branch: "left", "right", "inside", or "alone"."""
+    for i, part in enumerate(parts):
+        if _recurs(part, component):
+            if part[0] != "core" or not _is_end(i, parts):
+                yield "inside"
+            else:
+                yield "alone" if len(parts) == 1 else "left" if i == 0 else "right"
+
+
+def _inner(node: Node, component: set[str]) -> str:
+    """The rule of the component that a part is, or ""."""
+    return node[1] if node[0] == "core" and node[1] in component else ""
+
+
+def _branches_of(node: Node) -> tuple[Node, ...]:
+    return node[1:] if node[0] == "choice" else (node,)
+
+
+def _references(node: Node) -> Iterator[str]:
+    """Rules that are named in an expression and not called."""
+    if node[0] in ("rule", "core"):
+        yield node[1]
+    elif node[0] not in ("terminal", "call"):
+        for part in node[1:]:
+            yield from _references(part)
+
+
+def _recurs(node: Node, component: set[str]) -> bool:
+    return any(name in component for name in _references(node))
+
+
+def strong_components(needs: dict[str, list[str]]) -> list[set[str]]:
+    """Strongly connected components of a graph, those without needs in others first. Source: R. Tarjan, 1972."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    on_path: set[str] = set()
+    out: list[set[str]] = []
+    for root in needs:
+        todo = [(root, iter(needs[root]))] if root not in index else []
+        if todo:
+            index[root] = low[root] = len(index)
+            path.append(root)
+            on_path.add(root)
+        while todo:
+            name, others = todo[-1]
+            for other in others:
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    path.append(other)
+                    on_path.add(other)
+                    todo.append((other, iter(needs[other])))
+                    break
+                if other in on_path:
+                    low[name] = min(low[name], index[other])
+            else:
+                todo.pop()
+                if todo:
+                    low[todo[-1][0]] = min(low[todo[-1][0]], low[name])
+                if low[name] == index[name]:
+                    component: set[str] = set()
+                    while name not in component:
+                        component.add(path.pop())
+                    on_path -= component
+                    out.append(component)
+    return out
+
+
+def inside(body: Expression) -> Iterator[Expression]:
+    """An expression and everything in it."""
+    todo = [body]
+    while todo:
+        node = todo.pop()
+        yield node
+        match node:
+            case Sequence(parts=children) | Choice(branches=children):
+                todo += children
+            case Repeat(part=child):
+                todo.append(child)
