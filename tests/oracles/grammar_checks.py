@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from oracles.earley import Prefix, Recogniser
-from oracles.stack_sets import StackSets, random_tokens
+from oracles.stack_sets import Configurations, StackSets, random_tokens
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.host_walk import HostWalk
@@ -174,3 +174,50 @@ def _show(
     if not walk.accepting or end is None or not end.accepting:
         tally.wrong.append({"kind": "dead end or false accept", "text": "", "token": repr(data), "rest": repr(bytes(rest))})
     walk.rewind(walk.num_tokens - at)
+
+
+def check_bytes(sets: StackSets, recogniser: Recogniser, texts: Iterable[bytes]) -> Tally:
+    """The byte machine against the recogniser: after every prefix of some texts every byte, and whether the text may end."""
+    tally = Tally()
+    seen: set[bytes] = set()
+    for text in texts:
+        here, prefix = sets.start, recogniser.start
+        for end in range(len(text) + 1):
+            if text[:end] not in seen:
+                seen.add(text[:end])
+                tally.positions += 1
+                _check_position(tally, text[:end], sets, here, prefix)
+            if end < len(text):
+                after = prefix.read(text[end : end + 1])
+                here = sets.run(here, text[end : end + 1])
+                if after is None or not here:
+                    break
+                prefix = after
+    return tally
+
+
+def _check_position(tally: Tally, text: bytes, sets: StackSets, here: Configurations, prefix: Prefix) -> None:
+    for byte in range(256):
+        after, allowed = prefix.read([byte]), bool(sets.run(here, bytes([byte])))
+        if allowed or after is None:
+            _compare(tally, text, bytes([byte]), allowed, after is not None, False)
+        else:
+            _refused(tally, text, bytes([byte]), after)
+    _compare(tally, text, b"<end>", sets.accepting(here), prefix.accepting, False)
+
+
+def recogniser_texts(recogniser: Recogniser, rng: random.Random, count: int, length: int, favour: bytes = BRACKETS) -> Iterator[bytes]:
+    """Random texts of the grammar, drawn from the recogniser alone: so many characters at random, then the shortest way to the end."""
+    sets = recogniser.compiled.sets
+    atoms = [(a, chr(sets.example(a)).encode()) for a in range(sets.num_atoms) if a != sets.surrogates]
+    for _ in range(count):
+        prefix, text = recogniser.start, b""
+        for _ in range(rng.randint(0, length)):
+            rng.shuffle(atoms)
+            order = sorted(atoms, key=lambda x: x[1] not in favour) if rng.random() < 0.3 else atoms
+            found = next(((c, p) for _, c in order if (p := prefix.read(c))), None)
+            if found is None:
+                break
+            text, prefix = text + found[0], found[1]
+        rest = prefix.completion()
+        yield text + (rest or b"")
