@@ -27,6 +27,7 @@ _DIGITS = re.compile(r"[0-9]+").match
 _CALL = re.compile(r"%(until|token)\b").match
 _PLAIN_ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]"}
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
+_MAX_OPERATORS = 3
 _ESCAPE_HELP = r"Known are \n \t \r \" \\ \[ \] \xHH \uHHHH \UHHHHHHHH; other characters stand for themselves."
 
 
@@ -114,19 +115,24 @@ class _Parser(GrammarText):
         return found is not None
 
     def sequence(self) -> Expression:
-        begin, parts = self.at, list[Expression]()
+        begin, end, operators, parts = self.at, self.at, 0, list[Expression]()
         while self.next and self.next not in "|)\r\n":
             if self.open and _RULE_AHEAD(self.text, self.at):
                 break  # the group was never closed
             if self.next in "*+?{":
                 if not parts:
                     self.syntax(f"there is nothing that {self.next} could repeat", self.at, fix="Write it after an item.")
+                operators += 1
+                if operators > _MAX_OPERATORS:
+                    what = f"more than {_MAX_OPERATORS} repetitions follow each other"
+                    self.syntax(what, self.at, fix="One of them says as much.")
                 parts[-1] = self.repeated(parts[-1])
             else:
                 parts.append(self.item())
+                operators = 0
             end = self.at
             self.skip(lines=False)
-        return sequence(parts, begin, end if parts else begin)
+        return sequence(parts, begin, end)
 
     def repeated(self, part: Expression) -> Expression:
         begin, c = self.at, self.next

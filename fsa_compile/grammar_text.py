@@ -89,7 +89,7 @@ class GrammarText:
             self.syntax(f"\\{letter} needs {length} hexadecimal digits and has {found}", at, first + found, fix=fix)
         value = int(digits, 16)
         if value > 0x10FFFF:
-            self.syntax("an escape is beyond the last code point U+10FFFF", at, first + length)
+            self.syntax("an escape is beyond the last code point U+10FFFF", at, first + length, fix="Use a smaller number.")
         if 0xD800 <= value < 0xE000:
             self.refuse_surrogate(at, first + length)
         return chr(value), first + length

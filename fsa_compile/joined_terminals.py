@@ -75,11 +75,11 @@ def _terminals_in(source: GrammarText, rule: Rule, rules: dict[str, Rule]) -> li
         if isinstance(node, Reference):
             used = rules[node.name]
             if not used.terminal or _is_token(used):
-                kind = "terminal, which is no text," if used.terminal else "rule"
-                fix = (
-                    f"Make {rule.name} a rule (lower case){'' if used.terminal else f', or {used.name} a terminal (upper case)'}."
-                )
-                source.syntax(f"terminal {rule.name} uses the {kind} {used.name}", node.start, node.end, fix=fix)
+                shown, other = f"{used.name}, which is no text", ""
+                if not used.terminal:
+                    shown, other = f"the rule {used.name}", f", or {used.name} a terminal (upper case)"
+                fix = f"Make {rule.name} a rule (lower case){other}."
+                source.syntax(f"terminal {rule.name} uses {shown}", node.start, node.end, fix=fix)
             found.append(node)
     return found
 

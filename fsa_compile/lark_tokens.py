@@ -57,7 +57,9 @@ def _token(source: GrammarText, at: int) -> Token:
         return Token("special", at, source.special_token(at).end)
     found = _SIMPLE(text, at)
     if not found:
-        fix = "Strings stand in double quotes." if c in "'`“”" else "Text stands in double quotes, patterns between slashes."
+        fix = "Text stands in double quotes, patterns between slashes."
+        if c == "=":
+            fix = 'Definitions are written name: expression; a grammar with name ::= expression is GBNF (syntax="gbnf").'
         source.syntax(f"unexpected {c!r}", at, fix=fix)
     return Token(found.lastgroup or found[0], at, found.end())
 
