@@ -1,0 +1,129 @@
+"""JSON Schema to a byte machine that accepts exactly the JSON texts of its values, written in one canonical way.
+
+    machine = schema_machine({"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]})
+    machine.accepts(b'{"age": 3}')
+
+Every keyword of drafts 3 to 2020-12 is enforced exactly or the schema is refused with the JSON pointer of the place.
+Conventions:
+
+* Objects list declared keys in their declared order, then additional keys. Keys named only by `required` or dependencies count as
+  declared, after those of `properties`. Objects are open unless the schema closes them.
+* A declared key comes at most once, in every spelling. Additional keys are not remembered, so that one of them may come twice, and
+  counts each time.
+* `pattern` is a search in the decoded string in the dialect of ECMA-262; lengths count code points.
+* Numbers are exact decimals; `1.0` is an integer. Numbers with conditions other than `integer` or a comparison with 0 are written
+  without exponent.
+* White space, escapes, drafts and limits: see `SchemaOptions`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.json_schema.controls import Controls
+from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.errors import SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
+from fsa_compile.json_schema.frames import Frames
+from fsa_compile.json_schema.keywords import Keywords
+from fsa_compile.json_schema.machine import Reach, byte_machine
+from fsa_compile.json_schema.options import DEFAULT_OPTIONS, SchemaOptions
+from fsa_compile.json_schema.residuals import Residuals
+from fsa_compile.json_schema.scalars import Scalars
+from fsa_compile.json_schema.spelling import Speller
+from fsa_compile.json_schema.values import Values
+from fsa_compile.limits import CompileLimits, Deadline
+
+_MAX_RECURSION = 20_000
+
+
+def schema_machine(
+    schema: Any,
+    *,
+    options: SchemaOptions | None = None,
+    limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
+) -> ByteMachine:
+    """The byte machine of a schema's JSON texts.
+
+    Args:
+      schema: a schema as decoded JSON, or its text.
+      options: how it is read and how values are written.
+      limits: bounds of the compilation; patterns keep to them too.
+      deadline: an already running time budget.
+
+    Raises:
+      SchemaError: the schema is not well formed.
+      UnsupportedSchemaError: it asks for what is not enforced exactly.
+      UnsatisfiableSchemaError: no value satisfies it.
+      LimitError: a limit of `options` or `limits` is exceeded.
+    """
+    options, limits = options or DEFAULT_OPTIONS, limits or CompileLimits()
+    deadline = deadline or Deadline(limits)
+    if options.key_order == "any":
+        raise UnsupportedSchemaError(
+            'key_order="any" needs a set register in the byte machine, which it does not have yet', pointer="#",
+            fix='Leave key_order at "declared".',
+        )  # fmt: skip
+    document = Document(read_schema(schema), options.draft)
+    dead: set[Any] = set()
+    with _deep_recursion(document):
+        while True:
+            build = _Build(document, options, limits, deadline, dead)
+            if not build.poisoned:
+                return build.machine()
+            dead |= build.poisoned
+
+
+class _Build:
+    """One attempt: everything from the schema to its controls, some states being known to be dead."""
+
+    def __init__(
+        self, document: Document, options: SchemaOptions, limits: CompileLimits, deadline: Deadline, dead: set[Any]
+    ) -> None:
+        self._document = document
+        decisions = Decisions(options.max_formula)
+        values = Values(decisions, options.max_orders)
+        keywords = Keywords(document, decisions, values, options)
+        self._controls = controls = Controls(options.max_controls, deadline)
+        speller = Speller(controls)
+        scalars = Scalars(controls, speller, decisions, keywords, options, limits)
+        residuals = Residuals(decisions, values, keywords, options, scalars.matches)
+        frames = Frames(controls, speller, scalars, decisions, values, keywords, residuals, options, dead)
+        self._end = controls.new()
+        self._call = frames.call([(keywords.value(document.root), self._end)])
+        controls.finish()
+        self._reach = Reach(controls, self._end)
+        self.poisoned = {key for control in self._reach.poisoned if (key := frames.state_keys.get(control)) is not None}
+
+    def machine(self) -> ByteMachine:
+        if self._call is None or not self._reach.outcomes[self._call[1]]:
+            raise UnsatisfiableSchemaError("no JSON value satisfies the schema", pointer="#", fix="Loosen its conditions.")
+        symbol, entry = self._call
+        return byte_machine(self._controls, self._reach, entry, symbol, self._end)
+
+
+@contextmanager
+def _deep_recursion(document: Document) -> Iterator[None]:
+    """Formulas are as deep as an object has keys; Python's own limit is far lower."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _MAX_RECURSION))
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedSchemaError("the schema is nested too deeply", pointer="#", fix="Flatten it.") from None
+    finally:
+        sys.setrecursionlimit(before)
+
+
+__all__ = [
+    "SchemaError",
+    "SchemaOptions",
+    "UnsatisfiableSchemaError",
+    "UnsupportedSchemaError",
+    "schema_machine",
+]

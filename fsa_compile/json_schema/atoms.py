@@ -1,0 +1,142 @@
+"""The atomic conditions of value languages. Each is about values of one JSON type; formulas over them are `Value`s.
+
+An atom is a plain hashable record. Its meaning within a frame changes as members are read: `Count(2, 5, 0)` becomes
+`Count(2, 5, 1)`, `Items` drops its first prefix. `residuals` does that.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+NULL, TRUE, FALSE, NUMBER, STRING, ARRAY, OBJECT = range(7)
+"""The kinds of JSON values, in the order of a `Value`'s formulas."""
+KINDS = 7
+KIND_NAMES = ("null", "true", "false", "number", "string", "array", "object")
+
+
+class IsInteger(NamedTuple):
+    """The number is an integer (1.0 is one)."""
+
+    tag: str = "integer"
+
+
+class AtLeast(NamedTuple):
+    """The number is at least the bound."""
+
+    bound: Fraction
+    tag: str = "at least"
+
+
+class Equals(NamedTuple):
+    """The number is the bound."""
+
+    bound: Fraction
+    tag: str = "equals"
+
+
+class IsMultiple(NamedTuple):
+    """The number is a multiple of a positive number."""
+
+    divisor: Fraction
+    tag: str = "multiple"
+
+
+class Found(NamedTuple):
+    """The pattern is found in the string."""
+
+    pattern: str
+    tag: str = "found"
+
+
+class HasFormat(NamedTuple):
+    """The string has the format."""
+
+    name: str
+    tag: str = "format"
+
+
+class Length(NamedTuple):
+    """The string has `low` to `high` code points."""
+
+    low: int
+    high: int | None
+    tag: str = "length"
+
+
+class OneOf(NamedTuple):
+    """The string is one of the words."""
+
+    words: tuple[str, ...]
+    tag: str = "one of"
+
+
+class Count(NamedTuple):
+    """The array or object has `low` to `high` members, of which `seen` have been read."""
+
+    low: int
+    high: int | None
+    seen: int = 0
+    tag: str = "count"
+
+
+class Items(NamedTuple):
+    """The coming elements satisfy the schemas `prefix`, those after them `rest` (numbers of subschemas)."""
+
+    prefix: tuple[int, ...]
+    rest: int
+    tag: str = "items"
+
+
+class Contains(NamedTuple):
+    """`low` to `high` elements satisfy the schema, of which `seen` have been read."""
+
+    schema: int
+    low: int
+    high: int | None
+    seen: int = 0
+    tag: str = "contains"
+
+
+class Once(NamedTuple):
+    """At most one element satisfies the schema; `seen` says whether it has been read."""
+
+    schema: int
+    seen: bool = False
+    tag: str = "once"
+
+
+class Has(NamedTuple):
+    """The object has the key."""
+
+    key: str
+    tag: str = "has"
+
+
+class Members(NamedTuple):
+    """The coming members satisfy the schemas of table entry `table` (properties, patternProperties, additionalProperties)."""
+
+    table: int
+    tag: str = "members"
+
+
+class Names(NamedTuple):
+    """The coming keys satisfy the string formula."""
+
+    formula: int
+    tag: str = "names"
+
+
+class Before(NamedTuple):
+    """The variable's atom as it was before the member that is being read."""
+
+    variable: int
+    tag: str = "before"
+
+
+class MemberTable(NamedTuple):
+    """What one schema object says about members: numbers of subschemas by key, by pattern, and for other keys."""
+
+    properties: dict[str, int]
+    patterns: tuple[tuple[str, int], ...]
+    additional: int

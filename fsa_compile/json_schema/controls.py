@@ -1,0 +1,129 @@
+"""`Controls`: the byte machine while it is being built. Controls are made on demand and equal ones are one.
+
+A control reads bytes by its own moves; where it has none it may *call*: push a stack symbol and go on as the callee's entry.
+A control with an outcome is the end of its frame: it returns, and the symbol on the stack says where that outcome leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeAlias
+
+from fsa_compile.errors import LimitError
+from fsa_compile.limits import Deadline
+
+Moves: TypeAlias = "tuple[tuple[int, int, int], ...]"
+"""(first byte, last byte, next control), disjoint."""
+Bounds: TypeAlias = "tuple[int, int]"
+"""Lower and upper bound of the loop that a frame counts; upper bound -1: none."""
+
+_DOING = "Building the byte machine of the schema"
+
+
+class Controls:
+    """A growing pushdown automaton over bytes; control 0 is dead.
+
+    Attributes:
+      moves: own moves per control.
+      outcome: per control the outcome with which its frame may end there, 0 for none.
+      call: (symbol, entry control) of the controls that call.
+      bounds: of the controls of counted frames.
+      adds: controls whose own moves start one more iteration of their frame's loop.
+      symbols: per stack symbol, control to return to by outcome.
+    """
+
+    def __init__(self, max_controls: int, deadline: Deadline) -> None:
+        self.moves: list[Moves] = [()]
+        self.outcome = [0]
+        self.call: dict[int, tuple[int, int]] = {}
+        self.bounds: dict[int, Bounds] = {}
+        self.adds: set[int] = set()
+        self.symbols: list[dict[int, int]] = []
+        self._max_controls, self._deadline = max_controls, deadline
+        self._known: dict[Hashable, int] = {}
+        self._symbol_number: dict[tuple[tuple[int, int], ...], int] = {}
+        self._copies: list[tuple[int, Callable[[int], None]]] = []
+        self._todo: list[tuple[int, Callable[[int], None]]] = []
+
+    def new(self, moves: Moves = (), outcome: int = 0, bounds: Bounds | None = None) -> int:
+        """A control of its own."""
+        number = len(self.moves)
+        if number > self._max_controls:
+            raise LimitError(
+                "max_controls", self._max_controls, _DOING,
+                fix="Split the schema, or raise SchemaOptions.max_controls.",
+            )  # fmt: skip
+        self.moves.append(moves)
+        self.outcome.append(outcome)
+        if bounds is not None:
+            self.bounds[number] = bounds
+        return number
+
+    def later(self, key: Hashable, make: Callable[[int], None]) -> int:
+        """The control of a key; `make(control)` gives a new one its moves, when `finish` comes to it."""
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = self.new()
+            self._todo.append((number, make))
+        return number
+
+    def node(self, moves: Iterable[tuple[int, int, int]], bounds: Bounds | None = None) -> int:
+        """The control that has exactly these moves; equal ones are one. No moves: 0, the dead control."""
+        moves = tuple(moves)
+        if not moves:
+            return 0
+        key = (moves, bounds)
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = self.new(moves, 0, bounds)
+        return number
+
+    def final(self, outcome: int) -> int:
+        """The control at which a frame ends with an outcome."""
+        number = self._known.get(("final", outcome))
+        if number is None:
+            number = self._known["final", outcome] = self.new((), outcome)
+        return number
+
+    def symbol(self, returns: tuple[tuple[int, int], ...]) -> int:
+        """The stack symbol that leads from (outcome) to (control)."""
+        number = self._symbol_number.get(returns)
+        if number is None:
+            number = self._symbol_number[returns] = len(self.symbols)
+            self.symbols.append(dict(returns))
+        return number
+
+    def caller(self, symbol: int, entry: int) -> int:
+        """The control that only calls."""
+        number = self._known.get(("caller", symbol, entry))
+        if number is None:
+            number = self._known["caller", symbol, entry] = self.new()
+            self.call[number] = (symbol, entry)
+        return number
+
+    def spaced(self, byte: int, control: int) -> int:
+        """The control that does what another does, and may read one byte before."""
+        number = self._known.get(("spaced", byte, control))
+        if number is None:
+
+            def make(made: int) -> None:
+                self.moves[made] = (*self.moves[control], (byte, byte, control))
+                if control in self.call:
+                    self.call[made] = self.call[control]
+
+            number = self._known["spaced", byte, control] = self.new()
+            self._copies.append((number, make))
+        return number
+
+    def finish(self) -> None:
+        """Gives every control that is still owed its moves."""
+        count = 0
+        while self._todo:
+            number, make = self._todo.pop()
+            make(number)
+            count += 1
+            if not count & 255:
+                self._deadline.check(_DOING)
+        for number, make in self._copies:  # what they copy is complete now
+            make(number)
+        self._copies.clear()

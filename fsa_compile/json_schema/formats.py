@@ -1,0 +1,128 @@
+"""`format`: the languages of the formats that are enforced exactly, each built once per process.
+
+Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:60 UTC, whatever the offset), host names RFC 1123
+(labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted), email RFC 5321, URIs RFC 3986, IRIs RFC 3987, IPv6 RFC 4291, durations RFC 3339 appendix A, pointers RFC 6901, URI templates
+RFC 6570. Names that are not listed here are annotations, as the standard says of unknown formats.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from fsa_compile.json_schema.text_dfa import TextDfa, from_letters
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.regex_automaton import build_automaton
+from fsa_compile.regex_syntax import parse
+
+REFUSED_FORMATS = frozenset({"idn-hostname", "regex"})
+"""Formats of the standard that no automaton here decides."""
+
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_GROUP = "[0-9A-Fa-f]{1,4}"
+_LAST = f"(?:{_GROUP}:{_GROUP}|{_IPV4})"
+_IPV6 = "(?:" + "|".join([
+    f"(?:{_GROUP}:){{6}}{_LAST}",
+    f"::(?:{_GROUP}:){{5}}{_LAST}",
+    f"(?:{_GROUP})?::(?:{_GROUP}:){{4}}{_LAST}",
+    *(f"(?:(?:{_GROUP}:){{0,{n}}}{_GROUP})?::(?:{_GROUP}:){{{4 - n}}}{_LAST}" for n in range(1, 5)),
+    f"(?:(?:{_GROUP}:){{0,5}}{_GROUP})?::{_GROUP}",
+    f"(?:(?:{_GROUP}:){{0,6}}{_GROUP})?::",
+]) + ")"  # fmt: skip
+
+_LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_LONG_MONTH, _SHORT_MONTH = "(?:0[13578]|1[02])", "(?:0[469]|11)"
+_DATE = (
+    f"(?:[0-9]{{4}}-(?:{_LONG_MONTH}-(?:0[1-9]|[12][0-9]|3[01])|{_SHORT_MONTH}-(?:0[1-9]|[12][0-9]|30)"
+    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_HOUR, _MINUTE = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_FRACTION = r"(?:\.[0-9]+)?"
+_TIME = (
+    f"(?:{_HOUR}:{_MINUTE}:[0-5][0-9]{_FRACTION}(?:[Zz]|[+-]{_HOUR}:{_MINUTE})"
+    f"|23:59:60{_FRACTION}(?:[Zz]|[+-]00:00))"
+)
+_DATE_UNITS = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
+_TIME_UNITS = "(?:T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S))"
+_DURATION = f"P(?:[0-9]+W|{_DATE_UNITS}{_TIME_UNITS}?|{_TIME_UNITS})"
+
+_UCS = (
+    r"\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF"
+    + "".join(rf"\U000{p:X}0000-\U000{p:X}FFFD" for p in range(1, 14))
+    + r"\U000E1000-\U000EFFFD"
+)
+_PRIVATE = r"\uE000-\uF8FF\U000F0000-\U000FFFFD\U00100000-\U0010FFFD"
+
+
+def _identifier(wide: str, private: str) -> tuple[str, str]:
+    """The patterns of an absolute identifier and of a relative reference, with more characters allowed than ASCII."""
+    plain = rf"[A-Za-z0-9\-._~{wide}]"
+    percent, sub = "%[0-9A-Fa-f]{2}", "[!$&'()*+,;=]"
+    path_char = f"(?:{plain}|{percent}|{sub}|[:@])"
+    segments = f"(?:/{path_char}*)*"
+    name = f"(?:{plain}|{percent}|{sub})*"
+    future = rf"[vV][0-9A-Fa-f]+\.(?:[A-Za-z0-9\-._~]|{sub}|:)+"
+    authority = rf"(?:(?:{plain}|{percent}|{sub}|:)*@)?(?:\[(?:{_IPV6}|{future})\]|{name})(?::[0-9]*)?"
+    query = rf"(?:\?(?:{path_char}|[/?{private}])*)?" if private else rf"(?:\?(?:{path_char}|[/?])*)?"
+    tail = rf"{query}(?:\#(?:{path_char}|[/?])*)?"
+    rooted = f"//{authority}{segments}|/(?:{path_char}+{segments})?"
+    first_segment = f"(?:{plain}|{percent}|{sub}|@)+"
+    absolute = f"[A-Za-z][A-Za-z0-9+.-]*:(?:{rooted}|{path_char}+{segments}|){tail}"
+    return absolute, f"(?:{rooted}|{first_segment}{segments}|){tail}"
+
+
+_URI, _RELATIVE = _identifier("", "")
+_IRI, _RELATIVE_IRI = _identifier(_UCS, _PRIVATE)
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = rf"{_LABEL}(?:\.{_LABEL})*"
+_PLAIN_LABEL = rf"(?![xX][nN]--){_LABEL}"
+_PLAIN_HOST = rf"{_PLAIN_LABEL}(?:\.{_PLAIN_LABEL})*"
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_ADDRESS = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"
+_EMAIL = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOST}|{_ADDRESS})"
+_WIDE = r"\u0080-\uD7FF\uE000-\U0010FFFF"
+_WIDE_ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\-{_WIDE}]+"
+_WIDE_LABEL = rf"[A-Za-z0-9{_WIDE}](?:[A-Za-z0-9\-{_WIDE}]{{0,61}}[A-Za-z0-9{_WIDE}])?"
+_IDN_EMAIL = rf'(?:{_WIDE_ATOM}(?:\.{_WIDE_ATOM})*|"(?:[ !#-\[\]-~{_WIDE}]|\\[ -~])*")@(?:{_WIDE_LABEL}(?:\.{_WIDE_LABEL})*|{_ADDRESS})'
+
+_VARIABLE = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(?:\:[1-9][0-9]{0,3}|\*)?"
+_TEMPLATE = (
+    rf"(?:[!\#$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~{_UCS}{_PRIVATE}]|%[0-9A-Fa-f]{{2}}"
+    rf"|\{{[+\#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
+)
+_POINTER = "(?:/(?:[^~/]|~[01])*)*"
+_BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+
+FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}[Tt]{_TIME}",
+    "duration": _DURATION,
+    "uuid": "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+    "ipv4": _IPV4,
+    "ip-address": _IPV4,
+    "ipv6": _IPV6,
+    "hostname": _PLAIN_HOST,
+    "host-name": _PLAIN_HOST,
+    "email": _EMAIL,
+    "idn-email": _IDN_EMAIL,
+    "uri": _URI,
+    "uri-reference": f"(?:{_URI}|{_RELATIVE})",
+    "iri": _IRI,
+    "iri-reference": f"(?:{_IRI}|{_RELATIVE_IRI})",
+    "uri-template": _TEMPLATE,
+    "json-pointer": _POINTER,
+    "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:\#|{_POINTER})",
+    "byte": _BASE64,
+}
+"""Pattern of each enforced format, in the dialect of `re`."""
+
+
+@functools.cache
+def format_dfa(name: str) -> TextDfa:
+    """The language of an enforced format."""
+    limits = CompileLimits()
+    tree = parse(FORMATS[name], int(re.ASCII | re.DOTALL), limits)
+    return from_letters(build_automaton(tree, limits, Deadline(limits)))

@@ -1,0 +1,290 @@
+"""Values, arrays and objects to frames of the byte machine.
+
+A value is read by a callee that ends with an outcome: which of several disjoint languages the value belongs to. An array or an
+object is a frame whose controls are formulas about what is still to come; `residuals` says how a member changes them, and each
+member is one call whose outcomes lead to what is left. All equal frames are one, so recursion and repeated `$ref` cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Found, Has, Members, Names
+from fsa_compile.json_schema.controls import Controls, Moves
+from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
+from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass, KeyClasses
+from fsa_compile.json_schema.keywords import Keywords
+from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.residuals import Case, Residuals
+from fsa_compile.json_schema.scalars import Scalars
+from fsa_compile.json_schema.spelling import QUOTE, Speller
+from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, Values
+
+_COMMA, _COLON, _SPACE = ord(","), ord(":"), ord(" ")
+_OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = b"[]{}"
+
+
+class Place(NamedTuple):
+    """Where an object stands in its key orders: (order number, keys passed) for every order that is still possible."""
+
+    at: tuple[tuple[int, int], ...]
+
+
+class Frames:
+    """Makes the controls of values on demand.
+
+    Args:
+      dead: array and object states known to lead nowhere, by their key; they are treated as false.
+    """
+
+    def __init__(
+        self,
+        controls: Controls,
+        speller: Speller,
+        scalars: Scalars,
+        decisions: Decisions,
+        values: Values,
+        keywords: Keywords,
+        residuals: Residuals,
+        options: SchemaOptions,
+        dead: set[Any],
+    ) -> None:
+        self._controls, self._speller, self._scalars = controls, speller, scalars
+        self._decisions, self._values, self._keywords, self._residuals = decisions, values, keywords, residuals
+        self._options, self._dead = options, dead
+        self._classes = KeyClasses(decisions, scalars, options)
+        self._orders: list[Order] = []
+        self._order_number: dict[Order, int] = {}
+        self._positions: list[dict[str, int]] = []
+        self._coming: dict[Any, Any] = {}
+        self._targets: dict[Any, int] = {}
+        self.state_keys: dict[int, Any] = {}
+
+    # values
+
+    def call(self, cases: Sequence[tuple[Value, int]]) -> tuple[int, int] | None:
+        """The stack symbol and entry that read a value and go on where its case says.
+
+        Args:
+          cases: disjoint languages, each with the control to return to.
+
+        Returns:
+          None when no value belongs to any case.
+        """
+        value = self._values.classify([condition for condition, _ in cases])
+        used = set[int]()
+        for formula in value.formulas:
+            used |= self._decisions.leaves(formula)
+        returns = tuple((i + 1, control) for i, (_, control) in enumerate(cases) if i + 1 in used)
+        return (self._controls.symbol(returns), self.entry(value)) if returns else None
+
+    def entry(self, value: Value) -> int:
+        """The control that reads a value from its first byte; it ends with the value's outcome."""
+        formulas, orders = value
+        if formulas[OBJECT] < FIRST_NODE:
+            orders = UNORDERED
+
+        def make(control: int) -> None:
+            self._controls.moves[control] = self._entry_moves(formulas, orders)
+
+        return self._controls.later(("value", formulas, orders), make)
+
+    def _entry_moves(self, formulas: tuple[int, ...], orders: Orders) -> Moves:
+        moves: list[tuple[int, int, int]] = []
+        for kind in range(NULL, FALSE + 1):
+            if formulas[kind]:
+                moves += self._scalars.literal(kind, formulas[kind])
+        if formulas[NUMBER]:
+            moves += self._scalars.number(formulas[NUMBER])
+        if formulas[STRING]:
+            moves.append((QUOTE, QUOTE, self._scalars.string(formulas[STRING])))
+        if formulas[ARRAY]:
+            moves.append((_OPEN_ARRAY, _OPEN_ARRAY, self._array(formulas[ARRAY], "first")))
+        if formulas[OBJECT]:
+            place = self._start(orders)
+            moves.append((_OPEN_OBJECT, _OPEN_OBJECT, self._object(place, formulas[OBJECT], "first")))
+        return tuple(moves)
+
+    def _spaced(self, control: int) -> int:
+        """What stands after "," or ":": white space as the options have it, then the control."""
+        if self._options.whitespace == "compact":
+            return control
+        if self._options.whitespace == "spaced":
+            return self._controls.node(((_SPACE, _SPACE, control),))
+        return self._controls.spaced(_SPACE, control)
+
+    # arrays
+
+    def _array(self, formula: int, phase: str) -> int:
+        """The control of an array: `first` after "[", `next` after ",", `after` an element."""
+
+        def make(control: int) -> None:
+            controls = self._controls
+            moves: list[tuple[int, int, int]] = []
+            if phase != "next" and (outcome := self._residuals.at_end(formula)):
+                moves.append((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(outcome)))
+            if phase == "after":
+                if self._array_cases(formula):
+                    moves.append((_COMMA, _COMMA, self._spaced(self._array(formula, "next"))))
+            elif call := self.call([(c, self._array(g, "after")) for g, c in self._array_cases(formula)]):
+                controls.call[control] = call
+            controls.moves[control] = tuple(moves)
+
+        key = ("array", formula, phase)
+        control = self._controls.later(key, make)
+        if phase == "after":
+            self.state_keys[control] = ("array", formula)
+        return control
+
+    def _array_cases(self, formula: int) -> list[Case]:
+        return [case for case in self._residuals.array_step(formula) if ("array", case.formula) not in self._dead]
+
+    # objects
+
+    def _start(self, orders: Orders) -> Place:
+        """The place before the first key; every order is made to hold every key."""
+        every = orders[0]
+        at = []
+        for order in orders:
+            known = set(order)
+            order = order + tuple(key for key in every if key not in known)
+            number = self._order_number.get(order)
+            if number is None:
+                number = self._order_number[order] = len(self._orders)
+                self._orders.append(order)
+                self._positions.append({key: i for i, key in enumerate(order)})
+            at.append((number, 0))
+        return Place(tuple(dict.fromkeys(at)))
+
+    def _left(self, place: Place) -> frozenset[str]:
+        """The keys that may still come."""
+        found = self._coming.get(place)
+        if found is None:
+            found = self._coming[place] = frozenset().union(*(self._orders[n][p:] for n, p in place.at))
+        return found
+
+    def _passed(self, place: Place, key: str | None) -> Place:
+        """The place after a key; None for a key that no order names."""
+        if key is None:
+            return Place(((place.at[0][0], len(self._orders[place.at[0][0]])),))
+        at: dict[Order, tuple[int, int]] = {}
+        for number, position in place.at:
+            index = self._positions[number][key]
+            if index >= position:
+                at.setdefault(self._orders[number][index + 1 :] if len(place.at) > 1 else (), (number, index + 1))
+        return Place(tuple(at.values()))
+
+    def _object(self, place: Place, formula: int, phase: str) -> int:
+        """The control of an object: `first` after "{", `next` after ",", `after` a member."""
+
+        def make(control: int) -> None:
+            moves: list[tuple[int, int, int]] = []
+            if phase != "next" and (outcome := self._residuals.at_end(formula)):
+                moves.append((_CLOSE_OBJECT, _CLOSE_OBJECT, self._controls.final(outcome)))
+            classes, targets = self._next_keys(place, formula)
+            if targets:
+                if phase == "after":
+                    moves.append((_COMMA, _COMMA, self._spaced(self._object(place, formula, "next"))))
+                else:
+                    moves.append((QUOTE, QUOTE, self._key(classes, 0, targets)))
+            self._controls.moves[control] = tuple(moves)
+
+        control = self._controls.later(("object", place, formula, phase), make)
+        if phase == "after":
+            self.state_keys[control] = ("object", place, formula)
+        return control
+
+    def _next_keys(self, place: Place, formula: int) -> tuple[Any, tuple[tuple[int, int], ...]]:
+        """The automaton of keys, and the (class of key, control after the key) pairs of keys that may come."""
+        memo = ("next", place, formula)
+        found = self._coming.get(memo)
+        if found is None:
+            found = self._coming[memo] = self._find_next_keys(place, formula)
+        return found
+
+    def _find_next_keys(self, place: Place, formula: int) -> tuple[Any, tuple[tuple[int, int], ...]]:
+        every = self._orders[place.at[0][0]]
+        classes = self._classes.of(tuple(sorted(every)), self._string_atoms(formula))
+        targets: list[tuple[int, int]] = []
+        d = self._decisions
+        keys: Sequence[str]
+        if len(place.at) == 1:
+            number, position = place.at[0]
+            keys = self._orders[number][position:]
+        else:
+            left = self._left(place)
+            keys = [key for key in every if key in left]
+        rest = formula
+        for key in keys:
+            after = self._passed(place, key)
+            for c in classes.by_key.get(key, ()):
+                if target := self._after_key(after, rest, key, classes.classes[c]):
+                    targets.append((c, target))
+            if len(place.at) == 1 and (v := d.known(Has(key))) is not None:
+                rest = d.substitute(rest, {v: 0})  # the key was passed over
+                if not rest:
+                    break
+        if rest:
+            after = self._passed(place, None)
+            rest = self._residuals.settle(rest, lambda _: False) if len(place.at) > 1 else rest
+            for c in classes.other:
+                if rest and (target := self._after_key(after, rest, None, classes.classes[c])):
+                    targets.append((c, target))
+        return classes, tuple(sorted(targets))
+
+    def _string_atoms(self, formula: int) -> tuple[Any, ...]:
+        """The conditions on keys in a formula."""
+        d = self._decisions
+        out: dict[Any, None] = {}
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if isinstance(atom, Members):
+                out.update((Found(pattern), None) for pattern, _ in self._keywords.tables[atom.table].patterns)
+            elif isinstance(atom, Names):
+                out.update((d.atoms[x], None) for x in d.support(atom.formula))
+        return tuple(sorted(out, key=repr))
+
+    def _after_key(self, after: Place, formula: int, key: str | None, of_class: KeyClass) -> int:
+        """The control after a key's closing quote, 0 when no value may follow."""
+        memo = (after, formula, key, of_class)
+        found = self._targets.get(memo)
+        if found is None:
+            found = self._targets[memo] = self._find_after_key(after, formula, key, of_class)
+        return found
+
+    def _find_after_key(self, after: Place, formula: int, key: str | None, of_class: KeyClass) -> int:
+        left = self._left(after)
+        coming = left.__contains__
+        formula = self._residuals.settle(formula, lambda k: k == key or k in left)
+        cases = self._residuals.object_step(formula, key, of_class.holds, coming)
+        call = self.call([
+            (condition, self._object(after, g, "after"))
+            for g, condition in cases
+            if ("object", after, g) not in self._dead
+        ])  # fmt: skip
+        if call is None:
+            return 0
+        value = self._controls.caller(*call)
+        return self._controls.node(((_COLON, _COLON, self._spaced(value)),))
+
+    def _key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
+        """The control inside a key, cut to the keys that can still be completed; 0 when there are none."""
+        reachable = classes.reach[state]
+        targets = tuple([t for t in targets if t[0] in reachable])
+        if not targets:
+            return 0
+
+        def make(control: int) -> None:
+            row = []
+            for low, high, after in classes.dfa.rows[state]:
+                below = self._key(classes, after, targets)
+                if below:
+                    if row and row[-1][2] == below and row[-1][1] + 1 == low:
+                        row[-1] = (row[-1][0], high, below)
+                    else:
+                        row.append((low, high, below))
+            close = dict(targets).get(classes.dfa.labels[state], 0)
+            self._controls.moves[control] = self._speller.body(tuple(row), close, self._options.word_escapes)
+
+        return self._controls.later(("key", classes.number, state, targets), make)

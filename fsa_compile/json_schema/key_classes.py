@@ -1,0 +1,149 @@
+"""Which of an object's keys a string is: automata over decoded keys whose labels name a key and the conditions it meets."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.scalars import Scalars
+from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, loop, product, words_trie
+
+
+class KeyClass(NamedTuple):
+    """Keys that an object cannot tell apart.
+
+    Attributes:
+      key: the key, or None for all that the object does not name.
+      true: the conditions on keys that hold.
+    """
+
+    key: str | None
+    true: frozenset[Any]
+
+    def holds(self, atom: Any) -> bool:
+        """Whether a condition holds for these keys."""
+        return atom in self.true
+
+
+class KeyAutomaton(NamedTuple):
+    """An automaton over decoded keys.
+
+    Attributes:
+      number: tells automata apart.
+      dfa: its labels are indices into `classes`.
+      classes: index 0 is unused.
+      by_key, other: indices of the classes of a key, and of keys that are not named.
+      reach: per state the labels that can be reached.
+    """
+
+    number: int
+    dfa: TextDfa
+    classes: list[KeyClass]
+    by_key: dict[str, list[int]]
+    other: list[int]
+    reach: list[frozenset[int]]
+
+
+class KeyClasses:
+    """Makes key automata, each once."""
+
+    def __init__(self, decisions: Decisions, scalars: Scalars, options: SchemaOptions) -> None:
+        self._decisions, self._scalars, self._options = decisions, scalars, options
+        self._known: dict[Any, KeyAutomaton] = {}
+
+    def of(self, keys: tuple[str, ...], conditions: tuple[Any, ...]) -> KeyAutomaton:
+        """The automaton that tells keys and conditions apart.
+
+        Args:
+          keys: the keys that an object names.
+          conditions: string atoms.
+        """
+        found = self._known.get((keys, conditions))
+        if found is None:
+            found = self._known[keys, conditions] = self._make(keys, conditions)
+        return found
+
+    def _make(self, keys: tuple[str, ...], conditions: tuple[Any, ...]) -> KeyAutomaton:
+        classes: list[KeyClass] = [KeyClass(None, frozenset())]
+        index: dict[KeyClass, int] = {}
+
+        def number(named: int, held: tuple[int, ...]) -> int:
+            found = KeyClass(keys[named - 1] if named else None, frozenset(c for c, h in zip(conditions, held) if h))
+            if found not in index:
+                index[found] = len(classes)
+                classes.append(found)
+            return index[found]
+
+        trie = words_trie(keys, number=True)
+        if conditions:
+            dfas = [trie, *map(self._scalars.dfa, conditions), any_text()]
+            dfa = product(dfas, lambda said: number(said[0], said[1:-1]), self._options.max_product, "the keys of an object")
+            reach = _reachable(dfa)
+        else:
+            dfa = _with_others(trie, lambda named: number(named, ()))
+            reach = _reachable_in_trie(dfa)
+        by_key: dict[str, list[int]] = {}
+        other = []
+        for i, found in enumerate(classes):
+            if i and found.key is None:
+                other.append(i)
+            elif found.key is not None:
+                by_key.setdefault(found.key, []).append(i)
+        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach)
+
+
+def _with_others(trie: TextDfa, number: Any) -> TextDfa:
+    """A trie made complete: what leaves it is another key."""
+    sink = len(trie.rows)
+    rows: list[Row] = []
+    for row in trie.rows:
+        out = []
+        at = 0
+        for low, high, target in row:
+            if low > at:
+                out.append((at, low - 1, sink))
+            out.append((low, high, target))
+            at = high + 1
+        rows.append((*_cut_surrogates(out), *_cut_surrogates([(at, 0x10FFFF, sink)])))
+    rows.append(loop(sink))
+    return TextDfa(rows, [number(label) for label in trie.labels] + [number(0)])
+
+
+def _cut_surrogates(row: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    out = []
+    for low, high, target in row:
+        if low < 0xD800 and high > 0xDFFF:
+            out += [(low, 0xD7FF, target), (0xE000, high, target)]
+        elif not (0xD800 <= low <= 0xDFFF and high <= 0xDFFF):
+            low, high = (0xE000 if 0xD800 <= low <= 0xDFFF else low), (0xD7FF if 0xD800 <= high <= 0xDFFF else high)
+            if low <= high:
+                out.append((low, high, target))
+    return out
+
+
+def _reachable_in_trie(dfa: TextDfa) -> list[frozenset[int]]:
+    """Labels below each state; states of a trie lead to later ones, the last is the sink."""
+    out: list[frozenset[int]] = [frozenset()] * len(dfa.rows)
+    out[-1] = frozenset((dfa.labels[-1],))
+    for q in range(len(dfa.rows) - 2, -1, -1):
+        below = {t for _, _, t in dfa.rows[q]}
+        out[q] = frozenset((dfa.labels[q],)).union(*(out[t] for t in below))
+    return out
+
+
+def _reachable(dfa: TextDfa) -> list[frozenset[int]]:
+    """Labels that can be reached from each state."""
+    before: list[set[int]] = [set() for _ in dfa.rows]
+    for q, row in enumerate(dfa.rows):
+        for _, _, t in row:
+            before[t].add(q)
+    out = [{label} - {0} for label in dfa.labels]
+    todo = list(range(len(dfa.rows)))
+    while todo:
+        q = todo.pop()
+        for p in before[q]:
+            if not out[q] <= out[p]:
+                out[p] |= out[q]
+                todo.append(p)
+    return list(map(frozenset, out))

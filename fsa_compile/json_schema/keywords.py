@@ -1,0 +1,500 @@
+"""Keywords to values: what a schema object says, as formulas over atoms. Knows nothing of bytes.
+
+Subschemas of members and elements are only numbered here and read when a frame comes to them, so recursion through members is
+free; recursion that consumes nothing is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema.atoms import (
+    ARRAY,
+    FALSE,
+    KIND_NAMES,
+    KINDS,
+    NULL,
+    NUMBER,
+    OBJECT,
+    STRING,
+    TRUE,
+    AtLeast,
+    Contains,
+    Count,
+    Equals,
+    Found,
+    Has,
+    HasFormat,
+    IsInteger,
+    IsMultiple,
+    Items,
+    Length,
+    Members,
+    MemberTable,
+    Names,
+    Once,
+    OneOf,
+)
+from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.documents import Document
+from fsa_compile.json_schema.errors import SchemaError, UnsupportedSchemaError
+from fsa_compile.json_schema.formats import FORMATS, REFUSED_FORMATS
+from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
+
+
+class Keywords:
+    """Reads the schemas of one document.
+
+    Attributes:
+      tables: what `Members` atoms refer to.
+      origin: JSON pointer where an atom was first read.
+    """
+
+    def __init__(self, document: Document, decisions: Decisions, values: Values, options: SchemaOptions) -> None:
+        self._document, self._decisions, self._values, self._options = document, decisions, values, options
+        self.tables: list[MemberTable] = []
+        self.origin: dict[Any, str] = {}
+        self._table_number: dict[Any, int] = {}
+        self._read: dict[int, Value] = {}
+        self._open: set[int] = set()
+        self._schemas: list[Any] = []
+        self._schema_number: dict[Any, int] = {}
+        self._number_of: dict[int, int] = {}
+        self._made: list[Any] = []
+
+    # numbered subschemas
+
+    def number(self, schema: Any) -> int:
+        """The number of a subschema; schemas of the same text have the same number."""
+        if isinstance(schema, bool):
+            return self._numbered(schema, schema)
+        found = self._number_of.get(id(schema))
+        if found is None:
+            text = json.dumps(schema, default=repr)
+            found = self._number_of[id(schema)] = self._numbered((self._document.base(schema), text), schema)
+        return found
+
+    def _numbered(self, key: Any, schema: Any) -> int:
+        found = self._schema_number.get(key)
+        if found is None:
+            found = self._schema_number[key] = len(self._schemas)
+            self._schemas.append(schema)
+        return found
+
+    def numbered(self, number: int) -> Value:
+        """The value of a numbered subschema."""
+        return self.value(self._schemas[number])
+
+    def accepts_anything(self, number: int) -> bool:
+        """Whether a numbered subschema plainly says nothing."""
+        schema = self._schemas[number]
+        return schema is True or schema == {}
+
+    # one schema
+
+    def value(self, schema: Any) -> Value:
+        """The language of a schema."""
+        if schema is True or schema == {}:
+            return ANYTHING
+        if schema is False:
+            return NOTHING
+        if not isinstance(schema, dict):
+            raise SchemaError(
+                f"a schema must be an object or a boolean, not {type(schema).__name__}", pointer=self._document.pointer(schema)
+            )
+        key = id(schema)
+        found = self._read.get(key)
+        if found is None:
+            if key in self._open:
+                raise SchemaError(
+                    "this schema refers to itself without reading anything", pointer=self._document.pointer(schema),
+                    fix="Let the reference stand below properties or items.",
+                )  # fmt: skip
+            self._open.add(key)
+            found = self._read[key] = self._schema(schema)
+            self._open.discard(key)
+        return found
+
+    def _schema(self, schema: dict[str, Any]) -> Value:
+        draft = self._document.draft
+        parts = []
+        if isinstance(schema.get("$ref"), str):
+            parts.append(self.value(self._document.resolve(schema["$ref"], schema)))
+            if draft <= 7 and self._document.declared:
+                return parts[0]
+        parts += self._dynamic(schema)
+        for read in (self._unevaluated, self._type, self._words, self._numeric, self._text, self._array, self._object):
+            part = read(schema)
+            if part != ANYTHING:
+                parts.append(part)
+        parts += self._dependent_schemas(schema)
+        parts += self._combined(schema)
+        return self._values.all_of(parts)
+
+    def _at(self, schema: Any, keyword: str) -> str:
+        return f"{self._document.pointer(schema)}/{keyword}"
+
+    def _wrong(self, schema: Any, keyword: str, needed: str) -> SchemaError:
+        return SchemaError(f"{keyword!r} must be {needed}, not {schema[keyword]!r:.60}", pointer=self._at(schema, keyword))
+
+    def _atom(self, atom: Any, schema: Any, keyword: str) -> int:
+        self.origin.setdefault(atom, self._at(schema, keyword))
+        return self._decisions.atom(atom)
+
+    def _made_of(self, schema: dict[str, Any]) -> Value:
+        """The value of a schema that is made here; it lives as long as the values that are known by its identity."""
+        self._made.append(schema)
+        return self.value(schema)
+
+    def _count(self, schema: dict[str, Any], keyword: str, default: int | None) -> int | None:
+        value = schema.get(keyword, default)
+        if value is None:
+            return None
+        if not numbers.is_number(value) or value != int(value) or value < 0:
+            raise self._wrong(schema, keyword, "an integer that is not negative")
+        return int(value)
+
+    # references
+
+    def _dynamic(self, schema: dict[str, Any]) -> list[Value]:
+        """`$recursiveRef` and `$dynamicRef` where no anchor makes them differ from `$ref`."""
+        out = []
+        for keyword in ("$dynamicRef", "$recursiveRef"):
+            if keyword in schema and (self._document.draft >= 2019):
+                if self._document.dynamic or not isinstance(schema[keyword], str):
+                    raise UnsupportedSchemaError(
+                        f"{keyword} beside dynamic anchors is not supported", pointer=self._at(schema, keyword),
+                        fix="Use $ref where the target is known.",
+                    )  # fmt: skip
+                out.append(self.value(self._document.resolve(schema[keyword], schema)))
+        return out
+
+    # types and finite lists
+
+    def _type(self, schema: dict[str, Any]) -> Value:
+        if "type" not in schema:
+            return ANYTHING
+        given = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        out = [0] * KINDS
+        for name in given:
+            if isinstance(name, dict) and self._document.draft == 3:
+                return self._values.any_of([self._type({"type": x}) if isinstance(x, str) else self.value(x) for x in given])
+            if name == "any" and (self._document.draft == 3 or not self._document.declared):
+                return ANYTHING
+            if name == "boolean":
+                out[TRUE] = out[FALSE] = 1
+            elif name == "integer":
+                out[NUMBER] = self._decisions.either(out[NUMBER], self._decisions.atom(IsInteger()))
+            elif name in ("null", "number", "string", "array", "object"):
+                out[KIND_NAMES.index(name)] = 1
+            else:
+                raise SchemaError(
+                    f"unknown type {name!r:.40}", pointer=self._at(schema, "type"),
+                    fix="The types are null, boolean, integer, number, string, array, object.",
+                )  # fmt: skip
+        if schema.get("nullable") is True and not self._document.declared:
+            out[NULL] = 1
+        return Value(tuple(out), UNORDERED)
+
+    def _words(self, schema: dict[str, Any]) -> Value:
+        """enum and const."""
+        parts = []
+        if "enum" in schema:
+            if not isinstance(schema["enum"], list):
+                raise self._wrong(schema, "enum", "a list")
+            parts.append(self._listed(schema["enum"], schema, "enum"))
+        if "const" in schema and self._since(6):
+            parts.append(self._listed([schema["const"]], schema, "const"))
+        return self._values.all_of(parts)
+
+    def _since(self, draft: int) -> bool:
+        """Whether the document's draft has a keyword that came with the given one."""
+        return self._document.draft >= draft
+
+    def _listed(self, instances: list[Any], schema: dict[str, Any], keyword: str) -> Value:
+        d = self._decisions
+        out = [0] * KINDS
+        words: list[str] = []
+        structured = []
+        for x in instances:
+            if x is None or isinstance(x, bool):
+                out[NULL if x is None else TRUE if x else FALSE] = 1
+            elif numbers.is_number(x):
+                out[NUMBER] = d.either(out[NUMBER], self._atom(Equals(numbers.exact(x)), schema, keyword))
+            elif isinstance(x, str):
+                if not any(0xD800 <= ord(c) <= 0xDFFF for c in x):  # halves of pairs are no text
+                    words.append(x)
+            elif isinstance(x, list):
+                same: dict[str, Any] = {"prefixItems": [_constant(y) for y in x], "items": False, "minItems": len(x)}
+                structured.append(self._exactly("array", same))
+            elif isinstance(x, dict):
+                same = {"properties": {k: _constant(y) for k, y in x.items()}, "required": list(x), "additionalProperties": False}
+                structured.append(self._exactly("object", same))
+            else:
+                raise SchemaError(f"{x!r:.40} is no JSON value", pointer=self._at(schema, keyword))
+        if words:
+            out[STRING] = self._atom(OneOf(tuple(dict.fromkeys(words))), schema, keyword)
+        listed = Value(tuple(out), UNORDERED)
+        return self._values.any_of([listed, *structured]) if structured else listed
+
+    def _exactly(self, kind: str, schema: dict[str, Any]) -> Value:
+        """The value of a made schema, for values of one kind and no others; its keywords are those of 2020-12."""
+        index = KIND_NAMES.index(kind)
+        self._made.append(schema)
+        formulas, orders = self._array(schema, made=True) if index == ARRAY else self._object(schema)
+        return Value(tuple(f if k == index else 0 for k, f in enumerate(formulas)), orders)
+
+    # numbers
+
+    def _numeric(self, schema: dict[str, Any]) -> Value:
+        d = self._decisions
+        parts = []
+        for keyword, exclusive, lower in (("minimum", "exclusiveMinimum", True), ("maximum", "exclusiveMaximum", False)):
+            strict = schema.get(exclusive)
+            if keyword in schema:
+                parts.append(self._bound(schema, keyword, lower, strict is True))
+            if exclusive in schema and not isinstance(strict, bool):
+                parts.append(self._bound(schema, exclusive, lower, True))
+        for keyword in ("multipleOf", "divisibleBy"):
+            if keyword in schema and (keyword == "multipleOf" or self._document.draft == 3):
+                divisor = schema[keyword]
+                if not numbers.is_number(divisor) or divisor <= 0:
+                    raise self._wrong(schema, keyword, "a positive number")
+                parts.append(self._atom(IsMultiple(numbers.exact(divisor)), schema, keyword))
+        return self._values.only(NUMBER, d.all_of(parts)) if parts else ANYTHING
+
+    def _bound(self, schema: dict[str, Any], keyword: str, lower: bool, strict: bool) -> int:
+        d = self._decisions
+        if not numbers.is_number(schema[keyword]):
+            raise self._wrong(schema, keyword, "a number")
+        bound = numbers.exact(schema[keyword])
+        least = self._atom(AtLeast(bound), schema, keyword)
+        if lower and not strict:
+            return least
+        if not lower and strict:
+            return d.negated(least)
+        equal = self._atom(Equals(bound), schema, keyword)
+        return d.choose(equal, 0, least) if lower else d.choose(equal, 1, d.negated(least))
+
+    # strings
+
+    def _text(self, schema: dict[str, Any]) -> Value:
+        parts = []
+        if "minLength" in schema or "maxLength" in schema:
+            low, high = self._count(schema, "minLength", 0), self._count(schema, "maxLength", None)
+            assert low is not None
+            if high is not None and low > high:
+                parts.append(0)
+            elif low or high is not None:
+                parts.append(self._atom(Length(low, high), schema, "minLength" if high is None else "maxLength"))
+        if "pattern" in schema:
+            if not isinstance(schema["pattern"], str):
+                raise self._wrong(schema, "pattern", "a string")
+            parts.append(self._atom(Found(schema["pattern"]), schema, "pattern"))
+        name = schema.get("format")
+        if isinstance(name, str) and self._options.formats == "assert":
+            if name in FORMATS:
+                parts.append(self._atom(HasFormat(name), schema, "format"))
+            elif name in REFUSED_FORMATS and self._options.unenforced_formats == "refuse":
+                raise UnsupportedSchemaError(
+                    f"the format {name!r} cannot be enforced exactly", pointer=self._at(schema, "format"),
+                    fix='Remove it, or set SchemaOptions(unenforced_formats="annotate") and check the value after parsing.',
+                )  # fmt: skip
+        return self._values.only(STRING, self._decisions.all_of(parts)) if parts else ANYTHING
+
+    # arrays
+
+    def _array(self, schema: dict[str, Any], made: bool = False) -> Value:
+        prefix, rest = schema.get("prefixItems", []) if made or self._since(2020) else [], schema.get("items", True)
+        if isinstance(rest, list):
+            prefix, rest = rest, schema.get("additionalItems", True)
+        if not isinstance(prefix, list):
+            raise self._wrong(schema, "prefixItems", "a list")
+        parts = []
+        items = Items(tuple(map(self.number, prefix)), self.number(rest))
+        if items.prefix or not self.accepts_anything(items.rest):
+            parts.append(self._atom(items, schema, "items"))
+        parts += self._member_count(schema, "minItems", "maxItems")
+        if "contains" in schema and self._since(6):
+            counted = self._since(2019)
+            low = self._count(schema, "minContains", 1) if counted else 1
+            high = self._count(schema, "maxContains", None) if counted else None
+            assert low is not None
+            if low or high is not None:
+                parts.append(self._atom(Contains(self.number(schema["contains"]), low, high), schema, "contains"))
+        most = self._count(schema, "maxItems", None)
+        if schema.get("uniqueItems") is True and (most is None or most > 1):
+            parts.append(self._unique(schema, items))
+        return self._values.only(ARRAY, self._decisions.all_of(parts)) if parts else ANYTHING
+
+    def _member_count(self, schema: dict[str, Any], least: str, most: str) -> list[int]:
+        low, high = self._count(schema, least, 0), self._count(schema, most, None)
+        assert low is not None
+        if not low and high is None:
+            return []
+        if high is not None and low > high:
+            return [0]
+        return [self._atom(Count(low, high), schema, least if high is None else most)]
+
+    def _unique(self, schema: dict[str, Any], items: Items) -> int:
+        """uniqueItems over a finite list of values: each at most once."""
+        domain = None if items.prefix or self.accepts_anything(items.rest) else self._domain(self.numbered(items.rest))
+        if domain is None:
+            raise UnsupportedSchemaError(
+                "uniqueItems over values without a finite list is not context-free", pointer=self._at(schema, "uniqueItems"),
+                fix="List the values in an enum, or remove uniqueItems and check the value after parsing.",
+            )  # fmt: skip
+        if len(domain) > self._options.max_unique:
+            raise UnsupportedSchemaError(
+                f"uniqueItems over {len(domain)} values (SchemaOptions.max_unique={self._options.max_unique})",
+                pointer=self._at(schema, "uniqueItems"), fix="Use fewer values, or remove uniqueItems.",
+            )  # fmt: skip
+        atoms = []
+        for constant in domain:
+            self._made.append(constant)
+            atoms.append(self._atom(Once(self.number(constant)), schema, "uniqueItems"))
+        return self._decisions.all_of(atoms)
+
+    def _domain(self, value: Value) -> list[dict[str, Any]] | None:
+        """Schemas of the single values of a finite language without arrays and objects; None for any other."""
+        d = self._decisions
+        formulas = value.formulas
+        if formulas[ARRAY] or formulas[OBJECT]:
+            return None
+        out = [_constant(x) for kind, x in ((NULL, None), (TRUE, True), (FALSE, False)) if formulas[kind]]
+        atoms = [d.atoms[v] for v in d.support(formulas[NUMBER])]
+        if any(not isinstance(a, Equals) for a in atoms) or d.evaluate(formulas[NUMBER], lambda _: False):
+            return None
+        for a in atoms:
+            assert isinstance(a, Equals)
+            if d.evaluate(formulas[NUMBER], lambda v, a=a: d.atoms[v] == a):  # type: ignore[misc]
+                out.append(_constant(a.bound.numerator if a.bound.denominator == 1 else float(a.bound)))
+        listed = [d.atoms[v] for v in d.support(formulas[STRING])]
+        if any(not isinstance(a, OneOf) for a in listed) or d.evaluate(formulas[STRING], lambda _: False):
+            return None
+        words = dict.fromkeys(word for a in listed if isinstance(a, OneOf) for word in a.words)
+        for word in words:
+            if d.evaluate(formulas[STRING], lambda v, w=word: w in d.atoms[v].words):  # type: ignore
+                out.append(_constant(word))
+        return out
+
+    # objects
+
+    def _object(self, schema: dict[str, Any]) -> Value:
+        properties = self._names(schema, "properties")
+        patterns = self._names(schema, "patternProperties")
+        additional = schema.get("additionalProperties", True)
+        order = dict.fromkeys(properties)
+        parts = []
+        if properties or patterns or not (additional is True or additional == {}):
+            parts.append(self._atom(Members(self._table(properties, patterns, additional)), schema, "properties"))
+            for pattern in patterns:
+                self.origin.setdefault(Found(pattern), self._at(schema, "patternProperties"))
+        required = schema.get("required")
+        if isinstance(required, list):
+            if not all(isinstance(key, str) for key in required):
+                raise self._wrong(schema, "required", "a list of strings")
+            order.update(dict.fromkeys(required))
+            parts += [self._decisions.atom(Has(key)) for key in dict.fromkeys(required)]
+        elif required is not None and not isinstance(required, bool):
+            raise self._wrong(schema, "required", "a list of strings")
+        for key, below in properties.items():
+            if isinstance(below, dict) and below.get("required") is True and self._document.draft == 3:
+                parts.append(self._decisions.atom(Has(key)))
+        if "propertyNames" in schema and self._since(6):
+            names = self.value(schema["propertyNames"]).formulas[STRING]
+            parts += [] if names == 1 else [self._atom(Names(names), schema, "propertyNames")]
+        parts += self._member_count(schema, "minProperties", "maxProperties")
+        parts += self._dependent_required(schema, order)
+        if not parts and not order:
+            return ANYTHING
+        return self._values.only(OBJECT, self._decisions.all_of(parts), (tuple(order),))
+
+    def _names(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
+        names = schema.get(keyword, {})
+        if not isinstance(names, dict):
+            raise self._wrong(schema, keyword, "an object")
+        return names
+
+    def _table(self, properties: dict[str, Any], patterns: dict[str, Any], additional: Any) -> int:
+        by_key = {key: self.number(x) for key, x in properties.items()}
+        by_pattern = tuple((pattern, self.number(x)) for pattern, x in patterns.items())
+        key = (tuple(by_key.items()), by_pattern, self.number(additional))
+        found = self._table_number.get(key)
+        if found is None:
+            found = self._table_number[key] = len(self.tables)
+            self.tables.append(MemberTable(by_key, by_pattern, key[2]))
+        return found
+
+    def _dependencies(self, schema: dict[str, Any], current: str) -> list[tuple[str, Any]]:
+        out = list(self._names(schema, current).items()) if self._since(2019) else []
+        if not self._since(2019) or not self._document.declared:
+            out += self._names(schema, "dependencies").items()
+        return out
+
+    def _dependent_required(self, schema: dict[str, Any], order: dict[str, None]) -> list[int]:
+        d = self._decisions
+        out = []
+        for key, needed in self._dependencies(schema, "dependentRequired"):
+            for other in [needed] if isinstance(needed, str) else needed if isinstance(needed, list) else ():
+                out.append(d.choose(d.atom(Has(key)), d.atom(Has(other)), 1))
+                order.update({key: None, other: None})
+        return out
+
+    def _dependent_schemas(self, schema: dict[str, Any]) -> list[Value]:
+        return [
+            self._values.choose(self._values.has(key), self.value(below), ANYTHING)
+            for key, below in self._dependencies(schema, "dependentSchemas")
+            if isinstance(below, (dict, bool))
+        ]
+
+    # combinators
+
+    def _combined(self, schema: dict[str, Any]) -> list[Value]:
+        values = self._values
+        out = [self.value(x) for x in self._branches(schema, "allOf")]
+        if "anyOf" in schema:
+            out.append(values.any_of([self.value(x) for x in self._branches(schema, "anyOf")]))
+        if "oneOf" in schema:
+            out.append(values.one_of([self.value(x) for x in self._branches(schema, "oneOf")]))
+        if "not" in schema:
+            out.append(values.negated(self.value(schema["not"])))
+        if "if" in schema and self._since(7) and ("then" in schema or "else" in schema):
+            then, other = self.value(schema.get("then", True)), self.value(schema.get("else", True))
+            out.append(values.choose(self.value(schema["if"]), then, other))
+        if self._document.draft == 3:
+            out += self._draft_3(schema)
+        return out
+
+    def _branches(self, schema: dict[str, Any], keyword: str) -> list[Any]:
+        branches = schema.get(keyword, [])
+        if not isinstance(branches, list):
+            raise self._wrong(schema, keyword, "a list")
+        return branches
+
+    def _draft_3(self, schema: dict[str, Any]) -> list[Value]:
+        extended = schema.get("extends", [])
+        out = [self.value(x) for x in (extended if isinstance(extended, list) else [extended])]
+        if "disallow" in schema:
+            out.append(self._values.negated(self._type({"type": schema["disallow"]})))
+        return out
+
+    def _unevaluated(self, schema: dict[str, Any]) -> Value:
+        if not self._since(2019):
+            return ANYTHING
+        from fsa_compile.json_schema.unevaluated import Unevaluated
+
+        parts = []
+        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
+            if keyword in schema and schema[keyword] is not True and schema[keyword] != {}:
+                reader = Unevaluated(self, self._document, self._values, self._options, keyword, schema)
+                parts.append(reader.value(self._made_of))
+        return self._values.all_of(parts)
+
+
+def _constant(x: Any) -> dict[str, Any]:
+    """A schema of exactly one value, in every draft."""
+    return {"enum": [x]}

@@ -1,0 +1,230 @@
+"""Conditions on numbers, decided exactly on the characters of their decimal form.
+
+Each condition is a small automaton that is run lazily over the characters of a number; their joint run becomes a `TextDfa`.
+Comparing a mantissa's length with an exponent is not regular, so the *universe* of a formula (the spellings it looks at)
+depends on its conditions: comparisons with 0 alone, or none at all, read every number of RFC 8259; with `integer` added, plain
+decimals and integers with an exponent that is not negative; with any other condition plain decimals. Negation stays inside the
+universe, so the result is sound under every boolean combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal, Protocol, TypeAlias
+
+from fsa_compile.errors import LimitError
+from fsa_compile.json_schema.text_dfa import TextDfa, minimized
+
+Universe: TypeAlias = Literal["plain", "integers with exponent", "all"]
+_CHARACTERS = sorted("+-.0123456789Ee")
+_DIGITS = "0123456789"
+
+
+def exact(value: int | float | Decimal) -> Fraction:
+    """The number that a JSON text of the value denotes: a float counts as the decimal that prints it."""
+    return Fraction(Decimal(repr(value)) if isinstance(value, float) else value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a decoded JSON value is a number (booleans are not) and finite."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, float):
+        return value == value and abs(value) != float("inf")
+    return isinstance(value, (int, Decimal))
+
+
+class Condition(Protocol):
+    """A condition as an automaton over the characters of a number; states are hashable."""
+
+    start: Any
+
+    def step(self, state: Any, character: str) -> Any:
+        """The state after one character."""
+
+    def holds(self, state: Any) -> int:
+        """What the condition says of a number that ends here."""
+
+
+def _decimal_digits(value: Fraction) -> tuple[str, str]:
+    """Integer and fraction digits of |value|, a finite decimal."""
+    numerator, denominator = abs(value.numerator), value.denominator
+    places = 0
+    while denominator != 1:
+        numerator, places = numerator * 10, places + 1
+        value = Fraction(numerator, denominator)
+        numerator, denominator = value.numerator, value.denominator
+    digits = str(numerator).rjust(places + 1, "0")
+    return (digits[:-places], digits[-places:]) if places else (digits, "")
+
+
+class Sign:
+    """The sign of a number in any spelling: -1, 0 or 1. A state is (sign, a digit of the mantissa is not 0, in the exponent)."""
+
+    start = (1, 0, 0)
+
+    def step(self, state: Any, character: str) -> Any:
+        sign, magnitude, exponent = state
+        if character == "-" and not exponent:
+            return (-1, 0, 0)
+        if character in "eE":
+            return (sign, magnitude, 1)
+        return (sign, 1, 0) if character in "123456789" and not exponent else state
+
+    def holds(self, state: Any) -> int:
+        return int(state[0] * state[1])
+
+
+class Compare:
+    """The sign of (number - bound) for plain decimals and a bound that is not 0: -1, 0 or 1.
+
+    A state is (sign, in fraction, digits read up to those of the bound, order of the magnitude so far).
+    """
+
+    start = (1, False, 0, 0)
+
+    def __init__(self, bound: Fraction) -> None:
+        self._sign = 1 if bound > 0 else -1
+        self._whole, self._part = _decimal_digits(bound)
+
+    def step(self, state: Any, character: str) -> Any:
+        sign, fraction, read, order = state
+        if character == "-":
+            return (-1, False, 0, 0)
+        if character == ".":
+            return (sign, True, 0, self._whole_order(read, order))
+        if not fraction:
+            if read < len(self._whole) and order == 0:
+                order = (character > self._whole[read]) - (character < self._whole[read])
+            return (sign, False, min(read + 1, len(self._whole) + 1), order)
+        if order == 0:
+            digit = self._part[read] if read < len(self._part) else "0"
+            order = (character > digit) - (character < digit)
+            return (sign, True, min(read + 1, len(self._part)), order)
+        return (sign, True, 0, order)
+
+    def _whole_order(self, read: int, order: int) -> int:
+        return -1 if read < len(self._whole) else 1 if read > len(self._whole) else order
+
+    def holds(self, state: Any) -> int:
+        sign, fraction, read, order = state
+        if not fraction:
+            order, read = self._whole_order(read, order), 0
+        if order == 0 and self._part[read:].strip("0"):
+            order = -1
+        return order * sign if sign == self._sign else sign
+
+
+class MultipleOf:
+    """Whether the number is a multiple of a positive decimal: the remainder of the digits, then only zeros."""
+
+    def __init__(self, divisor: Fraction, max_modulus: int, where: str) -> None:
+        whole, part = _decimal_digits(divisor)
+        self._places, self._modulus = len(part), int(whole + part)
+        if self._modulus > max_modulus:
+            raise LimitError(
+                "max_modulus", max_modulus, f"multipleOf at {where}",
+                fix="Use a rounder number, or raise SchemaOptions.max_modulus.",
+            )  # fmt: skip
+        self.start = (-1, 0)
+
+    def step(self, state: Any, character: str) -> Any:
+        places, remainder = state
+        if remainder < 0 or character == "-":
+            return state
+        if character == ".":
+            return (0, remainder)
+        if places == self._places:
+            return state if character == "0" else (places, -1)
+        return (places + (places >= 0), (remainder * 10 + int(character)) % self._modulus)
+
+    def holds(self, state: Any) -> int:
+        places, remainder = state
+        return int(remainder >= 0 and remainder * 10 ** (self._places - max(places, 0)) % self._modulus == 0)
+
+
+class Integer:
+    """Whether the number is an integer: its fraction digits are zeros."""
+
+    start = 0
+
+    def step(self, state: int, character: str) -> int:
+        if character == ".":
+            return 1
+        return 2 if state == 1 and character in "123456789" else state
+
+    def holds(self, state: int) -> int:
+        return int(state != 2)
+
+
+def _spelled(state: str, character: str, universe: Universe) -> str | None:
+    """The state of the number syntax after one character, or None.
+
+    States: s start, m minus, z zero, i integer digits, p point, f fraction digits, e exponent begun, g its sign, x its digits.
+    """
+    digit = character in _DIGITS
+    if state in "sm":
+        if digit:
+            return "z" if character == "0" else "i"
+        return "m" if character == "-" and state == "s" else None
+    if state in "zi":
+        if digit:
+            return "i" if state == "i" else None
+        if character == ".":
+            return "p"
+        return "e" if character in "eE" and universe != "plain" else None
+    if state in "pf":
+        if digit:
+            return "f"
+        return "e" if character in "eE" and state == "f" and universe == "all" else None
+    if digit:
+        return "x"
+    return "g" if state == "e" and (character == "+" or (character == "-" and universe == "all")) else None
+
+
+def number_dfa(
+    conditions: Sequence[Condition],
+    universe: Universe,
+    label: Callable[[tuple[int, ...]], int],
+    max_states: int,
+    where: str,
+) -> TextDfa:
+    """The numbers of a universe, labelled by what conditions say of them.
+
+    Args:
+      conditions: automata run side by side.
+      universe: which spellings are read.
+      label: label of a number, from what each condition says.
+      max_states: bound on joint states.
+      where: JSON pointer for the message.
+
+    Raises:
+      LimitError: more than `max_states` joint states.
+    """
+    start = ("s", *(c.start for c in conditions))
+    number = {start: 0}
+    order = [start]
+    rows, labels = [], []
+    for joint in order:
+        ends = joint[0] in "zifx"
+        labels.append(label(tuple([c.holds(q) for c, q in zip(conditions, joint[1:])])) if ends else 0)
+        row = []
+        for character in _CHARACTERS:
+            spelled = _spelled(joint[0], character, universe)
+            if spelled is None:
+                continue
+            after = (spelled, *(c.step(q, character) for c, q in zip(conditions, joint[1:])))
+            target = number.get(after)
+            if target is None:
+                if len(order) >= max_states:
+                    raise LimitError(
+                        "max_product", max_states, f"Combining the number conditions at {where}",
+                        fix="Use fewer conditions on one number, or raise SchemaOptions.max_product.",
+                    )  # fmt: skip
+                target = number[after] = len(order)
+                order.append(after)
+            row.append((ord(character), ord(character), target))
+        rows.append(tuple(row))
+    return minimized(TextDfa(rows, labels))

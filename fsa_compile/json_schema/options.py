@@ -1,0 +1,89 @@
+"""`SchemaOptions`: how JSON is to be written, and the named limits of the JSON Schema front end."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+from fsa_compile.errors import ConstraintError
+
+Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
+Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
+Escapes: TypeAlias = Literal["all", "shortest"]
+
+_CHOICES = {
+    "draft": ("auto", "3", "4", "6", "7", "2019-09", "2020-12"),
+    "whitespace": ("compact", "optional", "spaced", "indented"),
+    "string_escapes": ("all", "shortest"),
+    "word_escapes": ("all", "shortest"),
+    "key_order": ("declared", "any"),
+    "formats": ("assert", "annotate"),
+    "unenforced_formats": ("refuse", "annotate"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SchemaOptions:
+    """How a schema is read and how its values are written.
+
+    Attributes:
+      draft: version of JSON Schema; "auto" reads `$schema`, and takes 2020-12 where it says nothing.
+      key_order: "declared": keys come in the order in which the schema names them, then additional keys. Branches of anyOf,
+        oneOf and if that declare keys in different orders each keep theirs.
+      whitespace: "optional": one space may follow "," and ":"; "compact": none; "spaced": exactly that one space, as
+        `json.dumps` writes; "indented": "optional", and after "{", "[", "," and before "}", "]" also one newline with at most
+        `max_indent` spaces.
+      max_indent: spaces after a newline.
+      string_escapes: "all": every spelling of a string that JSON allows, such as `\\u0061` for `a`; "shortest": characters as
+        themselves, the others by their shortest escape.
+      word_escapes: the same for keys, and for strings out of a finite list (enum, const).
+      formats: "assert": a string must have its `format`; "annotate": `format` says nothing.
+      unenforced_formats: what to do with a `format` of the standard that cannot be enforced exactly (idn-hostname, regex):
+        "refuse" the schema, or take it as an annotation. Formats that the standard does not know are annotations.
+      max_formula: nodes of the decision diagrams of all conditions.
+      max_outcomes: kinds of values that one member must be sorted into, because branches stay open after it (at most 62).
+      max_product: joint states of the conditions on one string or number.
+      max_controls: states of the byte machine.
+      max_modulus: integer that remainders for `multipleOf` are kept of.
+      max_length: largest bound on a string's length that is counted by states.
+      max_count: largest bound on items or properties that is counted by states.
+      max_unique: values in the domain of `uniqueItems`.
+      max_branches: branches that `unevaluatedProperties` or `unevaluatedItems` looks through.
+      max_orders: different key orders kept for one object.
+    """
+
+    draft: Draft = "auto"
+    key_order: Literal["declared", "any"] = "declared"
+    whitespace: Whitespace = "optional"
+    max_indent: int = 64
+    string_escapes: Escapes = "all"
+    word_escapes: Escapes = "shortest"
+    formats: Literal["assert", "annotate"] = "assert"
+    unenforced_formats: Literal["refuse", "annotate"] = "refuse"
+    max_formula: int = 300_000
+    max_outcomes: int = 62
+    max_product: int = 20_000
+    max_controls: int = 400_000
+    max_modulus: int = 4_000
+    max_length: int = 1_024
+    max_count: int = 256
+    max_unique: int = 10
+    max_branches: int = 8
+    max_orders: int = 16
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConstraintError(
+                    f"SchemaOptions.{name} is {value!r}", fix="It may be " + ", ".join(map(repr, allowed)) + "."
+                )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("max_") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise ConstraintError(f"SchemaOptions.{field.name} must be an int that is not negative, not {value!r}")
+        if self.max_outcomes > 62:
+            raise ConstraintError("SchemaOptions.max_outcomes may be 62 at most")
+
+
+DEFAULT_OPTIONS = SchemaOptions()

@@ -1,0 +1,181 @@
+"""String and number formulas to automata with outcomes, and those to controls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema.atoms import AtLeast, Equals, Found, HasFormat, IsInteger, IsMultiple, Length, OneOf
+from fsa_compile.json_schema.controls import Controls, Moves
+from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.errors import UnsupportedSchemaError
+from fsa_compile.json_schema.formats import format_dfa
+from fsa_compile.json_schema.keywords import Keywords
+from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.patterns import search_dfa
+from fsa_compile.json_schema.spelling import Speller
+from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, product, words_trie
+from fsa_compile.limits import CompileLimits
+
+_LITERALS = ("null", "true", "false")
+
+
+class Scalars:
+    """Controls for values that are no arrays and no objects."""
+
+    def __init__(
+        self,
+        controls: Controls,
+        speller: Speller,
+        decisions: Decisions,
+        keywords: Keywords,
+        options: SchemaOptions,
+        limits: CompileLimits,
+    ) -> None:
+        self._controls, self._speller = controls, speller
+        self._decisions, self._keywords, self._options, self._limits = decisions, keywords, options, limits
+        self._dfas: dict[Any, TextDfa] = {}
+        self._strings: dict[int, TextDfa] = {}
+        self._number_moves: dict[int, Moves] = {}
+
+    def literal(self, kind: int, outcome: int) -> Moves:
+        """The moves that read null, true or false."""
+        text = _LITERALS[kind].encode()
+        target = self._controls.final(outcome)
+        for byte in reversed(text[1:]):
+            target = self._controls.node(((byte, byte, target),))
+        return ((text[0], text[0], target),)
+
+    # numbers
+
+    def number(self, formula: int) -> Moves:
+        """The moves that read a number of a formula."""
+        found = self._number_moves.get(formula)
+        if found is None:
+            dfa = self._number_dfa(formula)
+            ids = [self._controls.new((), label) for label in dfa.labels]
+            for number, row in zip(ids, dfa.rows):
+                self._controls.moves[number] = tuple((a, z, ids[t]) for a, z, t in row)
+            found = self._number_moves[formula] = self._controls.moves[ids[0]]
+        return found
+
+    def _number_dfa(self, formula: int) -> TextDfa:
+        d = self._decisions
+        atoms = [d.atoms[v] for v in d.support(formula)]
+        where = self._keywords.origin.get(atoms[-1], "#") if atoms else "#"
+        conditions: dict[Any, numbers.Condition] = {}
+        for atom in atoms:
+            key = _condition_key(atom)
+            if key not in conditions:
+                conditions[key] = self._condition(atom, where)
+        order = {key: i for i, key in enumerate(conditions)}
+
+        def label(said: tuple[int, ...]) -> int:
+            def holds(variable: int) -> bool:
+                atom = d.atoms[variable]
+                says = said[order[_condition_key(atom)]]
+                return says >= 0 if isinstance(atom, AtLeast) else says == 0 if isinstance(atom, Equals) else says == 1
+
+            return d.evaluate(formula, holds)
+
+        return numbers.number_dfa(list(conditions.values()), _universe(atoms), label, self._options.max_product, where)
+
+    def _condition(self, atom: Any, where: str) -> numbers.Condition:
+        if isinstance(atom, IsInteger):
+            return numbers.Integer()
+        if isinstance(atom, IsMultiple):
+            return numbers.MultipleOf(atom.divisor, self._options.max_modulus, where)
+        return numbers.Compare(atom.bound) if atom.bound else numbers.Sign()
+
+    # strings
+
+    def matches(self, atom: Any, text: str) -> bool:
+        """Whether a string satisfies a string atom."""
+        if isinstance(atom, OneOf):
+            return text in atom.words
+        if isinstance(atom, Length):
+            return atom.low <= len(text) and (atom.high is None or len(text) <= atom.high)
+        return self.dfa(atom).label(text) > 0
+
+    def dfa(self, atom: Any) -> TextDfa:
+        """The automaton of a string atom."""
+        found = self._dfas.get(atom)
+        if found is None:
+            found = self._dfas[atom] = self._atom_dfa(atom)
+        return found
+
+    def _atom_dfa(self, atom: Any) -> TextDfa:
+        where = self._keywords.origin.get(atom, "#")
+        if isinstance(atom, OneOf):
+            return words_trie(atom.words)
+        if isinstance(atom, HasFormat):
+            return format_dfa(atom.name)
+        if isinstance(atom, Length):
+            if max(atom.low, atom.high or 0) > self._options.max_length:
+                raise LimitError(
+                    "max_length", self._options.max_length, f"The length at {where}",
+                    fix="Use a smaller bound, or raise SchemaOptions.max_length.",
+                )  # fmt: skip
+            return lengths(atom.low, atom.high)
+        assert isinstance(atom, Found)
+        try:
+            return search_dfa(atom.pattern, self._limits)
+        except LimitError:
+            raise
+        except ConstraintError as error:
+            raise UnsupportedSchemaError(f"{error}", pointer=where, fix=error.fix) from error
+
+    def string_dfa(self, formula: int) -> TextDfa:
+        """The decoded strings by their outcome."""
+        found = self._strings.get(formula)
+        if found is None:
+            found = self._strings[formula] = self._string_dfa(formula)
+        return found
+
+    def _string_dfa(self, formula: int) -> TextDfa:
+        d = self._decisions
+        support = d.support(formula)
+        if not support:
+            return any_text(formula)
+        atoms = [d.atoms[v] for v in support]
+        index = {v: i for i, v in enumerate(support)}
+
+        def label(said: tuple[int, ...]) -> int:
+            return d.evaluate(formula, lambda v: said[index[v]])
+
+        dfas = [self.dfa(atom) for atom in atoms]
+        if len(dfas) == 1 and not label((0,)):
+            return TextDfa(dfas[0].rows, [label((1,)) if x else 0 for x in dfas[0].labels])
+        return product(dfas, label, self._options.max_product, self._keywords.origin.get(atoms[-1], "#"))
+
+    def string(self, formula: int) -> int:
+        """The control after the opening quote."""
+        d = self._decisions
+        listed = all(isinstance(d.atoms[v], OneOf) for v in d.support(formula)) and not d.evaluate(formula, lambda _: False)
+        escapes = self._options.word_escapes if listed and formula > 1 else self._options.string_escapes
+        return self._string_state(formula, 0, escapes)
+
+    def _string_state(self, formula: int, state: int, escapes: Any) -> int:
+        def make(control: int) -> None:
+            dfa = self.string_dfa(formula)
+            row = tuple((a, z, self._string_state(formula, t, escapes)) for a, z, t in dfa.rows[state])
+            label = dfa.labels[state]
+            close = self._controls.final(label) if label else 0
+            self._controls.moves[control] = self._speller.body(row, close, escapes)
+
+        return self._controls.later(("string", formula, state), make)
+
+
+def _condition_key(atom: Any) -> Any:
+    """AtLeast and Equals with one bound are answered by one comparison."""
+    return ("bound", atom.bound) if isinstance(atom, (AtLeast, Equals)) else atom
+
+
+def _universe(atoms: list[Any]) -> numbers.Universe:
+    kinds = {"integer" if isinstance(a, IsInteger) else "sign" if _is_sign(a) else "other" for a in atoms}
+    return "plain" if "other" in kinds else "integers with exponent" if "integer" in kinds else "all"
+
+
+def _is_sign(atom: Any) -> bool:
+    return isinstance(atom, (AtLeast, Equals)) and atom.bound == 0

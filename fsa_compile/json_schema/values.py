@@ -1,0 +1,142 @@
+"""`Value`: a language of JSON values as one formula per kind of value, and the boolean operations on such languages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from fsa_compile.json_schema.atoms import KINDS, OBJECT, Has
+from fsa_compile.json_schema.decisions import Decisions
+
+Order: TypeAlias = "tuple[str, ...]"
+"""Keys in the order in which an object lists them."""
+Orders: TypeAlias = "tuple[Order, ...]"
+"""The key orders that an object may keep to; the first holds every key that any of them names."""
+
+UNORDERED: Orders = ((),)
+
+
+class Value(NamedTuple):
+    """A language of JSON values, or a classification of them.
+
+    Attributes:
+      formulas: per kind of value (see `atoms`) a diagram: false, true or a formula over atoms of that kind.
+      orders: how objects list their keys.
+    """
+
+    formulas: tuple[int, ...]
+    orders: Orders
+
+
+ANYTHING = Value((1,) * KINDS, UNORDERED)
+NOTHING = Value((0,) * KINDS, UNORDERED)
+
+
+class Values:
+    """Operations on values over one store of diagrams.
+
+    Args:
+      decisions: the store.
+      max_orders: key orders kept for one object.
+    """
+
+    def __init__(self, decisions: Decisions, max_orders: int) -> None:
+        self.decisions = decisions
+        self._max_orders = max_orders
+
+    def only(self, kind: int, formula: int, orders: Orders = UNORDERED) -> Value:
+        """The formula for values of one kind; all others belong."""
+        return Value(tuple(formula if k == kind else 1 for k in range(KINDS)), orders)
+
+    def has(self, key: str) -> Value:
+        """The objects with a key."""
+        formula = self.decisions.atom(Has(key))
+        return Value(tuple(formula if k == OBJECT else 0 for k in range(KINDS)), ((key,),))
+
+    def both(self, a: Value, b: Value) -> Value:
+        """The values in both."""
+        if a == ANYTHING:
+            return b
+        if b == ANYTHING:
+            return a
+        d = self.decisions
+        return Value(tuple(map(d.both, a.formulas, b.formulas)), self._in_turn(a.orders, b.orders))
+
+    def all_of(self, values: Iterable[Value]) -> Value:
+        """The values in all."""
+        out = ANYTHING
+        for value in values:
+            out = self.both(out, value)
+        return out
+
+    def any_of(self, values: Sequence[Value]) -> Value:
+        """The values in at least one."""
+        out = NOTHING.formulas
+        for value in values:
+            out = tuple(map(self.decisions.either, out, value.formulas))
+        return Value(out, self._either([v.orders for v in values]))
+
+    def one_of(self, values: Sequence[Value]) -> Value:
+        """The values in exactly one."""
+        d = self.decisions
+        none, one = ANYTHING.formulas, NOTHING.formulas
+        for value in values:
+            one = tuple(map(d.choose, value.formulas, none, one))
+            none = tuple(map(d.choose, value.formulas, NOTHING.formulas, none))
+        return Value(one, self._either([v.orders for v in values]))
+
+    def negated(self, a: Value) -> Value:
+        """The values that are not in a."""
+        return Value(tuple(map(self.decisions.negated, a.formulas)), a.orders)
+
+    def choose(self, condition: Value, then: Value, other: Value) -> Value:
+        """`then` for values in `condition`, `other` for the rest."""
+        formulas = tuple(map(self.decisions.choose, condition.formulas, then.formulas, other.formulas))
+        turns = [self._in_turn(condition.orders, then.orders), self._in_turn(condition.orders, other.orders)]
+        return Value(formulas, self._either(turns))
+
+    def classify(self, cases: Sequence[Value]) -> Value:
+        """Outcome i + 1 for the values in case i; the cases are disjoint."""
+        formulas = NOTHING.formulas
+        for i, case in enumerate(cases):
+            formulas = tuple(self.decisions.choose(c, i + 1, f) for c, f in zip(case.formulas, formulas))
+        return Value(formulas, self._either([case.orders for case in cases]))
+
+    def _in_turn(self, a: Orders, b: Orders) -> Orders:
+        """An order of a, then one of b."""
+        if a == UNORDERED:
+            return b
+        if b == UNORDERED:
+            return a
+        return self._few([_merged(x, y) for x in a for y in b])
+
+    def _either(self, branches: list[Orders]) -> Orders:
+        """All orders of the branches; the first is all their keys, the first branch's first."""
+        distinct = [orders for orders in dict.fromkeys(branches) if orders != UNORDERED]
+        if len(distinct) <= 1:
+            return distinct[0] if distinct else UNORDERED
+        union: Order = ()
+        for orders in distinct:
+            union = _merged(union, orders[0])
+        return self._few([union, *(order for orders in distinct for order in orders)])
+
+    def _few(self, orders: list[Order]) -> Orders:
+        """The orders without those that an earlier one contains, as many as are kept."""
+        out: list[Order] = []
+        for order in orders:
+            if not any(_within(order, kept) for kept in out):
+                out.append(order)
+        return tuple(out[: self._max_orders])
+
+
+def _merged(a: Order, b: Order) -> Order:
+    if not a or not b:
+        return a or b
+    known = set(a)
+    return a + tuple(key for key in b if key not in known)
+
+
+def _within(part: Order, whole: Order) -> bool:
+    """Whether the keys of `part` stand in the same order in `whole`."""
+    keys = iter(whole)
+    return all(key in keys for key in part)
