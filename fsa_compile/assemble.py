@@ -175,11 +175,7 @@ def assemble(
     accept, start = dfa.final, dfa.start
     distance = distances(groups.state, groups.target, accept)
     if distance[start] == UNREACHABLE:
-        raise UnspellableError(
-            "the vocabulary cannot spell any text that the constraint accepts",
-            where=source if len(source) <= 200 else source[:197] + "...",
-            fix="Use a tokenizer with a token for each byte (byte fallback), or loosen the constraint.",
-        )
+        raise unspellable(source)
     if not tables.spells_every_byte:
         accept, start, distance = _trim(groups, accept, start, distance)
     deadline.check("assembling the artifact")
@@ -207,6 +203,15 @@ def assemble(
         level_cost=level_cost,
         level_row=level_row,
         extra=extra,
+    )
+
+
+def unspellable(source: str) -> UnspellableError:
+    """The error for a constraint that no token sequence satisfies."""
+    return UnspellableError(
+        "the vocabulary cannot spell any text that the constraint accepts",
+        where=source if len(source) <= 200 else source[:197] + "...",
+        fix="Use a tokenizer with a token for each byte (byte fallback), or loosen the constraint.",
     )
 
 

@@ -7,8 +7,11 @@ from typing import Any
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.assemble import assemble
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.stack_assemble import assemble_machine
+from fsa_compile.stack_walk import walk_machine
 from fsa_compile.token_walk import walk_tokens
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
@@ -48,3 +51,41 @@ def promote(
     tables = tables_for(vocabulary)
     arcs = walk_tokens(dfa, tables, deadline)
     return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})
+
+
+def promote_machine(
+    machine: ByteMachine,
+    vocabulary: Vocabulary,
+    *,
+    source: str,
+    limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
+    extra: dict[str, Any] | None = None,
+) -> CompiledConstraint:
+    """The artifact of a machine with a stack over a vocabulary.
+
+    Every mask of the result is exact when the vocabulary has a token for each byte: a token is allowed if and only if some
+    accepted text continues with it. With other vocabularies, tokens are also refused after which some ending of an open
+    frame could not be spelled.
+
+    Args:
+      machine: trimmed.
+      vocabulary: exact bytes per token id.
+      source: what was compiled, for people.
+      limits: defaults to `CompileLimits()`; `max_states` bounds the artifact's nodes.
+      deadline: an already running time budget.
+      extra: small JSON values kept in the artifact.
+
+    Raises:
+      UnsatisfiableError: the machine accepts nothing.
+      UnspellableError: no token sequence spells an accepted text.
+      ConstraintError: a special token that is text; a token that could pop any number of cells.
+      LimitError: a limit would be exceeded.
+    """
+    limits = limits or CompileLimits()
+    deadline = deadline or Deadline(limits)
+    if machine.start == 0:
+        raise UnsatisfiableError("the constraint accepts no text at all", where=source)
+    tables = tables_for(vocabulary)
+    arcs = walk_machine(machine, tables, limits, deadline)
+    return assemble_machine(machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})
