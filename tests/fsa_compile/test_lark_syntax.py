@@ -461,16 +461,27 @@ WORDS = [
 ]  # fmt: skip
 
 
+def check(text: str) -> None:
+    """That a text is a grammar whose names are defined, or an error that points into it."""
+    try:
+        grammar = parse_lark(text)
+    except ConstraintError as error:
+        refusal = error
+    else:
+        names = {node.name for rule in grammar.rules.values() for node in walk(rule.body) if isinstance(node, Reference)}
+        assert names | {grammar.start} <= set(grammar.rules)
+        return
+    assert isinstance(refusal, GrammarError | LimitError)
+    if isinstance(refusal, GrammarError):
+        assert 0 <= refusal.start <= len(text)
+        assert refusal.line <= text.count("\n") + 1
+        assert refusal.fix
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map("".join) | st.text(max_size=40))
 def test_any_text_is_a_grammar_or_an_error(text: str) -> None:
-    try:
-        grammar = parse_lark(text)
-    except GrammarError as error:
-        assert 0 <= error.start <= len(text)
-        assert error.line <= text.count("\n") + 1
-    else:
-        assert grammar.start in grammar.rules
+    check(text)
 
 
 @settings(max_examples=400, deadline=None)
@@ -481,10 +492,4 @@ def test_a_mutated_grammar_is_a_grammar_or_an_error(data: st.DataObject) -> None
         i = data.draw(st.integers(0, len(text)))
         j = min(len(text), i + data.draw(st.integers(0, 3)))
         text = text[:i] + data.draw(st.sampled_from(["", *WORDS])) + text[j:]
-    try:
-        grammar = parse_lark(text)
-    except ConstraintError as error:
-        assert error.where if isinstance(error, GrammarError) else isinstance(error, LimitError)
-    else:
-        names = {node.name for rule in grammar.rules.values() for node in walk(rule.body) if isinstance(node, Reference)}
-        assert names <= set(grammar.rules)
+    check(text)
