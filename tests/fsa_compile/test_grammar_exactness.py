@@ -11,7 +11,7 @@ import random
 
 import numpy as np
 import pytest
-from oracles.earley import Recogniser, Rule
+from oracles.earley import Recogniser
 from oracles.grammar_checks import check_bytes, recogniser_texts
 from oracles.stack_sets import StackSets
 
@@ -140,7 +140,7 @@ def test_the_recogniser_finds_planted_mistakes(field: str, at: tuple[int, ...], 
         # Longest match: a keyword is no name, words do not touch, white space stands where it may.
         (
             grammar({"start": many(either(seq(lit("if"), ref("N")), seq(ref("N"), lit(";")))), "N": pattern("[a-z]+")}, "longest", (pattern(" +"),)),
-            ["if a", " a ; if b ", "ifa;", "if if", ""], ["if", "if;", "ifa", "a b;"], ["if", "ifa", "a"],
+            ["if a", " a ; if b ", "ifa;", ""], ["if", "if;", "if if", "ifa", "a b;"], ["if", "ifa", "a"],
         ),
         # Lookahead, lookbehind, boundaries and flags inside a terminal.
         (
@@ -171,9 +171,20 @@ def test_recogniser_inside_a_character() -> None:
         assert recogniser.start.read(bad) is None
 
 
-def test_two_readings_of_longest_match() -> None:
-    """After `1` the point might begin a fraction: the compiler's rule asks for the next character only."""
+def test_recogniser_does_not_go_back() -> None:
+    """After `1` the point begins a fraction: a lexer that looks ahead further would accept `1.x`."""
     g = grammar({"start": seq(ref("N"), many(seq(lit("."), pattern("[a-z]")))), "N": pattern(r"[0-9]+(\.[0-9]+)?")}, "longest")
-    assert Recogniser(g, Rule.WHOLE).accepts(b"1.x")
-    assert not Recogniser(g, Rule.NEXT).accepts(b"1.x")
-    assert Recogniser(g, Rule.NEXT).accepts(b"1.5.x")
+    assert not Recogniser(g).accepts(b"1.x")
+    assert Recogniser(g).accepts(b"1.5.x")
+
+
+def test_recogniser_tells_lexemes_apart() -> None:
+    """A keyword is reserved where a name may follow the same lexeme, is not glued to a name, and priority wins over it."""
+    rules = {"start": many(either(seq(lit("if"), ref("N"), lit(";")), seq(ref("N"), lit(";")))), "N": pattern("[a-z]+")}
+    recogniser = Recogniser(grammar(rules, "longest", (pattern(" +"),)))
+    assert [t for t in ("if a;", "ifa;", "iff;", "if if;") if recogniser.accepts(t.encode())] == ["if a;", "ifa;", "iff;"]
+    alone = {"start": seq(lit("if"), many(lit("x"), 0, 1), ref("N")), "N": pattern("[0-9][a-z]*|x[a-z]*")}
+    assert Recogniser(grammar(alone, "longest")).accepts(b"if1")
+    glued = {"start": seq(lit("if"), either(lit("1"), seq(lit("("), ref("N")))), "N": pattern("[a-z0-9]+")}
+    assert not Recogniser(grammar(glued, "longest")).accepts(b"if1")
+    assert Recogniser(grammar(glued, "longest")).accepts(b"if(if")

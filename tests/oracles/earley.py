@@ -3,11 +3,9 @@
 There is no network, no frame, no loop made of a recursion and no byte automaton in it. Lexemes are automata by derivatives
 (`lexeme_automata`), rules are read as they stand, bytes of an unfinished character are kept aside.
 
-Longest-match mode knows two rules. The one that the compiler documents: a lexeme may not end before a character with which
-some lexeme of its context that began with it could go on (`Rule.NEXT`). And that of a lexer with unbounded lookahead
-(`Rule.WHOLE`): no longer lexeme of the context may get complete. Either way a lexeme that ends while a longer one is still
-possible leaves an *obligation*, which travels with the parse until it is met or broken. Earley sets are therefore told apart
-by position and obligations.
+Longest-match mode follows what `fsa_compile.lexical_rules` promises, by other means: a lexeme that ends leaves behind which
+characters may not come next; Earley sets are told apart by position and these characters. Which texts a lexeme loses to another
+one is settled on expressions, from the pairs of lexemes that are neighbours in some text.
 
 Source: J. Earley, "An efficient context-free parsing algorithm", CACM 13(2), 1970; nullable rules as in J. Aycock and
 R. N. Horspool, "Practical Earley Parsing", The Computer Journal 45(6), 2002.
@@ -16,7 +14,6 @@ R. N. Horspool, "Practical Earley Parsing", The Computer Journal 45(6), 2002.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
@@ -25,15 +22,6 @@ from oracles import lexeme_automata as la
 
 from fsa_compile import grammar as g
 
-
-class Rule(enum.Enum):
-    """What longest match means."""
-
-    NEXT = enum.auto()
-    WHOLE = enum.auto()
-
-
-Obligations = frozenset  # of (lexeme, state): these must never reach a final state
 Item = tuple  # (continuation, rule, set it began in)
 END: tuple = ()
 
@@ -45,45 +33,80 @@ class Compiled:
         self.grammar = grammar
         self.sets = la.CharacterSets()
         self._reader = la.PatternReader(self.sets)
-        self.lexeme_names: list[str] = []
-        self.priorities: list[tuple] = []
-        self._expressions: list[la.Expression] = []
-        self._ids: dict[la.Expression | str, int] = {}
-        self._in_lexeme = grammar.mode == "longest"
-        self.regular = {name for name, rule in grammar.rules.items() if rule.terminal and not self._recursive(name)}
-        self.bodies = {n: self._node(r.body) for n, r in grammar.rules.items() if n not in self.regular}
-        self.entry = self._node(g.Reference(grammar.start, 0, 0))
+        self.expressions: list[la.Expression] = []
+        self._names: list[tuple[int, bool, int, str]] = []  # priority, literal, length in the grammar, name
+        self._ids: dict[tuple, int] = {}
         self.ignored = frozenset(self._lexeme_of(e) for e in grammar.ignore)
+        self.bodies = {name: self._node(grammar.rules[name].body) for name in self._reachable()}
+        self.entry = ("call", grammar.start)
+        words = la.cat(la.repeat(self._reader.read("[A-Za-z0-9_]"), 0, None))
         self.sets.close()
-        self.automata = [la.LexemeAutomaton(e, self.sets) for e in self._expressions]
+        self.automata = [la.LexemeAutomaton(e, self.sets) for e in self.expressions]
+        self.shadows: list[la.LexemeAutomaton] = []
+        self.keywords: set[int] = set()
+        self.words = self.sets.masks[words[1][1]]
+        if grammar.mode == "longest":
+            self._settle(words)
         self._cut()
         self.nullable = self._least(self._is_nullable)
         self.shortest = self._shortest()
 
-    def _recursive(self, name: str) -> bool:
-        seen, todo = set(), [name]
+    def _settle(self, words: la.Expression) -> None:
+        """Lexemes lose texts to better rivals; keywords are those of finitely many words of two characters and more."""
+        originals = self.automata
+        self._cut()
+        rivals = lexeme_rivals(self)
+        rank = [(p, literal, a.longest, length) for (p, literal, length, _), a in zip(self._names, originals)]
+        better: list[set[int]] = [set() for _ in originals]
+        for i in range(len(originals)):
+            for j in rivals.get(i, ()):
+                if rank[j] > rank[i] or (rank[j] == rank[i] and (self._names[j][3], j) < (self._names[i][3], i)):
+                    better[i].add(j)
+        lost = [la.alt(self.expressions[j] for j in sorted(others)) for others in better]
+        left = [la.both([e, la.negation(x)]) for e, x in zip(self.expressions, lost)]
+        self.automata = [la.LexemeAutomaton(e, self.sets) for e in left]
+        self.shadows = [a for a in originals if a.longest == la.UNBOUNDED]
+        odd = la.alt([la.negation(words), la.EPSILON, la.cat(words[1])])
+        for k, (e, a) in enumerate(zip(self.expressions, originals)):
+            if a.longest < la.UNBOUNDED and not la.LexemeAutomaton(la.both([e, odd]), self.sets).start:
+                self.keywords.add(k)
+
+    def _reachable(self) -> list[str]:
+        found, todo = {self.grammar.start}, [self.grammar.start]
         while todo:
-            for other in _names(self.grammar.rules[todo.pop()].body):
-                if other == name:
-                    return True
-                if other not in seen:
-                    seen.add(other)
-                    todo.append(other)
-        return False
+            for name in _names(self.grammar.rules[todo.pop()].body):
+                if name not in found and not self._is_lexeme(name):
+                    found.add(name)
+                    todo.append(name)
+        return [name for name in self.grammar.rules if name in found]
+
+    def _is_lexeme(self, name: str) -> bool:
+        rule = self.grammar.rules[name]
+        return rule.terminal and not any(isinstance(e, g.SpecialToken) for e in _inside(rule.body))
 
     # Lexemes.
 
     def _lexeme_of(self, e: g.Expression) -> int:
         rule = self.grammar.rules[e.name] if isinstance(e, g.Reference) else None
-        expression = self._expression(e)
-        key = e.name if isinstance(e, g.Reference) else expression
+        body, priority = (rule.body, rule.priority) if rule else (e, 0)
+        key = (self._plain(body), priority)
         if key not in self._ids:
-            self._ids[key] = len(self._expressions)
-            self._expressions.append(expression)
-            name = e.name if isinstance(e, g.Reference) else getattr(e, "text", getattr(e, "pattern", "..."))
-            self.lexeme_names.append(name)
-            self.priorities.append(lexeme_priority(self.grammar, rule, e))
+            self._ids[key] = len(self.expressions)
+            self.expressions.append(self._expression(body))
+            name = rule.name if rule else self.grammar.text[e.start : e.end]
+            literal = key[0][0] == "Literal" and not key[0][2]
+            self._names.append((priority, literal, body.end - body.start, name))
         return self._ids[key]
+
+    def _plain(self, e: g.Expression) -> tuple:
+        """An expression without places and names."""
+        if isinstance(e, g.Reference):
+            return self._plain(self.grammar.rules[e.name].body)
+        children = [self._plain(child) for child in _children(e)]
+        if len(children) == 1 and not isinstance(e, g.Repeat):
+            return children[0]
+        values = [getattr(e, f.name) for f in dataclasses.fields(e) if f.name not in ("start", "end", "part", "parts", "branches")]
+        return (type(e).__name__, *values, *children)
 
     def _expression(self, e: g.Expression) -> la.Expression:
         match e:
@@ -118,7 +141,7 @@ class Compiled:
                 return ("choice", *map(self._node, e.branches))
             case g.Repeat():
                 return ("repeat", self._node(e.part), e.low, e.high)
-            case g.Reference() if e.name not in self.regular:
+            case g.Reference() if not self._is_lexeme(e.name):
                 return ("call", e.name)
         return ("lexeme", self._lexeme_of(e))
 
@@ -197,19 +220,70 @@ class Compiled:
         self.bodies = {name: cut(node) for name, node in self.bodies.items() if name in productive}
 
 
+def _children(e: g.Expression) -> list[g.Expression]:
+    return [*getattr(e, "parts", ()), *getattr(e, "branches", ()), *((e.part,) if isinstance(e, g.Repeat) else ())]
+
+
+def _inside(e: g.Expression) -> Iterable[g.Expression]:
+    yield e
+    for child in _children(e):
+        yield from _inside(child)
+
+
 def _names(e: g.Expression) -> Iterable[str]:
-    if isinstance(e, g.Reference):
-        yield e.name
-    for child in (*getattr(e, "parts", ()), *getattr(e, "branches", ()), *((e.part,) if isinstance(e, g.Repeat) else ())):
-        yield from _names(child)
+    return (node.name for node in _inside(e) if isinstance(node, g.Reference))
 
 
-def lexeme_priority(grammar: g.Grammar, rule: g.Rule | None, e: g.Expression) -> tuple:
-    """What wins where two lexemes are the same text: the higher priority, then a string before a pattern."""
-    body = rule.body if rule else e
-    while isinstance(body, g.Reference):
-        body = grammar.rules[body.name].body
-    return (rule.priority if rule else 0, isinstance(body, g.Literal))
+def lexeme_rivals(compiled: Compiled) -> dict[int, set[int]]:
+    """Per lexeme those that may follow the same lexeme as it does, or begin the text as it does; the ignored ones rival with all."""
+    first: dict[str, set] = {name: set() for name in compiled.bodies}
+    last: dict[str, set] = {name: set() for name in compiled.bodies}
+    empty = compiled._least(compiled._is_nullable)
+    after: dict[object, set] = {}
+
+    def visit(node: tuple) -> tuple[set, set, bool]:
+        """First and last symbols of a node, and whether it may be empty; notes neighbours."""
+        match node:
+            case ("lexeme", _) | ("special", _):
+                return {node}, {node}, compiled._is_nullable(node, empty)
+            case ("call", name):
+                return first[name], last[name], name in empty
+            case ("choice", *parts):
+                found = [visit(p) for p in parts]
+                return set().union(*(f for f, _, _ in found)), set().union(*(x for _, x, _ in found)), any(n for _, _, n in found)
+            case ("repeat", _, _, 0):
+                return set(), set(), True
+            case ("repeat", part, low, high):
+                begin, end, nullable = visit(part)
+                if high is None or high > 1:
+                    join(end, begin)
+                return begin, end, nullable or low == 0
+        begin, end, nullable = set(), set(), True
+        for part in node[1:]:
+            b, e, n = visit(part)
+            join(end, b)
+            begin = begin | b if nullable else begin
+            end = end | e if n else e
+            nullable = nullable and n
+        return begin, end, nullable
+
+    def join(ends: set, begins: set) -> None:
+        for symbol in ends:
+            after.setdefault(symbol, set()).update(begins)
+
+    size = -1
+    while size != (size := sum(map(len, [*first.values(), *last.values(), *after.values()]))):
+        for name, node in compiled.bodies.items():
+            begin, end, _ = visit(node)
+            first[name] |= begin
+            last[name] |= end
+    ignored = {("lexeme", k) for k in compiled.ignored}
+    out: dict[int, set[int]] = {}
+    for context in [first.get(compiled.grammar.start, set()), *after.values()]:
+        lexemes = {x[1] for x in context | ignored if x[0] == "lexeme"}
+        for k in lexemes:
+            out.setdefault(k, set()).update(lexemes - {k})
+    return out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +297,7 @@ class Moves:
 
 
 class EarleySet:
-    """All items at one position under one set of obligations."""
+    """All items at one position, for one set of characters that may not come next."""
 
     def __init__(self, recogniser: Recogniser, kernel: Iterable[Item]) -> None:
         self.kernel = tuple(dict.fromkeys(kernel))
@@ -278,7 +352,7 @@ class EarleySet:
 class Chart:
     """Everything known after some whole characters. Immutable; charts of the same prefix share their successors."""
 
-    def __init__(self, recogniser: Recogniser, sets: dict[Obligations, EarleySet], threads: list) -> None:
+    def __init__(self, recogniser: Recogniser, sets: dict[int, EarleySet], threads: list) -> None:
         self._recogniser = recogniser
         self.sets = sets
         self.threads = [*threads, *(recogniser.begin(s, f) for f, s in sets.items())]
@@ -300,7 +374,7 @@ class Chart:
         """A lower bound of the number of characters to an accepted text."""
         recogniser, automata = self._recogniser, self._recogniser.compiled.automata
         costs = [0] if self.accepting else []
-        for here, _, states in self.threads:
+        for here, _, states, _ in self.threads:
             for k, q in states:
                 items = [*here.waiting.get(k, ()), *(here.kernel if k in recogniser.skipped else ())]
                 costs += [automata[k].left[q] + here.cost(item, recogniser) for item in items]
@@ -309,15 +383,14 @@ class Chart:
     def special(self, name: str | int) -> Chart | None:
         """The chart after a special token."""
         kernel = [item for s in self.sets.values() for item in s.specials.get(name, ())]
-        return Chart(self._recogniser, {frozenset(): EarleySet(self._recogniser, kernel)}, []) if kernel else None
+        return Chart(self._recogniser, {0: EarleySet(self._recogniser, kernel)}, []) if kernel else None
 
 
 class Recogniser:
     """Tells of any byte string whether it is accepted and whether an accepted one begins with it."""
 
-    def __init__(self, grammar: g.Grammar, rule: Rule = Rule.NEXT) -> None:
+    def __init__(self, grammar: g.Grammar) -> None:
         self.compiled = Compiled(grammar)
-        self._rule = rule
         self._longest = grammar.mode == "longest"
         self.skipped = self.compiled.ignored if self._longest else frozenset()
         self._moves: dict[tuple, Moves] = {}
@@ -325,7 +398,7 @@ class Recogniser:
         entry = self.compiled.entry
         empty = self.compiled._is_productive(entry, self.compiled.productive)
         kernel = [((entry, END), None, None)] if empty else []
-        self.start = Prefix(self, Chart(self, {frozenset(): EarleySet(self, kernel)}, []), b"")
+        self.start = Prefix(self, Chart(self, {0: EarleySet(self, kernel)}, []), b"")
 
     def accepts(self, data: bytes) -> bool:
         """Whether a byte string is in the language."""
@@ -382,42 +455,46 @@ class Recogniser:
 
     # Lexemes.
 
-    def begin(self, here: EarleySet, obligations: Obligations) -> tuple:
-        """The lexemes that may begin in a set, at their first states."""
+    def begin(self, here: EarleySet, forbidden: int) -> tuple:
+        """The lexemes that may begin in a set, at their first states, and the unbounded ones anywhere, against which keywords stand."""
         automata = self.compiled.automata
-        wanted = {*here.waiting, *self.skipped}
-        return here, obligations, tuple((k, automata[k].start) for k in sorted(wanted))
+        wanted = sorted({*here.waiting, *self.skipped})
+        shadows = tuple((k, a.start) for k, a in enumerate(self.compiled.shadows))
+        return here, forbidden, tuple((k, automata[k].start) for k in wanted), shadows
 
     def advance(self, chart: Chart, atom: int) -> Chart | None:
         """The chart after one character."""
         automata = self.compiled.automata
-        kernels: dict[Obligations, list[Item]] = {}
+        kernels: dict[int, list[Item]] = {}
         threads = []
-        for here, obligations, states in chart.threads:
-            left = frozenset((k, q) for k, p in obligations if (q := automata[k].step[p][atom]))
-            if any(automata[k].final[q] for k, q in left) or (left and self._rule is Rule.NEXT):
+        for here, forbidden, states, shadows in chart.threads:
+            if forbidden >> atom & 1:
                 continue
-            left = frozenset((k, q) for k, q in left if automata[k].more[q])
             states = tuple((k, q) for k, p in states if (q := automata[k].step[p][atom]))
+            shadows = tuple((k, q) for k, p in shadows if (q := self.compiled.shadows[k].step[p][atom]))
+            going = tuple((k, q) for k, q in states if automata[k].more[q])
+            if going:
+                threads.append((here, 0, going, shadows))
             ended = [k for k, q in states if automata[k].final[q]]
-            states = tuple((k, q) for k, q in states if automata[k].more[q])
-            if states:
-                threads.append((here, left, states))
             if ended:
-                left |= frozenset(states) if self._longest else frozenset()
-                kernels.setdefault(left, []).extend(self._completed(here, ended))
+                self._end(here, ended, going, shadows, kernels)
         sets = {key: EarleySet(self, kernel) for key, kernel in kernels.items() if kernel}
         return Chart(self, sets, threads) if sets or threads else None
 
-    def _completed(self, here: EarleySet, ended: list[int]) -> Iterable[Item]:
-        """Items after lexemes that end together; an ignored one leaves everything as it was."""
+    def _end(self, here: EarleySet, ended: list[int], going: tuple, shadows: tuple, kernels: dict[int, list[Item]]) -> None:
+        """Adds the items after lexemes that end together; an ignored one leaves everything as it was."""
+        compiled = self.compiled
+        longer = glued = 0
         if self._longest:
-            best = max(self.compiled.priorities[k] for k in ended)
-            ended = [k for k in ended if self.compiled.priorities[k] == best]
+            for k, q in going:
+                longer |= compiled.automata[k].on[q]
+            for k, q in shadows:
+                glued |= compiled.shadows[k].on[q] & compiled.words
         for k in ended:
-            yield from here.waiting.get(k, ())
+            key = longer | glued if k in compiled.keywords else longer
+            kernels.setdefault(key, []).extend(here.waiting.get(k, ()))
             if k in self.skipped:
-                yield from here.kernel
+                kernels[key].extend(here.kernel)
 
 
 @dataclasses.dataclass(frozen=True)

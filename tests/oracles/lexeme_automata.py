@@ -21,6 +21,7 @@ TOP = 0x110000
 EMPTY: tuple = ("alt", frozenset())
 EPSILON: tuple = ("epsilon",)
 EVERYTHING: tuple = ("not", EMPTY)
+UNBOUNDED = 1 << 30
 Expression = tuple
 
 
@@ -254,6 +255,8 @@ class LexemeAutomaton:
       step: step[q][atom], the state after one character.
       final: whether a lexeme may end in q.
       more: whether a longer text can still be one.
+      on: the atoms with which q can go on, as bits.
+      longest: characters of the longest text, or UNBOUNDED.
       left: least number of characters from q to a final state.
     """
 
@@ -287,6 +290,8 @@ class LexemeAutomaton:
             row[sets.surrogates] = 0
             self.step.append(row)
         self.more = [any(row) for row in self.step]
+        self.on = [sum(1 << a for a, q in enumerate(row) if q) for row in self.step]
+        self.longest = _longest([set(row) - {0} for row in self.step], self.start)
         self.left = _distances([set(row) - {0} for row in self.step], self.final)
 
     def _nullable(self, node: Expression, back: int, ahead: int) -> bool:
@@ -340,6 +345,15 @@ def _children(node: Expression) -> list[Expression]:
     if node[0] in ("alt", "and"):
         return list(node[1])
     return [x for x in node[1:] if isinstance(x, tuple)]
+
+
+def _longest(after: list[set[int]], start: int) -> int:
+    """Length of the longest path from a state, UNBOUNDED when there is a cycle; every state leads to a final one."""
+    reached, length = {start}, 0
+    while reached and length <= len(after):
+        reached = set().union(*(after[q] for q in reached))
+        length += 1
+    return UNBOUNDED if reached else length - 1
 
 
 def _distances(after: list[set[int]], final: list[bool]) -> list[int]:
