@@ -16,8 +16,13 @@ import numpy as np
 from oracles.earley import Prefix, Recogniser
 from oracles.stack_sets import Configurations, StackSets, random_tokens
 
+from fsa_compile import library
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar_machine import machine_of
 from fsa_compile.host_walk import HostWalk
+from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
 
 BRACKETS = b"()[]{}<>\"',:;= \n"
@@ -221,3 +226,29 @@ def recogniser_texts(recogniser: Recogniser, rng: random.Random, count: int, len
             text, prefix = text + found[0], found[1]
         rest = prefix.completion()
         yield text + (rest or b"")
+
+
+@dataclasses.dataclass
+class Case:
+    """A grammar of the library with its machine, its artifact over one vocabulary, and the two references."""
+
+    name: str
+    constraint: CompiledConstraint
+    sets: StackSets
+    recogniser: Recogniser
+
+    @classmethod
+    def of(cls, name: str, vocabulary: Vocabulary) -> Case:
+        """Compiles a grammar of the library step by step, so that the machine between the steps can be had."""
+        chosen = library.options(name)
+        stacks, text = chosen.get("stacks", 1), library.grammar_text(name)
+        grammar = parse_gbnf(text) if chosen["syntax"] == "gbnf" else parse_lark(text, mode=chosen["mode"])
+        machine = machine_of(grammar, stacks=stacks)
+        several = {"stacks": stacks} if stacks > 1 else {}
+        constraint = promote_machine(machine, vocabulary, source=name, **several)
+        return cls(name, constraint, StackSets(machine), Recogniser(grammar))
+
+    def texts(self, rng: random.Random, count: int, length: int) -> Iterator[bytes]:
+        """Random texts and prefixes, half from the recogniser, half from the machine."""
+        yield from recogniser_texts(self.recogniser, rng, count // 2, length // 2)
+        yield from (self.sets.random_text(rng, rng.randint(0, length), BRACKETS) for _ in range(count - count // 2))

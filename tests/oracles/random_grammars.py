@@ -5,7 +5,16 @@ from __future__ import annotations
 import random
 
 from fsa_compile.grammar import (
-    Choice, Expression, Grammar, LexicalMode, Literal, Pattern, Reference, Repeat, Rule, Sequence,
+    Choice,
+    Expression,
+    Grammar,
+    LexicalMode,
+    Literal,
+    Pattern,
+    Reference,
+    Repeat,
+    Rule,
+    Sequence,
 )  # fmt: skip
 
 _LEXEMES = ["a", "b", "ab", "(", ")", "[", "]", ",", "aé"]
