@@ -1,17 +1,20 @@
 """Terminals that need more than their parts: lazy loops and conditions mean something for a lexeme as a whole only.
 
 A lexer stops a lazy loop at the first chance, so in longest-match mode a terminal with one is its shortest matches: a match that
-begins with another match is none. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would
-look at the text around it is refused. Both are settled by joining the terminal to one regular expression.
+begins with another match is none. Alternatives count one by one, so that strings in one and in three quotes do not get into each
+other's way. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would look at the text around
+it is refused. Both are settled by joining the terminal to one regular expression.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 from fsa_compile.errors import LimitError, PatternError
 from fsa_compile.grammar import Choice, Expression, Literal, Pattern, Reference, Repeat, Rule, Sequence, SpecialToken
 from fsa_compile.grammar_text import GrammarText, children, flag_bits, walk
+from fsa_compile.lazy_patterns import MOST_ALTERNATIVES, alternatives, shortest
 from fsa_compile.regex_syntax import parse as parse_pattern
 from fsa_compile.syntax_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
 from fsa_compile.syntax_tree import Repeat as Loop
@@ -197,11 +200,25 @@ class _Terminals:
         tree = self.parsed(pattern, flags, body)
         self.refuse_outlook(tree, body)
         if self.lazy and _has_lazy(tree):
-            self.refuse_mixture(tree, body)
-            inner = pattern + "\n" * ("x" in flags)  # ends a comment
-            pattern = f"(?!(?:{inner})(?s:.))(?:{inner})"
+            pattern = self.shortened(pattern, flags, body)
             self.parsed(pattern, flags, body)
         return Pattern(self.checked_length(pattern), body.start, body.end, flags)
+
+    def shortened(self, pattern: str, flags: str, body: Expression) -> str:
+        """The pattern for what a lexer can take for this terminal: of every alternative with a lazy loop the shortest matches."""
+        out, verbose = [], "x" in flags
+        for alternative in alternatives(pattern, verbose=verbose) or self.too_many_alternatives(body):
+            tree = self.parsed(alternative, flags, body)
+            if _has_lazy(tree):
+                self.refuse_mixture(tree, body)
+                alternative = shortest(alternative, verbose=verbose)
+            out.append(alternative + "\n" * verbose)
+        return "|".join(out)
+
+    def too_many_alternatives(self, body: Expression) -> NoReturn:
+        fix = "Make several terminals of it, or write its lazy loops without ?."
+        what = f"this terminal has lazy loops in more than {MOST_ALTERNATIVES} alternatives"
+        self.source.unsupported(what, body.start, body.end, fix=fix)
 
     def parsed(self, pattern: str, flags: str, body: Expression) -> Node:
         """The tree of a joined pattern; its errors are shown at the terminal."""

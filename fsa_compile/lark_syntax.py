@@ -133,7 +133,8 @@ class _Parser(GrammarText):
             self.statements.append((name, self.definition()))
         elif name == "%ignore":
             self.at += 1
-            self.ignored.append(self.alternatives())
+            ignored = self.alternatives()
+            self.ignored += ignored.branches if isinstance(ignored, Choice) else [ignored]
         elif name == "%import":
             self.at += 1
             self.imports(token)
@@ -472,8 +473,8 @@ class _Parser(GrammarText):
             return "Repetitions stand behind what they repeat."
         if token.kind in (")", "]", "}"):
             return f"Remove the {token.kind}, or add what opens it."
-        if token.kind == "line end" and before in ("name", ":"):
-            return "Definitions are written name: expression; further lines begin with |."
+        if before in ("line end", "name", ":"):
+            return "Definitions are written name: expression, begun on one line; further lines begin with |."
         if token.kind == ":":
             return "A definition begins on a line of its own."
         return "Definitions are written name: expression, with | between alternatives."

@@ -121,7 +121,7 @@ def test_a_whole_grammar() -> None:
         ("rep", ("seq", ",", ("->", "value")), 0, None),
     )
     assert "_separated" not in rules
-    assert [plain(node) for node in grammar.ignore] == [("or", ("->", "WS_INLINE"), ("->", "LINES")), ("/", r"#[^\n]*", "")]
+    assert [plain(node) for node in grammar.ignore] == [("->", "WS_INLINE"), ("->", "LINES"), ("/", r"#[^\n]*", "")]
 
 
 def test_places() -> None:
@@ -357,6 +357,7 @@ LAZY = [
     (r'start: S' "\n" r'%import common._STRING_ESC_INNER' "\n" r'S: "\"" _STRING_ESC_INNER "\""', r'"\""', ['""', r'"\"', r'"\\"', r'"a"b"', '"\\\\\\"']),
     (r"start: /a.*?/s", "a", ["", "ab"]),
     ("start: /a # c*?\n b*?c # e\n/x", "abc", ["ac", "abcc", "abcbc"]),
+    ("start: S\nS: /(?:u|U)?('''(.|\\n)*?'''|'(?!').*?'|x+)/", "'''a'\n'''", ["'''", "'a'", "u'a'", "'a'b'", "'''a'''b'''", "xx", "x"]),
     (r'start: S' "\n" r'S: /".*?"/i | T' "\n" r"T: /'.*?'/", "'a\"'", ['"a"', '"a\'', "'a'b'"]),
 ]  # fmt: skip
 
