@@ -1,7 +1,8 @@
-"""`CompiledConstraint`: the frozen NumPy arrays that carry a constraint to the device, and their file form.
+"""`CompiledConstraint`: the frozen NumPy arrays that carry a constraint to the device, and what each means.
 
 Imports NumPy and the standard library only, so that a decoding process needs neither pynini nor a tokenizer library. The
-layout is written down here once; the compiler fills it, `jax_decode.tables` repacks it, `host_walk` executes it in NumPy.
+layout is written down here once; the compiler fills it, `jax_decode.tables` repacks it, `host_walk` executes it in NumPy, and
+`artifact_file` and `artifact_checks` read and check it.
 
 A *node* stands for a control of a pushdown automaton over tokens (for a control of a counted frame: together with a class
 of its register), or for what remains of tokens that have popped stack symbols (an *inner node*). Node 0 is dead.
@@ -35,11 +36,7 @@ after the d pops, and at most `level_need` cells besides those left. Where a cou
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
 import os
-import secrets
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +47,12 @@ from fsa_compile.errors import ArtifactError
 if TYPE_CHECKING:
     from fsa_compile.host_walk import HostWalk
 
-MAGIC = "constrax constraint"
-FORMAT_VERSION = 2
 ARC_BURST = 64
 """Most arcs a node without a mask row may have; the device reads them in one burst."""
 UNREACHABLE = np.int32(2**30)
 """Distance of a node from which no accepting node can be reached (node 0 only)."""
 MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
-_MAX_HEADER = 64 << 20
 _REGULAR = np.zeros(0, np.int32)
 """Stands for the array of a regular constraint, which `__post_init__` puts in its place."""
 
@@ -111,8 +105,8 @@ class CompiledConstraint:
       symbol_cost: int32[P], tokens to the end of the suspended frame after the return to it.
       symbol_need: int32[P], cells beyond those below the symbol that this may take.
       symbol_slope: int32[P, 3], slope of `symbol_cost`, by the register of the suspended frame.
-      delta_offset: int32[N], where the P children of each node begin in `delta`.
-      delta: int32[*], source after popping one symbol, 0 for none.
+      delta_offset: int32[N], where the P children of each node begin in `delta`, a multiple of P.
+      delta: int32[*], segments of P: source after popping each symbol, 0 for none; equal segments are shared.
       initial_push: push string of the stack at the start.
       max_pops: D, the longest path in `delta`: most cells one token pops.
       max_push: length of the longest push string.
@@ -217,11 +211,11 @@ class CompiledConstraint:
             f"{self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens)"
         )
 
-    def walk(self) -> HostWalk:
-        """A new host executor at the start of the text."""
+    def walk(self, max_depth: int | None = None) -> HostWalk:
+        """A new host executor at the start of the text, within a depth of stack or without limit."""
         from fsa_compile.host_walk import HostWalk
 
-        return HostWalk(self)
+        return HostWalk(self, max_depth)
 
     def outgoing(self, node: int) -> np.ndarray:
         """Base target of every token of one node, int32[V], 0 where it has none. Slow and plain: for tests and drawings."""
@@ -247,25 +241,9 @@ class CompiledConstraint:
         Raises:
           OSError: the file cannot be written.
         """
-        path = Path(path)
-        header = {
-            "magic": MAGIC,
-            "format_version": FORMAT_VERSION,
-            "arrays": {n: [str(getattr(self, n).dtype), list(getattr(self, n).shape)] for n in ARRAYS},
-            **{name: getattr(self, name) for name in _SCALARS},
-        }
-        text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
-        members: dict[str, np.ndarray] = {"header": np.frombuffer(text, np.uint8)}
-        members |= {name: np.ascontiguousarray(getattr(self, name)) for name in ARRAYS}
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, allow_pickle=False, **members)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        from fsa_compile import artifact_file
+
+        artifact_file.write(self, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledConstraint:
@@ -280,12 +258,11 @@ class CompiledConstraint:
         Raises:
           ArtifactError: what is wrong with the file, or that it belongs to another vocabulary.
         """
+        from fsa_compile import artifact_checks, artifact_file
+
         path = Path(path)
-        header, arrays = _read(path)
-        fields: dict[str, Any] = {**arrays, **{name: header[name] for name in _SCALARS}}
-        fields["stop_ids"] = tuple(header["stop_ids"])
-        constraint = cls(**fields)
-        check_contents(constraint, path)
+        constraint = artifact_file.read(path)
+        artifact_checks.check_contents(constraint, path)
         if vocabulary is not None:
             check_vocabulary(constraint, vocabulary, where=str(path))
         return constraint
@@ -329,7 +306,7 @@ ARRAYS: dict[str, tuple[type, int]] = {
 }
 """Array fields of `CompiledConstraint`: dtype and number of dimensions."""
 
-_SCALARS: dict[str, type] = {
+SCALARS: dict[str, type] = {
     "vocab_size": int,
     "fingerprint": str,
     "stop_ids": list,
@@ -341,6 +318,7 @@ _SCALARS: dict[str, type] = {
     "stacks": int,
     "extra": dict,
 }
+"""The other fields: their types in the file's header."""
 
 
 def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
@@ -392,146 +370,3 @@ def check_vocabulary(constraint: CompiledConstraint, vocabulary: Any, *, where: 
 def unpack_row(words: np.ndarray, size: int) -> np.ndarray:
     """A bit row as booleans, bool[size]."""
     return np.unpackbits(words.view(np.uint8), bitorder="little", count=size).view(bool)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays of a file, every size checked before it is allocated."""
-
-    def bad(what: str, fix: str = "Compile and save the constraint again.") -> ArtifactError:
-        return ArtifactError(what, where=str(path), fix=fix)
-
-    try:
-        length = path.stat().st_size
-        archive = zipfile.ZipFile(path)
-    except FileNotFoundError as e:
-        raise bad("there is no such file", "Check the path.") from e
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
-        raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
-    with archive:
-        infos = {info.filename: info for info in archive.infolist()}
-        if len(infos) > 4 * len(ARRAYS):
-            raise bad("this is not a constraint file: it has too many members")
-        if "header.npy" not in infos:
-            raise bad("this is not a constraint file: it has no header")
-        header_bytes = _member(archive, infos["header.npy"], length, bad)
-        if header_bytes.dtype != np.uint8 or header_bytes.ndim != 1 or header_bytes.size > _MAX_HEADER:
-            raise bad("the header is not a byte string of sane length")
-        try:
-            header = json.loads(header_bytes.tobytes())
-        except (ValueError, RecursionError) as e:
-            raise bad("the header is not JSON") from e
-        _check_header(header, bad)
-        arrays = {}
-        for name, (dtype, ndim) in ARRAYS.items():
-            if f"{name}.npy" not in infos:
-                raise bad(f"array '{name}' is missing")
-            value = _member(archive, infos[f"{name}.npy"], length, bad)
-            if value.dtype != dtype or value.ndim != ndim:
-                raise bad(
-                    f"array '{name}' is {value.dtype} of {value.ndim} dimensions, "
-                    f"not {np.dtype(dtype)} of {ndim}"
-                )
-            if [str(value.dtype), list(value.shape)] != header["arrays"].get(name):
-                raise bad(f"array '{name}' has not the shape its header promises")
-            arrays[name] = value
-    return header, arrays
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int, bad: Any) -> np.ndarray:
-    """One array of the archive; its size is known to be at most the file's before anything is read."""
-    name = info.filename.removesuffix(".npy")
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > length or info.file_size != info.compress_size:
-        raise bad(f"array '{name}' is compressed or larger than the file; constraint files are neither")
-    try:
-        data = archive.read(info)  # checks the CRC
-        stream = io.BytesIO(data)
-        version = np.lib.format.read_magic(stream)
-        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran, dtype = reader(stream)
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, SyntaxError, RuntimeError) as e:
-        raise bad(f"array '{name}' is corrupt ({e})") from e
-    if dtype.hasobject or dtype.fields is not None or fortran:
-        raise bad(f"array '{name}' is not a plain numeric array")
-    count = 1
-    for extent in shape:
-        count *= extent
-    if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - stream.tell():
-        raise bad(f"array '{name}' does not hold as many values as its shape says")
-    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
-
-
-def _check_header(header: Any, bad: Any) -> None:
-    if not isinstance(header, dict) or header.get("magic") != MAGIC:
-        raise bad("this is not a constraint file: its header does not say so")
-    version = header.get("format_version")
-    if version != FORMAT_VERSION:
-        newer = isinstance(version, int) and version > FORMAT_VERSION
-        raise bad(
-            f"the file has format version {version}; this constrax reads version {FORMAT_VERSION}",
-            "Upgrade constrax." if newer else "Compile and save the constraint again.",
-        )
-    for name, kind in _SCALARS.items():
-        value = header.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise bad(f"the header's '{name}' is missing or not of type {kind.__name__}")
-    if not isinstance(header.get("arrays"), dict):
-        raise bad("the header does not list the arrays")
-    if not 0 < header["vocab_size"] < 2**24:
-        raise bad(f"the header's vocab_size {header['vocab_size']} is out of range")
-    for token in header["stop_ids"]:
-        if not isinstance(token, int) or not 0 <= token < header["vocab_size"]:
-            raise bad(f"stop id {token!r} is not an id of the vocabulary")
-
-
-def check_contents(c: CompiledConstraint, path: Path) -> None:
-    """Raises `ArtifactError` for the first id, offset or bit that a device step could trip over; `path` is named in it."""
-    n, r = c.num_nodes, len(c.rows)
-
-    def need(condition: Any, sentence: str) -> None:
-        if not condition:
-            raise ArtifactError(sentence, where=str(path), fix="Compile and save the constraint again.")
-
-    need(n >= 2 and len(c.distance) == n, "'accept' and 'distance' must describe the same nodes, at least 2")
-    need(0 < c.start < n, f"start node {c.start} is not one of nodes 1..{n - 1}")
-    words = (c.vocab_size + 31) // 32
-    need(r >= 1 and c.rows.shape[1] == words, f"'rows' must have {words} words for {c.vocab_size:,} tokens")
-    need(not c.rows[0].any(), "row 0 must be empty")
-    spare = words * 32 - c.vocab_size
-    if spare:
-        need(not (c.rows[:, -1] >> np.uint32(32 - spare)).any(), "a row has bits past the end of the vocabulary")
-    for kind, length in (("group", len(c.group_row)), ("arc", len(c.arc_token)), ("level", len(c.level_row))):
-        offset = getattr(c, f"{kind}_offset")
-        need(len(offset) == n + 1, f"'{kind}_offset' must have one entry per node and one more")
-        ascending = offset[0] == 0 and offset[-1] == length and (np.diff(offset) >= 0).all()
-        need(ascending, f"'{kind}_offset' must rise from 0 to the number of {kind}s ({length})")
-        need(offset[1] == 0, f"the dead node must have no {kind}s")
-    for name, bound, ids in (
-        ("group_row", r, c.group_row),
-        ("group_next", n, c.group_next),
-        ("arc_token", c.vocab_size, c.arc_token),
-        ("arc_next", n, c.arc_next),
-        ("level_row", r, c.level_row),
-    ):
-        low = 0 if name == "arc_token" else 1
-        inside = not len(ids) or (ids.min() >= low and ids.max() < bound)
-        need(inside, f"'{name}' has an id outside {low}..{bound - 1}")
-    need(len(c.group_next) == len(c.group_row), "'group_row' and 'group_next' differ in length")
-    need(len(c.arc_next) == len(c.arc_token), "'arc_token' and 'arc_next' differ in length")
-    need(len(c.level_cost) == len(c.level_row), "'level_cost' and 'level_row' differ in length")
-    need(_ascending(c.arc_token, c.arc_offset), "the arcs of a node are not sorted by token")
-    need(_ascending(c.level_cost, c.level_offset), "the levels of a node are not sorted by cost")
-    no_level = np.diff(c.level_offset) == 0
-    need(not np.diff(c.group_offset)[no_level].any(), "a node has groups but no mask row")
-    need((np.diff(c.arc_offset)[no_level] <= ARC_BURST).all(), f"a node without mask row has over {ARC_BURST} arcs")
-    need(not c.accept[0], "the dead node accepts")
-    need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
-    need((c.distance[1:] < n).all() and (c.distance >= 0).all(), "a node cannot reach an accepting one")
-
-
-def _ascending(values: np.ndarray, offset: np.ndarray) -> bool:
-    """Whether values rise strictly within each segment."""
-    if len(values) < 2:
-        return True
-    first = np.zeros(len(values) + 1, bool)
-    first[offset] = True
-    return bool(((np.diff(values) > 0) | first[1:-1]).all())

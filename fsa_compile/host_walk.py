@@ -30,6 +30,15 @@ class Configuration(NamedTuple):
     stack: tuple[Cell, ...]
 
 
+class Effect(NamedTuple):
+    """What a token set does: the target's base node, and see `artifact`."""
+
+    target: int
+    push: int
+    add: int
+    set_to: int
+
+
 class Source(NamedTuple):
     """A node reached by popping: the register of its frame, and how many cells are left."""
 
@@ -148,8 +157,8 @@ class HostWalk:
 
         Args:
           token: id of the token.
-          remaining: the limit it was chosen under. It matters only where more configurations arise than are followed: those
-            that can be completed within it are kept first.
+          remaining: the limit it was chosen under. It matters only where several configurations are followed: those that can be
+            completed within it are kept, if there are any.
 
         Raises:
           ValueError: the token is not allowed here; the walk is unchanged.
@@ -177,9 +186,10 @@ class HostWalk:
         own = int(c.distance[at.node]) + sloped(c.level_slope[at.node], at.register)
         return own + (at.stack[-1].cost if at.stack else 0)
 
-    def _need(self, at: Configuration) -> int:
+    def _need(self, at: Configuration, known: int = 0) -> int:
+        """Depth of stack that a configuration needs, apart from what its lowest `known` suspended frames need."""
         c = self.constraint
-        below = [i + int(c.symbol_need[cell.symbol]) for i, cell in enumerate(at.stack)]
+        below = [i + int(c.symbol_need[at.stack[i].symbol]) for i in range(known, len(at.stack))]
         return max([len(at.stack) + int(c.need[at.node]), *below])
 
     def _add_tokens(self, mask: np.ndarray, source: Source, cost: int, need: int) -> None:
@@ -203,36 +213,44 @@ class HostWalk:
             return None
         if token in c.stop_ids:
             return dataclasses.replace(self._history[-1], finished=True) if self.accepting else None
-        limit = self._limit(remaining) - 1
-        reached = dict.fromkeys(there for at in self.configurations for there in self._reached(at, token))
-        if not reached:
+        reached = dict(self._reached(token, self._limit(remaining) - 1))
+        fitting = [there for there, fits in reached.items() if fits]
+        kept = fitting or list(reached)
+        if not kept:
             return None
-        # Python's sort is stable: those that can be completed within the limits first, each kind in the order found.
-        kept = sorted(reached, key=lambda at: self._distance(at) > limit or self._need(at) > self.max_depth)
         return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
 
-    def _reached(self, at: Configuration, token: int) -> Iterator[Configuration]:
-        """All configurations after a token."""
-        c = self.constraint
-        for source in self.sources(at):
-            for target, push, add, set_to in self._effects(source.node, token):
-                register = min(source.register + self._number(add, token), MAX_REGISTER)
-                stack = at.stack[: source.left]
-                if push:
-                    stack = self._pushed(stack, push, register)
-                    register = min(self._number(set_to, token), MAX_REGISTER)
-                yield Configuration(target + rung(c.ladder[target], register), register, stack)
+    def _reached(self, token: int, limit: int) -> Iterator[tuple[Configuration, bool]]:
+        """All configurations after a token, and whether they can be completed in `limit` tokens and within the depth."""
+        every = [(at, source) for at in self.configurations for source in self.sources(at)]
+        for effects in (self._wide, self._narrow):
+            for at, source in every:
+                for effect in effects(source.node, token):
+                    there = self._applied(at.stack[: source.left], source.register, effect, token)
+                    fits = self._distance(there) <= limit and self._need(there, source.left) <= self.max_depth
+                    yield there, fits
 
-    def _effects(self, node: int, token: int) -> Iterator[tuple[int, int, int, int]]:
-        """(target's base node, push string, add, set) of every token set of a node that holds the token."""
+    def _applied(self, stack: tuple[Cell, ...], register: int, effect: Effect, token: int) -> Configuration:
+        register = min(register + self._number(effect.add, token), MAX_REGISTER)
+        if effect.push:
+            stack = self._pushed(stack, effect.push, register)
+            register = min(self._number(effect.set_to, token), MAX_REGISTER)
+        return Configuration(effect.target + rung(self.constraint.ladder[effect.target], register), register, stack)
+
+    def _wide(self, node: int, token: int) -> Iterator[Effect]:
+        """Effects of the groups of a node that hold the token."""
         c = self.constraint
         for g in range(c.group_offset[node], c.group_offset[node + 1]):
             if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
-                yield int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g])
+                yield Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
+
+    def _narrow(self, node: int, token: int) -> Iterator[Effect]:
+        """Effects of the arcs of a node with the token."""
+        c = self.constraint
         lo, hi = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
         first, last = np.searchsorted(c.arc_token[lo:hi], [token, token + 1])
         for a in range(lo + int(first), lo + int(last)):
-            yield int(c.arc_next[a]), int(c.arc_push[a]), int(c.arc_add[a]), int(c.arc_set[a])
+            yield Effect(int(c.arc_next[a]), int(c.arc_push[a]), int(c.arc_add[a]), int(c.arc_set[a]))
 
     def _number(self, value: int, token: int) -> int:
         return value if value >= 0 else int(self.constraint.increments[-1 - value, token])

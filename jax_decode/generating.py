@@ -13,8 +13,8 @@ from jax_decode.errors import DecodeError
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
-from jax_decode.state import ConstraintState, init_state
-from jax_decode.tables import FREE, ConstraintTables
+from jax_decode.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
+from jax_decode.tables import ConstraintTables
 
 _PROGRESS_TOKENS = 64
 
@@ -31,6 +31,7 @@ def generate(
     num_samples: int = 1,
     stop_ids: Any = None,
     bos_id: int | None = None,
+    max_depth: Any = MAX_DEPTH,
     chunk: int = 16,
     allow_truncation: bool = False,
     raw_logprobs: bool = True,
@@ -55,8 +56,11 @@ def generate(
       stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none
         without tables). A constrained row may take one exactly where its text is accepted.
       bos_id: id to put before every prompt.
+      max_depth: most stack cells (open brackets, calls of rules) of a row, one number, or one per prompt. Constrained rows
+        choose only tokens after which the text can still be completed within it and within `max_new_tokens`.
       chunk: tokens between two checks whether all rows are done.
-      allow_truncation: accept limits below a constraint's shortest text; such rows end `TRUNCATED`.
+      allow_truncation: accept limits below a constraint's shortest text; such rows end `TRUNCATED`. A `max_depth` below what a
+        constraint's text needs is always an error.
       raw_logprobs: False saves the work of the log-probabilities over all logits; they are then NaN in constrained batches.
       progress: called as `progress(tokens_done, max_tokens)` from time to time; the loop then returns to the host there.
 
@@ -75,8 +79,11 @@ def generate(
     which = inputs.read_constraints(constraint, tables, num_prompts)
     limits = inputs.read_limits(max_new_tokens, num_prompts)
     stops = inputs.read_stop_ids(stop_ids, tables, which, vocab_size)
-    if tables is not None and not allow_truncation:
-        inputs.check_budget(tables, which, limits)
+    depths = inputs.read_depths(max_depth, num_prompts)
+    if tables is not None:
+        inputs.check_depth(tables, which, depths)
+        if not allow_truncation:
+            inputs.check_budget(tables, which, limits)
     steps = inputs.bucket(int(limits.max()), least=chunk)
     cache_length = _cache_length(decoder, given, limits, steps)
     if key is None:
@@ -86,7 +93,7 @@ def generate(
     words = key_words(inputs.read_keys(key, num_prompts, num_samples))
 
     rows = np.repeat(np.arange(num_prompts), num_samples)
-    state = _first_state(tables, which[rows], limits[rows], stops[rows])
+    state = _first_state(tables, which[rows], limits[rows], stops[rows], depths[rows], steps)
     traced, numbers = jax.device_put((prepared(sampler), (given.tokens, given.lengths)))
     carry = loop.prefill(
         decoder,
@@ -117,24 +124,23 @@ def generate(
             progress(min(done, most), most)
             if done >= most:
                 break
-    out = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, carry.state.status))
-    tokens, logprobs, raw, status = out
-    return collect(tokens, logprobs, raw, status, stops[rows], single=given.single and num_samples == 1)
+    state = carry.state
+    out = (carry.tokens, carry.logprobs, carry.raw_logprobs, state.status, state.dropped)
+    tokens, logprobs, raw, status, dropped = jax.device_get(out)
+    return collect(tokens, logprobs, raw, status, dropped, stops[rows], single=given.single and num_samples == 1)
 
 
-def _first_state(tables: ConstraintTables | None, which: Any, limits: Any, stops: Any) -> ConstraintState:
-    which, limits, stops = jax.device_put((which.astype(np.int32), limits, stops))
+def _first_state(
+    tables: ConstraintTables | None, which: Any, limits: Any, stops: Any, depths: Any, steps: int
+) -> ConstraintState:
+    which, limits, stops, depths = jax.device_put((which.astype(np.int32), limits, stops, depths))
     if tables is not None:
-        return _init_state(tables, which, limits, stops)
-    return ConstraintState(
-        node=jax.device_put(np.full(which.shape, FREE, np.int32)),
-        remaining=limits,
-        status=jax.device_put(np.zeros(which.shape, np.int32)),
-        stop_ids=stops,
-    )
+        return _init_state(tables, which, limits, stops, max_depth=depths, max_tokens=steps)
+    return _unconstrained_state(limits, stops)
 
 
-_init_state = jax.jit(init_state)
+_init_state = jax.jit(init_state, static_argnames="max_tokens")
+_unconstrained_state = jax.jit(unconstrained_state)
 
 
 def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:

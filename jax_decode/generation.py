@@ -24,6 +24,8 @@ class Generation:
       raw_logprobs: float32[n_b] per row: the same over all of the model's logits.
       stop_logprobs, raw_stop_logprobs: float32[B], the same of the stop token; 0 where there is none.
       padded: int32[B, T], the tokens right padded with -1.
+      dropped: bool[B], whether a row of an ambiguous constraint followed fewer configurations than there were: then some texts
+        of its language could not be chosen. What was chosen is in the language all the same.
       single: whether one prompt was given by itself and sampled once: `text` then returns one string.
     """
 
@@ -35,6 +37,7 @@ class Generation:
     stop_logprobs: NDArray[np.float32]
     raw_stop_logprobs: NDArray[np.float32]
     padded: NDArray[np.int32]
+    dropped: NDArray[np.bool_]
     single: bool = False
 
     def __len__(self) -> int:
@@ -87,6 +90,7 @@ def collect(
     logprobs: NDArray[np.float32],
     raw_logprobs: NDArray[np.float32],
     status: NDArray[np.int32],
+    dropped: NDArray[np.bool_],
     stop_ids: NDArray[np.int32],
     *,
     single: bool,
@@ -95,7 +99,7 @@ def collect(
 
     Args:
       tokens: int32[B, T], -1 after the last token; logprobs, raw_logprobs: float32[B, T]; status: int32[B];
-      stop_ids: int32[B, E], padded with -1.
+      dropped: bool[B]; stop_ids: int32[B, E], padded with -1.
       single: see `Generation`.
     """
     taken = (tokens >= 0).sum(1)
@@ -115,5 +119,6 @@ def collect(
         stop_logprobs=np.where(stopped, logprobs[batch, at], 0).astype(np.float32),
         raw_stop_logprobs=np.where(stopped, raw_logprobs[batch, at], 0).astype(np.float32),
         padded=padded.astype(np.int32),
+        dropped=dropped,
         single=single,
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
-from jax_decode.tables import SHORTEST, TEXT_ROW, ConstraintTables
+from jax_decode.tables import SHALLOWEST, SHORTEST, TEXT_ROW, ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,17 +115,23 @@ def read_constraints(constraint: Any, tables: ConstraintTables | None, num_promp
 
 def read_limits(max_new_tokens: Any, num_prompts: int) -> NDArray[np.int32]:
     """Most new tokens per prompt, int32[P]."""
-    fix = "Give a whole number of at least 1, or one per prompt."
-    scalar = _is_scalar(max_new_tokens)
-    given = [max_new_tokens] * num_prompts if scalar else _listed(max_new_tokens, "max_new_tokens", fix)
-    if len(given) != num_prompts:
-        raise DecodeError(f"'max_new_tokens' has {len(given)} entries for {num_prompts} prompts", fix=fix)
-    limits = np.zeros(num_prompts, np.int32)
-    for i, limit in enumerate(given):
-        limits[i] = _checked_id(limit, 1 << 24, f"max_new_tokens of prompt {i}", fix)
-        if not limits[i]:
-            raise DecodeError(f"max_new_tokens of prompt {i} is 0", fix=fix)
+    limits = _read_numbers(max_new_tokens, "max_new_tokens", num_prompts, "Give a whole number of at least 1, or one per prompt.")
+    for i in np.flatnonzero(limits == 0):
+        raise DecodeError(f"max_new_tokens of prompt {i} is 0", fix="Give a whole number of at least 1, or one per prompt.")
     return limits
+
+
+def read_depths(max_depth: Any, num_prompts: int) -> NDArray[np.int32]:
+    """Most stack cells per prompt, int32[P]."""
+    return _read_numbers(max_depth, "max_depth", num_prompts, "Give a whole number, or one per prompt.")
+
+
+def _read_numbers(value: Any, what: str, num_prompts: int, fix: str) -> NDArray[np.int32]:
+    """One number for all prompts, or one for each, int32[P]."""
+    given = [value] * num_prompts if _is_scalar(value) else _listed(value, what, fix)
+    if len(given) != num_prompts:
+        raise DecodeError(f"'{what}' has {len(given)} entries for {num_prompts} prompts", fix=fix)
+    return np.array([_checked_id(x, 1 << 24, f"{what} of prompt {i}", fix) for i, x in enumerate(given)], np.int32)
 
 
 def read_stop_ids(stop_ids: Any, tables: ConstraintTables | None, which: NDArray[np.int32], vocab_size: int) -> NDArray[np.int32]:
@@ -183,6 +189,18 @@ def check_budget(tables: ConstraintTables, which: NDArray[np.int32], limits: NDA
             "max_new_tokens is below the number of tokens of the shortest text that the constraint accepts",
             where=named,
             fix="Raise the limit, or pass allow_truncation=True to get incomplete text.",
+        )
+
+
+def check_depth(tables: ConstraintTables, which: NDArray[np.int32], depths: NDArray[np.int32]) -> None:
+    """Raises `DecodeError` naming the prompts whose depth limit no text of their constraint keeps."""
+    table = np.asarray(jax.device_get(tables.constraints))
+    needed = np.where(which >= 0, table[np.maximum(which, 0), SHALLOWEST], 0)
+    bad = np.flatnonzero(needed > depths)
+    if len(bad):
+        named = ", ".join(f"prompt {i}: {depths[i]} of {needed[i]}" for i in bad[:5]) + (" …" if len(bad) > 5 else "")
+        raise DecodeError(
+            "max_depth is below the depth of stack that the constraint's text needs", where=named, fix="Raise max_depth."
         )
 
 

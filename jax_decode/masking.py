@@ -1,100 +1,125 @@
-"""Which tokens a state allows: a bit row plus a short candidate list, and the plain boolean mask made of both.
+"""Which tokens a state allows: bit rows plus a short candidate list, and the plain boolean mask made of both.
 
-The two parts are disjoint. Samplers read them directly and never build a `[B, V]` mask; `mask` and `mask_logits` are
-the general, slower form for a user's own sampling code.
+The two parts are disjoint, and no token is listed twice. Samplers read them directly and never build a `[B, V]` mask; `mask`
+and `mask_logits` are the general, slower form for a user's own sampling code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 
 import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import UNREACHABLE
+from jax_decode.reading import joined, largest, read
+from jax_decode.stack import Sources, accepts, shortest, slope_at, sources
 from jax_decode.state import ConstraintState
 from jax_decode.tables import (
-    ACCEPT,
+    ARC_COST,
     ARC_COUNT,
+    ARC_NEED,
     ARC_OFFSET,
-    DISTANCE,
+    ARC_TOKEN,
+    LEVEL_COST,
     LEVEL_COUNT,
+    LEVEL_NEED,
     LEVEL_OFFSET,
+    LEVEL_ROW,
     ConstraintTables,
 )
 
-_UNROLL = 16
 
-
-def read(table: jax.Array, *index: jax.Array) -> jax.Array:
-    """`table[index]` for indices known to be inside (tables are padded for reads past a node's own entries)."""
-    return table.at[index].get(mode="promise_in_bounds")
-
-
-def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: int) -> jax.Array:
-    """The largest of `entry(0) .. entry(count - 1)`, int32[B].
-
-    `entry` takes int32[1, n] and returns int32[B, n]. Few entries are unrolled: an elementwise chain over [B, 1] that the
-    compiler fuses with its neighbours into one kernel, where a reduction would stand alone.
-
-    Args:
-      entry: values of several entries of all rows.
-      count: static number of entries.
-      shape: B.
-    """
-    if count > _UNROLL:
-        return entry(jnp.arange(count, dtype=jnp.int32)[None]).max(1)
-    best = jnp.zeros((shape, 1), jnp.int32)
-    for i in range(count):
-        best = jnp.maximum(best, entry(jnp.full((1, 1), i, jnp.int32)))
-    return best[:, 0]
-
-
-def limit_of(record: jax.Array, remaining: jax.Array) -> jax.Array:
+def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
     """Tokens a row may still take, int32[B]; no limit when not even the shortest completion fits."""
-    return jnp.where(remaining < record[:, DISTANCE], UNREACHABLE, remaining)
+    return jnp.where(state.remaining < shortest(tables, at), UNREACHABLE, state.remaining)
 
 
-def mask_row(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
-    """Index of each row's bit row, int32[B]: the last level within the limit, 0 (empty) where there is none."""
-    record = read(tables.nodes, state.node)
-    limit = limit_of(record, state.remaining)[:, None]
-    offset, count = record[:, LEVEL_OFFSET][:, None], record[:, LEVEL_COUNT][:, None]
+def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array | None]:
+    """What the tokens of every source may cost and need, int32[B, S] each (no need without stacks)."""
+    most = budget(tables, state, at)[:, None]
+    if not tables.has_stack:
+        return most, None
+    return most - at.cost - slope_at(tables, at.node, at.register), state.depth_limit[:, None] - at.depth
 
-    # Levels ascend by cost, so the last that fits has the largest index; its row is read once more.
+
+def mask_rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Indices of each row's bit rows, int32[B, S]: of every source the last level within the limits, 0 (empty) for none."""
+    at = sources(tables, state)
+    record = read(tables.nodes, at.node)
+    cost, need = limits(tables, state, at)
+    offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
+
+    # Levels ascend by cost and then by need, so the last that fits has the largest index; its row is read once more.
     def fitting(i: jax.Array) -> jax.Array:
-        fits = (i < count) & (read(tables.levels, offset + i, jnp.zeros_like(offset + i)) <= limit)
+        index = offset[..., None] + i
+        fits = (i < count[..., None]) & (read(tables.levels, index, jnp.full_like(index, LEVEL_COST)) <= cost[..., None])
+        if need is not None:
+            fits &= read(tables.levels, index, jnp.full_like(index, LEVEL_NEED)) <= need[..., None]
         return jnp.where(fits, i + 1, 0)
 
-    level = largest(fitting, tables.max_levels, state.node.shape[0])
-    row = read(tables.levels, record[:, LEVEL_OFFSET] + jnp.maximum(level - 1, 0), jnp.ones_like(level))
-    return jnp.where((level > 0) & state.running, row, 0)
+    level = largest(fitting, tables.max_levels, offset.shape)
+    row = read(tables.levels, offset + jnp.maximum(level - 1, 0), jnp.full_like(level, LEVEL_ROW))
+    return jnp.where((level > 0) & state.running[:, None], row, 0)
+
+
+def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
+    """The union of bit rows int32[B, S], uint32[B, W]."""
+    return functools.reduce(jnp.bitwise_or, [read(tables.rows, rows[:, s]) for s in range(rows.shape[1])])
+
+
+def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> jax.Array:
+    """Words of the union of bit rows int32[B, S] at columns int32[B, n], uint32[B, n], read from the tables themselves."""
+    each = [read(tables.rows, jnp.broadcast_to(rows[:, s : s + 1], column.shape), column) for s in range(rows.shape[1])]
+    return functools.reduce(jnp.bitwise_or, each)
 
 
 def mask_words(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Bit planes of the allowed tokens that are not in the candidate list, uint32[B, W]."""
-    return read(tables.rows, mask_row(tables, state))
+    return words_of(tables, mask_rows(tables, state))
 
 
 def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
-    """Allowed tokens that no bit row holds: arcs of a node without mask row, and stop ids of an accepted text.
+    """Allowed tokens that no bit row holds: arcs of sources without mask row, and stop ids of an accepted text.
 
     Returns:
       token int32[B, M + E] (0 where not allowed) and allowed bool[B, M + E]; M is `tables.max_candidates`.
     """
-    record = read(tables.nodes, state.node)
+    at = sources(tables, state)
     stops = state.stop_ids
     token = stops
-    allowed = (stops >= 0) & (record[:, ACCEPT] > 0)[:, None]
+    allowed = (stops >= 0) & accepts(tables, at)[:, None]
     if tables.max_candidates:
-        i = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
-        arcs = read(tables.arcs, record[:, ARC_OFFSET][:, None] + i)
-        inside = (i < record[:, ARC_COUNT][:, None]) & (record[:, LEVEL_COUNT] == 0)[:, None]
-        fits = arcs[..., 2] <= limit_of(record, state.remaining)[:, None]
-        token = jnp.concatenate([arcs[..., 0], stops], axis=1)
-        allowed = jnp.concatenate([inside & fits, allowed], axis=1)
+        arcs, fits = _listed_arcs(tables, state, at)
+        if tables.stacks > 1:
+            fits &= _first_of_kind(tables, mask_rows(tables, state), arcs, fits)
+        token = jnp.concatenate([arcs, stops], axis=1)
+        allowed = jnp.concatenate([fits, allowed], axis=1)
     allowed &= state.running[:, None]
     return jnp.where(allowed, token, 0), allowed
+
+
+def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
+    """Tokens of the arcs of all sources without mask row, int32[B, M], and which exist and fit the limits."""
+    record = read(tables.nodes, at.node)
+    count = jnp.where(record[..., LEVEL_COUNT] == 0, record[..., ARC_COUNT], 0)
+    cost, need = limits(tables, state, at)
+    slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
+    fields = [record[..., ARC_OFFSET], cost] if need is None else [record[..., ARC_OFFSET], cost, need]
+    exists, place, (offset, *limit) = joined(count, slots, *fields)
+    arcs = read(tables.arcs, jnp.where(exists, offset + place, 0))
+    fits = exists & (arcs[..., ARC_COST] <= limit[0])
+    if need is not None:
+        fits &= arcs[..., ARC_NEED] <= limit[1]
+    return arcs[..., ARC_TOKEN], fits
+
+
+def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:
+    """Which listed tokens, bool[B, M], are in no bit row and were not listed before: sources of several stacks overlap."""
+    bit = words_at(tables, rows, token % tables.num_words) >> (token // tables.num_words).astype(jnp.uint32)
+    order = jnp.arange(token.shape[1], dtype=jnp.int32)
+    before = (order[:, None] > order[None])[None] & fits[:, None] & (token[:, :, None] == token[:, None])
+    return ((bit & 1) == 0) & ~before.any(2)
 
 
 def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None = None) -> jax.Array:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import ARRAYS, FORMAT_VERSION, MAGIC, CompiledConstraint, check_contents, check_vocabulary
+from fsa_compile.artifact import ARRAYS, SCALARS, CompiledConstraint, check_vocabulary
+from fsa_compile.artifact_checks import check_contents
+from fsa_compile.artifact_file import FORMAT_VERSION, MAGIC
 from jax_decode.errors import DecodeError
-
-_SCALARS = ("vocab_size", "fingerprint", "source", "start", "extra")
 
 
 def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> None:
@@ -32,7 +32,7 @@ def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> 
     if path.exists():
         raise DecodeError("there is something here already", where=str(path), fix="Give a folder that does not exist.")
     arrays = {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
-    header = {name: getattr(constraint, name) for name in _SCALARS}
+    header = {name: getattr(constraint, name) for name in SCALARS}
     header |= {"magic": MAGIC, "format_version": FORMAT_VERSION, "stop_ids": list(constraint.stop_ids)}
     # Orbax refuses arrays without elements: they are in the header's shapes alone.
     header["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
@@ -72,9 +72,9 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
         raise DecodeError(f"{bad} ({type(e).__name__})", where=str(path), fix=fix) from e
     if header.get("magic") != MAGIC or header.get("format_version") != FORMAT_VERSION:
         raise DecodeError(f"{bad} of this format version", where=str(path), fix=fix)
-    fields = {name: header[name] for name in _SCALARS}
+    fields = {name: header[name] for name in SCALARS} | {"stop_ids": tuple(header["stop_ids"])}
     fields |= {n: np.array(arrays[n]) if n in arrays else np.zeros(shapes[n], ARRAYS[n][0]) for n in ARRAYS}
-    constraint = CompiledConstraint(**fields, stop_ids=tuple(header["stop_ids"]))
+    constraint = CompiledConstraint(**fields)
     check_contents(constraint, path)  # what a device step relies on
     if vocabulary is not None:
         check_vocabulary(constraint, vocabulary, where=str(path))

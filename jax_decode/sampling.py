@@ -15,9 +15,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.masking import candidates, mask_row, read
+from jax_decode.masking import candidates, mask_rows, words_at, words_of
 from jax_decode.noise import gumbel
 from jax_decode.planes import NEVER, clean, log_add, log_sum, scaled
+from jax_decode.reading import read
 from jax_decode.samplers import Greedy, Sampler
 from jax_decode.state import ConstraintState
 from jax_decode.summary import NO_ITEM, Noise, summarize
@@ -65,11 +66,11 @@ def sample(
         num_words, words, listed = words_for(logits.shape[1]), None, None
         allowed = Allowed(logits, None, lambda column: column.astype(jnp.uint32), num_words, None)
     else:
-        rows, row = tables.rows, mask_row(tables, state)
-        num_words, words = tables.num_words, read(rows, row)
+        rows = mask_rows(tables, state)
+        num_words, words = tables.num_words, words_of(tables, rows)
         token, ok = candidates(tables, state)
         listed = (token, ok, clean(_take(logits, token)))
-        allowed = Allowed(logits, words, lambda column: read(rows, row[:, None], column), num_words, listed)
+        allowed = Allowed(logits, words, lambda column: words_at(tables, rows, column), num_words, listed)
     if isinstance(sampler, Greedy):
         inverse, threshold = None, None
     else:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from jax_decode.errors import DecodeError
+from jax_decode.stack_layout import longest_chain, pack_stacks
 
 DEAD = 0
 """Node that allows nothing."""
@@ -27,7 +28,11 @@ SEARCH_FANOUT = 8
 
 GROUP_OFFSET, GROUP_COUNT, ARC_OFFSET, ARC_COUNT, LEVEL_OFFSET, LEVEL_COUNT, DISTANCE, ACCEPT = range(8)
 """Columns of `ConstraintTables.nodes`."""
-START, TEXT_ROW, SHORTEST = range(3)
+ARC_TOKEN, ARC_NEXT, ARC_COST, ARC_NEED = range(4)
+"""Columns of `ConstraintTables.arcs`."""
+LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
+"""Columns of `ConstraintTables.levels`."""
+START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES = range(6)
 """Columns of `ConstraintTables.constraints`."""
 
 _UNROLLED = 16
@@ -44,22 +49,36 @@ class ConstraintTables:
     below but W is padded to a power of two. Never donate it.
 
     Axes: N nodes (0 dead, 1 unconstrained), R bit rows (0 empty, 1 all ids), W words per row, G groups, A arcs,
-    L levels, C constraints, E stop ids.
+    L levels, C constraints, E stop ids, S push strings (0 empty), P effective symbols, I per-token tables. The arrays from
+    `frames` on have no elements where no constraint has a stack, `counters` and `symbols` where none has a counter.
 
     Attributes:
       nodes: int32[N, 8], one record per node, see the column names of this module.
       groups: int32[G, 2], bit row and next node of each wide token set.
-      arcs: int32[A, 4], token, next node, tokens to an accepted text by this arc, 0.
-      levels: int32[L, 2], cost and bit row.
+      arcs: int32[A, 4], token, next node, cost and need of each narrow one.
+      levels: int32[L, 2] cost and bit row; int32[L, 4] where constraints have stacks: cost, bit row, need, 0.
       rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice.
-      constraints: int32[C, 4], start node, row of all its text tokens, length of its shortest text in tokens, 0.
+      constraints: int32[C, 8], start node, row of all its text tokens, length of its shortest text in tokens, depth of stack
+        that a text needs, index of the initial stack's top cell, whether it ever pushes, 0, 0.
       stop_ids: int32[C, E], default end-of-text ids, padded with -1.
+      num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
+      frames: int32[N, 2], where the children of a node begin in `delta` (an offset for symbols), and its need.
+      counters: int32[N, 8], ladder and slope of each node.
+      delta: int32[*], the source after popping a symbol.
+      group_effects, arc_effects: int32[G, 4], int32[A, 4], push string, add and set of each token set, 0.
+      pushes: int32[S, PM, 4], symbol, register, cost, and need and one more, of each entry, bottom first; the first entry of a
+        string has its base symbol, and cost and need as if there were no counters.
+      symbols: int32[P, 9], ladder, slope, cost and need of each effective symbol.
+      increments: uint16[I, V].
+      initial: int32[C, PM + 1, 5 or 6], the first cells of every row: none, then the initial stack; `stack_layout` names the
+        columns.
       vocab_size: V, the tokenizer's ids; ids from V up are never allowed.
       fingerprint: of the vocabulary.
-      num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
-      max_groups, max_levels: K and Q, most groups and levels of a node.
-      max_candidates: most arcs of a node without mask row: 0 where no constraint has arcs.
+      max_groups: most groups of all sources of a configuration; max_levels: most levels of a node.
+      max_candidates: most arcs of all sources without mask row of a configuration: 0 where no constraint has arcs.
       search_depth: levels of the search among the arcs of a node, `SEARCH_FANOUT ** search_depth` arcs at most.
+      max_repeats: most arcs of a node with the same token: 1 where all constraints are deterministic.
+      max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
     """
 
     nodes: jax.Array
@@ -70,12 +89,35 @@ class ConstraintTables:
     constraints: jax.Array
     stop_ids: jax.Array
     num_constraints: jax.Array
+    frames: jax.Array
+    counters: jax.Array
+    delta: jax.Array
+    group_effects: jax.Array
+    arc_effects: jax.Array
+    pushes: jax.Array
+    symbols: jax.Array
+    increments: jax.Array
+    initial: jax.Array
     vocab_size: int
     fingerprint: str
     max_groups: int
     max_levels: int
     max_candidates: int
     search_depth: int
+    max_repeats: int
+    max_pops: int
+    max_push: int
+    stacks: int
+
+    @property
+    def has_stack(self) -> bool:
+        """Whether any constraint has a stack; static."""
+        return self.frames.shape[0] > 0
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether any constraint has a counter; static."""
+        return self.counters.shape[0] > 0
 
     @property
     def num_words(self) -> int:
@@ -94,7 +136,7 @@ class ConstraintTables:
         )
 
 
-_STATIC = ["vocab_size", "fingerprint", "max_groups", "max_levels", "max_candidates", "search_depth"]
+_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str")]
 jax.tree_util.register_dataclass(
     ConstraintTables,
     data_fields=[f.name for f in dataclasses.fields(ConstraintTables) if f.name not in _STATIC],
@@ -130,30 +172,56 @@ def to_device(
     parts = _concatenate(constraints)
     rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
     rows[: len(parts.rows)] = pack_planes(parts.rows, num_words)
-    group_count, level_count = parts.nodes[:, GROUP_COUNT], parts.nodes[:, LEVEL_COUNT]
-    arrays = {
+    sizes = _static_sizes(constraints)
+    max_groups, max_levels = sizes["max_groups"], sizes["max_levels"]
+    stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1)
+    arrays: dict[str, Any] = {
         "nodes": _padded(parts.nodes, 64, 0),
-        "groups": _padded(parts.groups, 64, max(_UNROLLED, int(group_count.max()))),
-        "arcs": _padded(parts.arcs, 64, ARC_BURST),
-        "levels": _padded(parts.levels, 64, max(_UNROLLED, int(level_count.max()))),
+        "groups": _padded(parts.groups, 64, max(_UNROLLED, max_groups)),
+        "arcs": _padded(parts.arcs, 64, max(ARC_BURST, sizes["max_candidates"])),
+        "levels": _padded(parts.levels if len(stacks.frames) else parts.levels[:, :2], 64, max(_UNROLLED, max_levels)),
         "rows": rows,
         "constraints": _padded(parts.constraints, 1, 0),
         "stop_ids": _stop_table(constraints),
         "num_constraints": np.int32(len(constraints)),
     }
-    most_arcs = int(parts.nodes[:, ARC_COUNT].max())
+    for field in dataclasses.fields(stacks):
+        table = getattr(stacks, field.name)
+        arrays[field.name] = _padded(table, 1 if field.name in ("increments", "initial") else 64, 0) if len(table) else table
+    if len(stacks.frames):  # a group and an arc have the same index in both of their tables
+        for name in ("group", "arc"):
+            arrays[f"{name}_effects"] = _padded(getattr(stacks, f"{name}_effects"), len(arrays[f"{name}s"]), 0)
+    fields: dict[str, Any] = jax.device_put(arrays, sharding) | sizes
+    return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint)
+
+
+def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, int]:
+    """The sizes that are part of the compiled program, in buckets."""
+    groups = levels = arcs = candidates = 0
+    repeats = pops = longest = stacks = 1
+    for c in constraints:
+        of_groups, of_arcs, of_levels = (np.diff(x).astype(np.int64) for x in (c.group_offset, c.arc_offset, c.level_offset))
+        groups = max(groups, longest_chain(c, of_groups) * c.stacks)
+        candidates = max(candidates, longest_chain(c, np.where(of_levels > 0, 0, of_arcs)) * c.stacks)
+        levels, arcs = max(levels, int(of_levels.max())), max(arcs, int(of_arcs.max()))
+        stacks = max(stacks, c.stacks)
+        if c.stacks > 1 and len(c.arc_token):
+            owner = np.repeat(np.arange(c.num_nodes), of_arcs)
+            repeats = max(repeats, int(np.unique(owner * c.vocab_size + c.arc_token, return_counts=True)[1].max()))
+    pops, longest = max(c.max_pops for c in constraints), max(c.max_push for c in constraints)
     depth = 2
-    while SEARCH_FANOUT**depth < most_arcs:
+    while SEARCH_FANOUT**depth < arcs:
         depth += 1
-    return ConstraintTables(
-        **jax.device_put(arrays, sharding),
-        vocab_size=first.vocab_size,
-        fingerprint=first.fingerprint,
-        max_groups=_bucket(int(group_count.max()), 4),
-        max_levels=_bucket(int(level_count.max()), 4),
-        max_candidates=ARC_BURST if most_arcs else 0,
-        search_depth=depth if most_arcs else 0,
-    )
+    return {
+        "max_groups": _bucket(groups, 4),
+        "max_levels": _bucket(levels, 4),
+        "max_candidates": -(-max(candidates, 1) // ARC_BURST) * ARC_BURST if arcs else 0,
+        "search_depth": depth if arcs else 0,
+        "max_repeats": repeats,
+        "max_pops": pops + pops % 2,
+        "max_push": _bucket(longest, 1) if longest else 0,
+        "stacks": stacks,
+    }
 
 
 def words_for(width: int) -> int:
@@ -200,7 +268,7 @@ def _transpose_bits(squares: NDArray[np.uint32]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Parts:
-    """All constraints one after another, unpadded; `rows` still in the file's bit order."""
+    """All constraints one after another, unpadded; `rows` still in the file's bit order, `levels` with all columns."""
 
     nodes: NDArray[np.int32]
     groups: NDArray[np.int32]
@@ -216,7 +284,7 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
     every = np.zeros((2, (vocab_size + 31) // 32), np.uint32)
     every[1] = np.packbits(np.arange(every.shape[1] * 32) < vocab_size, bitorder="little").view("<u4")
     nodes = [np.array([[0] * 8, [0, 1, 0, 0, 0, 1, 0, 0]], np.int32)]
-    groups, levels = [np.array([[1, FREE]], np.int32)], [np.array([[1, 1]], np.int32)]
+    groups, levels = [np.array([[1, FREE]], np.int32)], [np.array([[1, 1, 0, 0]], np.int32)]
     arcs, rows, table = [np.zeros((0, 4), np.int32)], [every], []
     sizes = np.array([2, 1, 0, 1, 2])  # nodes, groups, arcs, levels, rows so far
     for c in constraints:
@@ -224,12 +292,13 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
         row_base = sizes[4] - 1
         nodes.append(_node_records(c, sizes))
         groups.append(np.stack([c.group_row + row_base, c.group_next + base], 1).astype(np.int32))
-        cost = 1 + c.distance[c.arc_next]
-        arcs.append(np.stack([c.arc_token, c.arc_next + base, cost, np.zeros_like(cost)], 1).astype(np.int32))
-        levels.append(np.stack([c.level_cost, c.level_row + row_base], 1).astype(np.int32))
+        arcs.append(np.stack([c.arc_token, c.arc_next + base, c.arc_cost, c.arc_need], 1).astype(np.int32))
+        level = [c.level_cost, c.level_row + row_base, c.level_need, np.zeros_like(c.level_need)]
+        levels.append(np.stack(level, 1).astype(np.int32))
         rows += [c.rows[1:], _text_row(c)[None]]
         sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
-        table.append([base + c.start, sizes[4] - 1, c.shortest_completion, 0])
+        top = c.push_offset[c.initial_push + 1] - c.push_offset[c.initial_push]
+        table.append([base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0, 0, 0])
     return _Parts(
         nodes=np.concatenate(nodes),
         groups=np.concatenate(groups),
@@ -297,8 +366,8 @@ def _bucket(size: int, least: int) -> int:
     return 1 << (max(size, least) - 1).bit_length()
 
 
-def _padded(table: NDArray[np.int32], least: int, slack: int) -> NDArray[np.int32]:
+def _padded(table: NDArray[Any], least: int, slack: int) -> NDArray[Any]:
     """`table` with zero rows appended up to its bucket, at least `slack` of them."""
-    out = np.zeros((_bucket(len(table) + slack, least), table.shape[1]), table.dtype)
+    out = np.zeros((_bucket(len(table) + slack, least), *table.shape[1:]), table.dtype)
     out[: len(table)] = table
     return out

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jax_decode.masking import largest, read
+from jax_decode.masking import budget
+from jax_decode.reading import joined, largest, read
+from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources
+from jax_decode.stack_layout import ADD, NEED, PUSH, SET
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import (
-    ACCEPT,
     ARC_COUNT,
+    ARC_NEXT,
     ARC_OFFSET,
+    ARC_TOKEN,
     FREE,
     GROUP_COUNT,
     GROUP_OFFSET,
     SEARCH_FANOUT,
     ConstraintTables,
 )
+
+
+class _Taken(NamedTuple):
+    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effect, and the source it was taken at."""
+
+    target: jax.Array
+    push: jax.Array
+    add: jax.Array
+    set_to: jax.Array
+    cell: jax.Array
+    register: jax.Array
 
 
 def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array) -> ConstraintState:
@@ -34,67 +51,209 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
       The next state. A forbidden token makes its row a `Status.DEAD_END`, for good.
     """
     running = state.running
-    free = state.node == FREE
+    free = state.node[:, 0] == FREE
     stop = jnp.zeros_like(running)
     for e in range(state.stop_ids.shape[1]):  # unrolled: stays elementwise over [B]
         stop |= (tokens == state.stop_ids[:, e]) & (tokens >= 0)
     remaining = state.remaining - 1
     if tables is None:
         accept = complete = jnp.zeros_like(running)
-        target = jnp.where(tokens >= 0, FREE, 0)
+        after = dataclasses.replace(state, node=jnp.where(tokens >= 0, FREE, 0)[:, None])
     else:
-        accept = read(tables.nodes, state.node, jnp.full_like(state.node, ACCEPT)) > 0
-        target = jnp.where((tokens >= 0) & (tokens < tables.vocab_size), next_node(tables, state.node, tokens), 0)
-        complete = read(tables.nodes, target, jnp.full_like(target, ACCEPT)) > 0
+        at = sources(tables, state)
+        accept = accepts(tables, at)
+        text = (tokens >= 0) & (tokens < tables.vocab_size)
+        after = _step(tables, state, at, jnp.clip(tokens, 0, tables.vocab_size - 1))
+        after = dataclasses.replace(after, node=jnp.where(text[:, None], after.node, 0))
+        complete = accepts(tables, sources(tables, after))
 
     status = jnp.where(remaining > 0, Status.RUNNING, jnp.where(complete, Status.ACCEPTED, Status.TRUNCATED))
-    status = jnp.where(target == 0, Status.DEAD_END, status)
+    status = jnp.where(after.node[:, 0] == 0, Status.DEAD_END, status)
     status = jnp.where((stop | (tokens < 0)) & accept, Status.ACCEPTED, status)
     status = jnp.where(stop & free, Status.FINISHED, status).astype(jnp.int32)
     keeps = (stop & (accept | free)) | ((tokens < 0) & accept)
+    moves = running & ~keeps
     return dataclasses.replace(
         state,
-        node=jnp.where(running & ~keeps, target, state.node),
+        node=jnp.where(moves[:, None], after.node, state.node),
+        top=jnp.where(moves[:, None], after.top, state.top),
+        register=jnp.where(moves[:, None], after.register, state.register),
+        alloc=jnp.where(moves, after.alloc, state.alloc),
+        cell=after.cell,
+        dropped=jnp.where(moves, after.dropped, state.dropped),
         remaining=jnp.where(running, remaining, state.remaining),
         status=jnp.where(running, status, state.status),
     )
 
 
+def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
+    """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
+    if not tables.has_stack:
+        return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
+    if tables.stacks > 1:
+        return _several(tables, state, at, tokens)
+    taken = _only(tables, at, tokens)
+    length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None])
+    cell = appended(state.cell, cells.cell[:, 0], state.alloc)
+    return dataclasses.replace(state, **fields, alloc=state.alloc + length[:, 0], cell=cell)
+
+
 def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Target of a text token from each node, int32[B]; 0 where it is forbidden. Tokens lie in [0, V)."""
-    record = read(tables.nodes, node)
-    tokens = jnp.clip(tokens, 0, tables.vocab_size - 1)
-    plane, word = tokens // tables.num_words, tokens % tables.num_words
-    offset, count = record[:, GROUP_OFFSET][:, None], record[:, GROUP_COUNT][:, None]
+    """Target of a text token in [0, V) from each node int32[B] of a regular constraint, int32[B]; 0 where it is forbidden."""
+    record = read(tables.nodes, node[:, None])
 
     def target(i: jax.Array) -> jax.Array:
-        group = read(tables.groups, jnp.minimum(offset + i, tables.groups.shape[0] - 1))
-        bits = read(tables.rows, group[..., 0], jnp.broadcast_to(word[:, None], group.shape[:2]))
-        hit = (bits >> plane[:, None].astype(jnp.uint32)) & 1
-        return jnp.where((hit != 0) & (i < count), group[..., 1], 0)
+        hit, group = _group_hits(tables, record, tokens, i)
+        return jnp.where(hit, read(tables.groups, group, jnp.ones_like(group)), 0)
 
-    found = largest(target, tables.max_groups, node.shape[0])  # token sets are disjoint: at most one is not 0
+    found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
     if tables.search_depth:
-        found = jnp.maximum(found, _arc_target(tables, record, tokens))
+        hit, arc = _last_arcs(tables, record, tokens)
+        found = jnp.maximum(found, jnp.where(hit, read(tables.arcs, arc, jnp.full_like(arc, ARC_NEXT)), 0)[:, 0])
     return found
 
 
-def _arc_target(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Target of the arc with each token, int32[B]; 0 where there is none.
+def _landed(
+    tables: ConstraintTables, state: ConstraintState, taken: _Taken, tokens: jax.Array, alloc: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
+    """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
+    register = added(taken.register, number(tables, taken.add, tokens))
+    cells = pushed(tables, state, taken.push, taken.cell, register, alloc)
+    own = added(jnp.zeros_like(register), number(tables, taken.set_to, tokens))
+    register = jnp.where(taken.push > 0, own, register)
+    fields = {
+        "node": node_at(tables, taken.target, register),
+        "top": jnp.where(cells.length > 0, alloc + cells.length - 1, taken.cell),
+        "register": register,
+    }
+    return cells.length, fields, cells
+
+
+def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
+    """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
+    record = read(tables.nodes, at.node)
+
+    def numbered(i: jax.Array) -> jax.Array:
+        return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
+
+    slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
+    group, cell, register = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register)
+    taken = _group_taken(tables, slot > 0, group, cell, register)
+    if not tables.search_depth:
+        return taken
+    hit, arc = _last_arcs(tables, record, tokens)
+    arc, cell, register = (_any(jnp.where(hit, x, 0)) for x in (arc, at.cell, at.register))
+    hit = _any(hit.astype(jnp.int32)) > 0
+    other = _arc_taken(tables, hit, arc, cell, register)
+    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken)))
+
+
+def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
+    """The first K distinct configurations among all that the token leads to.
+
+    Those that cannot be completed within the limits are left out, unless there is no other.
+    """
+    taken = _all(tables, at, tokens)
+    count = tables.stacks
+    _, fields, cells = _landed(tables, state, taken, tokens, jnp.zeros_like(taken.cell))
+    node, register = fields["node"], fields["register"]
+    assert cells.content is not None
+    fits = completion(tables, node, register, cells.cost) < budget(tables, state, at)[:, None]
+    need = jnp.maximum(cells.need, cells.depth + read(tables.frames, node, jnp.full_like(node, NEED)))
+    fits &= need <= state.depth_limit[:, None]
+    left = taken.target > 0
+    fits &= left
+    left = jnp.where(fits.any(1)[:, None], fits, left)
+    chosen, exists = [], []
+    for _ in range(count):
+        first = jnp.argmax(left, 1).astype(jnp.int32)[:, None]
+        chosen.append(first)
+        exists.append(left.any(1))
+        alike = [x == jnp.take_along_axis(x, first, 1) for x in (node, register, cells.content, cells.depth)]
+        left &= ~functools.reduce(jnp.logical_and, alike)
+    index, exist = jnp.concatenate(chosen, 1), jnp.stack(exists, 1)
+    kept = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken))
+    stride = jnp.arange(count, dtype=jnp.int32)[None] * tables.max_push
+    _, fields, cells = _landed(tables, state, kept, tokens, state.alloc[:, None] + stride)
+    return dataclasses.replace(
+        state,
+        **{name: jnp.where(exist, field, 0) for name, field in fields.items()},
+        alloc=state.alloc + count * tables.max_push,
+        cell=appended(state.cell, cells.cell.reshape(len(tokens), -1, state.cell.shape[2]), state.alloc),
+        dropped=state.dropped | left.any(1),
+    )
+
+
+def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
+    """Every token set that holds each row's token, [B, n] with target 0 where a place holds none: groups, then arcs."""
+    record = read(tables.nodes, at.node)
+    slots = jnp.arange(tables.max_groups, dtype=jnp.int32)[None]
+    hit, _ = _group_hits(tables, record, tokens, slots)
+    group, cell, register = _group_fields(record, slots, at.cell, at.register)
+    parts = [_group_taken(tables, hit, jnp.where(hit, group, 0), cell, register)]
+    if tables.search_depth:
+        _, last = _last_arcs(tables, record, tokens)
+        back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
+        arc = last[..., None] - back
+        inside = (arc >= record[..., ARC_OFFSET][..., None]) & (record[..., ARC_COUNT] > 0)[..., None]
+        arc = jnp.maximum(arc, 0)
+        hit = inside & (read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None, None])
+        own = (hit, arc, at.cell[..., None], at.register[..., None])
+        parts.append(_arc_taken(tables, *(jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in own)))
+    return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
+
+
+def _group_taken(tables: ConstraintTables, hit: jax.Array, group: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
+    effect = read(tables.group_effects, group)
+    target = jnp.where(hit, read(tables.groups, group, jnp.ones_like(group)), 0)
+    return _Taken(target, jnp.where(hit, effect[..., PUSH], 0), effect[..., ADD], effect[..., SET], cell, register)
+
+
+def _arc_taken(tables: ConstraintTables, hit: jax.Array, arc: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
+    effect = read(tables.arc_effects, arc)
+    target = jnp.where(hit, read(tables.arcs, arc, jnp.full_like(arc, ARC_NEXT)), 0)
+    return _Taken(target, jnp.where(hit, effect[..., PUSH], 0), effect[..., ADD], effect[..., SET], cell, register)
+
+
+def _group_hits(tables: ConstraintTables, record: jax.Array, tokens: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Which of a row's groups hold its token, and their indices: bool and int32 [B, n] for places int32[1, n] in the list of
+    the groups of all its sources."""
+    plane, word = (tokens // tables.num_words)[:, None], (tokens % tables.num_words)[:, None]
+    exists, place, (offset,) = joined(record[..., GROUP_COUNT], slots, record[..., GROUP_OFFSET])
+    group = jnp.where(exists, offset + place, 0)
+    row = read(tables.groups, group, jnp.zeros_like(group))
+    bits = read(tables.rows, row, jnp.broadcast_to(word, group.shape))
+    return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group
+
+
+def _group_fields(record: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, ...]:
+    """Index of the groups at places int32[1 or B, n] of the joint list, and fields of the sources they belong to, [B, n]."""
+    exists, place, (offset, *chosen) = joined(record[..., GROUP_COUNT], slots, record[..., GROUP_OFFSET], *fields)
+    return jnp.where(exists, offset + place, 0), *chosen
+
+
+def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whether each source has an arc with the row's token, bool[B, S], and the index of the last one, int32[B, S].
 
     A search with `SEARCH_FANOUT` branches per level and a static number of levels: every level reads its separators at
-    once, and everything is elementwise over [B], so that it needs no kernel of its own.
+    once, and everything is elementwise over [B, S], so that it needs no kernel of its own.
     """
-    at, end = record[:, ARC_OFFSET], record[:, ARC_OFFSET] + record[:, ARC_COUNT]
-    first = jnp.zeros_like(at)
+    at, end = record[..., ARC_OFFSET], record[..., ARC_OFFSET] + record[..., ARC_COUNT]
+    token = tokens[:, None]
+    column = jnp.full_like(at, ARC_TOKEN)
     last = tables.arcs.shape[0] - 1
     for level in reversed(range(tables.search_depth)):
         stride = SEARCH_FANOUT**level
         step = jnp.zeros_like(at)
         for i in range(1, SEARCH_FANOUT):
             probe = at + i * stride
-            below = read(tables.arcs, jnp.minimum(probe, last), first) <= tokens
+            below = read(tables.arcs, jnp.minimum(probe, last), column) <= token
             step += jnp.where((probe < end) & below, stride, 0)
         at += step
-    arc = read(tables.arcs, jnp.minimum(at, last))
-    return jnp.where((at < end) & (arc[:, 0] == tokens), arc[:, 1], 0)
+    at = jnp.minimum(at, last)
+    return (at < end) & (read(tables.arcs, at, column) == token), at
+
+
+def _any(x: jax.Array) -> jax.Array:
+    """The largest over the sources, [B, 1]; unrolled, so that it stays elementwise."""
+    return functools.reduce(jnp.maximum, [x[:, s : s + 1] for s in range(x.shape[1])])

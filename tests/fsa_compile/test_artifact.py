@@ -17,7 +17,7 @@ import pytest
 from oracles.toy import every_byte
 
 import fsa_compile
-from fsa_compile import artifact
+from fsa_compile import artifact_file
 from fsa_compile.artifact import ARRAYS, CompiledConstraint
 from fsa_compile.errors import ArtifactError
 
@@ -94,7 +94,7 @@ def test_save_replaces_whole_files_only(constraint: CompiledConstraint, saved: P
         file.write(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(artifact.np, "savez", interrupted)
+    monkeypatch.setattr(artifact_file.np, "savez", interrupted)
     with pytest.raises(KeyboardInterrupt):
         constraint.save(saved)
     assert saved.read_bytes() == before
@@ -205,7 +205,7 @@ def changed(array: np.ndarray, index, value) -> np.ndarray:
         ("group_row", lambda a: changed(a, 0, 10**7), "'group_row' has an id outside"),
         ("group_next", lambda a: changed(a, 0, -5), "'group_next' has an id outside"),
         ("level_row", lambda a: changed(a, 0, 10**7), "'level_row' has an id outside"),
-        ("level_cost", lambda a: a[:-1].copy(), "'level_cost' and 'level_row' differ"),
+        ("level_cost", lambda a: a[:-1].copy(), "'level_row' and 'level_cost' differ"),
     ],
 )
 def test_array_errors(name: str, change, sentence: str, saved: Path) -> None:
@@ -217,7 +217,7 @@ def test_array_errors(name: str, change, sentence: str, saved: Path) -> None:
 
 def test_groups_need_mask_rows(saved: Path, constraint: CompiledConstraint) -> None:
     assert constraint.max_groups
-    for name in ("level_cost", "level_row"):
+    for name in ("level_cost", "level_need", "level_row"):
         set_array(saved, name, np.zeros(0, np.int32))
     set_array(saved, "level_offset", np.zeros(constraint.num_nodes + 1, np.int32))
     with pytest.raises(ArtifactError, match=r"has groups but no mask row|over 64 arcs"):

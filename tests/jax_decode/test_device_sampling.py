@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from oracles import hand_made
 
 import jax_decode
-from jax_decode import Categorical, ConstraintState, Greedy, MinP, TopK, TopP
+from jax_decode import Categorical, Greedy, MinP, TopK, TopP
 from jax_decode.noise import gumbel, key_words, threefry
 from jax_decode.samplers import check_sampler, prepared
 from jax_decode.sampling import sample
@@ -111,12 +113,8 @@ def test_greedy_is_argmax_of_the_masked_logits(vocab_size, width, dtype):
     which = np.array([0, 1, 2, -1, 0, 1, 2, -1], np.int32)
     tables, state = start(constraints, 8, which=which)
     for node in range(3):
-        state = ConstraintState(
-            node=jnp.where(jnp.asarray(which) < 0, state.node, state.node + node),
-            remaining=state.remaining,
-            status=state.status,
-            stop_ids=state.stop_ids,
-        )
+        moved = jnp.where(jnp.asarray(which)[:, None] < 0, state.node, state.node + node)
+        state = dataclasses.replace(state, node=moved)
         for scale in (0.5, 5.0):
             logits = jnp.round(jax.random.normal(jax.random.key(node), (8, width)) * scale).astype(dtype)
             allowed = mask(tables, state, width=width)

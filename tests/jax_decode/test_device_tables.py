@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,9 @@ import pytest
 from oracles import hand_made
 
 import jax_decode
-from fsa_compile.artifact import HostWalk
+from fsa_compile.host_walk import Configuration, HostWalk
 from jax_decode import tables as layout
-from jax_decode.state import ConstraintState, Status
+from jax_decode.state import ConstraintState, Status, unconstrained_state
 from jax_decode.transition import next_node
 
 mask = jax.jit(jax_decode.mask, static_argnames="width")
@@ -35,19 +37,14 @@ CONSTRAINTS = {
 
 def walk_at(constraint, node: int) -> HostWalk:
     walk = constraint.walk()
-    walk._history[-1] = (node, False)
+    walk._history[-1] = dataclasses.replace(walk._history[-1], configurations=(Configuration(node, 0, ()),))
     return walk
 
 
 def state_at(nodes, remaining, stops) -> ConstraintState:
-    n = len(nodes)
-    stops = np.broadcast_to(np.array(stops or [-1], np.int32), (n, max(len(stops), 1)))
-    return ConstraintState(
-        node=jnp.asarray(nodes, jnp.int32),
-        remaining=jnp.asarray(remaining, jnp.int32),
-        status=jnp.zeros(n, jnp.int32),
-        stop_ids=jnp.asarray(stops),
-    )
+    stops = np.broadcast_to(np.array(stops or [-1], np.int32), (len(nodes), max(len(stops), 1)))
+    state = unconstrained_state(jnp.asarray(remaining, jnp.int32), jnp.asarray(stops))
+    return dataclasses.replace(state, node=jnp.asarray(nodes, jnp.int32)[:, None])
 
 
 @pytest.mark.parametrize("vocab_size", [64, 100, 4096, 5000])

@@ -1,0 +1,58 @@
+"""Reads of tables in the style of the whole package: every index is known to be inside, and small loops are unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+_UNROLL = 16
+
+
+def read(table: jax.Array, *index: jax.Array) -> jax.Array:
+    """`table[index]` for indices known to be inside (tables are padded for reads past a node's own entries)."""
+    return table.at[index].get(mode="promise_in_bounds")
+
+
+def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
+    """The largest of `entry(0) .. entry(count - 1)` and 0, int32[*shape].
+
+    `entry` takes int32[1, …, n] and returns int32[*shape, n]. Few entries are unrolled: an elementwise chain that the
+    compiler fuses with its neighbours into one kernel, where a reduction would stand alone.
+
+    Args:
+      entry: values of several entries of all rows.
+      count: static number of entries.
+      shape: of the result.
+    """
+    lead = (1,) * len(shape)
+    if count > _UNROLL:
+        return jnp.maximum(entry(jnp.arange(count, dtype=jnp.int32).reshape(*lead, count)).max(-1), 0)
+    best = jnp.zeros((*shape, 1), jnp.int32)
+    for i in range(count):
+        best = jnp.maximum(best, entry(jnp.full((*lead, 1), i, jnp.int32)))
+    return best[..., 0]
+
+
+def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
+    """Lists of different lengths, one after another, as one list.
+
+    Args:
+      count: int32[B, S], entries of each list.
+      slots: int32[1, n], places in the joint list.
+      fields: int32[B, S] each, a number of each list.
+
+    Returns:
+      Whether there is an entry at each slot, bool[B, n]; its place in its own list, int32[B, n]; its list's fields, int32[B, n]
+      each.
+    """
+    place, end = slots, count[:, :1]
+    chosen = [field[:, :1] for field in fields]
+    for s in range(1, count.shape[1]):
+        past = slots >= end
+        place = jnp.where(past, slots - end, place)
+        chosen = [jnp.where(past, field[:, s : s + 1], old) for field, old in zip(fields, chosen)]
+        end = end + count[:, s : s + 1]
+    shape = (count.shape[0], slots.shape[1])
+    return slots < end, jnp.broadcast_to(place, shape), [jnp.broadcast_to(field, shape) for field in chosen]

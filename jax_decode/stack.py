@@ -1,0 +1,203 @@
+"""The stack of every row, on the device: cells that are only ever appended, and the sources that popping leads to.
+
+The cells of a row form a tree (a cactus stack): popping moves `top` to a cell's parent, pushing appends cells at `alloc`. So
+an earlier position is restored by its few small arrays alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE
+from jax_decode.reading import read
+from jax_decode.stack_layout import (
+    CONTENT,
+    COST,
+    DELTA_OFFSET,
+    DEPTH,
+    ENTRY_COST,
+    ENTRY_NEED,
+    ENTRY_REGISTER,
+    ENTRY_SYMBOL,
+    HASH_PARENT,
+    HASH_REGISTER,
+    HASH_SYMBOL,
+    LADDER,
+    PARENT,
+    REGISTER,
+    SLOPE,
+    SYMBOL,
+    SYMBOL_COST,
+    SYMBOL_NEED,
+)
+from jax_decode.state import ConstraintState
+from jax_decode.tables import ACCEPT, DISTANCE, ConstraintTables
+
+
+class Sources(NamedTuple):
+    """The nodes whose tokens a row may take, int32[B, S]; S = K * (D + 1), those of one configuration together.
+
+    node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth: of the
+    stack left; register: of the frame that the source belongs to.
+    """
+
+    node: jax.Array
+    cell: jax.Array
+    cost: jax.Array
+    depth: jax.Array
+    register: jax.Array
+
+
+class Cells(NamedTuple):
+    """What a token appends: cell int32[B, n, PM, 5 or 6]; and of the stack after it, [B, n].
+
+    length: how many cells; cost, depth: of the top cell; need: depth of stack that the suspended frames of the new cells may
+    take; content: a hash of the stack, uint32, None where a single stack is followed.
+    """
+
+    cell: jax.Array
+    length: jax.Array
+    cost: jax.Array
+    depth: jax.Array
+    need: jax.Array
+    content: jax.Array | None
+
+
+def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
+    """All sources of every row."""
+    if not tables.has_stack:
+        zero = jnp.zeros_like(state.node)
+        return Sources(state.node, zero, zero, zero, zero)
+    node, top, register = state.node, state.top, state.register
+    found = []
+    for pops in range(tables.max_pops + 1):
+        cell = _cells_at(state.cell, top)
+        found.append((node, top, cell[..., COST], cell[..., DEPTH], register))
+        if pops < tables.max_pops:
+            offset = read(tables.frames, node, jnp.full_like(node, DELTA_OFFSET))
+            child = read(tables.delta, jnp.where(top > 0, offset + cell[..., SYMBOL], 0))
+            node = jnp.where(top > 0, child, 0)
+            top, register = cell[..., PARENT], cell[..., REGISTER]
+    batch = node.shape[0]
+    return Sources(*(jnp.stack(field, 2).reshape(batch, -1) for field in zip(*found)))
+
+
+def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
+    """Whether the text so far belongs to the row's language, bool[B]."""
+    return (read(tables.nodes, at.node, jnp.full_like(at.node, ACCEPT)) > 0).any(1)
+
+
+def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
+    """Tokens within which a row's text can be completed, int32[B]."""
+    if not tables.has_stack:
+        return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
+    each = tables.max_pops + 1
+    node = at.node[:, ::each]
+    total = completion(tables, node, at.register[:, ::each], at.cost[:, ::each])
+    return jnp.where(node > 0, total, UNREACHABLE).min(1)
+
+
+def completion(tables: ConstraintTables, node: jax.Array, register: jax.Array, cost: jax.Array) -> jax.Array:
+    """Tokens within which configurations can be completed, int32[B, n]; `cost` is that of their cells."""
+    own = read(tables.nodes, node, jnp.full_like(node, DISTANCE))
+    return own + cost + slope_at(tables, node, register)
+
+
+def slope_at(tables: ConstraintTables, node: jax.Array, register: jax.Array) -> jax.Array | int:
+    """What the slopes of nodes add to costs at the registers of their frames."""
+    return _sloped(read(tables.counters, node)[..., SLOPE], register) if tables.has_counters else 0
+
+
+def node_at(tables: ConstraintTables, base: jax.Array, register: jax.Array) -> jax.Array:
+    """Nodes of base nodes whose frames have these registers."""
+    return base + _rung(read(tables.counters, base)[..., LADDER], register) if tables.has_counters else base
+
+
+def number(tables: ConstraintTables, value: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Additions and settings: constants, or per token where negative; `tokens` int32[B], `value` int32[B, n]."""
+    if not tables.increments.shape[0]:
+        return value
+    table = jnp.clip(-1 - value, 0, tables.increments.shape[0] - 1)
+    looked_up = read(tables.increments, table, jnp.broadcast_to(tokens[:, None], value.shape)).astype(jnp.int32)
+    return jnp.where(value < 0, looked_up, value)
+
+
+def added(register: jax.Array, number: jax.Array) -> jax.Array:
+    """A register after an addition; it stops at `MAX_REGISTER`."""
+    return jnp.minimum(register + number, jnp.int32(MAX_REGISTER))
+
+
+def pushed(
+    tables: ConstraintTables,
+    state: ConstraintState,
+    push: jax.Array,
+    below: jax.Array,
+    register: jax.Array,
+    alloc: jax.Array,
+) -> Cells:
+    """The cells that push strings append.
+
+    Args:
+      tables: from `to_device`.
+      state: the rows.
+      push: int32[B, n], push strings, 0 for none.
+      below: int32[B, n], the cell they are put on.
+      register: int32[B, n], of the frame that a string's first symbol suspends.
+      alloc: int32[B, n], where their first cells will be.
+    """
+    under = _cells_at(state.cell, below)
+    cost, depth = under[..., COST], under[..., DEPTH]
+    content = under[..., CONTENT].astype(jnp.uint32) if tables.stacks > 1 else None
+    parent, length, need = below, jnp.zeros_like(push), jnp.zeros_like(push)
+    cells = []
+    for i in range(tables.max_push):
+        entry = read(tables.pushes, push, jnp.full_like(push, i))
+        symbol, exists, deep = entry[..., ENTRY_SYMBOL], entry[..., ENTRY_NEED] > 0, entry[..., ENTRY_NEED] - 1
+        own, more = (entry[..., ENTRY_REGISTER] if i else register), entry[..., ENTRY_COST]
+        if tables.has_counters and not i:
+            symbol += _rung(read(tables.symbols, symbol)[..., LADDER], own)
+            record = read(tables.symbols, symbol)
+            more, deep = record[..., SYMBOL_COST] + _sloped(record[..., SLOPE], own), record[..., SYMBOL_NEED]
+        need = jnp.where(exists, jnp.maximum(need, depth + deep), need)
+        cost = jnp.where(exists, jnp.minimum(cost + more, UNREACHABLE), cost)
+        depth += exists.astype(jnp.int32)
+        columns = [symbol, parent, depth, cost, own]
+        if content is not None:
+            mixed = _mix(content, symbol, own)
+            content = jnp.where(exists, mixed, content)
+            columns.append(content.astype(jnp.int32))
+        cells.append(jnp.stack(columns, -1))
+        parent, length = alloc + i, length + exists.astype(jnp.int32)
+    return Cells(jnp.stack(cells, -2), length, cost, depth, need, content)
+
+
+def appended(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
+    """The cells [B, M, *] with new ones [B, n, *] from `alloc` int32[B] on."""
+    batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
+    place = alloc[:, None] + jnp.arange(new.shape[1], dtype=jnp.int32)[None]
+    return cell.at[batch, place].set(new, mode="promise_in_bounds", unique_indices=True)
+
+
+def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Array:
+    """Hash of a stack with one more cell."""
+    own = symbol.astype(jnp.uint32) * jnp.uint32(HASH_SYMBOL) + register.astype(jnp.uint32) * jnp.uint32(HASH_REGISTER)
+    return content * jnp.uint32(HASH_PARENT) + own + jnp.uint32(1)
+
+
+def _cells_at(cell: jax.Array, index: jax.Array) -> jax.Array:
+    """Cells int32[B, n, *] at indices int32[B, n]."""
+    batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
+    return read(cell, jnp.broadcast_to(batch, index.shape), index)
+
+
+def _rung(ladder: jax.Array, register: jax.Array) -> jax.Array:
+    first = jnp.clip(register - ladder[..., 0], 0, ladder[..., 1])
+    return first + jnp.clip(register - ladder[..., 2], 0, ladder[..., 3])
+
+
+def _sloped(slope: jax.Array, register: jax.Array) -> jax.Array:
+    distance, step = jnp.maximum(slope[..., 0] - register, 0), slope[..., 1]
+    return slope[..., 2] * jax.lax.div(distance + step - 1, step)
