@@ -6,10 +6,11 @@
 Every keyword of drafts 3 to 2020-12 is enforced exactly or the schema is refused with the JSON pointer of the place.
 Conventions:
 
-* Objects list declared keys in their declared order, then additional keys. Keys named only by `required` or dependencies count as
-  declared, after those of `properties`. Objects are open unless the schema closes them.
-* A declared key comes at most once, in every spelling. Additional keys are not remembered, so that one of them may come twice, and
-  counts each time.
+* Objects list declared keys in their declared order, then additional keys. Keys named only by `required` or dependencies
+  count as declared, after those of `properties`. Where `required` lists keys in another order than `properties`, it may also
+  be the keys of `required` in that order, then the others. Objects are open unless the schema closes them.
+* A declared key comes at most once, in every spelling. Additional keys are not remembered, so that one of them may come
+  twice, and counts each time.
 * `pattern` is a search in the decoded string in the dialect of ECMA-262; lengths count code points.
 * Numbers are exact decimals; `1.0` is an integer. Numbers with conditions other than `integer` or a comparison with 0 are written
   without exponent.

@@ -101,7 +101,7 @@ class Controls:
             self.call[number] = (symbol, entry)
         return number
 
-    def spaced(self, byte: int, control: int) -> int:
+    def spaced(self, byte: int, control: int, bounds: Bounds | None = None) -> int:
         """The control that does what another does, and may read one byte before."""
         number = self._known.get(("spaced", byte, control))
         if number is None:
@@ -111,7 +111,7 @@ class Controls:
                 if control in self.call:
                     self.call[made] = self.call[control]
 
-            number = self._known["spaced", byte, control] = self.new()
+            number = self._known["spaced", byte, control] = self.new((), 0, bounds)
             self._copies.append((number, make))
         return number
 

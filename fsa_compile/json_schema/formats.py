@@ -1,8 +1,9 @@
 """`format`: the languages of the formats that are enforced exactly, each built once per process.
 
-Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:60 UTC, whatever the offset), host names RFC 1123
-(labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted), email RFC 5321, URIs RFC 3986, IRIs RFC 3987, IPv6 RFC 4291, durations RFC 3339 appendix A, pointers RFC 6901, URI templates
-RFC 6570. Names that are not listed here are annotations, as the standard says of unknown formats.
+Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:60 UTC), host names RFC 1123 (labels that begin
+with `xn--` encode others by rules that no automaton here decides, and are not accepted), email RFC 5321, URIs RFC 3986, IRIs
+RFC 3987, IPv6 RFC 4291, durations RFC 3339 appendix A, pointers RFC 6901, URI templates RFC 6570. Names that are not listed here
+are annotations, as the standard says of unknown formats.
 """
 
 from __future__ import annotations
@@ -39,10 +40,7 @@ _DATE = (
 )
 _HOUR, _MINUTE = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]+)?"
-_TIME = (
-    f"(?:{_HOUR}:{_MINUTE}:[0-5][0-9]{_FRACTION}(?:[Zz]|[+-]{_HOUR}:{_MINUTE})"
-    f"|23:59:60{_FRACTION}(?:[Zz]|[+-]00:00))"
-)
+_TIME = f"(?:{_HOUR}:{_MINUTE}:[0-5][0-9]{_FRACTION}(?:[Zz]|[+-]{_HOUR}:{_MINUTE})|23:59:60{_FRACTION}(?:[Zz]|[+-]00:00))"
 _DATE_UNITS = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 _TIME_UNITS = "(?:T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S))"
 _DURATION = f"P(?:[0-9]+W|{_DATE_UNITS}{_TIME_UNITS}?|{_TIME_UNITS})"
@@ -85,7 +83,8 @@ _EMAIL = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOST}|{_ADDRESS})"
 _WIDE = r"\u0080-\uD7FF\uE000-\U0010FFFF"
 _WIDE_ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\-{_WIDE}]+"
 _WIDE_LABEL = rf"[A-Za-z0-9{_WIDE}](?:[A-Za-z0-9\-{_WIDE}]{{0,61}}[A-Za-z0-9{_WIDE}])?"
-_IDN_EMAIL = rf'(?:{_WIDE_ATOM}(?:\.{_WIDE_ATOM})*|"(?:[ !#-\[\]-~{_WIDE}]|\\[ -~])*")@(?:{_WIDE_LABEL}(?:\.{_WIDE_LABEL})*|{_ADDRESS})'
+_WIDE_QUOTED = rf'"(?:[ !#-\[\]-~{_WIDE}]|\\[ -~])*"'
+_IDN_EMAIL = rf"(?:{_WIDE_ATOM}(?:\.{_WIDE_ATOM})*|{_WIDE_QUOTED})@(?:{_WIDE_LABEL}(?:\.{_WIDE_LABEL})*|{_ADDRESS})"
 
 _VARIABLE = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(?:\:[1-9][0-9]{0,3}|\*)?"
 _TEMPLATE = (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Found, Has, Members, Names
-from fsa_compile.json_schema.controls import Controls, Moves
+from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Found, Has, Members, Names
+from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass, KeyClasses
 from fsa_compile.json_schema.keywords import Keywords
@@ -23,6 +23,8 @@ from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, Valu
 
 _COMMA, _COLON, _SPACE = ord(","), ord(":"), ord(" ")
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = b"[]{}"
+_IN_ARRAY = 1 << 9
+"""Outcome of the counted elements of an array, so that it is not mistaken for one of values."""
 
 
 class Place(NamedTuple):
@@ -100,19 +102,25 @@ class Frames:
         if formulas[STRING]:
             moves.append((QUOTE, QUOTE, self._scalars.string(formulas[STRING])))
         if formulas[ARRAY]:
-            moves.append((_OPEN_ARRAY, _OPEN_ARRAY, self._array(formulas[ARRAY], "first")))
+            counted = self._counted(formulas[ARRAY])
+            first = self._array(formulas[ARRAY], "first") if counted is None else self._counted_array(*counted)
+            moves.append((_OPEN_ARRAY, _OPEN_ARRAY, first))
         if formulas[OBJECT]:
             place = self._start(orders)
             moves.append((_OPEN_OBJECT, _OPEN_OBJECT, self._object(place, formulas[OBJECT], "first")))
         return tuple(moves)
 
-    def _spaced(self, control: int) -> int:
-        """What stands after "," or ":": white space as the options have it, then the control."""
+    def _spaced(self, control: int, bounds: Bounds | None = None) -> int:
+        """What stands after "," or ":": white space as the options have it, then the control.
+
+        Args:
+          bounds: of the counted frame that all this belongs to.
+        """
         if self._options.whitespace == "compact":
             return control
         if self._options.whitespace == "spaced":
-            return self._controls.node(((_SPACE, _SPACE, control),))
-        return self._controls.spaced(_SPACE, control)
+            return self._controls.node(((_SPACE, _SPACE, control),), bounds)
+        return self._controls.spaced(_SPACE, control, bounds)
 
     # arrays
 
@@ -136,6 +144,37 @@ class Frames:
         if phase == "after":
             self.state_keys[control] = ("array", formula)
         return control
+
+    def _counted(self, formula: int) -> tuple[int, int, int] | None:
+        """(rest, low, high) when an array has low to high elements that are all alike, so that a register can count them."""
+        d = self._decisions
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if not isinstance(atom, Count) or atom.seen or atom.high is None or atom.high <= self._options.max_chain:
+                continue
+            rest = d.substitute(formula, {v: 1})
+            if not d.substitute(formula, {v: 0}) and {case.formula for case in self._array_cases(rest)} == {rest}:
+                return rest, atom.low, atom.high
+        return None
+
+    def _counted_array(self, rest: int, low: int, high: int) -> int:
+        """The control after "["; the elements are a frame of their own, which counts commas and returns at "]"."""
+        controls = self._controls
+
+        def begin(control: int) -> None:
+            bounds = (max(0, low - 1), high - 1)
+            close = controls.node(((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(self._residuals.at_end(rest))),))
+            after, element = controls.new((), _IN_ARRAY, bounds), controls.new((), 0, bounds)
+            controls.adds.add(after)
+            controls.moves[after] = ((_COMMA, _COMMA, self._spaced(element, bounds)),)
+            call = self.call([(case.condition, after) for case in self._array_cases(rest)])
+            if call is not None:
+                controls.call[element] = call
+                controls.call[control] = (controls.symbol(((_IN_ARRAY, close),)), element)
+            if not low:
+                controls.moves[control] = controls.moves[close]
+
+        return controls.later(("counted array", rest, low, high), begin)
 
     def _array_cases(self, formula: int) -> list[Case]:
         return [case for case in self._residuals.array_step(formula) if ("array", case.formula) not in self._dead]

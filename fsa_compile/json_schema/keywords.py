@@ -411,7 +411,8 @@ class Keywords:
         parts += self._dependent_required(schema, order)
         if not parts and not order:
             return ANYTHING
-        return self._values.only(OBJECT, self._decisions.all_of(parts), (tuple(order),))
+        listed = tuple(dict.fromkeys(required)) if isinstance(required, list) else ()
+        return self._values.only(OBJECT, self._decisions.all_of(parts), self._values.orders(tuple(order), listed))
 
     def _names(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
         names = schema.get(keyword, {})

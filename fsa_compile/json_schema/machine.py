@@ -119,13 +119,13 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     end_of[number[end]] = END_HERE
     readable: dict[int, np.ndarray] = {}
     leave = entries.setdefault((RETURN, 0, 0), len(entries) + 1)
-    for outcome, row in row_of.items():
-        targets = row[row > 0]
-        readable[outcome] = (action[targets] != 0).any(0)
-    for control, outcome in returning:
-        ret[control] = row_of[outcome]
+    for control, outcome in sorted(returning, key=lambda pair: -pair[1]):  # counted frames first: values return into them
+        row = row_of[outcome]
+        if outcome not in readable:
+            readable[outcome] = (action[row[row > 0]] != 0).any(0)
+        ret[control] = row
         action[control, readable[outcome] & (action[control] == 0)] = leave
-        if (end_of[row_of[outcome]] == END_HERE).any():
+        if (end_of[row] == END_HERE).any():
             end_of[control] = END_RETURN
     action, byte_class = _merged_columns(action, byte_class)
     bounds = np.full((S, 2), UNCOUNTED, np.int32)

@@ -372,4 +372,3 @@ def _reached(dfa: LetterDfa) -> LetterDfa:
                 order.append(target)
     arcs = [[(letters, number[t]) for letters, t in dfa.arcs[q]] for q in order]
     return LetterDfa(arcs, [dfa.final[q] for q in order], dfa.atoms)
-

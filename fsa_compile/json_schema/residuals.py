@@ -132,7 +132,9 @@ class Residuals:
 
     # objects
 
-    def object_step(self, formula: int, key: str | None, truth: Callable[[Any], bool], coming: Callable[[str], bool]) -> list[Case]:
+    def object_step(
+        self, formula: int, key: str | None, truth: Callable[[Any], bool], coming: Callable[[str], bool]
+    ) -> list[Case]:
         """What is left of an object's formula after one more member.
 
         Args:
@@ -140,7 +142,7 @@ class Residuals:
           truth: whether a string atom holds for the key.
           coming: whether a key may still come after this member.
         """
-        d, k = self._decisions, self._keywords
+        d = self._decisions
         fixed: dict[int, int] = {}
         rewrites = []
         for v in d.support(formula):

@@ -12,13 +12,15 @@ from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.formats import format_dfa
 from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.options import Escapes, SchemaOptions
 from fsa_compile.json_schema.patterns import search_dfa
-from fsa_compile.json_schema.spelling import Speller
+from fsa_compile.json_schema.spelling import QUOTE, Speller
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, product, words_trie
 from fsa_compile.limits import CompileLimits
 
 _LITERALS = ("null", "true", "false")
+_IN_STRING = 1 << 8
+"""Outcomes of the counted characters of a string are above this, so that they are not mistaken for outcomes of values."""
 
 
 class Scalars:
@@ -152,19 +154,65 @@ class Scalars:
     def string(self, formula: int) -> int:
         """The control after the opening quote."""
         d = self._decisions
+        counted = self._counted(formula)
+        if counted is not None:
+            return self._counted_string(*counted)
         listed = all(isinstance(d.atoms[v], OneOf) for v in d.support(formula)) and not d.evaluate(formula, lambda _: False)
-        escapes = self._options.word_escapes if listed and formula > 1 else self._options.string_escapes
+        escapes = self._options.word_escapes if listed else self._options.string_escapes
         return self._string_state(formula, 0, escapes)
 
-    def _string_state(self, formula: int, state: int, escapes: Any) -> int:
+    def _string_state(self, formula: int, state: int, escapes: Escapes) -> int:
         def make(control: int) -> None:
             dfa = self.string_dfa(formula)
-            row = tuple((a, z, self._string_state(formula, t, escapes)) for a, z, t in dfa.rows[state])
+            row = tuple([(a, z, self._string_state(formula, t, escapes)) for a, z, t in dfa.rows[state]])
             label = dfa.labels[state]
             close = self._controls.final(label) if label else 0
             self._controls.moves[control] = self._speller.body(row, close, escapes)
 
         return self._controls.later(("string", formula, state), make)
+
+    # strings whose length is counted in a register
+
+    def _counted(self, formula: int) -> tuple[int, int, int] | None:
+        """(rest, low, high) when the formula is "low to high code points, and the rest" and a register can count them.
+
+        Every state of the rest must accept and be able to go on: then a string can be completed whatever its length so far.
+        """
+        d = self._decisions
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if not isinstance(atom, Length) or atom.high is None or atom.high <= self._options.max_chain:
+                continue
+            if d.substitute(formula, {v: 0}):
+                continue
+            rest = d.substitute(formula, {v: 1})
+            dfa = self.string_dfa(rest)
+            if all(dfa.labels) and all(dfa.rows):
+                return rest, atom.low, atom.high
+        return None
+
+    def _counted_string(self, rest: int, low: int, high: int) -> int:
+        """The control after the opening quote; the characters are a frame of their own, which returns at the closing quote."""
+        controls, dfa = self._controls, self.string_dfa(rest)
+        returns = {label: controls.node(((QUOTE, QUOTE, controls.final(label)),)) for label in sorted(set(dfa.labels))}
+        symbol = controls.symbol(tuple((_IN_STRING + label, control) for label, control in returns.items()))
+
+        def body(state: int) -> int:
+            def make(control: int) -> None:
+                controls.outcome[control] = _IN_STRING + dfa.labels[state]
+                controls.bounds[control] = (low, high)
+                controls.adds.add(control)
+                row = tuple([(a, z, body(t)) for a, z, t in dfa.rows[state]])
+                controls.moves[control] = self._speller.body(row, 0, self._options.string_escapes, (low, high))
+
+            return controls.later(("counted", rest, low, high, state), make)
+
+        def begin(control: int) -> None:
+            controls.call[control] = (symbol, body(0))
+            if not low:
+                controls.moves[control] = ((QUOTE, QUOTE, controls.final(dfa.labels[0])),)
+
+        return controls.later(("counted", rest, low, high), begin)
 
 
 def _condition_key(atom: Any) -> Any:

@@ -111,7 +111,9 @@ class Unevaluated:
             })  # fmt: skip
         if evaluated.contains:
             rest = {"anyOf": [rest, *evaluated.contains]}
-        return self._made_of({"items": [True] * evaluated.prefix, "additionalItems": rest} if evaluated.prefix else {"items": rest})
+        if evaluated.prefix:
+            return self._made_of({"items": [True] * evaluated.prefix, "additionalItems": rest})
+        return self._made_of({"items": rest})
 
     def _refusal(self, why: str) -> UnsupportedSchemaError:
         pointer = f"{self._document.pointer(self._schema)}/{self._keyword}"

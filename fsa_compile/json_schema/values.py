@@ -48,6 +48,10 @@ class Values:
         """The formula for values of one kind; all others belong."""
         return Value(tuple(formula if k == kind else 1 for k in range(KINDS)), orders)
 
+    def orders(self, declared: Order, required: Order) -> Orders:
+        """The orders of one schema object: that of `properties`, and that of `required` where it is another."""
+        return self._few([declared, _merged(required, declared)] if not _within(required, declared) else [declared])
+
     def has(self, key: str) -> Value:
         """The objects with a key."""
         formula = self.decisions.atom(Has(key))
