@@ -61,6 +61,7 @@ def promote_machine(
     limits: CompileLimits | None = None,
     deadline: Deadline | None = None,
     extra: dict[str, Any] | None = None,
+    stacks: int = 1,
 ) -> CompiledConstraint:
     """The artifact of a machine with a stack over a vocabulary.
 
@@ -75,6 +76,7 @@ def promote_machine(
       limits: defaults to `CompileLimits()`; `max_states` bounds the artifact's nodes.
       deadline: an already running time budget.
       extra: small JSON values kept in the artifact.
+      stacks: how many configurations of a machine that is not deterministic are followed at once.
 
     Raises:
       UnsatisfiableError: the machine accepts nothing.
@@ -88,4 +90,6 @@ def promote_machine(
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     tables = tables_for(vocabulary)
     arcs = walk_machine(machine, tables, limits, deadline)
-    return assemble_machine(machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})
+    return assemble_machine(
+        machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
+    )

@@ -13,11 +13,17 @@ from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_costs import Costs, costs_of
+from fsa_compile.level_grid import Grid
 from fsa_compile.stack_groups import Groups, groups_of, ranges, union
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
+_LEVEL_BYTES = 11 << 20
+"""Where the rows of all levels take more, levels that add few tokens are left out: such tokens are then allowed only under
+somewhat looser limits, but some token always is, and without limits every one."""
+_FEWEST = (16, 64, 256, 1024)
+"""Fewest tokens that a level may add, tried in this order."""
 
 
 def assemble_machine(
@@ -29,6 +35,7 @@ def assemble_machine(
     limits: CompileLimits,
     deadline: Deadline,
     extra: dict[str, Any],
+    stacks: int,
 ) -> CompiledConstraint:
     """The artifact of a walked machine.
 
@@ -44,7 +51,7 @@ def assemble_machine(
         raise unspellable(source)
     nodes = _Nodes(machine, arcs, groups, costs, complete=tables.spells_every_byte)
     deadline.check(_DOING)
-    return _Layout(machine, groups, costs, nodes, tables, limits, deadline).constraint(source, extra)
+    return _Layout(machine, groups, costs, nodes, tables, limits, deadline).constraint(source, extra, stacks)
 
 
 class _Nodes:
@@ -60,7 +67,7 @@ class _Nodes:
     """
 
     def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, costs: Costs, *, complete: bool) -> None:
-        s, n = machine.num_controls, len(arcs.node_owner)
+        s = machine.num_controls
         useful = costs.group_cost < UNREACHABLE
         row, column = arcs.delta.nonzero()
         child = arcs.delta[row, column]
@@ -150,7 +157,7 @@ class _Layout:
         self.strings = list(strings)
         self.push = number[push]
 
-    def constraint(self, source: str, extra: dict[str, Any]) -> CompiledConstraint:
+    def constraint(self, source: str, extra: dict[str, Any], stacks: int) -> CompiledConstraint:
         n, machine, costs = self.n, self.machine, self.costs
         kept = (self.nodes.number > 0).nonzero()[0]
         control = kept[kept < machine.num_controls]
@@ -198,7 +205,7 @@ class _Layout:
             initial_push=self.initial,
             max_pops=self.nodes.max_pops,
             max_push=max(map(len, self.strings)),
-            stacks=1,
+            stacks=1 if machine.deterministic else stacks,
             extra=extra,
         )
 
@@ -226,21 +233,17 @@ class _Layout:
         }
 
     def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:
-        """Unions of a node's tokens by how many tokens and cells they take.
-
-        All distinct costs and needs of a node span a grid; a cell is stored when its union is neither that of the cell with
-        less need nor that of the cell with less cost.
-        """
+        """Unions of a node's tokens by how many tokens and cells they take."""
         narrow_count = np.bincount(self.node, np.where(wide, 0, self.count), minlength=self.n)
         has_rows = (np.bincount(self.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
         member = has_rows[self.node].nonzero()[0]
-        grid = _Grid(self.node[member], self.cost[member], self.need[member], self.hash[member])
-        cell = grid.stored()
+        grid = Grid(self.node[member], self.cost[member], self.need[member], self.hash[member], self.count[member])
+        cell = self._stored(grid)
 
         def build(i: int) -> np.ndarray:
-            row = self._row(member[grid.new_members(int(cell[i]))])
-            cheaper = int(grid.cheaper[cell[i]])
-            return row | self.pool.of_hash(cheaper) if cheaper else row
+            below, new = grid.difference(cell, i)
+            row = self._row(member[new])
+            return row | self.pool.of_hash(below) if below else row
 
         rows = self.pool.numbers(grid.union[cell], build)
         self.deadline.check(_DOING)
@@ -251,67 +254,13 @@ class _Layout:
             "level_row": _int32(rows),
         }
 
-
-class _Grid:
-    """Unions of the token sets of nodes by limits of cost and need.
-
-    The cells of a node are its distinct costs times its distinct needs, in this order.
-
-    Attributes:
-      node, cost, need: int64[L], of every cell.
-      union: uint64[L], hash of all tokens within the cell's limits.
-      cheaper, leaner: uint64[L], the same for the next lower cost, and for the next lower need; 0 where there is none.
-    """
-
-    def __init__(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray, hashes: np.ndarray) -> None:
-        nodes, local = np.unique(node, return_inverse=True)
-        costs, of_cost, num_costs, first_cost = _steps(local, cost, len(nodes))
-        needs, of_need, num_needs, first_need = _steps(local, need, len(nodes))
-        size = num_costs * num_needs
-        first = np.cumsum(size) - size
-        at = first[local] + of_cost * num_needs[local] + of_need
-        where = np.repeat(np.arange(len(nodes)), size)
-        within = np.arange(len(where)) - first[where]
-        i, j = within // num_needs[where], within % num_needs[where]
-        self.node, self.cost, self.need = nodes[where], costs[first_cost[where] + i], needs[first_need[where] + j]
-        own = np.zeros(len(where), np.uint64)
-        np.add.at(own, at, hashes)
-        across = _running(own, j == 0)
-        turned = first[where] + j * num_costs[where] + i
-        flipped, starts = np.empty_like(across), np.empty(len(where), bool)
-        flipped[turned], starts[turned] = across, i == 0
-        self.union = _running(flipped, starts)[turned]
-        zero = np.uint64(0)
-        self.leaner = np.where(j == 0, zero, np.roll(self.union, 1))
-        self.cheaper = np.where(i == 0, zero, self.union[np.maximum(np.arange(len(where)) - num_needs[where], 0)])
-        self._members = np.argsort(at, kind="stable")
-        self._first = np.searchsorted(at[self._members], np.arange(len(where) + 1))
-        self._row_start = np.arange(len(where)) - j
-
-    def stored(self) -> np.ndarray:
-        """Cells whose union is not another's."""
-        return ((self.union != self.leaner) & (self.union != self.cheaper)).nonzero()[0]
-
-    def new_members(self, cell: int) -> np.ndarray:
-        """Token sets of a cell's cost and at most its need."""
-        return self._members[self._first[self._row_start[cell]] : self._first[cell + 1]]
-
-
-def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct values of every node, by node: (values, place of each entry among its node's, how many, first of each)."""
-    keys, which = np.unique(local << 32 | value, return_inverse=True)
-    count = np.bincount(keys >> 32, minlength=size)
-    first = np.cumsum(count) - count
-    return keys & 0xFFFFFFFF, which - first[local], count, first
-
-
-def _running(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Running sums that begin anew where `starts` says."""
-    if not len(values):
-        return values
-    total = values.cumsum()
-    first = starts.nonzero()[0]
-    return total - np.repeat(total[first] - values[first], np.diff(np.append(first, len(values))))
+    def _stored(self, grid: Grid) -> np.ndarray:
+        """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
+        for fewest in (1, *_FEWEST):
+            cell = grid.stored(fewest)
+            if len(np.unique(grid.union[cell])) * self.tables.num_words * 4 <= _LEVEL_BYTES:
+                break
+        return cell
 
 
 def _int32(values: np.ndarray) -> np.ndarray:

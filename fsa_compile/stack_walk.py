@@ -28,6 +28,7 @@ from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
+from fsa_compile.token_walk import with_aliases
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "walking the vocabulary"
@@ -175,7 +176,6 @@ class _Walk:
         self.link_begin = self.link_end = self.link_caller = self.link_symbol = np.zeros(0, np.int64)
 
     def run(self) -> StackArcs:
-        s = self.machine.num_controls
         self._wave(*self._root_items())
         control = (self.machine.end == END_RETURN).nonzero()[0]
         self.pending.append((control, np.full(len(control), self.trie.end), control))
@@ -183,7 +183,7 @@ class _Walk:
         while (seeds := inner.wave()) is not None:
             self._wave(*seeds)
         accept = np.concatenate([self.machine.end == END_HERE, *inner.accept])
-        owner, token, target = (np.concatenate(c) for c in zip(*self.records))
+        owner, token, target = with_aliases(self.tables, *(np.concatenate(c) for c in zip(*self.records)))
         run, caller, symbol = (np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 3
         return StackArcs(
             node_owner=np.concatenate(inner.owners),

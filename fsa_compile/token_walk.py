@@ -123,10 +123,10 @@ def join(
     origin, node, state = (np.concatenate(column) for column in zip(*levels))
     token = tables.trie_token[node]
     ends = (token >= 0).nonzero()[0]
-    return _with_aliases(tables, origin[ends], token[ends], state[ends] // width)
+    return with_aliases(tables, origin[ends], token[ends], state[ends] // width)
 
 
-def _with_aliases(
+def with_aliases(
     tables: VocabularyTables, origin: np.ndarray, token: np.ndarray, state: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Adds the ids that write the same bytes as a token found in the trie."""

@@ -1,0 +1,106 @@
+"""Unions of a node's token sets by limits of cost and need: the cells of a grid, and which of them are worth storing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Grid:
+    """The cells of all nodes; those of a node are its distinct costs times its distinct needs, in this order.
+
+    Args:
+      node, cost, need, hashes, count: of every token set, [M] each; by node. Sets of one node are disjoint.
+
+    Attributes:
+      node, cost, need: int64[L], of every cell.
+      union: uint64[L], hash of all tokens within the cell's limits.
+      count: int64[L], their number.
+    """
+
+    def __init__(
+        self, node: np.ndarray, cost: np.ndarray, need: np.ndarray, hashes: np.ndarray, count: np.ndarray
+    ) -> None:
+        nodes, local = np.unique(node, return_inverse=True)
+        costs, of_cost, num_costs, first_cost = _steps(local, cost, len(nodes))
+        needs, of_need, num_needs, first_need = _steps(local, need, len(nodes))
+        size = num_costs * num_needs
+        first = np.cumsum(size) - size
+        self._at = first[local] + of_cost * num_needs[local] + of_need
+        where = np.repeat(np.arange(len(nodes)), size)
+        within = np.arange(len(where)) - first[where]
+        self._row, self._column = within // num_needs[where], within % num_needs[where]
+        self.node, self.cost, self.need = nodes[where], costs[first_cost[where] + self._row], needs[first_need[where] + self._column]
+        self._num_needs = num_needs[where]
+        self._turned = first[where] + self._column * num_costs[where] + self._row
+        self.union, self.count = self._summed(hashes), self._summed(count)
+        self._members = np.argsort(self._at, kind="stable")
+        self._first = np.searchsorted(self._at[self._members], np.arange(len(where) + 1))
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        """Of every cell, the sum over all token sets within its limits."""
+        own = np.zeros(len(self.node), values.dtype)
+        np.add.at(own, self._at, values)
+        across = _running(own, self._column == 0)
+        flipped, starts = np.empty_like(across), np.empty(len(own), bool)
+        flipped[self._turned], starts[self._turned] = across, self._row == 0
+        return _running(flipped, starts)[self._turned]
+
+    def stored(self, fewest: int = 1) -> np.ndarray:
+        """Cells that are kept, ascending.
+
+        The last kept cell within two limits holds every token within them (`fewest` 1), or all but some: a cell is left out
+        when it adds fewer than `fewest` tokens to the last kept one within its limits. It never lacks all of them, and the
+        largest cell of a node is always kept, as are those that need any number of tokens for `fewest` 1.
+        """
+        if fewest <= 1:
+            index = np.arange(len(self.node))
+            leaner = np.where(self._column == 0, 0, self.count[index - 1])
+            cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
+            return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
+        last = np.append(self.node[1:] != self.node[:-1], True)
+        kept: list[int] = []
+        out: list[int] = []
+        for i, (need, count, end) in enumerate(zip(self.need.tolist(), self.count.tolist(), last.tolist())):
+            before = next((k for k in reversed(kept) if self.need[k] <= need), None)
+            added = count - (0 if before is None else int(self.count[before]))
+            if added and (before is None or end or added >= fewest):
+                kept.append(i)
+            if end:
+                out += kept
+                kept = []
+        return np.array(out, np.int64)
+
+    def difference(self, cells: np.ndarray, i: int) -> tuple[int, np.ndarray]:
+        """(hash of an earlier kept cell of the same node within the limits of kept cell i, or 0; token sets that cell i adds)."""
+        cell = int(cells[i])
+        low = self._first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
+        mine = self._members[low : self._first[cell + 1]]
+        mine = mine[self._need_of(mine) <= self.need[cell]]
+        j = i - 1
+        while j >= 0 and self.node[cells[j]] == self.node[cell]:
+            if self.need[cells[j]] <= self.need[cell]:
+                known = self._at[mine] <= cells[j]
+                known &= self._need_of(mine) <= self.need[cells[j]]
+                return int(self.union[cells[j]]), mine[~known]
+            j -= 1
+        return 0, mine
+
+    def _need_of(self, member: np.ndarray) -> np.ndarray:
+        return self.need[self._at[member]]
+
+
+def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct values of every node, by node: (values, place of each entry among its node's, how many, first of each)."""
+    keys, which = np.unique(local << 32 | value, return_inverse=True)
+    count = np.bincount(keys >> 32, minlength=size)
+    first = np.cumsum(count) - count
+    return keys & 0xFFFFFFFF, which - first[local], count, first
+
+
+def _running(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Running sums that begin anew where `starts` says."""
+    if not len(values):
+        return values
+    total = values.cumsum(dtype=values.dtype)
+    first = starts.nonzero()[0]
+    return total - np.repeat(total[first] - values[first], np.diff(np.append(first, len(values))))

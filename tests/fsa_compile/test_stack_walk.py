@@ -1,0 +1,174 @@
+"""The token walk with a stack against the byte machine itself, token by token; limits by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_machine import ByteMachine, Configuration
+from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
+from fsa_compile.host_walk import HostWalk
+from fsa_compile.limits import CompileLimits
+from fsa_compile.promote import promote_machine
+from fsa_compile.vocabulary import Vocabulary
+from tests.oracles.machines import BACK, Arc, machine, negations, nested_lists, tool_calls
+
+_PARTS = ["[", "[[", "]", "]]", "],", "],[", "[a", "a]", "a,", "a,b", "ab", "a", "b", ",", "]]]", "[[[a", "a],[", "],[[a", "[]", "[],[]"]
+_MORE = ["n", "nn", "na", "n(", "(", "((", "(a", "(n", "a)", ")", "))", ")>", "<", "<(", "a>", ">", "a)>", "(a)", "n(na)", ")))", " ", " a", "x"]
+_WORDS = ["aa", "aaa", "aaaa", "aab", "ba", "bab", "abab", "b ", "a b", "  "]
+
+
+def vocabulary(parts: Iterable[str], *, every_byte: bool = True) -> tuple[Vocabulary, list[list[int]]]:
+    """A vocabulary with the given tokens, one of them twice, two ids without bytes and a stop id; symbols of every token."""
+    listed = [p.encode() for p in parts]
+    tokens = [bytes([b]) for b in range(256)] * every_byte + listed + [listed[0]] + [b"", b"", b""]
+    symbols = [list(t) for t in tokens]
+    symbols[-3:-1] = [[256], [257]]
+    return Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), symbols
+
+
+def reached(m: ByteMachine, symbols: list[list[int]], most: int) -> list[tuple[tuple[int, ...], Configuration]]:
+    """(tokens, configuration) of at least one way to each of the first `most` configurations, breadth first."""
+    found = {m.initial: ()}
+    queue = [m.initial]
+    for here in queue:
+        for token, read in enumerate(symbols):
+            if read and len(found) < most:
+                for there in m.run(read, [here]):
+                    if there not in found:
+                        found[there] = (*found[here], token)
+                        queue.append(there)
+    return [(tokens, here) for here, tokens in found.items()]
+
+
+def after(constraint: CompiledConstraint, tokens: Iterable[int]) -> HostWalk:
+    walk = constraint.walk()
+    for token in tokens:
+        walk.advance(token)
+    return walk
+
+
+def compare(m: ByteMachine, symbols: list[list[int]], constraint: CompiledConstraint, most: int = 150) -> int:
+    """Checks the masks of many configurations on every token; how many were checked."""
+    checked = 0
+    symbols = [read if max(read, default=0) < len(m.byte_class) else [] for read in symbols]
+    stop = list(constraint.stop_ids)
+    for tokens, here in reached(m, symbols, most):
+        walk = after(constraint, tokens)
+        assert walk.accepting == m.may_end([here]), (tokens, here)
+        want = np.array([bool(read) and bool(m.run(read, [here])) for read in symbols])
+        want[stop] = m.may_end([here])
+        got = walk.allowed()
+        assert (got == want).all(), (tokens, here, np.flatnonzero(got != want))
+        checked += len(want)
+    return checked
+
+
+_MACHINES = {
+    "nested lists": lambda v: nested_lists(),
+    "negations": lambda v: negations(),
+    "tool calls": lambda v: tool_calls(v.size - 3, v.size - 2),
+}
+
+
+@pytest.mark.parametrize("name", _MACHINES)
+def test_masks_are_those_of_the_machine_on_every_token(name: str) -> None:
+    v, symbols = vocabulary(_PARTS + _MORE + _WORDS)
+    m = _MACHINES[name](v)
+    constraint = promote_machine(m, v, source=name)
+    assert compare(m, symbols, constraint) > 10_000
+
+
+@pytest.mark.parametrize("name", _MACHINES)
+@pytest.mark.parametrize("depth", [0, 1, 2, 4, 7])
+def test_limits_never_get_stuck_and_are_kept(name: str, depth: int) -> None:
+    v, _ = vocabulary(_PARTS + _MORE[:14], every_byte=False)
+    m = _MACHINES[name](v)
+    constraint = promote_machine(m, v, source=name)
+    walk = HostWalk(constraint, max_depth=depth)
+    if walk.need > depth:
+        return
+    seen, todo = set(), [(walk.configurations, remaining, ()) for remaining in range(walk.distance, 6)]
+    assert todo
+    while todo:
+        at, remaining, tokens = todo.pop()
+        if (at, remaining) in seen:
+            continue
+        seen.add((at, remaining))
+        walk = HostWalk(constraint, max_depth=depth)
+        for token in tokens:
+            walk.advance(token)
+        assert walk.distance <= remaining and walk.need <= depth
+        mask = walk.allowed(remaining)
+        assert mask.any(), (tokens, remaining)
+        for token in np.flatnonzero(mask).tolist():
+            if token not in constraint.stop_ids:
+                walk.advance(token)
+                todo.append((walk.configurations, remaining - 1, (*tokens, token)))
+                walk.rewind(1)
+
+
+def test_depth_limit_alone_admits_what_can_be_completed_within_it() -> None:
+    v, symbols = vocabulary(_PARTS)
+    m = nested_lists()
+    constraint = promote_machine(m, v, source="lists")
+    walk = HostWalk(constraint, max_depth=3)
+    for token in b"[[[":
+        assert walk.allowed()[token]
+        walk.advance(token)
+    allowed = walk.allowed()
+    assert not allowed[ord("[")] and not allowed[ord("a")] and allowed[ord("]")]
+    assert not any(allowed[t] for t, read in enumerate(symbols) if read[:2] == list(b"[a"))
+
+
+def test_one_token_pops_as_many_cells_as_it_closes() -> None:
+    v, _ = vocabulary([*_PARTS, "]]]]]]"])
+    constraint = promote_machine(nested_lists(), v, source="lists")
+    assert constraint.max_pops == 6
+    assert promote_machine(nested_lists(), vocabulary(["[", "]", "a", ","])[0], source="lists").max_pops == 1
+
+
+def test_vocabularies_that_cannot_close_refuse_to_open() -> None:
+    v, _ = vocabulary(["a", "b", "[", "[a", ","], every_byte=False)
+    walk = promote_machine(nested_lists(), v, source="lists").walk()
+    assert np.flatnonzero(walk.allowed()).tolist() == [0, 1, 5]  # "a" is there twice
+    v, _ = vocabulary(["[", ",", "[["], every_byte=False)
+    with pytest.raises(UnspellableError):
+        promote_machine(nested_lists(), v, source="lists")
+
+
+def test_unlimited_returns_are_an_error() -> None:
+    # s: "a" s | "b", every "a" calling s in its last place: "b" may close any number of frames before the next byte
+    arcs = [
+        Arc("start", b"a", "again", ["main"]),
+        Arc("again", b"a", "again", ["tail"]),
+        Arc("again", b"b", "end"),
+        Arc("end", b"c", BACK),
+        Arc("last", b"c", "done"),
+    ]
+    arcs.append(Arc("tail end", b"c", BACK))
+    returns = {("end", "tail"): "tail end", ("end", "main"): "last", ("tail end", "tail"): "tail end", ("tail end", "main"): "last"}
+    m = machine(arcs, returns, ends=["done"])
+    assert m.accepts(b"aaabc")
+    with pytest.raises(ConstraintError, match="any number"):
+        promote_machine(m, vocabulary(["a"])[0], source="tails")
+
+
+def test_special_tokens_must_not_be_text() -> None:
+    v, _ = vocabulary(["a"])
+    for wrong in (97, v.size, v.stop_ids[0]):
+        with pytest.raises(ConstraintError, match="special token"):
+            promote_machine(tool_calls(wrong, v.size - 2), v, source="calls")
+
+
+def test_limits_are_named() -> None:
+    v, _ = vocabulary(_PARTS)
+    with pytest.raises(LimitError, match="max_states"):
+        promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_states=3))
+    with pytest.raises(LimitError, match="max_bytes"):
+        promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_bytes=100))
+    with pytest.raises(LimitError, match="max_seconds"):
+        promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_seconds=0))
