@@ -2,18 +2,247 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from fsa_compile.byte_machine import END_RETURN, RETURN
 from fsa_compile.errors import GrammarConflictError
 from fsa_compile.frames import FrameBuilder, FrameTables
 from fsa_compile.grammar import Grammar
 
+_MAX_SEARCHED = 30_000
+"""Configurations to look through for an example whose stack makes the conflict real."""
+_SHOWN_FIRST = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 " + bytes(range(33, 127))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Control, suspended frames' symbols, bottom first, and the text that led there."""
+
+    control: int
+    stack: tuple[int, ...]
+    text: tuple[int, ...]
+
 
 def check_conflicts(tables: FrameTables, builder: FrameBuilder, grammar: Grammar, stacks: int) -> None:
-    """Raises a `GrammarConflictError` when an action has several entries and there is one stack only."""
-    if stacks > 1:
-        return
-    for actions in tables.actions:
-        for _, entries in actions:
-            if len(entries) > 1:
-                raise GrammarConflictError(
-                    "conflict", text=grammar.text, start=0, example=b"", symbol=b"", readings=("", "")
-                )
+    """Refuses what one stack cannot decide.
+
+    Args:
+      tables: trimmed tables.
+      builder: what made them.
+      grammar: for the words.
+      stacks: with more than one, several entries are fine; a chain of returns without bound never is.
+
+    Raises:
+      GrammarConflictError: with a shortest example.
+    """
+    crowded = {
+        c: sum(mask for mask, entries in actions if len(entries) > 1)
+        for c, actions in enumerate(tables.actions)
+        if stacks == 1 and any(len(entries) > 1 for _, entries in actions)
+    }
+    if crowded:
+        raise _Explainer(tables, builder, grammar).two_ways(crowded)
+    circle = _circle(tables, builder.end_bit)
+    if circle:
+        raise _Explainer(tables, builder, grammar).endless(circle)
+
+
+def _circle(tables: FrameTables, end_bit: int) -> dict[int, int]:
+    """Controls that return into one another for ever on one symbol, with the set of such symbols."""
+    back = [0] * len(tables.actions)
+    for c, actions in enumerate(tables.actions):
+        for mask, entries in actions:
+            if any(e[0] == RETURN for e in entries):
+                back[c] |= mask
+        if tables.end[c] == END_RETURN:
+            back[c] |= end_bit
+    onward = [{r for r in row.values() if back[r] & back[c]} for c, row in enumerate(tables.ret)]
+    left = {c for c, targets in enumerate(onward) if targets}
+    changed = True
+    while changed:  # what has no successor is on no circle
+        gone = {c for c in left if not onward[c] & left}
+        left -= gone
+        changed = bool(gone)
+    for bit in _members(_union(back[c] for c in left)):
+        inside = {c for c in left if back[c] >> bit & 1}
+        size = -1
+        while size != len(inside):
+            size = len(inside)
+            inside = {c for c in inside if onward[c] & inside}
+        if inside:
+            return dict.fromkeys(inside, 1 << bit)
+    return {}
+
+
+class _Explainer:
+    def __init__(self, tables: FrameTables, builder: FrameBuilder, grammar: Grammar) -> None:
+        self.tables, self.builder, self.grammar = tables, builder, grammar
+        self.shown: dict[int, int] = {}
+        of_class = builder.lexicon.byte_class.tolist()
+        for symbol in [*_SHOWN_FIRST, *range(len(of_class))]:
+            self.shown.setdefault(of_class[symbol], symbol)
+
+    def two_ways(self, crowded: dict[int, int]) -> GrammarConflictError:
+        """The error for a control with several entries for a symbol."""
+        first: tuple[_Place, int] | None = None
+        for place in self._search():
+            for kind in _members(crowded.get(place.control, 0)):
+                first = first or (place, kind)
+                entries = self._entries(place.control, kind)
+                if all(e[0] != RETURN or self._after_return(place, kind) for e in entries):
+                    return self._conflict(place, kind)
+        if first is None:
+            control, mask = next(iter(crowded.items()))
+            first = _Place(control, (), ()), next(_members(mask))
+        return self._conflict(*first)
+
+    def endless(self, circle: dict[int, int]) -> GrammarConflictError:
+        """The error for a chain of returns that has no bound."""
+        place = next((p for p in self._search() if p.control in circle and len(p.stack) > 1), None)
+        place = place or _Place(next(iter(circle)), (), ())
+        kind = next(_members(circle[place.control]))
+        ending = self._ending(place.control)
+        readings = (ending, "and so may end all that stands around it, however deep")
+        rule = self.builder.network.frames[min(self._frames(place.control))].rule
+        what = (
+            f"after {self._quoted(place)}, {self._symbol_words(kind)} may end any number of nested rules at once: {ending}, "
+            "and around it the same again"
+        )
+        fix = f"Let {rule} end with a closing bracket or a keyword of its own, so that each level is closed by some text."
+        return self._error(what, place, kind, readings, rule, fix)
+
+    def _conflict(self, place: _Place, kind: int) -> GrammarConflictError:
+        readings = [
+            self._ending(place.control) if entry[0] == RETURN
+            else self._beginning(entry[1][0][0], kind) if entry[1]
+            else self._going_on(place.control, kind)
+            for entry in self._entries(place.control, kind)
+        ]  # fmt: skip
+        pair = (readings[0], readings[1] if readings[1] != readings[0] else f"{readings[1]}, in another way")
+        rule = self.builder.network.frames[min(self._frames(place.control))].rule
+        what = f"after {self._quoted(place)}, {self._symbol_words(kind)} can be read in two ways: {pair[0]}; or {pair[1]}"
+        fix = (
+            "Put a bracket or a keyword of its own around one of the two, or let both begin with the same rule; "
+            "or compile with stacks=2."
+        )
+        return self._error(what, place, kind, pair, rule, fix)
+
+    def _error(
+        self, what: str, place: _Place, kind: int, readings: tuple[str, str], rule: str, fix: str
+    ) -> GrammarConflictError:
+        at = self.grammar.rules[rule]
+        return GrammarConflictError(
+            what, text=self.grammar.text, start=at.start, end=at.end, example=self._text(place),
+            symbol=self._symbol(kind), readings=readings, fix=fix,
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------- searching
+
+    def _search(self) -> Iterator[_Place]:
+        """Configurations by the length of their texts, one for each that differs near the top of the stack."""
+        start = _Place(self.tables.start, (), ())
+        seen, todo = {(start.control, start.stack)}, deque([start])
+        for _ in range(_MAX_SEARCHED):
+            if not todo:
+                return
+            place = todo.popleft()
+            yield place
+            for mask, _ in self.tables.actions[place.control]:
+                for kind in _members(mask):
+                    for control, stack in self._step(place.control, place.stack, kind):
+                        key = (control, stack[-4:])
+                        if key not in seen:
+                            seen.add(key)
+                            todo.append(_Place(control, stack, (*place.text, self.shown[kind])))
+                    if all(e[0] != RETURN for e in self._entries(place.control, kind)):
+                        break  # one symbol stands for all that do the same
+
+    def _step(self, control: int, stack: tuple[int, ...], kind: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        for target, push, _ in self._entries(control, kind):
+            if target != RETURN:
+                yield target, stack + tuple(symbol for symbol, _ in push)
+            elif stack and stack[-1] in self.tables.ret[control]:
+                yield from self._step(self.tables.ret[control][stack[-1]], stack[:-1], kind)
+
+    def _after_return(self, place: _Place, kind: int) -> bool:
+        if not place.stack or place.stack[-1] not in self.tables.ret[place.control]:
+            return False
+        below = self.tables.ret[place.control][place.stack[-1]]
+        return any(True for _ in self._step(below, place.stack[:-1], kind))
+
+    def _entries(self, control: int, kind: int) -> list[tuple[int, tuple[tuple[int, int], ...], int]]:
+        return next((entries for mask, entries in self.tables.actions[control] if mask >> kind & 1), [])
+
+    # ---------------------------------------------------------------- words
+
+    def _frames(self, control: int) -> set[int]:
+        builder = self.builder
+        items = builder.sets[control][0]
+        places = {builder.point[i][2] if i in builder.point else i for i in items}
+        return {builder.place_frame[p][0] for p in places if p in builder.place_frame} or {0}
+
+    def _rule(self, callee: int) -> str:
+        frames = self.builder.network.frames
+        if callee >= len(frames):
+            return self.builder.callee_name(callee)
+        name = frames[callee].rule
+        line = self.grammar.text.count("\n", 0, self.grammar.rules[name].start) + 1
+        group = "" if frames[callee].name == name else "the bracketed group in "
+        return f"{group}{name} (line {line})"
+
+    def _ending(self, control: int) -> str:
+        return "it comes after the end of " + " or ".join(self._rule(k) for k in sorted(self.builder.ended(control)))
+
+    def _beginning(self, symbol: int, kind: int) -> str:
+        return "it begins " + " or ".join(self._rule(k) for k in sorted(self.builder.symbol_callees[symbol]))
+
+    def _going_on(self, control: int, kind: int) -> str:
+        builder = self.builder
+        terminals = builder.lexicon.terminals
+        names: dict[str, None] = {}
+        for item in builder.sets[control][0]:
+            if item in builder.point and any(mask >> kind & 1 for mask, _ in builder.arcs[item]):
+                names[f"goes on with {terminals[builder.point[item][0]].name}"] = None
+        for place in builder.places(control):
+            frame, state = builder.place_frame.get(place, (-1, 0))
+            for symbol in builder.network.frames[frame].dfa.arcs[state] if frame >= 0 else ():
+                if symbol >= 0 and any(mask >> kind & 1 for mask, _ in terminals[symbol].automaton.arcs[0]):
+                    names[f"begins {terminals[symbol].name} in {self._rule(frame)}"] = None
+        return "it " + (" or ".join(list(names)[:3]) or "is ignored")
+
+    def _quoted(self, place: _Place) -> str:
+        text = self._text(place)
+        return repr(text.decode(errors="replace")) if text else "nothing"
+
+    def _text(self, place: _Place) -> bytes:
+        return bytes(symbol for symbol in place.text if symbol < 256)
+
+    def _symbol(self, kind: int) -> bytes | str:
+        symbol = self.shown.get(kind, -1)
+        if symbol < 0:
+            return ""
+        return bytes([symbol]) if symbol < 256 else f"special token {self.builder.lexicon.specials[symbol - 256]}"
+
+    def _symbol_words(self, kind: int) -> str:
+        symbol = self._symbol(kind)
+        if symbol == "":
+            return "the end of the text"
+        if isinstance(symbol, str):
+            return symbol
+        return repr(symbol.decode()) if symbol < b"\x80" else f"byte 0x{symbol[0]:02X}"
+
+
+def _members(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _union(masks: Iterable[int]) -> int:
+    out = 0
+    for mask in masks:
+        out |= mask
+    return out

@@ -6,7 +6,8 @@ each callee that may have been entered to the places after it. Several callees a
 which of them has ended. Reading a symbol is a move (within the frame), a call, or a return, after which the same symbol is
 looked at again.
 
-In the lexical mode "longest" a lexeme ends only before a symbol with which no lexeme that began with it could go on.
+In the lexical mode "longest" a lexeme ends only before a symbol with which no lexeme that began with it could go on, and which
+its terminal's guard allows (`lexical_rules`). So at most one terminal ends in a control.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class FrameBuilder:
         self.ends: list[int] = []
         self.inside: dict[tuple[int, int, int], int] = {}
         self.point: dict[int, tuple[int, int, int]] = {}
+        self.guards: dict[int, int] = {}
         self.entry: dict[int, int] = {}
         self.place_frame: dict[int, tuple[int, int]] = {}
         self.called_terminals = self._called_terminals()
@@ -106,16 +108,7 @@ class FrameBuilder:
                 else:
                     rest.append((other, others))
             groups = [*rest, (first, members)]
-        opening = self._opening_terminals()
-        return {
-            t for _, members in groups
-            if not opening & set(members) and any(len(terminals[t].automaton.final) > _LONG for t in members)
-            for t in members
-        }  # fmt: skip
-
-    def _opening_terminals(self) -> set[int]:
-        """Terminals that a called frame may begin with: their first byte is the call."""
-        return {symbol for frame in self.network.frames[1:] for symbol in frame.dfa.arcs[0] if symbol >= 0}
+        return {t for _, members in groups if any(len(terminals[t].automaton.final) > _LONG for t in members) for t in members}
 
     def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
         self.arcs.append(arcs)
@@ -159,13 +152,15 @@ class FrameBuilder:
 
     def _point(self, t: int, q: int, target: int) -> int:
         """The item inside a lexeme; a lexeme that cannot go on is at its end."""
-        automaton = self.lexicon.terminals[t].automaton
-        if automaton.final[q] and not automaton.arcs[q]:
+        automaton, guard = self.lexicon.terminals[t].automaton, self.lexicon.terminals[t].guard.get(q, 0)
+        if automaton.final[q] and not automaton.arcs[q] and not guard:
             return target
         found = self.inside.get((t, q, target))
         if found is None:
             found = self.inside[t, q, target] = self._item([], target if automaton.final[q] else -1)
             self.point[found] = (t, q, target)
+            if guard:
+                self.guards[found] = guard
             self.arcs[found] = [(symbols, self._point(t, r, target)) for symbols, r in automaton.arcs[q]]
         return found
 
@@ -214,6 +209,8 @@ class FrameBuilder:
         going = [i for i in items if i in self.point]
         on = first_symbols(self.arcs[i] for i in going)
         rest = self.every & ~on if self.longest else self.every
+        for i in going:
+            rest &= ~self.guards.get(i, 0)
         return going, on & only, (rest | self.end_bit) & only
 
     def places(self, c: int) -> set[int]:

@@ -9,6 +9,7 @@ from fsa_compile.conflicts import check_conflicts
 from fsa_compile.frame_trim import trim
 from fsa_compile.frames import FrameBuilder
 from fsa_compile.grammar import Grammar
+from fsa_compile.lexical_rules import settle
 from fsa_compile.lexemes import Lexicon
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.machine_minimize import minimal_machine
@@ -41,6 +42,8 @@ def machine_of(
     deadline = deadline or Deadline(limits)
     lexicon = Lexicon(grammar, specials or {}, limits, deadline)
     network = build_network(grammar, lexicon, limits, deadline)
+    if grammar.mode == "longest":
+        settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
     builder = FrameBuilder(network, longest=grammar.mode == "longest", limits=limits, deadline=deadline)
     tables = builder.build()
     trim(tables, builder, grammar.text)

@@ -38,6 +38,9 @@ from fsa_compile.utf8 import to_byte_dfa
 Key: TypeAlias = "tuple[Any, ...]"
 """A terminal expression without places and names; equal keys are equal languages."""
 
+WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+"""Word characters, as a set of bytes."""
+
 _CACHED_AUTOMATA = 1024
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 
@@ -66,6 +69,7 @@ class Terminal:
       start, end: a place in the grammar's text that stands for it.
       automaton: over bytes until the lexicon is closed, then over symbol classes. Never accepts the empty text.
       nullable: whether the empty text belongs to the terminal besides.
+      guard: by final state, symbols before which the lexeme may not end there; `lexical_rules` says which.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Terminal:
     end: int
     automaton: Automaton
     nullable: bool
+    guard: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 class Lexicon:
@@ -95,6 +100,7 @@ class Lexicon:
         self.specials: tuple[int, ...] = ()
         self.byte_class = np.zeros(256, np.int32)
         self.num_classes = 0
+        self._alone: list[bool] = []
 
     def number(self, node: Expression, name: str = "", priority: int = 0) -> int:
         """Number of the terminal that an expression is.
@@ -114,8 +120,20 @@ class Lexicon:
             found = self._number[key, priority] = len(self.terminals)
             automaton, nullable = self._automaton(key, node)
             shown = name or self._grammar.text[node.start : node.end]
-            self.terminals.append(Terminal(shown, priority, key[0] == "literal", key, node.start, node.end, automaton, nullable))
+            literal = self._is_literal(node)
+            self.terminals.append(Terminal(shown, priority, literal, key, node.start, node.end, automaton, nullable))
         return found
+
+    def _is_literal(self, node: Expression) -> bool:
+        while not isinstance(node, Literal):
+            match node:
+                case Reference():
+                    node = self._grammar.rules[node.name].body
+                case Sequence(parts=(one,)) | Choice(branches=(one,)):
+                    node = one
+                case _:
+                    return False
+        return True
 
     def names_special_token(self, node: Expression) -> bool:
         """Whether a special token stands in an expression or in the terminals it refers to."""
@@ -123,7 +141,7 @@ class Lexicon:
 
     def close(self) -> None:
         """Finds the symbol classes of all terminals and writes their automata over them."""
-        sets = list(dict.fromkeys(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs))
+        sets = list(dict.fromkeys([WORD_BYTES, *(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs)]))
         width = 32 + (len(self.specials) + 7) // 8
         packed = np.frombuffer(b"".join(m.to_bytes(width, "little") for m in sets), np.uint8).reshape(len(sets), width)
         bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : 256 + len(self.specials)]
@@ -135,6 +153,21 @@ class Lexicon:
         for t in self.terminals:
             arcs = [[(of_classes[m], q) for m, q in arcs] for arcs in t.automaton.arcs]
             t.automaton = Automaton(arcs, t.automaton.final)
+
+    def stands_alone(self, t: int) -> bool:
+        """Whether no other terminal begins with a symbol with which this one begins."""
+        if not self._alone:
+            first = [sum(m for m, _ in terminal.automaton.arcs[0]) for terminal in self.terminals]
+            self._alone = [not any(a & b for j, b in enumerate(first) if j != i) for i, a in enumerate(first)]
+        return self._alone[t]
+
+    def class_set(self, symbols: int) -> int:
+        """The symbol classes that lie within a set of bytes."""
+        inside = [bool(symbols >> b & 1) for b in range(len(self.byte_class))]
+        mask = 0
+        for kind, within in zip(self.byte_class.tolist(), inside):
+            mask |= within << kind
+        return mask
 
     def _key(self, node: Expression, inside: tuple[str, ...]) -> Key:
         match node:
@@ -177,6 +210,28 @@ class Lexicon:
         except PatternError as error:
             what = f"{error.what} in the pattern {error.pattern!r}"
             raise UnsupportedGrammarError(what, text=self._grammar.text, start=node.start, end=node.end, fix=error.fix) from error
+
+
+def widest(automaton: Automaton) -> float:
+    """Length of the longest text in symbols; infinite if there is none."""
+    width: dict[int, float] = {}
+    path: set[int] = set()
+    todo = [0]
+    while todo:
+        q = todo[-1]
+        nexts = [target for _, target in automaton.arcs[q]]
+        if q in path:
+            todo.pop()
+            path.discard(q)
+            width.setdefault(q, max((width[target] + 1 for target in nexts), default=0))
+        elif q in width:
+            todo.pop()
+        else:
+            path.add(q)
+            if any(target in path for target in nexts):
+                return float("inf")
+            todo += [target for target in nexts if target not in width]
+    return width[0]
 
 
 _cache: dict[tuple[Key, CompileLimits], tuple[Automaton, bool]] = {}

@@ -222,6 +222,7 @@ class _Builder:
             high = next((j for j in range(i + 1, len(parts)) if solid[j]), -1)
             if low < 0 or high < 0:
                 continue
+            low += not self._is_telling(parts[low])
             if spans and spans[-1][1] >= low:
                 spans[-1][1] = high
             else:
@@ -229,6 +230,32 @@ class _Builder:
         for low, high in reversed(spans):
             parts = [*parts[:low], ("call", self._group(sequence(*parts[low : high + 1]), name)), *parts[high + 1 :]]
         return parts
+
+    def _is_telling(self, node: Node) -> bool:
+        """Whether the first symbol of a part is enough to know it, so that a frame can be entered with it."""
+        return all(self.lexicon.stands_alone(t) for t in self._first_terminals(node, set()))
+
+    def _first_terminals(self, node: Node, seen: set[str]) -> set[int]:
+        match node[0]:
+            case "terminal":
+                return {node[1]}
+            case "call":
+                return set()
+            case "rule" | "core":
+                if node[1] in seen:
+                    return set()
+                seen.add(node[1])
+                bodies = [self.bodies[node[1]]] if node[1] in self.bodies else [("sequence", *b) for b in self.branches[node[1]]]
+                return {t for body in bodies for t in self._first_terminals(body, seen)}
+            case "sequence":
+                out: set[int] = set()
+                for part in node[1:]:
+                    out |= self._first_terminals(part, seen)
+                    if not self._can_be_empty(part):
+                        break
+                return out
+            case _:
+                return {t for part in node[1:] for t in self._first_terminals(part, seen)}
 
     def _group(self, body: Node, name: str) -> int:
         """Number of the frame of a group inside a rule."""

@@ -1,0 +1,224 @@
+r"""Longest-match mode: which lexeme a text is, settled once per grammar, so that a parser's context never has to choose.
+
+What holds in the lexical mode "longest":
+
+* Where terminals T may stand (given everything before), those in T and the ignored ones begin together. The lexeme goes on as
+  long as one of them can: it may end only before a symbol with which none of them could go on. So where `1` and `1.5` are
+  numbers and `.` is a terminal, `1.foo` is refused: after `1.` a number had to follow, and the lexer does not go back. (A lexer
+  that goes back accepts more; none accepts less.)
+* Where two terminals that begin together match the same text, one of them is it: that of higher priority, then a plain string
+  before a pattern, then the wider (by the longest text it can match), then the longer in the grammar's text, then the first name
+  in alphabetical order. These are Lark's rules, but that Lark lets a terminal of higher priority also win with a shorter match.
+* The loser loses the text everywhere: a word that is a keyword somewhere where a name may stand too is reserved, and no name in
+  other places either. "Where a name may stand too" is decided by what stands before: both follow the same terminal, or
+  both begin the text. Lark's contextual lexer may accept such a word as a name where the keyword is not possible, or not: its
+  contexts are unions of those of several places. None of its contexts is wider than "follows the same terminal".
+* A keyword is not glued to what follows: a terminal with finitely many texts, all of two or more word characters
+  (`[A-Za-z0-9_]`), may not end before a word character with which some unbounded terminal that begins with the same text
+  could go on. `SELECTa` is no SELECT where names exist, even where no name may stand.
+* An ignored text may stand before the first, between any two, and after the last lexeme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsa_compile.errors import UnsupportedGrammarError
+from fsa_compile.grammar import Grammar
+from fsa_compile.lexemes import WORD_BYTES, Automaton, Lexicon, Terminal, widest
+from fsa_compile.symbol_dfa import SymbolDfa
+
+
+def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar) -> None:
+    """Takes texts from the terminals that lose them, and sets the guards of keywords, in place.
+
+    Args:
+      lexicon: closed terminals.
+      frames: automata of the network's frames, the first one where texts start.
+      ignore: terminals that are ignored.
+      grammar: for errors.
+
+    Raises:
+      UnsupportedGrammarError: a terminal matches the empty text.
+    """
+    for t in lexicon.terminals:
+        if t.nullable and t.automaton.arcs[0]:
+            what = f"terminal {t.name} matches the empty text"
+            fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
+            raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
+    original = [t.automaton for t in lexicon.terminals]
+    ranks = sorted(range(len(original)), key=lambda i: _rank(lexicon.terminals[i], i))
+    better: dict[int, int] = {}
+    for place, i in enumerate(ranks):
+        better[i] = sum(1 << j for j in ranks[:place])
+    for i, rivals in enumerate(_rivals(len(original), frames, ignore)):
+        winners = [j for j in _members(rivals & better[i]) if _share_text(original[i], original[j])]
+        if winners:
+            left = _difference(original[i], [original[j] for j in winners])
+            if not left.arcs[0]:
+                raise _never(lexicon, i, winners, grammar)
+            lexicon.terminals[i].automaton = left
+    word = lexicon.class_set(WORD_BYTES)
+    unbounded = [a for a in original if not _finite(a)]
+    for i, t in enumerate(lexicon.terminals):
+        if _is_keyword(original[i], word):
+            t.guard = _glued(t.automaton, unbounded, word)
+
+
+def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
+    t = lexicon.terminals[loser]
+    names = " or ".join(lexicon.terminals[j].name for j in winners)
+    what = f"terminal {t.name} can never match: each of its texts also matches {names}, which wins"
+    fix = f"Write {t.name} as a plain string, or give it a priority: {t.name if t.name.isidentifier() else 'NAME'}.1: ..."
+    return UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
+
+
+def _rank(terminal: Terminal, number: int) -> tuple[int, bool, float, int, str, int]:
+    return (
+        -terminal.priority, not terminal.literal, -widest(terminal.automaton), -(terminal.end - terminal.start), terminal.name,
+        number,
+    )  # fmt: skip
+
+
+def _rivals(count: int, frames: list[SymbolDfa], ignore: list[int]) -> list[int]:
+    """Per terminal the set of those that may follow the same terminal, or begin the text like it."""
+    first, last = [0] * len(frames), [0] * len(frames)
+    changed = True
+    while changed:
+        changed = False
+        for k, dfa in enumerate(frames):
+            begin = _terminals(dfa.arcs[0], first)
+            end = 0
+            for arcs in dfa.arcs:
+                for symbol, target in arcs.items():
+                    if dfa.final[target]:
+                        end |= 1 << symbol if symbol >= 0 else last[~symbol]
+            changed |= (begin, end) != (first[k], last[k])
+            first[k], last[k] = begin, end
+    follow = [0] * count
+    for dfa in frames:
+        before = [0] * len(dfa.arcs)
+        for arcs in dfa.arcs:
+            for symbol, target in arcs.items():
+                before[target] |= 1 << symbol if symbol >= 0 else last[~symbol]
+        for q, arcs in enumerate(dfa.arcs):
+            after = _terminals(arcs, first)
+            for t in _members(before[q]):
+                follow[t] |= after
+    ignored = sum(1 << t for t in set(ignore))
+    out = [0] * count
+    for context in {first[0], *follow}:
+        for t in _members(context | ignored):
+            out[t] |= context | ignored
+    return out
+
+
+def _terminals(arcs: dict[int, int], first: list[int]) -> int:
+    mask = 0
+    for symbol in arcs:
+        mask |= 1 << symbol if symbol >= 0 else first[~symbol]
+    return mask
+
+
+def _share_text(a: Automaton, b: Automaton) -> bool:
+    seen, todo = {(0, 0)}, [(0, 0)]
+    while todo:
+        p, q = todo.pop()
+        if a.final[p] and b.final[q]:
+            return True
+        for x, p2 in a.arcs[p]:
+            for y, q2 in b.arcs[q]:
+                if x & y and (p2, q2) not in seen:
+                    seen.add((p2, q2))
+                    todo.append((p2, q2))
+    return False
+
+
+def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
+    """The texts of one automaton that no other one accepts; initial state 0, trimmed."""
+    first = (0, *((i, 0) for i in range(len(others))))
+    number, order = {first: 0}, [first]
+    arcs: list[list[tuple[int, int]]] = []
+    final: list[bool] = []
+    for state in order:
+        parts = [(symbols, (target,)) for symbols, target in whole.arcs[state[0]]]
+        for i, q in state[1:]:
+            for symbols, target in others[i].arcs[q]:
+                split = []
+                for have, where in parts:
+                    if have & symbols:
+                        split.append((have & symbols, (*where, (i, target))))
+                    if have & ~symbols:
+                        split.append((have & ~symbols, where))
+                parts = split
+        out = []
+        for symbols, where in parts:
+            if where not in number:
+                number[where] = len(order)
+                order.append(where)
+            out.append((symbols, number[where]))
+        arcs.append(out)
+        final.append(whole.final[state[0]] and not any(others[i].final[q] for i, q in state[1:]))
+    return trimmed(Automaton(arcs, final))
+
+
+def trimmed(automaton: Automaton) -> Automaton:
+    """The automaton without states that lead nowhere, arcs to one state joined."""
+    sources: list[list[int]] = [[] for _ in automaton.arcs]
+    for q, arcs in enumerate(automaton.arcs):
+        for _, target in arcs:
+            sources[target].append(q)
+    todo = [q for q, final in enumerate(automaton.final) if final]
+    live = set(todo)
+    while todo:
+        for q in sources[todo.pop()]:
+            if q not in live:
+                live.add(q)
+                todo.append(q)
+    order = [0, *sorted(live - {0})]
+    number = {q: i for i, q in enumerate(order)}
+    arcs = []
+    for q in order:
+        joined: dict[int, int] = {}
+        for symbols, target in automaton.arcs[q]:
+            if target in live:
+                joined[number[target]] = joined.get(number[target], 0) | symbols
+        arcs.append([(symbols, target) for target, symbols in joined.items()])
+    return Automaton(arcs, [automaton.final[q] for q in order])
+
+
+def _finite(automaton: Automaton) -> bool:
+    return widest(automaton) != float("inf")
+
+
+def _is_keyword(automaton: Automaton, word: int) -> bool:
+    """Whether all texts are words, finitely many, none of one character."""
+    if any(symbols & ~word for arcs in automaton.arcs for symbols, _ in arcs) or not _finite(automaton):
+        return False
+    return not any(automaton.final[q] for _, q in automaton.arcs[0])
+
+
+def _glued(keyword: Automaton, unbounded: Iterable[Automaton], word: int) -> dict[int, int]:
+    """Per final state the word characters with which an unbounded terminal could go on from the same text."""
+    out: dict[int, int] = {}
+    for other in unbounded:
+        seen, todo = {(0, 0)}, [(0, 0)]
+        while todo:
+            p, q = todo.pop()
+            if keyword.final[p]:
+                for symbols, _ in other.arcs[q]:
+                    if symbols & word:
+                        out[p] = out.get(p, 0) | symbols & word
+            for x, p2 in keyword.arcs[p]:
+                for y, q2 in other.arcs[q]:
+                    if x & y and (p2, q2) not in seen:
+                        seen.add((p2, q2))
+                        todo.append((p2, q2))
+    return out
+
+
+def _members(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
