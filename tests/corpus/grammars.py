@@ -183,7 +183,6 @@ RIGHT: tuple[GrammarCase, ...] = (
         'start: node\nnode: "<b>" content "</b>" | "<i>" content "</i>" | "<br/>"\ncontent: (node | TEXT)*\nTEXT: /[^<>&]+/',
         ("<b></b>", "<b>x<i>y</i><br/></b>", "<br/>"),
         ("<b>", "<b></i>", "<b><i></b></i>", "x", "<u></u>"),
-        stacks=2,
     ),
     GrammarCase(
         "case does not matter",

@@ -6,7 +6,11 @@ import pytest
 from corpus.grammars import RIGHT, WRONG, GrammarCase, Sample, Token
 
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import ConstraintError, GrammarConflictError, GrammarError
+from fsa_compile.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.lark_syntax import parse_lark
 from fsa_compile.pipeline import compile_grammar
 from fsa_compile.vocabulary import Vocabulary
 
@@ -68,20 +72,45 @@ def accepts(constraint: CompiledConstraint, ids: list[int]) -> bool:
     return True
 
 
+def machine(case: GrammarCase, stacks: int) -> ByteMachine:
+    grammar = parse_gbnf(case.text) if case.syntax == "gbnf" else parse_lark(case.text)
+    ids: dict[str | int, int] = {name: STOP + 1 + i for i, name in enumerate(SPECIALS)}
+    return machine_of(grammar, stacks=stacks, specials=ids | {i: i for i in ids.values()})
+
+
+def symbols(sample: Sample, specials: tuple[int, ...]) -> list[int] | None:
+    """The sample as symbols of a machine; None when it has a token that the machine does not know."""
+    out: list[int] = []
+    for piece in (sample,) if isinstance(sample, str) else sample:
+        if not isinstance(piece, Token):
+            out += piece.encode()
+        elif (token := STOP + 1 + SPECIALS.index(piece)) in specials:
+            out.append(256 + specials.index(token))
+        else:
+            return None
+    return out
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_machines_of_right_grammars(case: GrammarCase) -> None:
+    built = machine(case, case.stacks)
+    for sample in (*case.accepted, *case.rejected):
+        read = symbols(sample, built.specials)
+        assert (read is not None and built.accepts(read)) == (sample in case.accepted), sample
+
+
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_right_grammars(case: GrammarCase) -> None:
     constraint = compiled(case, case.stacks)
     for tokens in (list(vocabulary().tokens), [bytes([byte]) for byte in range(256)]):
-        for sample in case.accepted:
-            assert accepts(constraint, spelled(sample, tokens)), sample
-        for sample in case.rejected:
-            assert not accepts(constraint, spelled(sample, tokens)), sample
+        for sample in (*case.accepted, *case.rejected):
+            assert accepts(constraint, spelled(sample, tokens)) == (sample in case.accepted), sample
 
 
 @pytest.mark.parametrize("case", [case for case in RIGHT if case.stacks > 1], ids=lambda case: case.name)
 def test_one_stack_less_is_a_conflict(case: GrammarCase) -> None:
     with pytest.raises(GrammarConflictError) as caught:
-        compiled(case, case.stacks - 1)
+        machine(case, case.stacks - 1)
     error = caught.value
     assert error.readings[0] != error.readings[1]
     assert "stacks" in error.fix
