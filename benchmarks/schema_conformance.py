@@ -3,9 +3,9 @@
     CONSTRAX_DATA=... python benchmarks/schema_conformance.py [--suite dev|official|formats] [--every 1] [--verbose]
 
 `dev` is the development split of MaskBench (arXiv 2501.10868), `official` the required part of JSON-Schema-Test-Suite for
-drafts 7 and 2020-12 without groups that need other documents, `formats` its format part with formats asserted. Instances are written as
-`json.dumps` writes them. Raw numbers go to `benchmarks/results/schema_conformance.json`, one entry per suite: verdicts, the
-refused schemas with their reasons, and processor time from the decoded schema to its machine.
+drafts 7 and 2020-12 without groups that need other documents, `formats` its format part with formats asserted. Instances are
+written as `json.dumps` writes them. Raw numbers go to `benchmarks/results/schema_conformance.json`, one entry per suite:
+verdicts, the refused schemas with their reasons, and processor time from the decoded schema to its machine.
 """
 
 from __future__ import annotations
