@@ -10,6 +10,7 @@ from fsa_compile.byte_machine import END_RETURN, RETURN
 from fsa_compile.errors import GrammarConflictError
 from fsa_compile.frames import FrameBuilder, FrameTables
 from fsa_compile.grammar import Grammar
+from fsa_compile.grammar_checks import line_of
 
 _MAX_SEARCHED = 30_000
 """Configurations to look through for an example whose stack makes the conflict real."""
@@ -188,9 +189,12 @@ class _Explainer:
         if callee >= len(frames):
             return self.builder.callee_name(callee)
         name = frames[callee].rule
-        line = self.grammar.text.count("\n", 0, self.grammar.rules[name].start) + 1
+        line = self._line(name)
         group = "" if frames[callee].name == name else "the bracketed group in "
         return f"{group}{name} (line {line})"
+
+    def _line(self, rule: str) -> int:
+        return line_of(self.grammar, self.grammar.rules[rule])
 
     def _ending(self, control: int) -> str:
         return "it comes after the end of " + " or ".join(self._rule(k) for k in sorted(self.builder.ended(control)))
@@ -209,7 +213,9 @@ class _Explainer:
             frame, state = builder.place_frame.get(place, (-1, 0))
             for symbol in builder.network.frames[frame].dfa.arcs[state] if frame >= 0 else ():
                 if symbol >= 0 and any(mask >> kind & 1 for mask, _ in terminals[symbol].automaton.arcs[0]):
-                    names[f"begins {terminals[symbol].name} in {self._rule(frame)}"] = None
+                    homes = builder.network.frames[frame].homes.get(symbol, [])
+                    where = " or ".join(f"{name} (line {self._line(name)})" for name in homes[:2])
+                    names[f"begins {terminals[symbol].name} in {where}"] = None
         return "it " + (" or ".join(list(names)[:3]) or "is ignored")
 
     def _quoted(self, place: _Place) -> str:

@@ -229,6 +229,7 @@ class FrameBuilder:
         """What may be done in a control: at most one move and one return, and calls, per set of symbols."""
         found = self.actions[c]
         if found is None:
+            assert c not in inside, "a frame calls itself before it reads anything"
             found = self.actions[c] = self._actions(c, inside)
         return found
 

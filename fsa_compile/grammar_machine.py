@@ -9,6 +9,7 @@ from fsa_compile.conflicts import check_conflicts
 from fsa_compile.frame_trim import trim
 from fsa_compile.frames import FrameBuilder
 from fsa_compile.grammar import Grammar
+from fsa_compile.grammar_checks import check_grammar
 from fsa_compile.lexical_rules import settle
 from fsa_compile.lexemes import Lexicon
 from fsa_compile.limits import CompileLimits, Deadline
@@ -40,6 +41,7 @@ def machine_of(
     """
     limits = limits or CompileLimits()
     deadline = deadline or Deadline(limits)
+    check_grammar(grammar)
     lexicon = Lexicon(grammar, specials or {}, limits, deadline)
     network = build_network(grammar, lexicon, limits, deadline)
     if grammar.mode == "longest":

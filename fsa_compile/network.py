@@ -3,7 +3,7 @@
 Only self-embedding needs a stack. Left recursion and right recursion become loops; what embeds itself becomes a call, and the
 called unit is, where there is one, the bracketed group around the recursion, so that a call is seen from its first byte. Rules
 that do not recurse are written out in place. All of this keeps the language and forgets the trees, so that a grammar whose
-trees are ambiguous may well have a deterministic network. No frame accepts the empty text.
+trees are ambiguous may well have a deterministic network. No called frame accepts the empty text.
 
 Source: M.-J. Nederhof, "Practical experiments with regular approximation of context-free languages", 2000 (linear recursion).
 """
@@ -56,26 +56,26 @@ class Frame:
       name: of its rule, with a number when it is a group inside the rule.
       rule: name of the rule in whose definition it stands.
       dfa: its minimal automaton; symbols are terminals t >= 0 and calls of frame k, written ~k.
+      homes: names of the rules in which each terminal stands that this frame holds.
     """
 
     name: str
     rule: str
     dfa: SymbolDfa
+    homes: dict[int, list[str]]
 
 
 @dataclasses.dataclass(eq=False)
 class Network:
-    """Frames that call one another; frame 0 is where a text starts, and nothing calls it.
+    """Frames that call one another; frame 0 is where a text starts: nothing calls it, and it alone may accept the empty text.
 
     Attributes:
       frames: all of them.
-      nullable: whether the empty text belongs to the language.
       ignore: terminals that may stand between lexemes.
       lexicon: the terminals, closed.
     """
 
     frames: list[Frame]
-    nullable: bool
     ignore: list[int]
     lexicon: Lexicon
 
@@ -120,9 +120,9 @@ class _Builder:
         for component in self._components(everything=True):
             self._build(component)
         start = self.grammar.start
-        frames = [Frame(start, start, self.automata[start])]
-        frames += [Frame(name, self.home[name], self.automata[name]) for name in self.frame_of]
-        return Network(frames, start in self.nullable, ignore, self.lexicon)
+        frames = [Frame(start, start, self._start(start), self._homes(start))]
+        frames += [Frame(name, self.home[name], self.automata[name], self._homes(name)) for name in self.frame_of]
+        return Network(frames, ignore, self.lexicon)
 
     # ---------------------------------------------------------------- reading the grammar
 
@@ -171,6 +171,21 @@ class _Builder:
         for _ in range(high - low):
             optional = choice(sequence(part, optional), EMPTY)
         return sequence(*[part] * low, optional)
+
+    def _homes(self, name: str) -> dict[int, list[str]]:
+        out: dict[int, list[str]] = {}
+        seen, todo = {name}, [name]
+        while todo:
+            rule = todo.pop()
+            for node in [self.bodies[rule]] if rule in self.bodies else [p for parts in self.branches[rule] for p in parts]:
+                for t in _terminals(node):
+                    if self.home[rule] not in out.setdefault(t, []):
+                        out[t].append(self.home[rule])
+                for other in _references(node):
+                    if other not in seen:
+                        seen.add(other)
+                        todo.append(other)
+        return out
 
     # ---------------------------------------------------------------- properties
 
@@ -284,11 +299,13 @@ class _Builder:
         at an end of the branch.
         """
         out: dict[tuple[Node, ...], None] = {}
-        for parts in self._flat(self.bodies[name], component):
-            for less in self._without_outer_loops(parts, name, component):
-                for branch in self._without_hidden_ends(less, component):
-                    if branch and branch != [("core", name)]:
-                        out[tuple(branch)] = None
+        flat = self._flat(self.bodies[name], component)
+        for parts in flat:
+            for less in self._without_outer_loop(parts, flat, name, component):
+                for hidden in self._without_hidden_ends(less, component):
+                    for branch in _without_first_loop(hidden, component):
+                        if branch and branch != [("core", name)]:
+                            out[tuple(branch)] = None
         return [list(branch) for branch in out]
 
     def _flat(self, node: Node, component: set[str]) -> list[list[Node]]:
@@ -314,17 +331,26 @@ class _Builder:
                 rounds = [sequence(*parts) for parts in self._flat(node[1], component) if parts]
                 return [[("star", choice(*rounds))], []]
 
-    def _without_outer_loops(self, parts: list[Node], name: str, component: set[str]) -> list[list[Node]]:
-        """`A: x ("+" A)*` has the texts of `A: x ["+" A]`: the further rounds are inside A. Likewise at the left end."""
-        if len(component) > 1 or not parts:
-            return [parts]
+    def _without_outer_loop(
+        self, parts: list[Node], flat: list[list[Node]], name: str, component: set[str]
+    ) -> list[list[Node]]:
+        """`A: x ("+" A)*` has the texts of `A: x ["+" A]`: further rounds are inside A. Likewise at the left end.
+
+        This holds when the loop may follow every branch of A, so that A "+" A is an A.
+        """
         me: Node = ("core", name)
-        for end, at in ((-1, -1), (0, 0)):
-            loop = parts[end]
-            if loop[0] == "star" and _recurs(loop, component):
-                rounds = [list(r[1:]) if r[0] == "sequence" else [r] for r in _branches_of(loop[1])]
-                if all(r[at] == me for r in rounds):
-                    return [parts[:-1] + r if end else r + parts[1:] for r in rounds]
+        if parts == [("star", me)]:
+            return [[me, me]]
+        for last in (True, False):
+            loop = parts[-1 if last else 0] if parts else EMPTY
+            if len(component) > 1 or loop[0] != "star" or not _recurs(loop, component):
+                continue
+            rounds = [list(r[1:]) if r[0] == "sequence" else [r] for r in _branches_of(loop[1])]
+            everywhere = all(
+                other[-1 if last else 0 :][:1] == [loop] or ([*other, loop] if last else [loop, *other]) in flat for other in flat
+            )
+            if everywhere and all(len(r) > 1 and r[-1 if last else 0] == me for r in rounds):
+                return [[*parts[:-1], *r] if last else [*r, *parts[1:]] for r in rounds]
         return [parts]
 
     def _without_hidden_ends(self, parts: list[Node], component: set[str]) -> Iterator[list[Node]]:
@@ -404,6 +430,12 @@ class _Builder:
                 self._add(nfa, self.bodies[name], begin, end)
             self.automata[name] = without_empty(nfa.minimal(begin, end, self._check))
 
+    def _start(self, name: str) -> SymbolDfa:
+        nfa = SymbolNfa()
+        begin, end = nfa.state(), nfa.state()
+        self._add(nfa, ("rule", name), begin, end)
+        return nfa.minimal(begin, end, self._check)
+
     def _check(self, states: int) -> None:
         self.deadline.check(_DOING)
         if states > self.limits.max_states:
@@ -465,6 +497,15 @@ class _Builder:
                 self._add_sequence(nfa, middle, end if left else begins[n], begins[right] if right else end)
 
 
+def _without_first_loop(parts: list[Node], component: set[str]) -> Iterator[list[Node]]:
+    """A recursion in a loop at the left end is one at the left end in the first round; no call may stand there."""
+    if not parts or parts[0][0] != "star" or not _recurs(parts[0], component):
+        yield parts
+        return
+    for one in _branches_of(parts[0][1]):
+        yield from _without_first_loop([*(one[1:] if one[0] == "sequence" else [one]), *parts], component)
+
+
 def _substituted(parts: list[Node], me: Node, bodies: list[list[Node]]) -> Iterator[list[Node]]:
     """A branch with one rule at its ends written out."""
     heads = bodies if parts[0] == me else [parts[:1]]
@@ -507,6 +548,14 @@ def _references(node: Node) -> Iterator[str]:
     elif node[0] not in ("terminal", "call"):
         for part in node[1:]:
             yield from _references(part)
+
+
+def _terminals(node: Node) -> Iterator[int]:
+    if node[0] == "terminal":
+        yield node[1]
+    elif node[0] not in ("rule", "core", "call"):
+        for part in node[1:]:
+            yield from _terminals(part)
 
 
 def _recurs(node: Node, component: set[str]) -> bool:
