@@ -14,7 +14,7 @@ from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_costs import Costs, costs_of
 from fsa_compile.level_grid import Grid
-from fsa_compile.stack_groups import Groups, groups_of, ranges, union
+from fsa_compile.stack_groups import Groups, groups_of
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import VocabularyTables
 
@@ -44,7 +44,7 @@ def assemble_machine(
       ConstraintError: one token could pop any number of cells.
       LimitError: too many rows or bytes, or out of time.
     """
-    groups = groups_of(arcs, tables, machine.num_controls, deadline)
+    groups = groups_of(arcs, tables, deadline)
     costs = costs_of(machine, arcs, groups, deadline)
     at_start = int(costs.distance[machine.start]) + int(costs.symbol_cost[list(machine.stack)].sum())
     if at_start >= UNREACHABLE:
@@ -144,7 +144,7 @@ class _Layout:
         chosen = nodes.groups
         self.node = nodes.number[groups.node[chosen]]
         self.target = nodes.number[groups.target[chosen]]
-        self.hash, self.count = groups.hash[chosen], groups.count[chosen]
+        self.hash, self.count = groups.hash[chosen], groups.size[chosen]
         self.cost, self.need = costs.group_cost[chosen], costs.group_need[chosen]
         self._number_pushes(groups.push[chosen])
 
@@ -153,7 +153,7 @@ class _Layout:
         used = [(), *(self.groups.strings[p] for p in np.unique(push).tolist())]
         strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
         number = np.array([strings.get(string, 0) for string in self.groups.strings], np.int64)
-        self.initial = strings.setdefault(tuple(self.machine.stack), len(strings))
+        self.initial = strings.setdefault(tuple((symbol, 0) for symbol in self.machine.stack), len(strings))
         self.strings = list(strings)
         self.push = number[push]
 
@@ -194,7 +194,7 @@ class _Layout:
             ladder=np.zeros((n, 4), np.int32),
             increments=np.zeros((0, self.tables.vocab_size), np.uint16),
             push_offset=_int32(np.cumsum([0, *map(len, self.strings)])),
-            push_symbol=_int32(np.array([symbol for string in self.strings for symbol in string], np.int64)),
+            push_symbol=_int32(np.array([symbol for string in self.strings for symbol, _ in string], np.int64)),
             push_register=np.zeros(sum(map(len, self.strings)), np.int32),
             symbol_ladder=np.zeros((symbols, 4), np.int32),
             symbol_cost=_int32(costs.symbol_cost),
@@ -211,9 +211,7 @@ class _Layout:
 
     def _row(self, group: np.ndarray) -> np.ndarray:
         """Bit row of the tokens of some token sets."""
-        g = self.nodes.groups[group]
-        part = self.groups.part[ranges(self.groups.part_offset[g], self.groups.part_offset[g + 1])[1]]
-        return union(self.groups.parts, part, self.tables)
+        return self.groups.row_of(self.nodes.groups[group], self.tables)
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         which, token = self.groups.tokens_of(self.nodes.groups[narrow])

@@ -110,7 +110,7 @@ class _Bounds:
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)
         for i, string in enumerate(groups.strings):
-            self.string[i, : len(string)] = string
+            self.string[i, : len(string)] = [symbol for symbol, _ in string]
         self.length = np.array([len(string) for string in groups.strings])
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,66 +15,69 @@ _DOING = "putting token sets together"
 _PART_BYTES = 96
 _TOKEN_BITS = 22
 _PACKED_KEYS = 1 << (63 - _TOKEN_BITS)
+PushString: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
-    """Tokens of one owner into one target: the smallest sets.
+    """Tokens of one owner with one target and count: the smallest sets.
 
     Attributes:
-      owner, target: int64[B], by owner.
+      owner, target, count: int64[B], by owner; the register as in `StackArcs`.
       hash: uint64[B], see `VocabularyTables.row_hash`.
-      count: int64[B], number of tokens.
-      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + count[b]]`, ascending; -1 of a bit row.
-      row: int64[B], index into `rows`, or -1.
+      size: int64[B], number of tokens.
+      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + size[b]]`, ascending.
       token: int64[*].
-      rows: bit rows.
     """
 
     owner: np.ndarray
     target: np.ndarray
-    hash: np.ndarray
     count: np.ndarray
+    hash: np.ndarray
+    size: np.ndarray
     begin: np.ndarray
-    row: np.ndarray
     token: np.ndarray
-    rows: list[np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Groups:
-    """Token sets of nodes, sorted by node; the sets of a node are disjoint.
+    """Token sets of nodes with one effect each, sorted by node, target and push string; the sets of a node are disjoint.
 
     Attributes:
       node, target, push: int64[G].
+      add: int64[G], what is added to the register of the node's frame.
+      set: int64[G], register of the target's frame where something is pushed, else 0.
       hash: uint64[G].
-      count: int64[G], number of tokens.
+      size: int64[G], number of tokens.
       part_offset: int64[G + 1]; group g consists of parts `part[part_offset[g]:part_offset[g + 1]]`.
       part: int64[*].
       parts: what they are.
-      strings: push strings, tuples of symbols, bottom first; string 0 is empty.
+      strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
+        a string's first frame is that of the node's, which is not known here: 0.
     """
 
     node: np.ndarray
     target: np.ndarray
     push: np.ndarray
+    add: np.ndarray
+    set: np.ndarray
     hash: np.ndarray
-    count: np.ndarray
+    size: np.ndarray
     part_offset: np.ndarray
     part: np.ndarray
     parts: Parts
-    strings: list[tuple[int, ...]]
+    strings: list[PushString]
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(index into `group`, token) of every token of some groups that have no bit rows."""
+        """(index into `group`, token) of every token of some groups."""
         which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
         part = self.part[at]
-        again, token = ranges(self.parts.begin[part], self.parts.begin[part] + self.parts.count[part])
+        again, token = ranges(self.parts.begin[part], self.parts.begin[part] + self.parts.size[part])
         return which[again], self.parts.token[token]
 
-    def row_of(self, group: int, tables: VocabularyTables) -> np.ndarray:
-        """Bit row of one group."""
-        return union(self.parts, self.part[self.part_offset[group] : self.part_offset[group + 1]], tables)
+    def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
+        """Bit row of the tokens of some groups."""
+        return tables.pack(self.tokens_of(group)[1])
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,49 +87,60 @@ def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
-def union(parts: Parts, chosen: np.ndarray, tables: VocabularyTables) -> np.ndarray:
-    """Bit row of the tokens of some disjoint parts."""
-    rows = [parts.rows[r] for r in parts.row[chosen].tolist() if r >= 0]
-    listed = chosen[parts.row[chosen] < 0]
-    if len(listed):
-        rows.append(tables.pack(parts.token[ranges(parts.begin[listed], parts.begin[listed] + parts.count[listed])[1]]))
-    return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
-
-
-def groups_of(arcs: StackArcs, tables: VocabularyTables, num_controls: int, deadline: Deadline) -> Groups:
+def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> Groups:
     """The token sets of all nodes.
 
     Raises:
       LimitError: out of time or memory.
     """
-    parts = _parts(arcs, tables, num_controls)
-    node, push, owner, strings = _paths(arcs, parts, deadline)
+    parts = _parts(arcs, tables)
+    paths = _paths(arcs, parts, deadline)
     first = np.searchsorted(parts.owner, np.arange(arcs.num_owners + 1))
-    size = first[owner + 1] - first[owner]
+    size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
-    which, part = ranges(first[owner], first[owner + 1])
-    key = (node[which] * num_controls + parts.target[part]) * len(strings) + push[which]
-    order = np.argsort(key, kind="stable")
-    key, part = key[order], part[order]
-    begin = segment_starts(key)
-    kept = key[begin]
+    which, part = ranges(first[paths.owner], first[paths.owner + 1])
+    push, count = paths.push[which], parts.count[part]
+    add, final = np.where(push > 0, paths.add[which], count), np.where(push > 0, count, 0)
+    columns = (paths.node[which], parts.target[part], push, add, final)
+    order, begin = _sorted(columns)
+    part = part[order]
+    node, target, push, add, final = (column[order[begin]] for column in columns)
     deadline.check(_DOING)
     return Groups(
-        node=kept // (len(strings) * num_controls),
-        target=kept // len(strings) % num_controls,
-        push=kept % len(strings),
-        hash=np.add.reduceat(parts.hash[part], begin),
-        count=np.add.reduceat(parts.count[part], begin),
-        part_offset=np.append(begin, len(key)),
+        node=node,
+        target=target,
+        push=push,
+        add=add,
+        set=final,
+        hash=np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64),
+        size=np.add.reduceat(parts.size[part], begin) if len(begin) else np.zeros(0, np.int64),
+        part_offset=np.append(begin, len(part)),
         part=part,
         parts=parts,
-        strings=strings,
+        strings=paths.strings,
     )
 
 
-def _parts(arcs: StackArcs, tables: VocabularyTables, num_controls: int) -> Parts:
-    pair = arcs.owner * num_controls + arcs.target
-    if arcs.num_owners * num_controls < _PACKED_KEYS:
+def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(order of rows by the columns, the first one first; where a new row begins in it)."""
+    key, room = columns[0], 1 << 62
+    for column in columns[1:]:
+        width = int(column.max(initial=0)) + 1
+        room //= width
+        if room <= int(columns[0].max(initial=0)) + 1:
+            order = np.lexsort(columns[::-1])
+            rows = np.stack([column[order] for column in columns])
+            new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
+            return order, new.nonzero()[0]
+        key = key * width + column
+    order = np.argsort(key, kind="stable")
+    return order, segment_starts(key[order])
+
+
+def _parts(arcs: StackArcs, tables: VocabularyTables) -> Parts:
+    width, most = len(arcs.accept), int(arcs.count.max(initial=0)) + 1
+    pair = (arcs.owner * width + arcs.target) * most + arcs.count
+    if arcs.num_owners * width * most < _PACKED_KEYS:
         key = (pair << _TOKEN_BITS) | arcs.token
         key.sort()
         token, pair = key & ((1 << _TOKEN_BITS) - 1), key >> _TOKEN_BITS
@@ -134,21 +149,32 @@ def _parts(arcs: StackArcs, tables: VocabularyTables, num_controls: int) -> Part
         token, pair = arcs.token[order], pair[order]
     begin = segment_starts(pair)
     return Parts(
-        owner=pair[begin] // num_controls,
-        target=pair[begin] % num_controls,
-        hash=np.add.reduceat(tables.token_hash[token], begin),
-        count=np.append(begin[1:], len(pair)) - begin,
+        owner=pair[begin] // (width * most),
+        target=pair[begin] // most % width,
+        count=pair[begin] % most,
+        hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
+        size=np.append(begin[1:], len(pair)) - begin,
         begin=begin,
-        row=np.full(len(begin), -1),
         token=token,
-        rows=[],
     )
 
 
-def _paths(
-    arcs: StackArcs, parts: Parts, deadline: Deadline
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[int, ...]]]:
-    """(node, push string, owner) of every way from a node through links to an owner that has tokens, and the strings."""
+class _Paths(NamedTuple):
+    """Ways from a node through calls to an owner that has tokens.
+
+    Attributes:
+      node, push, add, owner: int64[n]; `push` into `strings`, `add` to the node's frame before it is suspended.
+      strings: as in `Groups`.
+    """
+
+    node: np.ndarray
+    push: np.ndarray
+    add: np.ndarray
+    owner: np.ndarray
+    strings: list[PushString]
+
+
+def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
     full = np.zeros(arcs.num_owners, bool)
     full[parts.owner] = True
     useful = full.copy()
@@ -159,38 +185,45 @@ def _paths(
             break
     kept = useful[arcs.link_run].nonzero()[0]
     kept = kept[np.argsort(arcs.link_caller[kept], kind="stable")]
-    caller, run, symbol = arcs.link_caller[kept], arcs.link_run[kept], arcs.link_symbol[kept]
-    first = np.searchsorted(caller, np.arange(arcs.num_owners + 1))
-    strings: list[tuple[int, ...]] = [()]
-    number: dict[tuple[int, ...], int] = {(): 0}
+    run, symbol, count = arcs.link_run[kept], arcs.link_symbol[kept], arcs.link_count[kept]
+    first = np.searchsorted(arcs.link_caller[kept], np.arange(arcs.num_owners + 1))
+    strings = _Strings()
     n = len(arcs.node_owner)
-    level = (np.arange(n), np.zeros(n, np.int64), arcs.node_owner)
+    node, push, add, owner = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64), arcs.node_owner
     found = []
-    while len(level[0]):
-        found.append(tuple(column[full[level[2]]] for column in level))
+    while len(node):
+        found.append(tuple(column[full[owner]] for column in (node, push, add, owner)))
         deadline.check(_DOING)
-        node, push, owner = level
         which, at = ranges(first[owner], first[owner + 1])
         deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
-        level = (node[which], _longer(strings, number, push[which], symbol[at]), run[at])
-    node, push, owner = (np.concatenate(column) for column in zip(*found))
-    return node, push, owner, strings
+        bottom = push[which] == 0
+        add = np.where(bottom, count[at], add[which])
+        push = strings.longer(push[which], symbol[at], np.where(bottom, 0, count[at]))
+        node, owner = node[which], run[at]
+    node, push, add, owner = (np.concatenate(column) for column in zip(*found))
+    return _Paths(node, push, add, owner, strings.all)
 
 
-def _longer(
-    strings: list[tuple[int, ...]], number: dict[tuple[int, ...], int], push: np.ndarray, symbol: np.ndarray
-) -> np.ndarray:
-    """Push strings with one more symbol on top each; symbol 0 adds none, symbol i + 1 adds i."""
-    if not len(push):
-        return push
-    width = int(symbol.max()) + 1
-    pairs, which = np.unique(push * width + symbol, return_inverse=True)
-    out = np.empty(len(pairs), np.int64)
-    for j, (p, s) in enumerate(zip((pairs // width).tolist(), (pairs % width).tolist())):
-        string = (*strings[p], s - 1) if s else strings[p]
-        at = number.get(string)
-        if at is None:
-            at = number[string] = len(strings)
-            strings.append(string)
-        out[j] = at
-    return out[which]
+class _Strings:
+    """Push strings by number."""
+
+    def __init__(self) -> None:
+        self.all: list[PushString] = [()]
+        self._number: dict[PushString, int] = {(): 0}
+
+    def longer(self, push: np.ndarray, symbol: np.ndarray, register: np.ndarray) -> np.ndarray:
+        """Strings with one more (symbol, register) on top each."""
+        if not len(push):
+            return push
+        wide, high = int(symbol.max()) + 1, int(register.max()) + 1
+        keys, which = np.unique((push * wide + symbol) * high + register, return_inverse=True)
+        out = np.empty(len(keys), np.int64)
+        columns = keys // (wide * high), keys // high % wide, keys % high
+        for j, (p, s, r) in enumerate(zip(*(column.tolist() for column in columns))):
+            string = (*self.all[p], (s, r))
+            at = self._number.get(string)
+            if at is None:
+                at = self._number[string] = len(self.all)
+                self.all.append(string)
+            out[j] = at
+        return out[which]

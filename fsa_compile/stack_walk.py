@@ -28,6 +28,7 @@ from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
+from fsa_compile.registers import Classes, Registers
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -86,22 +87,29 @@ class StackArcs:
 
     Attributes:
       node_owner: int64[N], owner of each node; node c < S is control c.
-      accept: bool[N], whether the text may end here.
-      owner, token, target: int64[A] each, single tokens.
-      link_run, link_caller, link_symbol: int64[K] each; symbol + 1, 0 for a part of the caller's own frame.
-      delta_row: int64[N], row of `delta` of each node.
+      kind: int64[N], kind of each node's frame, see `Registers`.
+      classes: of the registers.
+      accept: bool[N], whether the text may end here, if the register allows it.
+      owner, token, target, count: int64[A] each, single tokens; count is the register after it, in nodes what is added to it.
+      link_run, link_caller, link_symbol, link_count: int64[K] each, calls; `link_count` is the register of the caller's frame
+        while it is suspended, in nodes what is added to it.
+      delta_row: int64[*], row of `delta` for every class of every node, by node.
       delta: int64[*, P], node after popping a symbol, 0 for none.
       num_owners: nodes and runs.
     """
 
     node_owner: np.ndarray
+    kind: np.ndarray
+    classes: Classes
     accept: np.ndarray
     owner: np.ndarray
     token: np.ndarray
     target: np.ndarray
+    count: np.ndarray
     link_run: np.ndarray
     link_caller: np.ndarray
     link_symbol: np.ndarray
+    link_count: np.ndarray
     delta_row: np.ndarray
     delta: np.ndarray
     num_owners: int
@@ -115,7 +123,14 @@ def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: Compile
       LimitError: too many nodes, out of time or memory.
     """
     _check_specials(machine, tables)
-    return _Walk(machine, tables, limits, deadline).run()
+    registers = Registers(machine)
+    most = np.zeros(len(registers.low), np.int64)
+    while True:
+        walk = _Walk(machine, tables, registers, most, limits, deadline)
+        arcs = walk.run()
+        if (walk.most <= arcs.classes.most).all():
+            return arcs
+        most = walk.most  # an inner node counts further than any control: its registers need more classes
 
 
 def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
@@ -127,214 +142,308 @@ def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
             )
 
 
-class _Moves(NamedTuple):
-    """The machine by control and symbol class, flat: index control * C + class.
+class _Items(NamedTuple):
+    """What is still to be read, by owner.
 
     Attributes:
-      next: int64[S * C], control, 0, or RETURN.
-      push: int64[S * C], push string.
+      owner: int64[n].
+      node: int64[n], trie node whose symbol is read next (or was read last).
+      control: int64[n], before that (or after).
+      count: int64[n], register of the frame: in runs absolute, in nodes what was added to it.
     """
 
-    next: np.ndarray
-    push: np.ndarray
+    owner: np.ndarray
+    node: np.ndarray
+    control: np.ndarray
+    count: np.ndarray
+
+    def at(self, index: np.ndarray | slice) -> _Items:
+        return _Items(self.owner[index], self.node[index], self.control[index], self.count[index])
 
 
-def _moves(machine: ByteMachine) -> _Moves:
-    begin = machine.entry_offset.astype(np.int64)
-    single = np.diff(begin) > 0
-    at = np.where(single, begin[:-1], 0)
-    following, push = machine.entry_next.astype(np.int64), machine.entry_push.astype(np.int64)
-    if not len(following):
-        following = push = np.zeros(1, np.int64)
-    action = machine.action.ravel()
-    return _Moves(np.where(single, following[at], 0)[action], np.where(single, push[at], 0)[action])
+def _joined(items: list[_Items]) -> _Items:
+    return items[0] if len(items) == 1 else _Items(*(np.concatenate(column) for column in zip(*items)))
+
+
+_NO_ITEMS = _Items(*(np.zeros(0, np.int64),) * 4)
+
+
+class _Moves:
+    """The entries of a machine by control and symbol class.
+
+    Attributes:
+      begin, size: int64[S * C], entries by control * C + class.
+      next, push, add: int64[E], of every entry; one more stands for none.
+      forks: whether some control has several entries at a symbol.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        offset, action = machine.entry_offset.astype(np.int64), machine.action.ravel()
+        size = np.diff(offset)
+        none = len(machine.entry_next)
+        self.size = size[action]
+        self.begin = np.where(size > 0, offset[:-1], none)[action]
+        self.next, self.push, self.add = (
+            np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add)
+        )
+        self.forks = bool((size > 1).any())
+
+    def live(self, at: np.ndarray) -> np.ndarray:
+        """Whether anything is read at control * C + class."""
+        return self.size[at] > 0
 
 
 class _Walk:
     """One walk; owners of the current wave below `first_run` are nodes, from there on runs."""
 
-    def __init__(self, machine: ByteMachine, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        machine: ByteMachine,
+        tables: VocabularyTables,
+        registers: Registers,
+        most: np.ndarray,
+        limits: CompileLimits,
+        deadline: Deadline,
+    ) -> None:
         self.machine, self.tables, self.limits, self.deadline = machine, tables, limits, deadline
+        self.most = most
         self.trie = trie_with(tables, machine.specials)
-        self.moves = _moves(machine)
+        self.moves = _Moves(machine)
+        self.registers = registers
+        self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
         self.width = machine.action.shape[1]
         self.kind = np.append(machine.byte_class, 0).astype(np.int64)  # the last one answers symbol -1
         self.ret = machine.ret.astype(np.int64)
         self.stack_class = _alike(self.ret)
         self.records: list[tuple[np.ndarray, ...]] = []
         self.links: list[tuple[np.ndarray, ...]] = []
-        self.pending: list[tuple[np.ndarray, ...]] = []
+        self.pending: list[_Items] = []
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
         self._forget_links()
         self.push_length = np.array([len(p) for p in machine.pushes])
-        self.push_symbol = np.zeros((len(machine.pushes), max(1, int(self.push_length.max()))), np.int64)
+        self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, int(self.push_length.max()))), np.int64)
         for i, string in enumerate(machine.pushes):
             self.push_symbol[i, : len(string)] = [symbol for symbol, _ in string]
+            self.push_add[i, : len(string)] = [add for _, add in string]
 
     def _forget_links(self) -> None:
-        self.link_begin = self.link_end = self.link_caller = self.link_symbol = np.zeros(0, np.int64)
+        none = np.zeros(0, np.int64)
+        self.link_begin = self.link_end = none
+        self.link_table: tuple[np.ndarray, ...] = (none, none, none)
 
     def run(self) -> StackArcs:
-        self._wave(*self._root_items())
+        self._wave(self._root_items())
         control = (self.machine.end == END_RETURN).nonzero()[0]
-        self.pending.append((control, np.full(len(control), self.trie.end), control))
-        inner = _InnerNodes(self)
+        self.pending.append(_Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
+        most = self._most_counted(self.registers.of_control)
+        inner = _InnerNodes(self, Classes(self.registers, np.maximum(most, self.most)))
         while (seeds := inner.wave()) is not None:
-            self._wave(*seeds)
-        accept = np.concatenate([self.machine.end == END_HERE, *inner.accept])
-        owner, token, target = with_aliases(self.tables, *(np.concatenate(c) for c in zip(*self.records)))
-        run, caller, symbol = (np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 3
+            self._wave(seeds)
+        records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
+        owner, token, target, count = with_aliases(self.tables, *records)
+        links = [np.concatenate(c) for c in zip(*self.links)] if self.links else [np.zeros(0, np.int64)] * 4
+        kind = np.concatenate(inner.kinds)
+        self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
         return StackArcs(
             node_owner=np.concatenate(inner.owners),
-            accept=accept,
+            kind=kind,
+            classes=inner.classes,
+            accept=np.concatenate([self.machine.end == END_HERE, *inner.accept]),
             owner=owner,
             token=token,
             target=target,
-            link_run=run,
-            link_caller=caller,
-            link_symbol=symbol,
+            count=count,
+            link_run=links[0],
+            link_caller=links[1],
+            link_symbol=links[2],
+            link_count=links[3],
             delta_row=np.concatenate(inner.rows),
             delta=inner.delta(),
             num_owners=self.num_owners,
         )
 
-    def _root_items(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
+        """int64[F], most iterations begun by one token in nodes of each kind, so far."""
+        most = np.zeros(len(self.registers.low), np.int64)
+        if not self.registers.counts:
+            return most
+        of_owner = np.zeros(self.num_owners, np.int64)
+        of_owner[owners if owners is not None else np.arange(len(kind))] = kind
+        counts = [(r[0], r[3]) for r in self.records] + [(k[1], k[3]) for k in self.links] + [(p.owner, p.count) for p in self.pending]
+        for owner, count in counts:
+            np.maximum.at(most, of_owner[owner], count)
+        most[0] = 0
+        return most
+
+    def _root_items(self) -> _Items:
         """(control, trie node, control) of every first byte and special token that a control reads."""
         trie, machine = self.trie, self.machine
         root = np.arange(trie.first[0], trie.first[0] + trie.count[0])
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
         live = machine.action[:, machine.byte_class[trie.symbol[first]]] > 0
         control, at = live.nonzero()
-        return control, first[at], control
+        return _Items(control, first[at], control, np.zeros(len(at), np.int64))
 
     def _depth(self, node: np.ndarray) -> np.ndarray:
         depth = np.searchsorted(self.trie.level, node, side="right")
         depth[node >= self.trie.end] = 1
         return depth
 
-    def _wave(self, owner: np.ndarray, node: np.ndarray, control: np.ndarray) -> None:
-        """Walks items (owner, trie node that is read next, control), by depth in the trie."""
+    def _wave(self, seeds: _Items) -> None:
+        """Walks items, by depth in the trie."""
         self.first_run = self.num_owners
         self._forget_links()
-        depth = self._depth(node)
+        depth = self._depth(seeds.node)
         order = np.argsort(depth, kind="stable")
-        owner, node, control, depth = owner[order], node[order], control[order], depth[order]
+        seeds, depth = seeds.at(order), depth[order]
         last = int(depth[-1]) if len(depth) else 0
         begin = np.searchsorted(depth, np.arange(1, last + 2))
-        none = np.zeros(0, np.int64)
-        items, d = (none, none, none), 1
-        while d <= last or len(items[0]):
+        items, d = _NO_ITEMS, 1
+        while d <= last or len(items.owner):
             if d <= last and begin[d] > begin[d - 1]:
-                more = slice(begin[d - 1], begin[d])
-                items = tuple(np.concatenate(pair) for pair in zip(items, (owner[more], node[more], control[more])))
-            items = self._level(*items)
+                items = _joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
+            items = self._children(self._read(items))
             d += 1
 
-    def _level(self, owner: np.ndarray, node: np.ndarray, control: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Reads one symbol of every item; the items of the next depth."""
-        read = []
-        while len(owner):
-            at = control * self.width + self.kind[self.trie.symbol[node]]
-            following = self.moves.next[at]
-            returns = (following == RETURN).nonzero()[0]
-            goes = (following > 0).nonzero()[0]
-            read.append((owner[goes], node[goes], following[goes], self.moves.push[at[goes]]))
-            owner, node, control = self._returned(owner[returns], node[returns], control[returns])
-        if not read:
-            none = np.zeros(0, np.int64)
-            return none, none, none
-        owner, node, control, push = (np.concatenate(c) for c in zip(*read)) if len(read) > 1 else read[0]
-        calls = push.nonzero()[0]
-        if len(calls):
-            runs = self._calls(owner[calls], node[calls], control[calls], push[calls])
-            stays = (push == 0).nonzero()[0]
-            owner, node, control = (np.concatenate(p) for p in zip((owner[stays], node[stays], control[stays]), runs))
-        return self._children(owner, node, control)
+    def _read(self, items: _Items) -> _Items:
+        """Items after reading one symbol, runs begun by it included."""
+        moved, called = [], []
+        while len(items.owner):
+            which, entry = self._entries(items)
+            following, push = self.moves.next[entry], self.moves.push[entry]
+            items = items.at(which)
+            returned = self._returned(items.at((following == RETURN).nonzero()[0]))
+            stays = ((following > 0) & (push == 0)).nonzero()[0]
+            calls = ((following > 0) & (push > 0)).nonzero()[0]
+            moved.append(self._counted(items.at(stays), following[stays], self.moves.add[entry[stays]]))
+            if len(calls):
+                called.append((items.at(calls), entry[calls]))
+            items = self._distinct(returned)
+        if called:
+            moved.append(self._calls(_joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
+        return self._distinct(_joined(moved)) if moved else _NO_ITEMS
 
-    def _children(self, owner: np.ndarray, node: np.ndarray, control: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _entries(self, items: _Items) -> tuple[np.ndarray | slice, np.ndarray]:
+        """(item, entry) of everything that the items may do at their symbol, bounds aside."""
+        at = items.control * self.width + self.kind[self.trie.symbol[items.node]]
+        if not self.moves.forks:
+            return slice(None), self.moves.begin[at]
+        size = self.moves.size[at]
+        which = np.repeat(np.arange(len(at)), size)
+        return which, np.arange(len(which)) + np.repeat(self.moves.begin[at] - (np.cumsum(size) - size), size)
+
+    def _distinct(self, items: _Items) -> _Items:
+        """The same items once each; only what is not deterministic comes to one item in two ways."""
+        if self.machine.deterministic or not len(items.owner):
+            return items
+        return _Items(*np.unique(np.stack(items), axis=1))
+
+    def _counted(self, items: _Items, control: np.ndarray, add: np.ndarray) -> _Items:
+        """Items in their next control; those whose loop is full are dropped."""
+        if not self.registers.counts:
+            return items._replace(control=control)
+        count = items.count + add
+        out = items._replace(control=control, count=count)
+        return out.at((count <= self.high[control]).nonzero()[0])
+
+    def _children(self, items: _Items) -> _Items:
         """Records the tokens that end at the items' nodes; the items of their children."""
-        token = self.trie.token[node]
+        token = self.trie.token[items.node]
         ends = (token >= 0).nonzero()[0]
         if len(ends):
-            self.records.append((owner[ends], token[ends], control[ends]))
-        count = self.trie.count[node]
-        upto = count.cumsum()
+            self.records.append((items.owner[ends], token[ends], items.control[ends], items.count[ends]))
+        size = self.trie.count[items.node]
+        upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
         if total > 50_000:
             self.deadline.check(_DOING)
             self.deadline.check_bytes(total * _PAIR_BYTES, _DOING)
-        parent = np.repeat(np.arange(len(node)), count)
-        child = (self.trie.first[node] + count - upto)[parent] + np.arange(total)
-        return owner[parent], child, control[parent]
+        parent = np.repeat(np.arange(len(size)), size)
+        child = (self.trie.first[items.node] + size - upto)[parent] + np.arange(total)
+        return _Items(items.owner[parent], child, items.control[parent], items.count[parent])
 
-    def _returned(self, owner: np.ndarray, node: np.ndarray, control: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _returned(self, items: _Items) -> _Items:
         """Items whose frame ends: in nodes they are pending, in runs they go on in every caller."""
-        own = (owner < self.first_run).nonzero()[0]
+        own = (items.owner < self.first_run).nonzero()[0]
         if len(own):
-            self.pending.append((owner[own], node[own], control[own]))
-        inside = (owner >= self.first_run).nonzero()[0]
+            self.pending.append(items.at(own))
+        inside = ((items.owner >= self.first_run) & (items.count >= self.low[items.control])).nonzero()[0]
         if not len(inside):
-            return owner[:0], node[:0], control[:0]
-        run = owner[inside] - self.first_run
+            return _NO_ITEMS
+        run = items.owner[inside] - self.first_run
         begin, size = self.link_begin[run], self.link_end[run] - self.link_begin[run]
         which = np.repeat(inside, size)
         at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
-        caller, symbol = self.link_caller[at], self.link_symbol[at]
-        control = np.where(symbol > 0, self.ret[control[which], symbol - 1], control[which])
+        control = self.ret[items.control[which], self.link_table[1][at]]
         live = control.nonzero()[0]
-        return caller[live], node[which[live]], control[live]
+        at, which = at[live], which[live]
+        return _Items(self.link_table[0][at], items.node[which], control[live], self.link_table[2][at])
 
-    def _calls(
-        self, owner: np.ndarray, node: np.ndarray, control: np.ndarray, push: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Links calls to runs, all of them new at this depth; items (run, trie node just read, callee control)."""
+    def _calls(self, items: _Items, entry: np.ndarray) -> _Items:
+        """Links calls to runs, all of them new at this depth; what the runs have read."""
+        push = self.moves.push[entry]
+        count = items.count + self.push_add[push, 0]
+        if self.registers.counts:
+            fits = (count <= self.high[items.control]).nonzero()[0]
+            items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
         s = self.machine.num_controls
-        starts, run = np.unique(node * s + control, return_inverse=True)
+        key = (items.node * s + self.moves.next[entry]) * 2 + self.moves.add[entry]
+        starts, run = np.unique(key, return_inverse=True)
         first = self.num_owners
         self.num_owners += len(starts)
-        self._add_links(first, *self._chained(first + run, owner, push))
-        return np.arange(first, first + len(starts)), starts // s, starts % s
+        self._add_links(first, *self._chained(first + run, items.owner, push, count))
+        return _Items(np.arange(first, first + len(starts)), starts // (2 * s), starts // 2 % s, starts % 2)
 
-    def _chained(self, run: np.ndarray, caller: np.ndarray, push: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(run, caller, symbol + 1) of calls; the frames between a run and its caller become runs of their own."""
+    def _chained(
+        self, run: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(run, caller, symbol, register of the caller's frame) of calls; the frames between a run and its caller become
+        runs of their own."""
         length = self.push_length[push]
-        if length.max() == 1:
-            return run, caller, self.push_symbol[push, 0] + 1
+        if length.max(initial=1) == 1:
+            return run, caller, self.push_symbol[push, 0], count
         one = length == 1
-        links = [(run[one], caller[one], self.push_symbol[push[one], 0] + 1)]
-        run, caller, push, length = run[~one], caller[~one], push[~one], length[~one]
-        distinct, which = np.unique(run * len(self.push_length) + push, return_inverse=True)
-        size = self.push_length[distinct % len(self.push_length)] - 1
+        links = [(run[one], caller[one], self.push_symbol[push[one], 0], count[one])]
+        run, caller, push, count = run[~one], caller[~one], push[~one], count[~one]
+        width = len(self.push_length)
+        distinct, which = np.unique(run * width + push, return_inverse=True)
+        run, string = distinct // width, distinct % width
+        size = self.push_length[string] - 1
         begin = self.num_owners + np.cumsum(size) - size
         self.num_owners += int(size.sum())
-        links.append((begin[which], caller, self.push_symbol[push, 0] + 1))
-        below, place = np.repeat(begin, size), np.repeat(np.cumsum(size) - size, size)
-        place = np.arange(len(place)) - place
-        top = place + 1 == np.repeat(size, size)
-        above = np.where(top, np.repeat(distinct // len(self.push_length), size), below + place + 1)
-        links.append((above, below + place, self.push_symbol[np.repeat(distinct % len(self.push_length), size), place + 1] + 1))
+        links.append((begin[which], caller, self.push_symbol[push, 0], count))
+        of, frame = np.repeat(np.arange(len(size)), size), np.arange(int(size.sum()))
+        place = frame - (np.cumsum(size) - size)[of]
+        frame += begin[0] if len(begin) else 0
+        above = np.where(place + 1 == size[of], run[of], frame + 1)
+        links.append((above, frame, self.push_symbol[string[of], place + 1], self.push_add[string[of], place + 1]))
         return tuple(np.concatenate(c) for c in zip(*links))  # type: ignore[return-value]
 
-    def _add_links(self, first: int, run: np.ndarray, caller: np.ndarray, symbol: np.ndarray) -> None:
-        """Adds the links of the runs made at this depth, the owners from `first` on."""
-        order = np.argsort(run, kind="stable")
-        run, caller, symbol = run[order], caller[order], symbol[order]
-        self.links.append((run, caller, symbol))
-        bounds = len(self.link_caller) + np.searchsorted(run, np.arange(first, self.num_owners + 1))
+    def _add_links(self, first: int, *columns: np.ndarray) -> None:
+        """Adds the links of the runs made at this depth, the owners from `first` on; columns from `_chained`."""
+        order = np.argsort(columns[0], kind="stable")
+        run, *rest = (column[order] for column in columns)
+        self.links.append((run, *rest))
+        bounds = len(self.link_table[0]) + np.searchsorted(run, np.arange(first, self.num_owners + 1))
         self.link_begin = np.concatenate([self.link_begin, bounds[:-1]])
         self.link_end = np.concatenate([self.link_end, bounds[1:]])
-        self.link_caller = np.concatenate([self.link_caller, caller])
-        self.link_symbol = np.concatenate([self.link_symbol, symbol])
+        self.link_table = tuple(np.concatenate(pair) for pair in zip(self.link_table, rest))
 
 
 class _InnerNodes:
-    """Nodes so far, and what follows from what is pending in those of the last wave."""
+    """Nodes so far, and what follows from what is pending in those of the last wave.
 
-    def __init__(self, walk: _Walk) -> None:
+    Attributes:
+      owners, kinds: of the nodes of each wave: their owners, and the kinds of their frames.
+      accept: of each wave but the first.
+      rows: of each wave, row of `delta` for every class of every node.
+    """
+
+    def __init__(self, walk: _Walk, classes: Classes) -> None:
         s = walk.machine.num_controls
-        self.walk = walk
-        self.owners = [np.arange(s)]
+        self.walk, self.classes = walk, classes
+        self.owners, self.kinds = [np.arange(s)], [walk.registers.of_control]
         self.accept: list[np.ndarray] = []
         self.rows: list[np.ndarray] = []
         self.num_nodes = s
@@ -347,19 +456,18 @@ class _InnerNodes:
         """int64[*, P], node after popping a symbol; row 0 is dead."""
         return np.concatenate(self._segments)
 
-    def wave(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def wave(self) -> _Items | None:
         """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
-        walk = self.walk
-        size = len(self.owners[-1])
-        row = np.zeros(size, np.int64)
+        walk, kinds = self.walk, self.kinds[-1]
+        size = self.classes.size[kinds]
+        row = np.zeros(int(size.sum()), np.int64)
         self.rows.append(row)
         if not walk.pending:
             return None
-        owner, node, control = (np.concatenate(c) for c in zip(*walk.pending))
+        index, node, control = self._by_class(_joined(walk.pending), np.cumsum(size) - size)
         walk.pending = []
-        index = owner - self.owners[-1][0]
-        order = np.argsort(index, kind="stable")
-        index, node, control = index[order], node[order], walk.stack_class[control[order]]
+        if not len(index):
+            return None
         begin = segment_starts(index)
         total = np.add.reduceat(_mix(node * walk.machine.num_controls + control), begin)
         _, example, which = np.unique(total, return_index=True, return_inverse=True)
@@ -367,9 +475,34 @@ class _InnerNodes:
         lo, hi = begin[example], np.append(begin[1:], len(index))[example]
         return self._children(node, control, lo, hi)
 
-    def _children(
-        self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def _by_class(self, pending: _Items, first: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(class of a node's register, trie node, control) of what is pending while the register belongs to it.
+
+        Args:
+          first: int64[n], number of the first class of every node of the last wave.
+        """
+        walk = self.walk
+        local = pending.owner - self.owners[-1][0]
+        kind = self.kinds[-1][local]
+        control = walk.stack_class[pending.control]
+        if walk.registers.counts:
+            size = self.classes.size[kind]
+            which = np.repeat(np.arange(len(local)), size)
+            place = np.arange(len(which)) - (np.cumsum(size) - size)[which]
+            after = self.classes.value[self.classes.first[kind[which]] + place] + pending.count[which]
+            counted = kind[which]
+            fits = (counted == 0) | ((after >= walk.registers.low[counted]) & (after <= walk.registers.high[counted]))
+            which, place = which[fits], place[fits]
+            index = first[local[which]] + place
+            node, control = pending.node[which], control[which]
+        else:
+            index, node = local, pending.node
+        if walk.machine.deterministic:
+            order = np.argsort(index, kind="stable")
+            return index[order], node[order], control[order]
+        return tuple(np.unique(np.stack([index, node, control]), axis=1))  # type: ignore[return-value]
+
+    def _children(self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> _Items | None:
         """Children of distinct pending sets, (node, control)[lo:hi] each."""
         walk = self.walk
         columns = [self._symbol_classes(control[a:b]) for a, b in zip(lo.tolist(), hi.tolist())]
@@ -380,24 +513,42 @@ class _InnerNodes:
         walk.deadline.check(_DOING)
         walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
         pair = np.repeat(np.arange(len(pair_set)), size)
-        begin = np.cumsum(size) - size
-        at = np.arange(len(pair)) - begin[pair] + lo[pair_set][pair]
+        at = np.arange(len(pair)) - (np.cumsum(size) - size)[pair] + lo[pair_set][pair]
         node, there = node[at], walk.ret[control[at], symbol[pair]]
         code = self._code(node, there)
-        hashed = np.where(code > 0, _mix(node * (3 * walk.machine.num_controls) + code), np.uint64(0))
-        total = np.add.reduceat(hashed, begin) if len(begin) else np.zeros(0, np.uint64)
+        pair, node, there, code = self._live(pair, node, there, code)
+        begin = segment_starts(pair)
+        total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
+        if len(begin):
+            total[pair[begin]] = np.add.reduceat(_mix(node * (3 * walk.machine.num_controls) + code), begin)
+        some = total > 0
+        total[some] += _mix(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
         self._add_segments(columns, count, child)
         if not len(new):
             return None
-        return self._seeds(pair, node, there, code, new)
+        self.kinds.append(kind[new])
+        return self._seeds(_Items(pair, node, there, code), new, len(pair_set))
+
+    def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Entries (pair, trie node, control, code) that are not dead, once each."""
+        live = columns[3].nonzero()[0]
+        columns = tuple(column[live] for column in columns)
+        if self.walk.machine.deterministic or not len(live):
+            return columns
+        pair, node, control, code = columns
+        _, first = np.unique(np.stack([pair, node, code]), axis=1, return_index=True)
+        return tuple(column[first] for column in columns)
 
     def _code(self, node: np.ndarray, control: np.ndarray) -> np.ndarray:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
-        following = walk.moves.next[control * walk.width + walk.kind[walk.trie.symbol[node]]]
-        code = np.where(following == RETURN, s + walk.stack_class[control], np.where(following > 0, control, 0))
+        at = control * walk.width + walk.kind[walk.trie.symbol[node]]
+        begin = walk.moves.begin[at]
+        size = walk.moves.size[at]
+        returns = (walk.moves.next[begin] == RETURN) & (size == 1)
+        code = np.where(returns, s + walk.stack_class[control], np.where(size > 0, control, 0))
         end = (node == walk.trie.end).nonzero()[0]
         kind = walk.machine.end[control[end]]
         code[end] = np.select([kind == END_HERE, kind == END_RETURN], [2 * s, s + walk.stack_class[control[end]]], 0)
@@ -424,26 +575,29 @@ class _InnerNodes:
         self._segments.append(segment)
         self._num_segments += len(segment)
 
-    def _seeds(
-        self, pair: np.ndarray, node: np.ndarray, control: np.ndarray, code: np.ndarray, new: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Items of the new nodes that read on; those that return again are pending at once."""
+    def _seeds(self, entries: _Items, new: np.ndarray, num_pairs: int) -> _Items:
+        """Items of the new nodes that read on; those that return again are pending at once.
+
+        Args:
+          entries: (pair, trie node, control, code).
+          new: int64[n], the pairs that became nodes.
+        """
         walk, s = self.walk, self.walk.machine.num_controls
         base = walk.num_owners
         walk.num_owners += len(new)
         self.owners.append(np.arange(base, walk.num_owners))
-        owner = np.full(int(pair[-1]) + 1, -1)
+        owner = np.full(num_pairs, -1)
         owner[new] = self.owners[-1]
-        mine = ((owner[pair] >= 0) & (code > 0)).nonzero()[0]
-        owner, node, control, code = owner[pair[mine]], node[mine], control[mine], code[mine]
+        mine = entries.at((owner[entries.owner] >= 0).nonzero()[0])
+        owner, code = owner[mine.owner], mine.count
         accept = np.zeros(len(new), bool)
         accept[owner[code == 2 * s] - base] = True
         self.accept.append(accept)
+        items = _Items(owner, mine.node, mine.control, np.zeros(len(owner), np.int64))
         again = ((code >= s) & (code < 2 * s)).nonzero()[0]
         if len(again):
-            walk.pending.append((owner[again], node[again], code[again] - s))
-        on = (code < s).nonzero()[0]
-        return owner[on], node[on], control[on]
+            walk.pending.append(items.at(again)._replace(control=code[again] - s))
+        return items.at((code < s).nonzero()[0])
 
     def _symbol_classes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Symbols through which all of some controls return alike: (class of each symbol, one symbol of each class); the

@@ -127,17 +127,18 @@ def join(
 
 
 def with_aliases(
-    tables: VocabularyTables, origin: np.ndarray, token: np.ndarray, state: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Adds the ids that write the same bytes as a token found in the trie."""
+    tables: VocabularyTables, origin: np.ndarray, token: np.ndarray, *more: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Adds the ids that write the same bytes as a token found in the trie; further columns go along."""
     if not len(tables.alias_offset):
-        return origin, token, state
+        return origin, token, *more
     begin = tables.alias_offset[token].astype(np.int64)
-    more = tables.alias_offset[token + 1] - begin
-    which = np.repeat(np.arange(len(token)), more)
-    at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(more) - more), more)
+    count = tables.alias_offset[token + 1] - begin
+    which = np.repeat(np.arange(len(token)), count)
+    at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(count) - count), count)
+    alias = tables.alias_token[at].astype(np.int64)
     return (
         np.concatenate([origin, origin[which]]),
-        np.concatenate([token, tables.alias_token[at].astype(np.int64)]),
-        np.concatenate([state, state[which]]),
+        np.concatenate([token, alias]),
+        *(np.concatenate([column, column[which]]) for column in more),
     )

@@ -1,0 +1,74 @@
+"""Classes of a counter's register that a token walk has to tell apart, for every kind of frame of a `ByteMachine`.
+
+A token begins at most `most` iterations of a loop with bounds (low, high). What it may do depends on the register n only
+within `most` of the bounds; so the classes are: far below `low`; each of the last values before it; from `low` on, all values
+that are still `most` away from `high`; and each value from there to `high`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsa_compile.byte_machine import UNCOUNTED, ByteMachine
+
+_UNBOUNDED = 1 << 28
+"""Stands for an upper bound that is not there."""
+
+
+class Registers:
+    """The kinds of frames of a machine, told apart by their bounds; kind 0 counts nothing.
+
+    Attributes:
+      of_control: int64[S], kind of each control's frame.
+      of_symbol: int64[P], kind of the frame that a symbol suspends.
+      low, high: int64[F].
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        bounds = machine.bounds.astype(np.int64)
+        kinds: dict[tuple[int, int], int] = {(UNCOUNTED, UNCOUNTED): 0}
+        self.of_control = np.array([kinds.setdefault((a, b), len(kinds)) for a, b in bounds.tolist()], np.int64)
+        control, symbol = machine.ret.nonzero()
+        self.of_symbol = np.zeros(machine.num_symbols, np.int64)
+        self.of_symbol[symbol] = self.of_control[machine.ret[control, symbol]]
+        self.low, self.high = np.array(list(kinds), np.int64).T
+        self.low = np.maximum(self.low, 0)
+        self.high[self.high == UNCOUNTED] = _UNBOUNDED
+
+    @property
+    def counts(self) -> bool:
+        """Whether any frame counts."""
+        return len(self.low) > 1
+
+
+class Classes:
+    """Classes of the registers of every kind of frame.
+
+    Args:
+      most: int64[F], most iterations that a token begins.
+
+    Attributes:
+      most: as given.
+      ladder: int64[F, 4] (a0, b0, a1, b1): register n belongs to class clip(n - a0, 0, b0) + clip(n - a1, 0, b1).
+      size: int64[F], number of classes.
+      value: int64[sum of size], register that stands for each class; of those far below `low` the largest, of those between
+        the bounds the largest.
+      first: int64[F], where each kind's classes begin in `value`.
+    """
+
+    def __init__(self, registers: Registers, most: np.ndarray) -> None:
+        self.most = most
+        low, high = registers.low, registers.high
+        a0 = np.maximum(0, low - most - 1)
+        b0 = low - a0
+        a1 = np.maximum(low, high - most)
+        b1 = np.where(high >= _UNBOUNDED, 0, high - a1)
+        counted = np.arange(len(low)) > 0
+        self.ladder = np.where(counted[:, None], np.stack([a0, b0, a1, b1], 1), 0)
+        self.size = np.where(counted, 1 + b0 + b1, 1)
+        self.first = np.cumsum(self.size) - self.size
+        kind = np.repeat(np.arange(len(low)), self.size)
+        place = np.arange(len(kind)) - self.first[kind]
+        below = place < self.ladder[kind, 1]
+        value = np.where(below, self.ladder[kind, 0] + place, self.ladder[kind, 2] + place - self.ladder[kind, 1])
+        self.value = np.where(kind > 0, value, 0)
