@@ -1,0 +1,220 @@
+"""The library's grammars against real parsers: json, ast, SQLite, expat and Lark judge the same texts, on both sides."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import json
+import random
+import re
+import string
+
+import pytest
+from corpus.library_texts import JSON_ACCEPTED, TEXTS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import grammar_judges as judges
+
+from fsa_compile import ConstraintError, library
+from fsa_compile.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.limits import CompileLimits, Deadline
+
+MUTATIONS = 40
+JUDGES = {
+    "arithmetic": judges.is_arithmetic,
+    "json": judges.is_json,
+    "json_compact": judges.is_compact_json,
+    "json_object": judges.is_json_object,
+    "python_values": judges.is_python_value,
+    "tags": judges.is_tagged,
+} | {
+    name: functools.partial(judges.lark_reads, library.grammar_text(name))
+    for name in ("c_dangling_else", "c_functions", "json_tutorial", "sql_select")
+}
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+PYTHON_ATOMS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
+    | st.binary(max_size=8) | st.complex_numbers(allow_nan=False, allow_infinity=False).map(lambda z: complex(0, z.imag))
+)  # fmt: skip
+PYTHON_VALUES = st.recursive(
+    PYTHON_ATOMS,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(PYTHON_ATOMS, inner, max_size=3) | st.sets(PYTHON_ATOMS, min_size=1, max_size=3),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@functools.cache
+def machine(name: str):
+    """The byte machine of a grammar of the library."""
+    options, limits = library.options(name), CompileLimits()
+    text = library.grammar_text(name)
+    if options["syntax"] == "gbnf":
+        grammar = parse_gbnf(text, start="root", limits=limits)
+    else:
+        grammar = parse_lark(text, mode=options["mode"], limits=limits)
+    return machine_of(grammar, stacks=options.get("stacks", 1), specials={}, limits=limits, deadline=Deadline(limits))
+
+
+def accepts(name: str, text: str | bytes) -> bool:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return machine(name).accepts(data)
+
+
+def mutations(name: str, count: int, seed: int = 0):
+    """Texts of the corpus with one to three small changes: characters removed, put in, doubled; parts of others put in."""
+    draw = random.Random(f"{name} {seed}")
+    originals = [text for text in TEXTS[name][0] if text]
+    alphabet = sorted({c for text in originals for c in text} | set(string.punctuation + "\n aE0_1"))
+    for text in originals:
+        for _ in range(count):
+            changed = text
+            for _ in range(draw.randint(1, 3)):
+                at, kind = draw.randint(0, len(changed)), draw.randrange(5)
+                until = min(len(changed), at + draw.randint(1, 4))
+                if kind == 0:
+                    changed = changed[:at] + changed[until:]
+                elif kind == 1:
+                    changed = changed[:at] + draw.choice(alphabet) + changed[at:]
+                elif kind == 2:
+                    changed = changed[:at] + draw.choice(alphabet) + changed[until:]
+                elif kind == 3:
+                    changed = changed[:until] + changed[at:]
+                else:
+                    other = draw.choice(originals)
+                    begin = draw.randrange(len(other))
+                    changed = changed[:at] + other[begin : begin + draw.randint(1, 12)] + changed[at:]
+            yield changed
+
+
+def test_the_corpus_and_the_judges_cover_the_library():
+    assert set(TEXTS) == set(JUDGES) == set(library.names())
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_the_judge_agrees_with_the_corpus(name):
+    accepted, refused = TEXTS[name]
+    assert [text for text in accepted if not JUDGES[name](text)] == []
+    assert [text for text in refused if JUDGES[name](text)] == []
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_the_machine_agrees_with_the_corpus(name):
+    accepted, refused = TEXTS[name]
+    assert [text for text in accepted if not accepts(name, text)] == []
+    assert [text for text in refused if accepts(name, text)] == []
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_changed_texts_are_judged_like_the_real_parser_does(name, exhaustive):
+    verdicts = {True: 0, False: 0}
+    for text in mutations(name, MUTATIONS * 25 if exhaustive else MUTATIONS):
+        expected = JUDGES[name](text)
+        verdicts[expected] += 1
+        assert accepts(name, text) == expected, repr(text)
+    assert min(verdicts.values()) > sum(verdicts.values()) / 30  # so both sides were seen
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_text_that_is_not_utf8_is_refused(name):
+    for text in TEXTS[name][0]:
+        assert not accepts(name, text.encode() + b"\xff")
+    for broken in (b"\xed\xa0\x80", b"\xc0\x80", b"\xe2\x82", b"\xf4\x90\x80\x80"):
+        for template in (b'"%b"', b"'%b'", b"%b", b'{"%b":1}', b"SELECT '%b'", b'void f() { "%b"; }'):
+            assert not accepts(name, template % broken)
+
+
+def test_what_sql_select_takes_sqlite_reads():
+    assert [text for text in TEXTS["sql_select"][0] if not judges.sqlite_reads(text)] == []
+    taken = [text for text in mutations("sql_select", MUTATIONS, seed=1) if accepts("sql_select", text)]
+    adjacent = re.compile(r"(?<![A-Za-z_0-9])[0-9][0-9.]*([eE][+-]?[0-9]+)?[A-Za-z_]")  # the exception its comment names
+    bare = [re.sub(r"'[^']*'", "''", text) for text in taken]
+    assert len(taken) > 30
+    assert [t for t, b in zip(taken, bare) if not adjacent.search(b) and not judges.sqlite_reads(t)] == []
+
+
+def test_the_sqlite_judge_tells_syntax_from_meaning():
+    assert judges.sqlite_reads("SELECT nothing_there FROM nowhere")
+    assert not judges.sqlite_reads("SELECT FROM nowhere")
+
+
+@pytest.mark.parametrize("name", ["json", "json_compact"])
+@given(value=JSON_VALUES, ascii_only=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_what_json_dumps_writes_is_accepted(name, value, ascii_only):
+    for separators in (None, (",", ":")):
+        text = json.dumps(value, ensure_ascii=ascii_only, separators=separators)
+        assert accepts(name, text.encode("utf-8", "replace") if not ascii_only else text)
+
+
+@given(value=JSON_VALUES, draw=st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_json_with_white_space_anywhere(value, draw):
+    text = json.dumps(value)
+    parts = re.findall(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+', text)
+    spaced = "".join(draw.choice(["", " ", "\n\t", "\r\n  "]) + part for part in parts) + draw.choice(["", "\n"])
+    assert judges.is_json(spaced)
+    assert accepts("json", spaced)
+
+
+@given(value=st.dictionaries(st.text(max_size=4), JSON_VALUES, max_size=3), indent=st.sampled_from([None, 1, 2, "\t"]))
+@settings(max_examples=60, deadline=None)
+def test_json_objects_in_gbnf(value, indent):
+    text = json.dumps(value, indent=indent)
+    assert accepts("json_object", text) == judges.is_json_object(text)
+
+
+@given(value=PYTHON_VALUES)
+@settings(max_examples=150, deadline=None)
+def test_what_repr_writes_is_accepted(value):
+    assert accepts("python_values", repr(value))
+    assert accepts("python_values", f"f({value!r}, key={value!r})")
+
+
+def test_json_parsing_suite(data_dir):
+    with gzip.open(data_dir / "json_parsing.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    assert {row["expect"] for row in rows} == {"accept", "reject", "either"}
+    wrong = [
+        row["name"]
+        for row in rows
+        if row["expect"] != "either" and accepts("json", base64.b64decode(row["bytes"])) != (row["expect"] == "accept")
+    ]
+    assert wrong == []
+
+
+def test_all_grammars_but_one_are_deterministic():
+    assert [name for name in library.names() if not machine(name).deterministic] == ["c_dangling_else"]
+
+
+def test_every_grammar_says_what_it_is():
+    for name in library.names():
+        said = library.description(name)
+        assert len(said.splitlines()) >= 2, name
+        assert library.grammar_text(name).isascii()
+        assert "eaves out" in said or name in ("json_tutorial", "c_dangling_else")
+
+
+def test_a_wrong_name_is_an_error():
+    with pytest.raises(ConstraintError, match="no grammar 'yaml'\n.*arithmetic, c_dangling_else"):
+        library.grammar_text("yaml")
+    with pytest.raises(ConstraintError, match="no grammar"):
+        library.options("yaml")
+
+
+def test_options_are_copies():
+    library.options("json")["mode"] = "characters"
+    assert library.options("json")["mode"] == "longest"
+
+
+def test_the_judges_can_refuse():
+    assert not any(judge("(") for judge in JUDGES.values() if judge is not JUDGES["tags"])
+    assert not judges.is_tagged("<p>")
+    assert all(map(judges.is_json, JSON_ACCEPTED))

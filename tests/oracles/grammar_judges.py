@@ -1,0 +1,242 @@
+"""Real parsers as judges of the grammar library: does a text belong to the language that a grammar's comment describes?
+
+Each judge runs a parser that shares nothing with this project (json, ast, expat, Lark) and then takes away what the comment
+says is left out, by looking at the parser's result and at the text outside strings.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sqlite3
+import tokenize
+import warnings
+from functools import cache
+from xml.etree import ElementTree
+
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
+_JSON_NUMBER = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
+_SQLITE_SYNTAX = re.compile(r"syntax error|incomplete input|unrecognized token|null character|one statement|no statement|must not")
+
+
+def is_json(text: str) -> bool:
+    """RFC 8259, by Python's parser without its additions."""
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return not text.startswith("\ufeff")
+
+
+def is_compact_json(text: str) -> bool:
+    """JSON with no white space but single spaces after commas and colons."""
+    return is_json(text) and not re.search(r"[\t\n\r]|(?<![,:]) ", _JSON_STRING.sub('""', text))
+
+
+def is_json_object(text: str) -> bool:
+    """JSON objects as the GBNF grammar bounds them."""
+    if not is_json(text) or not text.startswith("{") or "\x7f" in text:
+        return False
+    outside = _JSON_STRING.sub('""', text)
+    gaps = re.findall(r"[ \t\n\r]+", outside)
+    numbers = [[len(part) for part in n] for n in _JSON_NUMBER.findall(outside)]
+    return all(re.fullmatch(r" |\n[ \t]{0,20}", gap) for gap in gaps) and all(
+        whole <= 16 and part <= 16 and exponent <= 3 for whole, part, exponent in numbers
+    )
+
+
+def is_arithmetic(text: str) -> bool:
+    """Python's expressions of the kind; names get a letter in front, so that none is a keyword."""
+    named = re.sub(r"(?<![0-9a-z_.])([a-z])", r"v\1", text.lstrip(" \t"))
+    tree = _python(named)
+    if tree is None or not re.fullmatch(r"[a-z0-9 \t+\-*/%().,]*", text) or re.search(r",[ \t]*\)", text):
+        return False
+    numbers = [t.string for t in _tokens(named) if t.type == tokenize.NUMBER]
+    return all(re.fullmatch(r"(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?", n) for n in numbers) and _arithmetic(tree, named)
+
+
+def is_python_value(text: str) -> bool:
+    """Literals, names and calls by `ast.parse`, less what the grammar leaves out."""
+    text = text.lstrip(" \t")
+    tree = _python(text)
+    if tree is None or text.startswith(("\n", "\r")) or text.rstrip(" \t").endswith(("\n", "\r")):
+        return False
+    inside = _python(f"[{text}\n]")
+    if not isinstance(inside, ast.List) or [ast.dump(item) for item in inside.elts] != [ast.dump(tree)]:
+        return False  # a tuple without parentheses
+    return _plain_layout(text) and _Values(text).value(tree)
+
+
+def is_tagged(text: str) -> bool:
+    """XML content with the fixed tags, by expat, in the grammar's spelling of it."""
+    try:
+        root = ElementTree.fromstring(f"<r>{text}</r>")
+    except (ElementTree.ParseError, ValueError):
+        return False
+    bare = re.sub(r'</?(p|b|i|a|ul|li)>|<br/>|<a href="([^<>&"]|&amp;)*">', "", text)
+    entity = r"&(?:amp|lt|gt|quot|apos|#(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6]));"
+    if re.search("[<>&]", re.sub(entity, "", bare)):
+        return False
+    return _well_nested(root, None)
+
+
+def sqlite_reads(text: str) -> bool:
+    """Whether SQLite accepts the syntax; unknown tables, functions and the like are no matter of syntax."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("EXPLAIN " + text)
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        return not _SQLITE_SYNTAX.search(str(error))
+    finally:
+        connection.close()
+    return True
+
+
+@cache
+def lark_parser(grammar: str):
+    """Lark's own parser of a grammar of the library."""
+    import lark
+    import lark.lexer
+
+    lark.lexer.has_interegular = False  # its check for collisions takes minutes on wide character classes
+    return lark.Lark(grammar, parser="lalr")
+
+
+def lark_reads(grammar: str, text: str) -> bool:
+    """Whether Lark (LALR, contextual lexer) parses a text."""
+    import lark
+
+    try:
+        lark_parser(grammar).parse(text)
+    except lark.exceptions.UnexpectedInput:
+        return False
+    return True
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+def _python(text: str) -> ast.expr | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return ast.parse(text, mode="eval").body
+        except (SyntaxError, ValueError, Warning, RecursionError, MemoryError):
+            return None
+
+
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(text, newline="").readline))
+
+
+def _arithmetic(node: ast.expr, text: str) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return type(value) in (int, float)
+        case ast.Name():
+            return True
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
+            return _arithmetic(operand, text)
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv() | ast.Mod() | ast.Pow()):
+            return _arithmetic(node.left, text) and _arithmetic(node.right, text)
+        case ast.Call(func=ast.Name() as name, args=args, keywords=[]):
+            bare = text[name.end_col_offset :].lstrip(" \t").startswith("(")
+            return bare and all(_arithmetic(arg, text) for arg in args)
+        case _:
+            return False
+
+
+def _plain_layout(text: str) -> bool:
+    """No comments, no strings side by side, no continued lines, and line breaks only beside brackets, commas and colons."""
+    tokens = [t for t in _tokens(text) if t.type not in (tokenize.INDENT, tokenize.DEDENT)]
+    if any(t.type == tokenize.COMMENT for t in tokens):
+        return False
+    solid = [t for t in tokens if t.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)]
+    for before, after in zip(solid, solid[1:]):
+        if before.type == after.type == tokenize.STRING:
+            return False
+        broken = after.start[0] > before.end[0]
+        if broken and before.string not in ("(", "[", "{", ",", ":") and after.string not in (")", "]", "}", ",", ":"):
+            return False
+    lines = text.splitlines(keepends=True) or [""]
+    outside = "".join(lines)
+    for t in reversed([t for t in solid if t.type == tokenize.STRING]):
+        begin, end = (sum(map(len, lines[: row - 1])) + column for row, column in (t.start, t.end))
+        outside = outside[:begin] + "''" + outside[end:]
+    return outside.isascii() and not re.search(r"[\\\f]|\r(?!\n)", outside)
+
+
+class _Values:
+    """The check of a parsed expression; places in the text tell parentheses, which a tree does not show."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.encode().splitlines(keepends=True)
+
+    def value(self, node: ast.expr) -> bool:
+        match node:
+            case ast.Constant(value=value):
+                return type(value) in (str, bytes, int, float, complex, bool, type(None))
+            case ast.UnaryOp() | ast.BinOp():
+                return self.number(node)
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return all(map(self.value, items))
+            case ast.Dict(keys=keys, values=values):
+                return all(key is not None and self.value(key) for key in keys) and all(map(self.value, values))
+            case _:
+                return self.reference(node)
+
+    def number(self, node: ast.expr) -> bool:
+        match node:
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=complex()) as right):
+                return self.real(left) and self.start(node) == self.start(left) and self.adjacent(left, right)
+            case _:
+                return self.signed(node, (int, float, complex))
+
+    def real(self, node: ast.expr) -> bool:
+        return self.signed(node, (int, float))
+
+    def signed(self, node: ast.expr, kinds: tuple[type, ...]) -> bool:
+        if isinstance(node, ast.Constant):
+            return type(node.value) in kinds
+        if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.UAdd | ast.USub):
+            return False
+        inner = node.operand
+        bare = b"(" not in self.between(self.start(node), self.start(inner))
+        return bare and isinstance(inner, ast.Constant) and type(inner.value) in kinds
+
+    def reference(self, node: ast.expr) -> bool:
+        match node:
+            case ast.Name():
+                return True
+            case ast.Attribute(value=owner):
+                return self.start(owner) == self.start(node) and self.reference(owner)
+            case ast.Call(func=function, args=args, keywords=keywords):
+                bare = self.start(function) == self.start(node) and self.reference(function)
+                plain = all(not isinstance(a, ast.Starred | ast.GeneratorExp) and self.value(a) for a in args)
+                return bare and plain and all(k.arg is not None and self.value(k.value) for k in keywords)
+            case _:
+                return False
+
+    def adjacent(self, left: ast.expr, right: ast.expr) -> bool:
+        between = self.between(self.end(left), self.start(right))
+        return b"(" not in between and b")" not in between
+
+    def start(self, node: ast.expr) -> int:
+        return sum(map(len, self.lines[: node.lineno - 1])) + node.col_offset
+
+    def end(self, node: ast.expr) -> int:
+        return sum(map(len, self.lines[: (node.end_lineno or 1) - 1])) + (node.end_col_offset or 0)
+
+    def between(self, begin: int, end: int) -> bytes:
+        return b"".join(self.lines)[begin:end]
+
+
+def _well_nested(node: ElementTree.Element, parent: str | None) -> bool:
+    if (node.tag == "li") != (parent == "ul"):
+        return False
+    if node.tag == "ul" and any((text or "").strip(" \t\n\r") for text in (node.text, *(child.tail for child in node))):
+        return False
+    return all(_well_nested(child, node.tag) for child in node)
