@@ -27,6 +27,7 @@ MAX_DEPTH = 50
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 _SPECIAL = re.compile(r"<(?:\[(?P<id>[^\]>\n]*)\]|(?P<name>[^<>\s\[][^<>\s]*))>").match
+_PLAIN_LOOPS: set[tuple[int, int | None]] = {(0, 1), (0, None), (1, None)}
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 _HEX = frozenset("0123456789abcdefABCDEF")
 
@@ -72,11 +73,14 @@ class GrammarText:
         return int(digits)
 
     def counted(self, part: Expression, low: int, high: int | None, start: int, end: int) -> Repeat:
-        """A repetition whose counts were read at `start:end`."""
+        """A repetition whose counts were read at `start:end`; `*`, `+` and `?` directly on one another become one."""
         if high is not None and high < low:
             self.syntax(
                 f"the smallest count {low} exceeds the largest count {high}", start, end, fix=f"Swap them: {high} to {low}."
             )
+        if isinstance(part, Repeat) and {(part.low, part.high), (low, high)} <= _PLAIN_LOOPS:
+            most = None if part.high is None or high is None else 1
+            return Repeat(part.part, part.low * low, most, part.start, end)
         return Repeat(part, low, high, part.start, end)
 
     def code_point(self, at: int, first: int, length: int) -> tuple[str, int]:

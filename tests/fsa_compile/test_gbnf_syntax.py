@@ -75,7 +75,11 @@ CONSTRUCTS = [
         ("seq", ("rep", "a", 2, 2), ("rep", "b", 2, None), ("rep", "c", 2, 3), ("rep", "d", 0, 3)),
     ),
     ('root ::= "a"{ 2 , 3 } "b" *', ("seq", ("rep", "a", 2, 3), ("rep", "b", 0, None))),
-    ('root ::= "ab"*?', ("rep", ("rep", "ab", 0, None), 0, 1)),
+    (
+        'root ::= "ab"*? "c"+? "d"?+ "e"++',
+        ("seq", ("rep", "ab", 0, None), ("rep", "c", 0, None), ("rep", "d", 0, None), ("rep", "e", 1, None)),
+    ),
+    ('root ::= ("a"?)? ("b"{2})*', ("seq", ("rep", "a", 0, 1), ("rep", ("rep", "b", 2, 2), 0, None))),
     (r'root ::= "\t\r\n\\\"\[\]\x41\u20ac\U0001F600"', '\t\r\n\\"[]A\u20ac\U0001f600'),
     ("root ::= [a-z0-9_]", ("/", "[a-z0-9_]", "")),
     (r"root ::= [^\]\\\n-]", ("/", r"[^\]\\\x0a\-]", "")),
