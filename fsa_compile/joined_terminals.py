@@ -102,7 +102,8 @@ def _refuse_recursion(source: GrammarText, path: list[str], back: Reference) -> 
 def _extent(node: Expression, extents: dict[str, tuple[int, int]]) -> tuple[int, int]:
     """Levels and nodes of an expression, with the terminals written out that it uses."""
     if isinstance(node, Reference):
-        return extents[node.name]
+        height, size = extents[node.name]
+        return 1 + height, 1 + size
     parts = [_extent(part, extents) for part in children(node)]
     return 1 + max((height for height, _ in parts), default=0), 1 + sum(size for _, size in parts)
 
