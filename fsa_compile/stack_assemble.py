@@ -206,8 +206,14 @@ class _Layout:
             max_pops=self.nodes.max_pops,
             max_push=max(map(len, self.strings)),
             stacks=1 if machine.deterministic else stacks,
-            extra=extra,
+            extra=extra | self._names(control),
         )
+
+    def _names(self, control: np.ndarray) -> dict[str, Any]:
+        """For people: what nodes 1, 2, … and the symbols stand for, where the machine says it."""
+        names, symbols = self.machine.control_names, self.machine.symbol_names
+        out: dict[str, Any] = {"controls": [names[c] for c in control.tolist() if c]} if names else {}
+        return out | ({"symbols": list(symbols)} if symbols else {})
 
     def _row(self, group: np.ndarray) -> np.ndarray:
         """Bit row of the tokens of some token sets."""
