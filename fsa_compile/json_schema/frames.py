@@ -18,7 +18,7 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.residuals import Case, Residuals
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.spelling import QUOTE, Speller
+from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, Values
 
 _COMMA, _COLON, _SPACE = ord(","), ord(":"), ord(" ")
@@ -313,6 +313,10 @@ class Frames:
         targets = tuple([t for t in targets if t[0] in reachable])
         if not targets:
             return 0
+        if len(targets) == 1 and self._options.word_escapes == "shortest":
+            rest = classes.rest_of(state, targets[0][0])
+            if rest is not None:
+                return self._spelled(rest, targets[0][1])
 
         def make(control: int) -> None:
             row = []
@@ -327,3 +331,9 @@ class Frames:
             self._controls.moves[control] = self._speller.body(tuple(row), close, self._options.word_escapes)
 
         return self._controls.later(("key", classes.number, state, targets), make)
+
+    def _spelled(self, rest: str, target: int) -> int:
+        """The control that reads the rest of a key and its closing quote."""
+        for byte in reversed(encoded(rest) + b'"'):
+            target = self._controls.node(((byte, byte, target),))
+        return target

@@ -35,6 +35,7 @@ class KeyAutomaton(NamedTuple):
       classes: index 0 is unused.
       by_key, other: indices of the classes of a key, and of keys that are not named.
       reach: per state the labels that can be reached.
+      depth: per state how many characters have been read, when that is one number; else empty.
     """
 
     number: int
@@ -43,6 +44,12 @@ class KeyAutomaton(NamedTuple):
     by_key: dict[str, list[int]]
     other: list[int]
     reach: list[frozenset[int]]
+    depth: list[int]
+
+    def rest_of(self, state: int, label: int) -> str | None:
+        """What is left of the only key with a label, None when the label may stand for several keys."""
+        key = self.classes[label].key
+        return key[self.depth[state] :] if self.depth and key is not None else None
 
 
 class KeyClasses:
@@ -79,10 +86,10 @@ class KeyClasses:
         if conditions:
             dfas = [trie, *map(self._scalars.dfa, conditions), any_text()]
             dfa = product(dfas, lambda said: number(said[0], said[1:-1]), self._options.max_product, "the keys of an object")
-            reach = _reachable(dfa)
+            reach, depth = _reachable(dfa), list[int]()
         else:
             dfa = _with_others(trie, lambda named: number(named, ()))
-            reach = _reachable_in_trie(dfa)
+            reach, depth = _reachable_in_trie(dfa), _depths(trie)
         by_key: dict[str, list[int]] = {}
         other = []
         for i, found in enumerate(classes):
@@ -90,7 +97,16 @@ class KeyClasses:
                 other.append(i)
             elif found.key is not None:
                 by_key.setdefault(found.key, []).append(i)
-        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach)
+        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach, depth)
+
+
+def _depths(trie: TextDfa) -> list[int]:
+    """Length of the prefix that each state of a trie stands for."""
+    depth = [0] * len(trie.rows)
+    for q, row in enumerate(trie.rows):
+        for _, _, t in row:
+            depth[t] = depth[q] + 1
+    return depth
 
 
 def _with_others(trie: TextDfa, number: Any) -> TextDfa:

@@ -99,112 +99,127 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
       end: the control that `symbol` returns to when the value is complete.
     """
     live = reach.live(start, symbol)
-    number = {control: i + 1 for i, control in enumerate(live)}
-    builder = _Builder(controls, reach, live, number)
-    symbols = builder.symbols(symbol)
-    rows = builder.rows()
-    byte_class, columns = _byte_classes(rows)
-    S = len(live) + 1
-    entries: dict[tuple[int, int, int], int] = {}
-    action = np.zeros((S, columns), np.int32)
-    for source, first, last, entry in rows:
-        action[source, byte_class[first] : byte_class[last] + 1] = entries.setdefault(entry, len(entries) + 1)
-    ret = np.zeros((S, len(symbols)), np.int32)
-    row_of: dict[int, np.ndarray] = {}
-    returning = [(number[c], controls.outcome[c]) for c in live if controls.outcome[c]]
-    for _, outcome in returning:
-        if outcome not in row_of:
-            row_of[outcome] = np.array([number.get(controls.symbols[y].get(outcome, 0), 0) for y in symbols], np.int32)
-    end_of = np.full(S, NO_END, np.int8)
+    number = np.zeros(len(controls.moves), np.int32)
+    number[live] = np.arange(1, len(live) + 1)
+    moves = _MoveTable(controls, reach, live, number, symbol)
+    action, byte_class = moves.action()
+    ret, end_of = np.zeros((len(live) + 1, len(moves.symbols)), np.int32), np.full(len(live) + 1, NO_END, np.int8)
     end_of[number[end]] = END_HERE
-    readable: dict[int, np.ndarray] = {}
-    leave = entries.setdefault((RETURN, 0, 0), len(entries) + 1)
-    for control, outcome in sorted(returning, key=lambda pair: -pair[1]):  # counted frames first: values return into them
-        row = row_of[outcome]
-        if outcome not in readable:
-            readable[outcome] = (action[row[row > 0]] != 0).any(0)
-        ret[control] = row
-        action[control, readable[outcome] & (action[control] == 0)] = leave
-        if (end_of[row] == END_HERE).any():
-            end_of[control] = END_RETURN
+    _add_returns(controls, live, number, moves, action, ret, end_of)
     action, byte_class = _merged_columns(action, byte_class)
-    bounds = np.full((S, 2), UNCOUNTED, np.int32)
+    bounds = np.full((len(live) + 1, 2), UNCOUNTED, np.int32)
     for control, pair in controls.bounds.items():
-        if control in number:
+        if number[control]:
             bounds[number[control]] = pair
-    keys = np.array(list(entries), np.int32).reshape(-1, 3)
+    entries = np.concatenate((moves.entries, [(RETURN, 0, 0)]))
     return ByteMachine(
         byte_class=byte_class,
         specials=(),
         action=action,
-        entry_offset=np.concatenate(([0], np.arange(len(keys) + 1))).astype(np.int32),
-        entry_next=keys[:, 0].copy(),
-        entry_push=keys[:, 1].copy(),
-        entry_add=keys[:, 2].astype(np.int8),
-        pushes=tuple(builder.pushes),
+        entry_offset=np.concatenate(([0], np.arange(len(entries) + 1))).astype(np.int32),
+        entry_next=entries[:, 0].astype(np.int32),
+        entry_push=entries[:, 1].astype(np.int32),
+        entry_add=entries[:, 2].astype(np.int8),
+        pushes=tuple(moves.pushes),
         ret=ret,
         end=end_of,
         bounds=bounds,
-        start=number[start],
-        stack=(symbols[symbol],),
+        start=int(number[start]),
+        stack=(moves.symbols[symbol],),
     )
 
 
-class _Builder:
-    """Numbers symbols and push strings, and expands calls into moves."""
+class _MoveTable:
+    """The live moves of all controls, calls expanded, as arrays.
 
-    def __init__(self, controls: Controls, reach: Reach, live: list[int], number: dict[int, int]) -> None:
-        self._controls, self._reach, self._live, self._number = controls, reach, live, number
-        self._symbol_number: dict[int, int] = {}
+    Attributes:
+      symbols: number of every stack symbol that is pushed.
+      pushes: push strings.
+      entries: int64[E, 3], distinct (next, push string, add); entry e is action e + 1.
+    """
+
+    def __init__(self, controls: Controls, reach: Reach, live: list[int], number: np.ndarray, symbol: int) -> None:
+        self._controls, self._reach, self._number = controls, reach, number
+        self.symbols = {symbol: 0}
         self.pushes: list[tuple[tuple[int, int], ...]] = [()]
-        self._push_number: dict[tuple[tuple[int, int], ...], int] = {(): 0}
-        self._expanded: dict[int, list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]] = {}
-
-    def symbols(self, first: int) -> dict[int, int]:
-        """Numbers of the stack symbols that are pushed by live controls, in order."""
-        self._symbol_number = {first: 0}
-        for control in self._live:
-            call = self._controls.call.get(control)
-            if call is not None and self._reach.outcomes[call[1]]:
-                self._symbol_number.setdefault(call[0], len(self._symbol_number))
-        return self._symbol_number
-
-    def rows(self) -> list[tuple[int, int, int, tuple[int, int, int]]]:
-        """(control, first byte, last byte, (next, push string, add)) of every live move."""
-        out = []
-        for control in self._live:
-            source = self._number[control]
-            for low, high, target, push, add in self._moves(control):
-                number = self._push_number.setdefault(push, len(self.pushes))
-                if number == len(self.pushes):
+        push_number: dict[tuple[tuple[int, int], ...], int] = {(): 0}
+        source = np.repeat(number[live], [len(controls.moves[c]) for c in live])
+        own = np.array([move for c in live for move in controls.moves[c]], np.int64).reshape(-1, 3)
+        adds = np.zeros(len(controls.moves), bool)
+        adds[list(controls.adds)] = True
+        add_of = np.zeros(len(live) + 1, np.int64)
+        add_of[1:] = adds[live]
+        rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source]))]
+        called = []
+        for control in live:
+            call = controls.call.get(control)
+            if call is None or not reach.outcomes[call[1]]:
+                continue
+            for low, high, target, push, add in self._called(call):
+                found = push_number.setdefault(push, len(self.pushes))
+                if found == len(self.pushes):
                     self.pushes.append(push)
-                out.append((source, low, high, (self._number[target], number, add)))
+                called.append((number[control], low, high, target, found, add))
+        rows.append(np.array(called, np.int64).reshape(-1, 6))
+        table = np.concatenate(rows)
+        table[:, 3] = number[table[:, 3]]
+        self._table = table[table[:, 3] > 0]
+        width = int(self._table[:, 3].max(initial=0)) + 1
+        key = (self._table[:, 4] * 2 + self._table[:, 5]) * width + self._table[:, 3]
+        distinct, self._entry = np.unique(key, return_inverse=True)
+        self.entries = np.column_stack((distinct % width, distinct // width // 2, distinct // width % 2))
+
+    def _called(self, call: tuple[int, int]) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
+        """The moves of a callee's entry, with what they push."""
+        symbol, entry = call
+        c = self._controls
+        pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
+        out = [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
+        below = c.call.get(entry)
+        if below is not None and self._reach.outcomes[below[1]]:
+            out += [(low, high, target, (pushed, *push), add) for low, high, target, push, add in self._called(below)]
         return out
 
-    def _moves(self, control: int) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
-        """Moves with what they push; a call has those of its entry."""
-        found = self._expanded.get(control)
-        if found is not None:
-            return found
-        c, outcomes = self._controls, self._reach.outcomes
-        add = int(control in c.adds)
-        own = [(low, high, target, (), add) for low, high, target in c.moves[control] if outcomes[target]]
-        call = c.call.get(control)
-        if call is not None and outcomes[call[1]]:
-            symbol = (self._symbol_number[call[0]], 0)
-            own += [(low, high, target, (symbol, *push), add) for low, high, target, push, add in self._moves(call[1])]
-        self._expanded[control] = own
-        return own
+    def action(self) -> tuple[np.ndarray, np.ndarray]:
+        """int32[S, C], 1 + entry by control and class of bytes; int32[256], the classes: runs of bytes between edges of moves."""
+        table = self._table
+        edge = np.zeros(257, bool)
+        edge[table[:, 1]] = True
+        edge[table[:, 2] + 1] = True
+        edge[0] = False
+        byte_class = np.cumsum(edge[:256]).astype(np.int32)
+        first, last = byte_class[table[:, 1]], byte_class[table[:, 2]]
+        size = last - first + 1
+        row = np.repeat(np.arange(len(table)), size)
+        column = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size) + first[row]
+        action = np.zeros((int(self._number.max()) + 1, int(byte_class[-1]) + 1), np.int32)
+        action[table[row, 0], column] = self._entry[row] + 1
+        return action, byte_class
 
 
-def _byte_classes(rows: list[tuple[int, int, int, tuple[int, int, int]]]) -> tuple[np.ndarray, int]:
-    """int32[256], class of each byte: runs of bytes between the edges of moves; and their number."""
-    edge = np.zeros(257, bool)
-    for _, first, last, _ in rows:
-        edge[first] = edge[last + 1] = True
-    edge[0] = False
-    byte_class = np.cumsum(edge[:256]).astype(np.int32)
-    return byte_class, int(byte_class[-1]) + 1
+def _add_returns(
+    controls: Controls,
+    live: list[int],
+    number: np.ndarray,
+    moves: _MoveTable,
+    action: np.ndarray,
+    ret: np.ndarray,
+    end_of: np.ndarray,
+) -> None:
+    """Fills in where frames end: on the bytes that can be read after the return, and at the end of the text."""
+    leave = len(moves.entries) + 1
+    ending: dict[int, list[int]] = {}
+    for control in live:
+        if controls.outcome[control]:
+            ending.setdefault(controls.outcome[control], []).append(int(number[control]))
+    for outcome in sorted(ending, reverse=True):  # counted frames first: values return into them
+        row = number[[controls.symbols[y].get(outcome, 0) for y in moves.symbols]]
+        readable = (action[row[row > 0]] != 0).any(0)
+        at = np.array(ending[outcome])
+        ret[at] = row
+        action[at] = np.where(readable & (action[at] == 0), leave, action[at])
+        if (end_of[row] == END_HERE).any():
+            end_of[at] = END_RETURN
 
 
 def _merged_columns(action: np.ndarray, byte_class: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -56,6 +56,7 @@ class Speller:
         self._controls = controls
         self._hung: dict[object, int] = {}
         self._bodies: dict[object, Moves] = {}
+        self._beyonds: dict[object, Moves] = {}
 
     def body(self, row: Row, close: int, escapes: Escapes, bounds: Bounds | None = None) -> Moves:
         """The moves of a state inside a string.
@@ -73,19 +74,45 @@ class Speller:
         return (*moves, (QUOTE, QUOTE, close)) if close else moves
 
     def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
-        out = []
-        for low, high, target in row:
+        out: list[tuple[int, int, int]] = []
+        rest = []
+        for piece in row:
+            low, high, target = piece
             if low > 0x7F:
-                break
-            out += [(a, z, target) for a, z in _without_marks(max(low, 0x20), min(high, 0x7F))]
+                rest.append(piece)
+                continue
+            if low == high and low >= 0x20 and low != QUOTE and low != BACKSLASH:
+                out.append(piece)
+                if escapes == "shortest":
+                    continue
+            else:
+                out += [(a, z, target) for a, z in _without_marks(max(low, 0x20), min(high, 0x7F))]
+            rest.append(piece)
+        return (*out, *self._beyond(tuple(rest), escapes, bounds)) if rest else tuple(out)
+
+    def _beyond(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
+        """The moves of characters that are no ASCII, and of escapes.
+
+        Rows that differ only in ASCII characters have the same in their shortest spelling, so these are cut out of the key.
+        """
+        if escapes == "shortest":
+            row = tuple([piece for low, high, t in row for piece in _kept(low, high, t)])
+        key = (row, escapes, bounds)
+        found = self._beyonds.get(key)
+        if found is None:
+            found = self._beyonds[key] = tuple(self._spell_beyond(row, escapes, bounds))
+        return found
+
+    def _spell_beyond(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> list[tuple[int, int, int]]:
+        out = []
         targets, pieces = _classes(row)
-        wide = tuple((max(a, 0x80), z, c) for a, z, c in pieces if z >= 0x80)
+        wide = tuple([(max(a, 0x80), z, c) for a, z, c in pieces if z >= 0x80])
         if wide:
             out += self._hang(_utf8_tree(wide), targets, bounds)
         escaped = _escape_tree(pieces, pieces) if escapes == "all" else _escape_tree(*_needing_escape(pieces))
         if escaped is not None:
             out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
-        return tuple(out)
+        return out
 
     def _hang(self, tree: Tree, targets: Sequence[int], bounds: Bounds | None) -> list[tuple[int, int, int]]:
         return [
@@ -101,6 +128,14 @@ class Speller:
         return found
 
 
+def _kept(low: int, high: int, target: int) -> list[tuple[int, int, int]]:
+    """The parts of a range that are not written as one ASCII byte: control characters, the marks, and what is beyond ASCII."""
+    if high < 0x20 or low > 0x7F:
+        return [(low, high, target)]
+    parts = ((0, 0x1F), (QUOTE, QUOTE), (BACKSLASH, BACKSLASH), (0x80, 0x10FFFF))
+    return [(max(low, a), min(high, z), target) for a, z in parts if low <= z and a <= high]
+
+
 def _without_marks(low: int, high: int) -> list[tuple[int, int]]:
     """An ASCII range without the quote and the backslash."""
     out = []
@@ -112,6 +147,18 @@ def _without_marks(low: int, high: int) -> list[tuple[int, int]]:
     if low <= high:
         out.append((low, high))
     return out
+
+
+def encoded(text: str) -> bytes:
+    """The shortest spelling of a text inside a string."""
+    return b"".join(_encoded(c) for c in text)
+
+
+def _encoded(character: str) -> bytes:
+    code_point = ord(character)
+    if character in '"\\' or code_point in (8, 9, 10, 12, 13):
+        return b"\\" + _SHORT[code_point].encode()
+    return f"\\u{code_point:04x}".encode() if code_point < 0x20 else character.encode()
 
 
 def _classes(row: Row) -> tuple[list[int], Pieces]:
