@@ -302,7 +302,7 @@ class FrameBuilder:
 
     def symbol_name(self, symbol: int) -> str:
         """The callees that a symbol waits for."""
-        return " ".join(self.callee_name(callee) for callee in sorted(self.symbol_callees[symbol]))
+        return " | ".join(dict.fromkeys(self.callee_name(callee) for callee in sorted(self.symbol_callees[symbol])))
 
     def callee_name(self, callee: int) -> str:
         """A rule or a terminal."""

@@ -109,7 +109,9 @@ class _Assembly:
                 ret[k + 1, self.symbol[s]] = self.control[r] + 1
             end[k + 1] = self.tables.end[c]
         columns, kind = np.unique(action, axis=1, return_inverse=True)
-        names = {k: name_symbol(s) for s, k in reversed(self.symbol.items())}
+        names: dict[int, dict[str, None]] = {}
+        for s, k in self.symbol.items():  # equal symbols are one: it stands for all of their callees
+            names.setdefault(k, {}).update(dict.fromkeys(name_symbol(s).split(" | ")))
         offsets = np.array(self.offset, np.int32)
         return ByteMachine(
             byte_class=kind.ravel()[self.byte_class].astype(np.int32), specials=self.specials, action=columns,
@@ -117,7 +119,7 @@ class _Assembly:
             entry_add=np.array(self.add, np.int8), pushes=tuple(self.pushes), ret=ret, end=end,
             bounds=np.full((self.size, 2), UNCOUNTED, np.int32), start=self.control[self.tables.start] + 1, stack=(),
             control_names=("", *(name_control(self.of_class[k]) for k in range(self.size - 1))),
-            symbol_names=tuple(names[k] for k in range(self.num_symbols)),
+            symbol_names=tuple(" | ".join(names[k]) for k in range(self.num_symbols)),
             deterministic=bool((np.diff(offsets) <= 1).all()),
         )  # fmt: skip
 
