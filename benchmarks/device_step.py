@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
-from jax_decode.masking import mask, mask_row, mask_words
+from jax_decode.masking import mask, mask_rows, mask_words
 from jax_decode.noise import key_words
 from jax_decode.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling import sample
@@ -236,9 +236,9 @@ def sampling_cases(bench: Bench, batch: int, vocab_size: int, dtype: Any, tables
         _ratio(bench, f"{name}, no raw", free, mine, facts)
     bandwidth = bench.header["read_bytes_per_s"]
     alone = {
-        "mask row alone": (lambda x, s, i, e: (mask_row(e, s), _turn(s, i)), batch * 32),
+        "mask row alone": (lambda x, s, i, e: (mask_rows(e, s)[:, 0], _turn(s, i)), batch * 32),
         "mask words, written out": (lambda x, s, i, e: _popcount(mask_words(e, s), s, i), batch * tables.num_words * 4),
-        "advance alone": (lambda x, s, i, e: (i + s.node, _turn(advance(e, s, s.node * 991 % vocab_size), i)), batch * 64),
+        "advance alone": (lambda x, s, i, e: _advanced(e, s, i), batch * 64),
     }
     for name, (step, least_bytes) in alone.items():
         if run(name, step, state, tables) is not None:
@@ -260,6 +260,11 @@ def _turn(state: Any, i: jax.Array) -> Any:
     """The state with running rows and nodes that differ from step to step."""
     node = 2 + (state.node * 5 + i) % 120
     return dataclasses.replace(state, node=node, status=jnp.zeros_like(state.status))
+
+
+def _advanced(tables: ConstraintTables, state: Any, i: jax.Array) -> Any:
+    node = state.node[:, 0]
+    return i + node, _turn(advance(tables, state, node * 991 % tables.vocab_size), i)
 
 
 def _popcount(words: jax.Array, state: Any, i: jax.Array) -> Any:

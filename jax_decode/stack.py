@@ -6,6 +6,7 @@ an earlier position is restored by its few small arrays alone.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -87,7 +88,8 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
-    return (read(tables.nodes, at.node, jnp.full_like(at.node, ACCEPT)) > 0).any(1)
+    accept = read(tables.nodes, at.node, jnp.full_like(at.node, ACCEPT)) > 0
+    return functools.reduce(jnp.logical_or, [accept[:, s] for s in range(accept.shape[1])])  # stays elementwise
 
 
 def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:

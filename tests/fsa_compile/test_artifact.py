@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles import hand_pushdown as by_hand
 from oracles.toy import every_byte
 
 import fsa_compile
@@ -212,6 +213,120 @@ def test_array_errors(name: str, change, sentence: str, saved: Path) -> None:
     with np.load(saved) as plain:
         set_array(saved, name, change(plain[name]))
     with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        CompiledConstraint.load(saved)
+
+
+@pytest.fixture(scope="module")
+def stacked() -> CompiledConstraint:
+    return by_hand.counted(7, 9)
+
+
+def test_stacks_and_counters_make_the_round_trip(stacked: CompiledConstraint, tmp_path: Path) -> None:
+    for name, c in (("counted", stacked), ("brackets", by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS))):
+        c.save(tmp_path / name)
+        again = CompiledConstraint.load(tmp_path / name)
+        for field in dataclasses.fields(CompiledConstraint):
+            a, b = getattr(c, field.name), getattr(again, field.name)
+            assert (a == b).all() if field.name in ARRAYS else a == b
+        assert (again.shortest_completion, again.shortest_depth) == (c.shortest_completion, c.shortest_depth)
+
+
+def test_arrays_left_out_are_those_of_a_regular_constraint(constraint: CompiledConstraint) -> None:
+    assert (constraint.num_symbols, constraint.max_pops, constraint.max_push, constraint.stacks) == (0, 0, 0, 1)
+    assert (constraint.arc_cost == 1 + constraint.distance[constraint.arc_next]).all()
+    assert (constraint.level_slope == [0, 1, 0]).all()
+    for name, (dtype, ndim) in ARRAYS.items():
+        assert getattr(constraint, name).dtype == dtype
+        assert getattr(constraint, name).ndim == ndim
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("group_push", lambda a: changed(a, 0, 10**6), "'group_push' has an id outside"),
+        ("group_push", lambda a: a[:-1].copy(), "'group_row' and 'group_push' differ"),
+        ("arc_push", lambda a: changed(a, 0, -1), "'arc_push' has an id outside"),
+        ("arc_add", lambda a: changed(a, 0, -2), "'arc_add' has an id outside -1.."),
+        ("arc_add", lambda a: changed(a, 0, 2**30), "'arc_add' has an id outside"),
+        ("group_add", lambda a: changed(a, 0, -9), "'group_add' has an id outside"),
+        ("group_set", lambda a: changed(a, 0, -9), "'group_set' has an id outside"),
+        ("arc_set", lambda a: changed(a, 0, 2**29), "'arc_set' has an id outside"),
+        ("arc_cost", lambda a: changed(a, 0, -1), "'arc_cost' has a number out of range"),
+        ("arc_need", lambda a: changed(a, 0, 2**30), "'arc_need' has a number out of range"),
+        ("level_need", lambda a: changed(a, 0, -1), "'level_need' has a number out of range"),
+        ("level_need", lambda a: a[1:].copy(), "'level_row' and 'level_need' differ"),
+        ("level_slope", lambda a: changed(a, (1, 1), 0), "'level_slope' divides by zero"),
+        ("level_slope", lambda a: changed(a, 1, (2**27, 1, 2**10)), "'level_slope' is too steep"),
+        ("level_slope", lambda a: a[1:].copy(), "'level_slope' must have one entry per node"),
+        ("need", lambda a: changed(a, 1, -1), "'need' has a number out of range"),
+        ("ladder", lambda a: changed(a, (-1, 1), 1), "a rung of 'ladder' lies outside"),
+        ("ladder", lambda a: changed(a, (1, 0), -5), "'ladder' has a number out of range"),
+        ("ladder", lambda a: changed(a, (1, 3), 2**27), "a rung of 'ladder' lies outside"),
+        ("ladder", lambda a: a[:, :3].copy(), "'ladder' must have one entry per node"),
+        ("increments", lambda a: a[:, 1:].copy(), "'increments' must have 12 columns"),
+        ("push_offset", lambda a: changed(a, 1, 1), "must begin with the empty push string"),
+        ("push_offset", lambda a: changed(a, -1, 99), "'push_offset' must rise"),
+        ("push_symbol", lambda a: changed(a, 0, 99), "'push_symbol' has an id outside"),
+        ("push_register", lambda a: changed(a, 0, -1), "'push_register' has a number out of range"),
+        ("symbol_ladder", lambda a: changed(a, (1, 1), 5), "a rung of 'symbol_ladder' lies outside"),
+        ("symbol_cost", lambda a: changed(a, 0, -1), "'symbol_cost' has a number out of range"),
+        ("symbol_need", lambda a: a[1:].copy(), "'symbol_need' must have one entry per symbol"),
+        ("symbol_slope", lambda a: changed(a, (0, 1), 0), "'symbol_slope' divides by zero"),
+        ("delta_offset", lambda a: changed(a, 1, 10**6 * 5), "'delta_offset' has an id outside"),
+        ("delta_offset", lambda a: changed(a, 1, 1), "'delta' must be segments of 5"),
+        ("delta", lambda a: changed(a, -1, 10**6), "'delta' has an id outside"),
+        ("delta", lambda a: a[:-1].copy(), "'delta' must be segments of 5"),
+        ("delta", lambda a: np.full_like(a, 1), "the dead node has children"),
+        ("delta", lambda a: np.where(a > 0, 3, 0).astype(np.int32), "'max_pops' 1 is not the length of the longest path"),
+        ("distance", lambda a: changed(a, 1, 2**29), "a node cannot reach an accepting one"),
+    ],
+)
+def test_stack_array_errors(name: str, change, sentence: str, stacked: CompiledConstraint, tmp_path: Path) -> None:
+    stacked.save(tmp_path / "c.npz")
+    set_array(tmp_path / "c.npz", name, change(getattr(stacked, name)))
+    with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        CompiledConstraint.load(tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"max_pops": 0}, "'max_pops' 0 is not the length of the longest path"),
+        ({"max_pops": 2}, "'max_pops' 2 is not the length of the longest path"),
+        ({"max_pops": 10**9}, "'max_pops' 1000000000 is out of range"),
+        ({"max_push": 7}, "'max_push' is 7; the longest push string has 1 symbols"),
+        ({"initial_push": 44}, "initial push string 44"),
+        ({"stacks": 0}, "'stacks' must be in 1..64"),
+        ({"stacks": 1000}, "'stacks' must be in 1..64"),
+        ({"stacks": True}, "'stacks' is missing or not of type int"),
+    ],
+)
+def test_stack_header_errors(changes: dict, sentence: str, stacked: CompiledConstraint, tmp_path: Path) -> None:
+    stacked.save(tmp_path / "c.npz")
+    set_header(tmp_path / "c.npz", **changes)
+    with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        CompiledConstraint.load(tmp_path / "c.npz")
+
+
+def test_a_cycle_of_pops_is_refused(stacked: CompiledConstraint, tmp_path: Path) -> None:
+    """A node that is its own child would have a token pop without bound."""
+    stacked.save(tmp_path / "c.npz")
+    node = int(np.flatnonzero(stacked.delta_offset)[0])
+    cycle = changed(stacked.delta, slice(stacked.delta_offset[node], stacked.delta_offset[node] + 5), node)
+    set_array(tmp_path / "c.npz", "delta", cycle)
+    for pops in (1, 3, stacked.num_nodes - 1):
+        set_header(tmp_path / "c.npz", max_pops=pops)
+        with pytest.raises(ArtifactError, match="not the length of the longest path"):
+            CompiledConstraint.load(tmp_path / "c.npz")
+
+
+def test_regular_constraints_have_no_children(saved: Path) -> None:
+    set_array(saved, "delta", np.zeros(3, np.int32))
+    with pytest.raises(ArtifactError, match="'delta' must be empty"):
+        CompiledConstraint.load(saved)
+    set_array(saved, "delta", np.zeros(0, np.int32))
+    set_header(saved, max_pops=1)
+    with pytest.raises(ArtifactError, match="'max_pops' is 1, but there are no symbols"):
         CompiledConstraint.load(saved)
 
 

@@ -222,7 +222,7 @@ def drafted_and_rewound(tables, state: ConstraintState, keys):
         state, (before, tokens) = jax.lax.scan(draft, state, keys[:4])
         after = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), before, state.position)
         # Rows whose text ended keep what they took while it ran.
-        most = (before.status == Status.RUNNING).sum(0) - (tokens < 0).any(0)
+        most = ((before.status == Status.RUNNING) & (tokens >= 0)).sum(0)
         kept = jnp.minimum(jax.random.randint(keys[4], most.shape, 0, 5), most)
         chosen = jax.tree.map(lambda field: field[kept, jnp.arange(len(kept))], after)
         return state.rewound(chosen), (tokens, kept)

@@ -1,0 +1,212 @@
+"""Is the time of a step bounded, wherever in a nested text the rows stand?
+
+    python benchmarks/stack_step.py [--batch 64] [--steps 400] [--tokenizer FILE] [ARTIFACT.npz ...]
+
+For every grammar of the library (or every artifact given) rows are walked through adversarial positions: as deep as the depth
+limit allows, inside strings and words, and through the tokens with the most brackets at once. All positions of the walk are kept,
+and each is then timed as one jitted loop of mask, union of the words and `advance` over the whole batch: the figure is p99.9 ÷ p50
+over positions of the fastest of several runs, so that the machine's own noise is left out. Also printed: D, K, PM, and the bytes
+that one row's step reads from rows and tables. Writes `benchmarks/results/stack_step_<device>.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fsa_compile.artifact import CompiledConstraint
+from jax_decode.masking import candidates, mask_rows, words_of
+from jax_decode.stack import sources
+from jax_decode.state import ConstraintState, Status, init_state
+from jax_decode.tables import ARC_COUNT, ConstraintTables, to_device
+from jax_decode.transition import advance
+
+RESULTS = Path(__file__).parent / "results"
+MOST_RATIO = 1.5
+
+
+def bytes_per_step(tables: ConstraintTables) -> dict[str, int]:
+    """Bytes that one row reads: bit rows of all sources once, and everything `advance` looks at, by their static bounds."""
+    sources_of_row = tables.stacks * (tables.max_pops + 1)
+    node = 4 * (8 + 2 * tables.has_stack + 8 * tables.has_counters)
+    chain = 2 * sources_of_row * (node + 4 * (1 + 5))  # before and after the token
+    levels = sources_of_row * tables.max_levels * 4 * (1 + tables.has_stack)
+    groups = tables.max_groups * (8 + 4)
+    arcs = tables.max_candidates * 16 + sources_of_row * tables.search_depth * 7 * 4
+    return {"rows": sources_of_row * tables.num_words * 4, "tables": chain + levels + groups + arcs}
+
+
+@jax.jit
+def masked(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Words, candidate tokens and which are allowed."""
+    return words_of(tables, mask_rows(tables, state)), *candidates(tables, state)
+
+
+step = jax.jit(advance)
+
+
+def choose(words: np.ndarray, listed: np.ndarray, ok: np.ndarray, liked: np.ndarray, rng: np.random.Generator) -> int:
+    """An allowed token of one row, usually of the kind it likes; -1 when nothing but the end is allowed."""
+    num_words = len(words)
+    bits = (words[liked % num_words] >> (liked // num_words).astype(np.uint32)) & 1
+    good = np.concatenate([liked[bits > 0], np.intersect1d(listed[ok], liked)])
+    if len(good) and rng.random() < 0.9:
+        return int(rng.choice(good))
+    column = rng.permutation(np.flatnonzero(words))[:1]
+    if len(column) and (not ok.any() or rng.random() < 0.7):
+        planes = np.flatnonzero((words[column[0]] >> np.arange(32, dtype=np.uint32)) & 1)
+        return int(column[0] + num_words * rng.choice(planes))
+    return int(rng.choice(listed[ok])) if ok.any() else -1
+
+
+def kinds_of_tokens(tokens: list[bytes]) -> list[np.ndarray]:
+    """Token ids: openers, closers, words, and everything with the longest runs of one of `([{}])-"`."""
+    ids = np.arange(len(tokens))
+
+    def where(test: Any) -> np.ndarray:
+        return ids[[bool(t) and bool(test(t)) for t in tokens]]
+
+    bracket = re.compile(rb"[()\[\]{}<>\"\-]{4,}")
+    return [
+        where(lambda t: set(t) <= set(b"([{<\"")),
+        where(lambda t: set(t) <= set(b")]}>\"")),
+        where(lambda t: t.isalpha()),
+        where(bracket.fullmatch),
+    ]
+
+
+def positions(
+    tables: ConstraintTables, batch: int, steps: int, depth: int, kinds: list[np.ndarray], seed: int
+) -> list[tuple[ConstraintState, jax.Array]]:
+    """States of a walk, and the token each was left by; a row that ends begins anew."""
+    rng = np.random.default_rng(seed)
+    first = init_state(tables, np.zeros(batch, np.int32), np.full(batch, steps + 64), max_depth=depth)
+    state, out = first, []
+    phase = rng.integers(0, len(kinds), batch)
+    for i in range(steps):
+        words, listed, ok = (np.asarray(x) for x in masked(tables, state))
+        token = [choose(words[b], listed[b], ok[b], kinds[phase[b]], rng) for b in range(batch)]
+        tokens = jnp.asarray(token, jnp.int32)
+        out.append((state, tokens))
+        state = step(tables, state, tokens)
+        ended = state.status != Status.RUNNING
+        fresh = jax.tree.map(
+            lambda new, old, ended=ended: jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), new, old), first.position, state.position
+        )
+        state = state.rewound(fresh)
+        if i % 16 == 15:
+            phase = rng.integers(0, len(kinds), batch)
+    return out
+
+
+@functools.partial(jax.jit, static_argnames="repeats")
+def repeated(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, repeats: int) -> jax.Array:
+    """The same step many times, none of which the compiler can leave out: its words and its next state are summed."""
+
+    def body(i: jax.Array, carry: tuple[jax.Array, ConstraintState]) -> tuple[jax.Array, ConstraintState]:
+        total, here = carry
+        words, token, ok = words_of(tables, mask_rows(tables, here)), *candidates(tables, here)
+        after = advance(tables, here, tokens)
+        total += jax.lax.population_count(words).sum(1).astype(jnp.int32) + token.sum(1) + ok.sum(1).astype(jnp.int32)
+        total += after.node.sum(1) + after.top.sum(1)
+        # The next turn begins at the same position, which depends on this one in a way the compiler cannot know.
+        same = jnp.minimum(total, 0) // jnp.int32(2**30)
+        return total & 0xFFFF, here.rewound(state.position._replace(node=state.node + same[:, None]))
+
+    return jax.lax.fori_loop(0, repeats, body, (jnp.zeros(tokens.shape, jnp.int32), state))[0]
+
+
+def measure(name: str, c: CompiledConstraint, args: argparse.Namespace, kinds: list[np.ndarray]) -> dict[str, Any]:
+    """Times one constraint at every position of its walk."""
+    tables = to_device(c)
+    walk = positions(tables, args.batch, args.steps, args.depth, kinds, args.seed)
+    best = np.full(len(walk), np.inf)
+    jax.block_until_ready(repeated(tables, *walk[0], args.repeats))
+    for _ in range(args.runs):
+        for i, at in enumerate(walk):
+            begin = time.perf_counter()
+            jax.block_until_ready(repeated(tables, *at, args.repeats))
+            best[i] = min(best[i], time.perf_counter() - begin)
+    us = best / args.repeats * 1e6
+    p50, p999 = np.percentile(us, [50, 99.9])
+    at = sources(tables, walk[-1][0])
+    depth = max(int(jnp.max(sources(tables, state).depth)) for state, _ in walk[:: max(1, len(walk) // 32)])
+    line = {
+        "constraint": name,
+        "B": args.batch,
+        "positions": len(walk),
+        "D": c.max_pops,
+        "K": c.stacks,
+        "PM": c.max_push,
+        "sources": at.node.shape[1],
+        "groups": tables.max_groups,
+        "levels": tables.max_levels,
+        "candidates": tables.max_candidates,
+        "most arcs": int(np.asarray(tables.nodes)[:, ARC_COUNT].max()),
+        "bytes per row": bytes_per_step(tables),
+        "deepest stack": depth,
+        "p50 us": round(float(p50), 2),
+        "p99.9 us": round(float(p999), 2),
+        "ratio": round(float(p999 / p50), 3),
+    }
+    print(json.dumps(line), flush=True)
+    return line
+
+
+def constraints(args: argparse.Namespace) -> tuple[dict[str, CompiledConstraint], list[bytes]]:
+    """The artifacts given, or the library's grammars compiled for the tokenizer; and the bytes of its tokens."""
+    import fsa_compile
+    from fsa_compile import library
+
+    vocabulary = fsa_compile.load_tokenizer(args.tokenizer).vocabulary
+    if args.artifacts:
+        return {path.stem: CompiledConstraint.load(path, vocabulary) for path in args.artifacts}, list(vocabulary.tokens)
+    out = {}
+    for path in sorted(Path(library.__file__).parent.iterdir()):
+        if path.suffix in (".lark", ".gbnf") and args.only in path.name:
+            try:
+                out[path.stem] = fsa_compile.compile_grammar(path.read_text(), vocabulary, syntax=path.suffix[1:])
+            except fsa_compile.ConstraintError as error:
+                print(f"{path.name}: {error.what}"[:200], flush=True)
+    return out, list(vocabulary.tokens)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("artifacts", nargs="*", type=Path, help="compiled constraints; default: the library's grammars")
+    parser.add_argument("--tokenizer", required=True, help="tokenizer file or folder")
+    parser.add_argument("--only", default="", help="library grammars whose file name contains this")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=400, help="positions of the walk")
+    parser.add_argument("--depth", type=int, default=64, help="depth limit")
+    parser.add_argument("--repeats", type=int, default=20, help="steps per timed loop")
+    parser.add_argument("--runs", type=int, default=5, help="timed loops per position; the fastest counts")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    found, tokens = constraints(args)
+    kinds = kinds_of_tokens(tokens)
+    lines = [measure(name, c, args, kinds) for name, c in found.items()]
+    device = jax.devices()[0]
+    name = re.sub(r"[^A-Za-z0-9]+", "-", device.device_kind if device.platform != "cpu" else "cpu").strip("-").lower()
+    RESULTS.mkdir(exist_ok=True)
+    header = {"device": device.device_kind, "jax": jax.__version__, "steps per loop": args.repeats, "runs": args.runs}
+    (RESULTS / f"stack_step_{name}.json").write_text(json.dumps({**header, "constraints": lines}, indent=1) + "\n")
+    slow = [line["constraint"] for line in lines if line["ratio"] > MOST_RATIO]
+    if slow:
+        sys.exit(f"p99.9 / p50 above {MOST_RATIO}: {', '.join(slow)}")
+
+
+if __name__ == "__main__":
+    main()
