@@ -1,8 +1,8 @@
-"""Makes the artifact of a machine with a stack: nodes that matter, shared rows, arcs, levels, pushes and delta."""
+"""Makes the artifact of a machine with a stack: rows, arcs and levels of every class of every node, pushes and delta."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,15 +10,20 @@ from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import RowPool, unspellable
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.entry_walk import NARROW
-from fsa_compile.errors import ConstraintError
-from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.stack_costs import Costs, costs_of
 from fsa_compile.level_grid import Grid
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.registers import Registers
+from fsa_compile.stack_costs import Costs, costs_of
 from fsa_compile.stack_groups import Groups, groups_of
+from fsa_compile.stack_nodes import Increments, Nodes
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
+_UNBOUNDED = 1 << 20
+"""Cost and need of what is not known to be bounded."""
+_UNBOUNDED = 1 << 20
+"""Cost and need of what is not known to be bounded."""
 _LEVEL_BYTES = 11 << 20
 """Where the rows of all levels take more, levels that add few tokens are left out: such tokens are then allowed only under
 somewhat looser limits, but some token always is, and without limits every one."""
@@ -46,82 +51,33 @@ def assemble_machine(
     """
     groups = groups_of(arcs, tables, deadline)
     costs = costs_of(machine, arcs, groups, deadline)
-    at_start = int(costs.distance[machine.start]) + int(costs.symbol_cost[list(machine.stack)].sum())
+    if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
+        costs = costs.at_most(_UNBOUNDED)
+    registers = Registers(machine)
+    stack = list(machine.stack)
+    missing = costs.iteration * registers.low
+    at_start = costs.distance[machine.start] + missing[registers.of_control[machine.start]]
+    at_start += costs.symbol_cost[stack].sum() + missing[registers.of_symbol[stack]].sum()
     if at_start >= UNREACHABLE:
         raise unspellable(source)
-    nodes = _Nodes(machine, arcs, groups, costs, complete=tables.spells_every_byte)
+    nodes = Nodes(machine, registers, arcs, groups, costs, complete=tables.spells_every_byte)
     deadline.check(_DOING)
-    return _Layout(machine, groups, costs, nodes, tables, limits, deadline).constraint(source, extra, stacks)
+    return _Layout(machine, registers, groups, costs, nodes, tables, limits, deadline).constraint(source, extra, stacks)
 
 
-class _Nodes:
-    """The nodes and token sets that matter, renumbered.
+class _Sets(NamedTuple):
+    """Token sets with one effect each, of every class of every node, sorted by class.
 
     Attributes:
-      groups: int64[G'], the token sets kept.
-      number: int64[N], new number of each node, 0 when dropped.
-      accept: bool[N'].
-      delta_row: int64[N'], into `delta`.
-      delta: int64[*, P], new numbers; row 0 is dead.
-      max_pops: longest path in delta.
+      node: int64[M], class of a node: its number in the artifact.
+      group: int64[M], into the groups.
+      cost, need: int64[M].
     """
 
-    def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, costs: Costs, *, complete: bool) -> None:
-        s = machine.num_controls
-        useful = costs.group_cost < UNREACHABLE
-        row, column = arcs.delta.nonzero()
-        child = arcs.delta[row, column]
-        alive = arcs.accept.copy()
-        alive[groups.node[useful]] = True
-        while True:  # a node without tokens of its own matters when one of its children does
-            full = np.zeros(len(arcs.delta), bool)
-            full[row[alive[child]]] = True
-            more = full[arcs.delta_row] & ~alive
-            if not more.any():
-                break
-            alive |= more
-        alive[:s] &= costs.distance < UNREACHABLE
-        alive[0] = False
-        delta = np.where(alive[arcs.delta], arcs.delta, 0)
-        keep = self._reached(machine, arcs, groups, useful, delta, alive) if not complete else alive
-        keep[0] = True
-        self.number = np.where(keep, np.cumsum(keep) - 1, 0)
-        self.groups = (useful & keep[groups.node]).nonzero()[0]
-        self.accept = (arcs.accept & keep)[keep]
-        rows, self.delta_row = np.unique(self.number[delta][arcs.delta_row[keep]], axis=0, return_inverse=True)
-        self.delta, self.delta_row = rows, self.delta_row.ravel()
-        self.max_pops = self._longest_path()
-
-    @staticmethod
-    def _reached(
-        machine: ByteMachine, arcs: StackArcs, groups: Groups, useful: np.ndarray, delta: np.ndarray, alive: np.ndarray
-    ) -> np.ndarray:
-        """Nodes that token sequences reach."""
-        seen = np.zeros(len(alive), bool)
-        seen[machine.start] = True
-        while True:
-            before = int(seen.sum())
-            seen[groups.target[useful & seen[groups.node]]] = True
-            seen[delta[arcs.delta_row[seen]].ravel()] = True
-            if int(seen.sum()) == before:
-                return seen & alive
-
-    def _longest_path(self) -> int:
-        """Most cells that one token pops."""
-        row, column = self.delta.nonzero()
-        edges = np.unique(row * len(self.number) + self.delta[row, column])
-        row, child = edges // len(self.number), edges % len(self.number)
-        depth = np.zeros(len(self.delta), np.int64)  # of each row: the longest path of its nodes
-        for _ in range(len(self.accept) + 1):
-            new = depth.copy()
-            np.maximum.at(new, row, 1 + depth[self.delta_row[child]])
-            if (new == depth).all():
-                return int(depth.max())
-            depth = new
-        raise ConstraintError(
-            "one token could close any number of nested rules, whose ends are empty",
-            fix="Write the rule as a repetition, or let it end in a character of its own.",
-        )
+    node: np.ndarray
+    group: np.ndarray
+    cost: np.ndarray
+    need: np.ndarray
 
 
 class _Layout:
@@ -130,132 +86,194 @@ class _Layout:
     def __init__(
         self,
         machine: ByteMachine,
+        registers: Registers,
         groups: Groups,
         costs: Costs,
-        nodes: _Nodes,
+        nodes: Nodes,
         tables: VocabularyTables,
         limits: CompileLimits,
         deadline: Deadline,
     ) -> None:
-        self.machine, self.groups, self.costs, self.nodes = machine, groups, costs, nodes
+        self.machine, self.registers, self.groups, self.costs, self.nodes = machine, registers, groups, costs, nodes
         self.tables, self.deadline = tables, deadline
         self.pool = RowPool(tables, limits)
-        self.n = len(nodes.accept)
-        chosen = nodes.groups
-        self.node = nodes.number[groups.node[chosen]]
-        self.target = nodes.number[groups.target[chosen]]
-        self.hash, self.count = groups.hash[chosen], groups.size[chosen]
-        self.cost, self.need = costs.group_cost[chosen], costs.group_need[chosen]
-        self._number_pushes(groups.push[chosen])
+        self.increments = Increments(tables)
+        self.n = len(nodes.kind)
+        self.sets = self._sets()
+        self._number_pushes()
 
-    def _number_pushes(self, push: np.ndarray) -> None:
+    def _sets(self) -> _Sets:
+        """The token sets of every class: those that the loop's upper bound lets in, with what is missing to the lower one."""
+        nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
+        of_node = groups.node[nodes.groups]
+        size = nodes.size_of(of_node)
+        which = np.repeat(np.arange(len(of_node)), size)
+        node = nodes.number[of_node][which] + np.arange(len(which)) - (np.cumsum(size) - size)[which]
+        group = nodes.groups[which]
+        cost, need = costs.group_cost[group], costs.group_need[group]
+        if registers.counts:
+            kind, after = nodes.kind[node], nodes.value[node] + groups.add[group]
+            cost = np.minimum(cost + costs.iteration[kind] * np.maximum(0, registers.low[kind] - after), UNREACHABLE)
+            fits = ((kind == 0) | (after <= registers.high[kind])) & (cost < UNREACHABLE)
+            node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
+            order = np.argsort(node, kind="stable")
+            node, group, cost, need = node[order], group[order], cost[order], need[order]
+        return _Sets(node, group, cost, need)
+
+    def _number_pushes(self) -> None:
         """Numbers the push strings in use; the initial stack is one of them."""
-        used = [(), *(self.groups.strings[p] for p in np.unique(push).tolist())]
+        used = [(), *(self.groups.strings[p] for p in np.unique(self.groups.push[self.sets.group]).tolist())]
         strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
-        number = np.array([strings.get(string, 0) for string in self.groups.strings], np.int64)
+        self.push = np.array([strings.get(string, 0) for string in self.groups.strings], np.int64)[self.groups.push]
         self.initial = strings.setdefault(tuple((symbol, 0) for symbol in self.machine.stack), len(strings))
         self.strings = list(strings)
-        self.push = number[push]
 
     def constraint(self, source: str, extra: dict[str, Any], stacks: int) -> CompiledConstraint:
-        n, machine, costs = self.n, self.machine, self.costs
-        kept = (self.nodes.number > 0).nonzero()[0]
-        control = kept[kept < machine.num_controls]
-        distance, need = np.zeros((2, n), np.int64)
-        distance[0] = UNREACHABLE
-        distance[1 : len(control) + 1], need[1 : len(control) + 1] = costs.distance[control], costs.need[control]
-        wide = self.count > NARROW
-        group = wide.nonzero()[0]
-        row = np.zeros(len(wide), np.int64)
-        row[group] = self.pool.numbers(self.hash[group], lambda i: self._row(group[i : i + 1]))
-        arcs = self._arcs((~wide).nonzero()[0])
-        levels = self._levels(wide)
-        none = np.zeros(n, np.int64)
-        symbols = machine.num_symbols
+        """The artifact."""
+        wide, begin = self._wide()
+        arrays = self._groups(wide, begin) | self._arcs((~wide).nonzero()[0]) | self._levels(wide)
+        increments = self.increments.stacked()
+        arrays |= self._node_arrays() | self._symbol_arrays()
         return CompiledConstraint(
             vocab_size=self.tables.vocab_size,
             fingerprint=self.tables.fingerprint,
             stop_ids=self.tables.stop_ids,
             source=source,
-            start=int(self.nodes.number[machine.start]),
-            accept=self.nodes.accept,
-            distance=_int32(distance),
-            need=_int32(need),
+            start=int(self.nodes.number[self.machine.start]),
             rows=self.pool.stacked(),
-            group_offset=_offsets(self.node[group], n),
-            group_row=_int32(row[group]),
-            group_next=_int32(self.target[group]),
-            group_push=_int32(self.push[group]),
-            group_add=_int32(none[:1].repeat(len(group))),
-            group_set=_int32(none[:1].repeat(len(group))),
-            **arcs,
-            **levels,
-            level_slope=np.tile(np.array([0, 1, 0], np.int32), (n, 1)),
-            ladder=np.zeros((n, 4), np.int32),
-            increments=np.zeros((0, self.tables.vocab_size), np.uint16),
-            push_offset=_int32(np.cumsum([0, *map(len, self.strings)])),
-            push_symbol=_int32(np.array([symbol for string in self.strings for symbol, _ in string], np.int64)),
-            push_register=np.zeros(sum(map(len, self.strings)), np.int32),
-            symbol_ladder=np.zeros((symbols, 4), np.int32),
-            symbol_cost=_int32(costs.symbol_cost),
-            symbol_need=_int32(costs.symbol_need),
-            symbol_slope=np.tile(np.array([0, 1, 0], np.int32), (symbols, 1)),
-            delta_offset=_int32(self.nodes.delta_row * symbols),
-            delta=_int32(self.nodes.delta.ravel()),
+                        increments=increments,
             initial_push=self.initial,
             max_pops=self.nodes.max_pops,
             max_push=max(map(len, self.strings)),
-            stacks=1 if machine.deterministic else stacks,
-            extra=extra | self._names(control),
+            stacks=1 if self.machine.deterministic else stacks,
+            extra=extra,
+            **{name: value if value.dtype == bool else value.astype(np.int32) for name, value in arrays.items()},
         )
 
-    def _names(self, control: np.ndarray) -> dict[str, Any]:
-        """For people: what nodes 1, 2, … and the symbols stand for, where the machine says it."""
-        names, symbols = self.machine.control_names, self.machine.symbol_names
-        out: dict[str, Any] = {"controls": [names[c] for c in control.tolist() if c]} if names else {}
-        return out | ({"symbols": list(symbols)} if symbols else {})
+    def _node_arrays(self) -> dict[str, np.ndarray]:
+        nodes, costs, registers = self.nodes, self.costs, self.registers
+        controls = self.machine.num_controls
+        control = np.where(nodes.symbolic < controls, nodes.symbolic, 0)
+        missing = costs.iteration[nodes.kind] * np.maximum(0, registers.low[nodes.kind] - nodes.value)
+        distance = np.where(control > 0, costs.distance[control] + missing, 0)
+        distance[0] = UNREACHABLE
+        ladder = np.where((nodes.place == 0)[:, None], nodes.classes.ladder[nodes.kind], 0)
+        return {
+            "accept": nodes.accept & ((nodes.kind == 0) | (nodes.value >= registers.low[nodes.kind])),
+            "distance": np.minimum(distance, UNREACHABLE),
+            "need": np.where(control > 0, costs.need[control], 0),
+            "ladder": ladder,
+            "level_slope": self._slopes(nodes.kind, nodes.place),
+            "delta_offset": nodes.delta_row * nodes.delta.shape[1],
+            "delta": nodes.delta.ravel(),
+        }
 
-    def _row(self, group: np.ndarray) -> np.ndarray:
-        """Bit row of the tokens of some token sets."""
-        return self.groups.row_of(self.nodes.groups[group], self.tables)
+    def _slopes(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """What is missing besides the class's own register, for the registers far below the lower bound."""
+        first = self.nodes.classes.ladder[kind, 0]
+        weight = np.where((place == 0) & (first > 0), self.costs.iteration[kind], 0)
+        return np.stack([np.where(weight > 0, first, 0), np.ones_like(first), weight], 1)
+
+    def _symbol_arrays(self) -> dict[str, np.ndarray]:
+        nodes, costs, registers = self.nodes, self.costs, self.registers
+        symbol, place = nodes.symbol, nodes.symbol_place
+        kind = registers.of_symbol[symbol]
+        value = nodes.classes.value[nodes.classes.first[kind] + place]
+        missing = costs.iteration[kind] * np.maximum(0, registers.low[kind] - value)
+        entries = [entry for string in self.strings for entry in string]
+        return {
+            "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
+            "symbol_cost": np.minimum(costs.symbol_cost[symbol] + missing, UNREACHABLE),
+            "symbol_need": costs.symbol_need[symbol],
+            "symbol_slope": self._slopes(kind, place),
+            "push_offset": np.cumsum([0, *map(len, self.strings)]),
+            "push_symbol": np.array([nodes.symbol_number[s] for s, _ in entries], np.int64),
+            "push_register": np.array([register for _, register in entries], np.int64),
+        }
+
+    def _wide(self) -> tuple[np.ndarray, np.ndarray]:
+        """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
+        sets, groups = self.sets, self.groups
+        target, push = groups.target[sets.group], groups.push[sets.group]
+        new = np.ones(len(target), bool)
+        new[1:] = (np.diff(sets.node) != 0) | (np.diff(target) != 0) | (np.diff(push) != 0)
+        begin = new.nonzero()[0]
+        if not len(begin):
+            return np.zeros(0, bool), begin
+        total = np.add.reduceat(groups.size[sets.group], begin)
+        return (total > NARROW)[np.cumsum(new) - 1], begin
+
+    def _groups(self, wide: np.ndarray, begin: np.ndarray) -> dict[str, np.ndarray]:
+        sets, groups = self.sets, self.groups
+        end = np.append(begin[1:], len(wide))
+        chosen = wide[begin].nonzero()[0]
+        lo, hi = begin[chosen], end[chosen]
+        first = sets.group[lo]
+        hashes = np.array([groups.hash[sets.group[b:e]].sum(dtype=np.uint64) for b, e in zip(lo.tolist(), hi.tolist())], np.uint64)
+        row = self.pool.numbers(hashes, lambda i: groups.row_of(sets.group[lo[i] : hi[i]], self.tables))
+        add, final = groups.add[first], groups.set[first]
+        if self.registers.counts:
+            add = self._varying(groups.add, add, lo, hi)
+            final = self._varying(groups.set, final, lo, hi)
+        return {
+            "group_offset": _offsets(sets.node[lo], self.n),
+            "group_row": row,
+            "group_next": self.nodes.number[groups.target[first]],
+            "group_push": self.push[first],
+            "group_add": add,
+            "group_set": final,
+        }
+
+    def _varying(self, values: np.ndarray, constant: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+        """Of each group sets lo:hi, the value common to all its token sets, or -1 - a table of values by token."""
+        out = constant.copy()
+        for i, (b, e) in enumerate(zip(lo.tolist(), hi.tolist())):
+            group = self.sets.group[b:e]
+            if (values[group] != constant[i]).any():
+                which, token = self.groups.tokens_of(group)
+                out[i] = -1 - self.increments.table(token, values[group][which])
+        return out
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
-        which, token = self.groups.tokens_of(self.nodes.groups[narrow])
-        group = narrow[which]
-        order = np.lexsort((token, self.node[group]))
-        group, token = group[order], token[order]
-        nothing = np.zeros(len(group), np.int32)
+        sets, groups = self.sets, self.groups
+        which, token = groups.tokens_of(sets.group[narrow])
+        member = narrow[which]
+        order = np.lexsort((token, sets.node[member]))
+        member, token = member[order], token[order]
+        group = sets.group[member]
         return {
-            "arc_offset": _offsets(self.node[group], self.n),
-            "arc_token": _int32(token),
-            "arc_next": _int32(self.target[group]),
-            "arc_push": _int32(self.push[group]),
-            "arc_add": nothing,
-            "arc_set": nothing,
-            "arc_cost": _int32(self.cost[group]),
-            "arc_need": _int32(self.need[group]),
+            "arc_offset": _offsets(sets.node[member], self.n),
+            "arc_token": token,
+            "arc_next": self.nodes.number[groups.target[group]],
+            "arc_push": self.push[group],
+            "arc_add": groups.add[group],
+            "arc_set": groups.set[group],
+            "arc_cost": sets.cost[member],
+            "arc_need": sets.need[member],
         }
 
     def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:
         """Unions of a node's tokens by how many tokens and cells they take."""
-        narrow_count = np.bincount(self.node, np.where(wide, 0, self.count), minlength=self.n)
-        has_rows = (np.bincount(self.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
-        member = has_rows[self.node].nonzero()[0]
-        grid = Grid(self.node[member], self.cost[member], self.need[member], self.hash[member], self.count[member])
+        sets, size = self.sets, self.groups.size[self.sets.group]
+        narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
+        has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
+        member = has_rows[sets.node].nonzero()[0]
+        hashes = self.groups.hash[sets.group[member]]
+        grid = Grid(sets.node[member], sets.cost[member], sets.need[member], hashes, size[member])
         cell = self._stored(grid)
 
         def build(i: int) -> np.ndarray:
             below, new = grid.difference(cell, i)
-            row = self._row(member[new])
+            row = self.groups.row_of(sets.group[member[new]], self.tables)
             return row | self.pool.of_hash(below) if below else row
 
         rows = self.pool.numbers(grid.union[cell], build)
         self.deadline.check(_DOING)
         return {
             "level_offset": _offsets(grid.node[cell], self.n),
-            "level_cost": _int32(grid.cost[cell]),
-            "level_need": _int32(grid.need[cell]),
-            "level_row": _int32(rows),
+            "level_cost": grid.cost[cell],
+            "level_need": grid.need[cell],
+            "level_row": rows,
         }
 
     def _stored(self, grid: Grid) -> np.ndarray:
@@ -265,10 +283,6 @@ class _Layout:
             if len(np.unique(grid.union[cell])) * self.tables.num_words * 4 <= _LEVEL_BYTES:
                 break
         return cell
-
-
-def _int32(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int32)
 
 
 def _offsets(node: np.ndarray, n: int) -> np.ndarray:

@@ -17,6 +17,11 @@ bounds come from a token; that holds for all values that satisfy
 So an ending may be paid for by the symbol or by the control that ends the frame. The symbol pays where it can: cost[symbol]
 is the most that any ending takes. Where an ending leads to the same symbol again (the word `not`, which another `not` may
 follow, where an identifier would do), no such maximum exists; it is left out, and its control pays the difference.
+
+A frame that counts ends from its lower bound on. What is missing at register n is paid for apart, by
+`iteration[kind] * max(0, low - n)`: from every control that may end the frame, one token (and what it opens) begins one more
+iteration and comes to an end again within that many tokens. Distances within a frame are those of ways that begin no more
+iterations than they must, so they are open whatever the register.
 """
 
 from __future__ import annotations
@@ -30,13 +35,15 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.limits import Deadline
+from fsa_compile.registers import Registers
 from fsa_compile.stack_groups import Groups, ranges
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import segment_starts
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
-_Values: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+_After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,9 +51,10 @@ class Costs:
     """Bounds; `UNREACHABLE` where there is no way to the end.
 
     Attributes:
-      distance, need: int64[S], by control.
-      symbol_cost, symbol_need: int64[P].
-      group_cost, group_need: int64[G], the token included.
+      distance, need: int64[S], by control; `distance` without what is missing up to a lower bound.
+      symbol_cost, symbol_need: int64[P], likewise.
+      group_cost, group_need: int64[G], the token included; without what is missing in the node's own frame.
+      iteration: int64[F], tokens for each missing iteration, by kind of frame.
     """
 
     distance: np.ndarray
@@ -55,6 +63,11 @@ class Costs:
     symbol_need: np.ndarray
     group_cost: np.ndarray
     group_need: np.ndarray
+    iteration: np.ndarray
+
+    def at_most(self, bound: int) -> Costs:
+        """The same with no value above the bound."""
+        return Costs(*(np.minimum(getattr(self, field.name), bound) for field in dataclasses.fields(self)))
 
 
 class _Places:
@@ -72,10 +85,16 @@ class _Places:
         node, control = [np.arange(s)], [np.arange(s)]
         above, symbol, below = [], [], []
         begin, count = 0, s
+        classes = arcs.classes
+        class_begin = np.cumsum(classes.size[arcs.kind]) - classes.size[arcs.kind]
+        closing = classes.ladder[:, 1]  # the first class in which a frame may end
         while begin < count:
             at, popped = machine.ret[control[-1]].nonzero()
             there = machine.ret[control[-1][at], popped].astype(np.int64)
-            child = arcs.delta[arcs.delta_row[node[-1][at]], popped]
+            kind = arcs.kind[node[-1][at]]
+            which, place = ranges(closing[kind], classes.size[kind])
+            at, popped, there = at[which], popped[which], there[which]
+            child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped]
             keys, first, which = np.unique(child * s + there, return_index=True, return_inverse=True)
             ids, new = np.full(len(keys), -1), []
             for j, k in enumerate(keys.tolist()):
@@ -84,14 +103,16 @@ class _Places:
                         numbers[k] = count + len(new)
                         new.append(int(first[j]))
                     ids[j] = numbers[k]
-            above.append(at + begin)
-            symbol.append(popped)
-            below.append(ids[which])
+            ways = np.unique(np.stack([at + begin, popped, ids[which]]), axis=1)
+            above.append(ways[0])
+            symbol.append(ways[1])
+            below.append(ways[2])
             node.append(child[new])
             control.append(there[new])
             begin, count = count, count + len(new)
         self.node, self.control = np.concatenate(node), np.concatenate(control)
         self.above, self.symbol, self.below = np.concatenate(above), np.concatenate(symbol), np.concatenate(below)
+        self.kind = arcs.kind[self.node]
         self.ends = (machine.end[self.control] == END_HERE) & arcs.accept[self.node]
 
 
@@ -101,49 +122,100 @@ def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: De
 
 
 class _Bounds:
+    """The solution, step by step. The value of a place or symbol leaves out what is missing up to a lower bound."""
+
     def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> None:
         self.groups, self.deadline = groups, deadline
         self.places = places = _Places(machine, arcs)
+        self.registers = registers = Registers(machine)
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
         first = np.searchsorted(groups.node, np.arange(len(arcs.node_owner) + 1))
-        self.place, self.group = ranges(first[places.node], first[places.node + 1])
+        place, group = ranges(first[places.node], first[places.node + 1])
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)
+        register = np.zeros(self.string.shape, np.int64)
         for i, string in enumerate(groups.strings):
             self.string[i, : len(string)] = [symbol for symbol, _ in string]
+            register[i, : len(string)] = [count for _, count in string]
         self.length = np.array([len(string) for string in groups.strings])
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
-        self._choose(np.ones(len(self.group), bool))
+        # What is missing in the frames that a token opens; the node's own, also while suspended, is left out.
+        self.string_kind = np.append(registers.of_symbol, 0)[self.string]
+        self.string_kind[:, :1] = 0
+        self.string_missing = np.maximum(0, registers.low[self.string_kind] - register)
+        self.target_kind = np.where(groups.push > 0, registers.of_control[groups.target], 0)
+        self.target_missing = np.maximum(0, registers.low[self.target_kind] - groups.set)
+        self._choose(place, group)
+        self.iterates = self._table(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if registers.counts:
+            self._separate_iterations()
 
     def found(self) -> Costs:
-        need, symbol_need = self._solved(self._group_needs, self._needs_after)
-        group_need = self._group_needs(need, symbol_need)
+        need, symbol_need, more = self._solved(self._group_needs, self._needs_after)
+        need = np.maximum(need, more[self.places.kind])
+        symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
+        group_need = self._group_needs(need, symbol_need, more)
         self._select(group_need, need, symbol_need)
-        distance, symbol_cost = self._solved(self._group_costs, self._costs_after)
-        group_cost = self._group_costs(distance, symbol_cost)
+        distance, symbol_cost, iteration = self._solved(self._group_costs, self._costs_after)
+        group_cost = self._group_costs(distance, symbol_cost, iteration)
         s = self.num_controls
-        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, group_cost, group_need)
+        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, group_cost, group_need, iteration)
+
+    def _separate_iterations(self) -> None:
+        """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
+        apart as ways to begin one more."""
+        places, groups = self.places, self.groups
+        value, symbol = np.where(places.ends | self.may_close, 0, _FAR), np.full(self.num_symbols, _FAR)
+        while True:
+            after = np.append(symbol, _FAR)[self.string[groups.push][:, 0]] if self.string.shape[1] else value[groups.target]
+            after = np.where(groups.push > 0, after, value[groups.target])
+            new = np.minimum(value, self._by_token(np.minimum(groups.add + after, _FAR)))
+            least = symbol.copy()
+            np.minimum.at(least, places.symbol, np.append(new, _FAR)[places.below])
+            if (new == value).all() and (least == symbol).all():
+                break
+            value, symbol = new, least
+        begun = (groups.add + after)[self.group]
+        closes = (places.ends | self.may_close) & (self.registers.low[places.kind] > 0)
+        once = closes[self.place] & (groups.add[self.group] == 1) & (begun == 1)
+        self.iterates = self._table(self.place[once], self.group[once])
+        stays = closes.copy()
+        stays[self.place[once]] = False  # cannot go on below the lower bound: not an end that counts
+        self.may_close &= ~stays
+        self.must_iterate = closes & ~stays
+        few = begun <= value[self.place]
+        self._choose(self.place[few], self.group[few])
 
     def _select(self, group_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
         """From now on, only tokens and endings within each place's need count."""
-        self._choose(group_need[self.group] <= need[self.place])
+        fits = group_need[self.group] <= need[self.place]
+        self._choose(self.place[fits], self.group[fits])
+        place, group, _ = self.iterates
+        fits = group_need[group] <= need[place]
+        self.iterates = self._table(place[fits], group[fits])
         self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
 
-    def _choose(self, which: np.ndarray) -> None:
-        self.place, self.group = self.place[which], self.group[which]
-        self.begin = segment_starts(self.place)
-        self.with_groups = self.place[self.begin]
+    def _choose(self, place: np.ndarray, group: np.ndarray) -> None:
+        self.place, self.group, self.begin = self._table(place, group)
 
-    def _group_needs(self, need: np.ndarray, symbol_need: np.ndarray) -> np.ndarray:
-        padded = np.append(symbol_need, -self.string.shape[1])
-        string = (padded[self.string] + np.arange(self.string.shape[1])).max(1, initial=0)
+    @staticmethod
+    def _table(place: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(place, group, where a new place begins)."""
+        return place, group, segment_starts(place)
+
+    def _group_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         push, target = self.groups.push, self.groups.target
-        return np.minimum(np.maximum(self.length[push] + need[target], string[push]), _FAR)
+        padded = np.append(symbol_need, -self.string.shape[1])
+        string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
+        string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
+        own = np.maximum(need[target], np.where(self.target_missing > 0, more[self.target_kind], 0))
+        return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
 
-    def _group_costs(self, distance: np.ndarray, symbol_cost: np.ndarray) -> np.ndarray:
-        string = np.append(symbol_cost, 0)[self.string].sum(1)
-        return np.minimum(1 + distance[self.groups.target] + string[self.groups.push], _FAR)
+    def _group_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, iteration: np.ndarray) -> np.ndarray:
+        string = (np.append(symbol_cost, 0)[self.string] + iteration[self.string_kind] * self.string_missing).sum(1)
+        own = distance[self.groups.target] + iteration[self.target_kind] * self.target_missing
+        return np.minimum(1 + own + string[self.groups.push], _FAR)
 
     def _needs_after(self, need: np.ndarray, symbol_need: np.ndarray) -> np.ndarray:
         """What each ending asks of the control that ends the frame, beyond what the popped symbol allows."""
@@ -163,22 +235,34 @@ class _Bounds:
 
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
+        return self._least_of((self.place, self.group, self.begin), values)
+
+    def _least_of(self, table: tuple[np.ndarray, np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarray:
+        place, group, begin = table
         out = np.full(len(self.places.node), _FAR)
-        if len(self.begin):
-            out[self.with_groups] = np.minimum.reduceat(values[self.group], self.begin)
+        if len(begin):
+            out[place[begin]] = np.minimum.reduceat(values[group], begin)
         return out
 
-    def _solved(self, group_values: _Values, values_after: _Values) -> tuple[np.ndarray, np.ndarray]:
-        """Values of all places and symbols that satisfy both rules.
+    def _iteration(self, values: np.ndarray) -> np.ndarray:
+        """What one more iteration takes at most, by kind of frame; 0 where there is no lower bound."""
+        out = np.zeros(len(self.registers.low), np.int64)
+        if self.registers.counts:
+            iterating = self.must_iterate.nonzero()[0]
+            np.maximum.at(out, self.places.kind[iterating], self._least_of(self.iterates, values)[iterating])
+        return out
+
+    def _solved(self, group_values: _Values, values_after: _After) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values of all places, symbols, and iterations that satisfy all rules.
 
         Args:
-          group_values: of all token sets, from those of places and symbols.
-          values_after: what each ending asks of its control, from the same.
+          group_values: of all token sets, from those of places, symbols and iterations.
+          values_after: what each ending asks of its control, from those of places and symbols.
         """
         places = self.places
         left_out = np.zeros(len(places.above), bool)
         while True:
-            value, symbol = self._least(group_values, left_out)
+            value, symbol, iteration = self._least(group_values, left_out)
             known = np.append(value, _FAR)[places.below] < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
@@ -187,16 +271,17 @@ class _Bounds:
                 break
             left_out |= more
         while True:  # symbols settled, controls pay no more than the difference
-            new = np.minimum(self._by_token(group_values(value, symbol)), self._ending(values_after(value, symbol)))
-            new = np.minimum(new, value)
+            new = self._by_token(group_values(value, symbol, iteration))
+            new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
             if (new == value).all():
-                return value, symbol
+                return value, symbol, iteration
             value = new
 
-    def _least(self, group_values: _Values, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _least(self, group_values: _Values, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least values, from above, when the endings left out are paid for in full by their controls."""
         places, paid = self.places, ~left_out
         value = np.full(len(places.node), _FAR)
+        iteration = np.where(self.registers.low > 0, _FAR, 0)
         returned = np.zeros(self.num_symbols, bool)
         returned[places.symbol[paid]] = True
         while True:
@@ -204,8 +289,9 @@ class _Bounds:
             below = np.append(value, _FAR)[places.below]
             symbol = np.where(returned, 0, _FAR)
             np.maximum.at(symbol, places.symbol[paid], below[paid])
-            by_token = self._by_token(group_values(value, symbol))
-            new = np.minimum(by_token, self._ending(np.where(left_out, below, 0)))
-            if (new == value).all():
-                return value, symbol
-            value = new
+            values = group_values(value, symbol, iteration)
+            new = np.minimum(self._by_token(values), self._ending(np.where(left_out, below, 0)))
+            more = self._iteration(values)
+            if (new == value).all() and (more == iteration).all():
+                return value, symbol, iteration
+            value, iteration = new, more

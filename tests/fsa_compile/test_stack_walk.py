@@ -14,7 +14,18 @@ from fsa_compile.host_walk import HostWalk
 from fsa_compile.limits import CompileLimits
 from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
-from tests.oracles.machines import BACK, Arc, machine, negations, nested_lists, tool_calls
+from tests.oracles.counting import mask_differences
+from tests.oracles.machines import (
+    BACK,
+    Arc,
+    counted_lists,
+    counted_words,
+    machine,
+    negations,
+    nested_lists,
+    prefixed_words,
+    tool_calls,
+)
 
 _PARTS = ["[", "[[", "]", "]]", "],", "],[", "[a", "a]", "a,", "a,b", "ab", "a", "b", ",", "]]]", "[[[a", "a],[", "],[[a", "[]", "[],[]"]
 _MORE = ["n", "nn", "na", "n(", "(", "((", "(a", "(n", "a)", ")", "))", ")>", "<", "<(", "a>", ">", "a)>", "(a)", "n(na)", ")))", " ", " a", "x"]
@@ -72,6 +83,62 @@ _MACHINES = {
     "negations": lambda v: negations(),
     "tool calls": lambda v: tool_calls(v.size - 3, v.size - 2),
 }
+
+
+_COUNTING = {
+    "lists 0 to 2": (counted_lists, 0, 2),
+    "lists 2 to 3": (counted_lists, 2, 3),
+    "lists 3 to 40": (counted_lists, 3, 40),
+    "lists from 9": (counted_lists, 9, -1),
+    "words of 1 or 2": (counted_words, 1, 2),
+    "words of 3": (counted_words, 3, 3),
+    "words of 12": (counted_words, 12, 12),
+    "words of 20 to 60": (counted_words, 20, 60),
+    "prefixed 1 to 4": (prefixed_words, 1, 4),
+    "prefixed 11 to 30": (prefixed_words, 11, 30),
+}
+_COUNTED = ["[a", "[a,a", "],", "],a", ",a,", ",a,a,a", "]]", "a]", "aa", "[[", "[[a", "(a", "(ab", "ab)", "ba)(", "aaaa", "bbb", ")", "()", "ab)(ab"]
+_COUNTED += ["<aba", "a>", "aba>", "aa>(", "a;", "aa;", "b;a", "bb;bb", ";", ";a", "abb", "aaaaaaaaa", "abababab)", "(aab)(aab)(", ",a,a,a]]"]
+
+
+@pytest.mark.parametrize("name", _COUNTING)
+def test_counters_in_frames(name: str) -> None:
+    v, symbols = vocabulary(_COUNTED)
+    make, low, high = _COUNTING[name]
+    m = make(low, high)
+    constraint = promote_machine(m, v, source=name)
+    assert compare(m, symbols, constraint, 200) > 1000
+    tokens = [bytes(read) if max(read, default=0) < 256 else b"" for read in symbols]
+    checked, wrong = mask_differences(constraint, m, tokens, np.random.default_rng(0), walks=10, length=30)
+    assert checked > 1000 and not wrong, wrong
+
+
+@pytest.mark.parametrize("name", _COUNTING)
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_counters_never_get_stuck(name: str, room: int) -> None:
+    v, symbols = vocabulary(_COUNTED)
+    make, low, high = _COUNTING[name]
+    constraint = promote_machine(make(low, high), v, source=name)
+    rng = np.random.default_rng(room)
+    for _ in range(20):
+        walk = HostWalk(constraint, max_depth=constraint.shortest_depth + room)
+        for _ in range(int(rng.integers(0, 12))):  # wander
+            mask = np.flatnonzero(walk.allowed())
+            mask = mask[~np.isin(mask, constraint.stop_ids)]
+            if not len(mask):
+                assert walk.accepting
+                break
+            walk.advance(int(rng.choice(mask)))
+        for remaining in range(walk.distance + room, 0, -1):
+            assert walk.distance <= remaining and walk.need <= walk.max_depth
+            mask = np.flatnonzero(walk.allowed(remaining))
+            assert len(mask)
+            token = int(rng.choice(mask))
+            if token in constraint.stop_ids:
+                break
+            walk.advance(token, remaining)
+        else:
+            assert walk.accepting
 
 
 @pytest.mark.parametrize("name", _MACHINES)

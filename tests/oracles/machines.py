@@ -33,6 +33,7 @@ def machine(
     stack: Sequence[str] = (),
     specials: tuple[int, ...] = (),
     bounds: dict[str, tuple[int, int]] | None = None,
+    deterministic: bool = True,
 ) -> ByteMachine:
     """The machine of some arcs.
 
@@ -87,7 +88,7 @@ def machine(
         stack=tuple(symbols[n] for n in stack),
         control_names=("", *names),
         symbol_names=tuple(symbols),
-        deterministic=bounds is None and all(len(found) <= 1 for found in actions),
+        deterministic=deterministic,
     )
 
 
@@ -165,3 +166,64 @@ def tool_calls(open_id: int, close_id: int) -> ByteMachine:
     ]
     returns = {("closed", "inner"): "list", ("closed", "outer"): "last", ("called", "call"): "start"}
     return machine(arcs, returns, ends=["start"], end_returns=["called"], specials=(open_id, close_id))
+
+
+def counted_lists(low: int, high: int) -> ByteMachine:
+    """`value: "a"+ | "[" value ("," value){low,high} "]"`: a loop over values that nest, its counter saved by every call."""
+    arcs = [
+        Arc("start", b"[", "value", ["top", "loop"]),
+        Arc("value", b"a", "word"),
+        Arc("value", b"[", "value", ["item", "loop"]),
+        Arc("word", b"a", "word"),
+        Arc("word", b",", "value", (), 1),
+        Arc("word", b"]", BACK),
+        Arc("after", b",", "value", (), 1),
+        Arc("after", b"]", BACK),
+        Arc("close", b"]", "closed"),
+        Arc("closed", b",]", BACK),
+    ]
+    returns = {
+        ("word", "loop"): "close",
+        ("after", "loop"): "close",
+        ("closed", "item"): "after",
+        ("closed", "top"): "done",
+    }
+    bounds = {name: (low, high) for name in ("value", "word", "after")}
+    return machine(arcs, returns, ends=["done"], end_returns=["closed"], bounds=bounds)
+
+
+def counted_words(low: int, high: int) -> ByteMachine:
+    """`("(" [ab]{low,high} ")" | "<" [ab]{low,high} "a>")*`; where the bounds are equal, an `a` may count or end the loop."""
+    arcs = [
+        Arc("start", b"(", "round", ["end of round"]),
+        Arc("round", b"ab", "round", (), 1),
+        Arc("round", b")", BACK),
+        Arc("closing", b")", "start"),
+    ]
+    returns = {("round", "end of round"): "closing"}
+    if low == high:
+        arcs += [
+            Arc("start", b"<", "angle", ["end of angle"]),
+            Arc("angle", b"ab", "angle", (), 1),
+            Arc("angle", b"a", BACK),
+            Arc("last", b"a", "closing angle"),
+            Arc("closing angle", b">", "start"),
+        ]
+        returns[("angle", "end of angle")] = "last"
+    bounds = {"round": (low, high), **({"angle": (low, high)} if low == high else {})}
+    return machine(arcs, returns, ends=["start"], bounds=bounds)
+
+
+def prefixed_words(low: int, high: int) -> ByteMachine:
+    """`(("a" | "bb"){low,high} ";")*` with pushes on the first letter, which counts at once."""
+    arcs = [
+        Arc("start", b"a", "loop", ["end"], 1),
+        Arc("start", b"b", "half", ["end"], 1),
+        Arc("half", b"b", "loop"),
+        Arc("loop", b"a", "loop", (), 1),
+        Arc("loop", b"b", "half", (), 1),
+        Arc("loop", b";", BACK),
+        Arc("closing", b";", "start"),
+    ]
+    bounds = {"loop": (low, high), "half": (low, high)}
+    return machine(arcs, {("loop", "end"): "closing"}, ends=["start"], bounds=bounds)

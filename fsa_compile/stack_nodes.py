@@ -1,0 +1,154 @@
+"""The nodes of the artifact of a machine with a stack: those that matter, a number for every class of their registers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsa_compile.artifact import UNREACHABLE
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.errors import ConstraintError
+from fsa_compile.registers import Registers
+from fsa_compile.stack_costs import Costs
+from fsa_compile.stack_groups import Groups
+from fsa_compile.stack_walk import StackArcs
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+
+class Nodes:
+    """The nodes and token sets that matter, renumbered.
+
+    Axes: N nodes of the walk, N' of the artifact, one for every class of the register of a node of the walk that is kept.
+
+    Attributes:
+      classes: of registers.
+      groups: int64[G'], the token sets kept.
+      number: int64[N], number of each node's first class in the artifact, 0 when dropped.
+      symbolic, place, kind, value: int64[N'], node of the walk, place among its classes, kind of its frame, and the register
+        that stands for the class.
+      accept: bool[N'], the text may end here, if the register allows it.
+      delta_row: int64[N'], into `delta`.
+      delta: int64[*, P'], node after popping an effective symbol; row 0 is dead.
+      symbol, symbol_place: int64[P'], symbol and class of every effective symbol.
+      symbol_number: int64[P], first effective symbol of each symbol.
+      max_pops: longest path in delta.
+    """
+
+    def __init__(
+        self, machine: ByteMachine, registers: Registers, arcs: StackArcs, groups: Groups, costs: Costs, *, complete: bool
+    ) -> None:
+        self.classes = classes = arcs.classes
+        size = classes.size[arcs.kind]
+        self._size = size
+        of_row = np.repeat(np.arange(len(size)), size)
+        useful = costs.group_cost < UNREACHABLE
+        alive = self._alive(machine, arcs, groups, costs, useful, of_row)
+        delta = np.where(alive[arcs.delta], arcs.delta, 0)
+        keep = alive if complete else alive & _reached(machine, arcs, groups, useful, delta, of_row)
+        keep[0] = True
+        self.number = np.where(keep, np.cumsum(np.where(keep, size, 0)) - size, 0)
+        self.groups = (useful & keep[groups.node]).nonzero()[0]
+        kept = keep.nonzero()[0]
+        self.symbolic = np.repeat(kept, size[kept])
+        self.place = np.arange(len(self.symbolic)) - self.number[self.symbolic]
+        self.kind = arcs.kind[self.symbolic]
+        self.value = classes.value[classes.first[self.kind] + self.place]
+        self.accept = (arcs.accept & keep)[self.symbolic]
+        self.accept[0] = False
+        self._name_symbols(machine, registers)
+        self._effective_delta(self.number[delta], arcs.delta_row[keep[of_row]])
+        self.max_pops = self._longest_path()
+
+    def size_of(self, node: np.ndarray) -> np.ndarray:
+        """Number of classes of nodes of the walk."""
+        return self._size[node]
+
+    @staticmethod
+    def _alive(
+        machine: ByteMachine, arcs: StackArcs, groups: Groups, costs: Costs, useful: np.ndarray, of_row: np.ndarray
+    ) -> np.ndarray:
+        """Nodes that have tokens, accept, or have such a child, and whose frames can be finished."""
+        row, column = arcs.delta.nonzero()
+        child = arcs.delta[row, column]
+        alive = arcs.accept.copy()
+        alive[groups.node[useful]] = True
+        while True:
+            full = np.zeros(len(arcs.delta), bool)
+            full[row[alive[child]]] = True
+            more = np.zeros(len(alive), bool)
+            more[of_row[full[arcs.delta_row]]] = True
+            if not (more & ~alive).any():
+                break
+            alive |= more
+        alive[: machine.num_controls] &= costs.distance < UNREACHABLE
+        alive[0] = False
+        return alive
+
+    def _name_symbols(self, machine: ByteMachine, registers: Registers) -> None:
+        size = self.classes.size[registers.of_symbol]
+        self.symbol_number = np.cumsum(size) - size
+        self.symbol = np.repeat(np.arange(machine.num_symbols), size)
+        self.symbol_place = np.arange(len(self.symbol)) - self.symbol_number[self.symbol]
+
+    def _effective_delta(self, delta: np.ndarray, rows: np.ndarray) -> None:
+        used, self.delta_row = np.unique(delta[rows], axis=0, return_inverse=True)
+        self.delta_row = self.delta_row.ravel()
+        child = used[:, self.symbol]
+        self.delta = np.where(child > 0, child + self.symbol_place, 0)
+
+    def _longest_path(self) -> int:
+        """Most cells that one token pops."""
+        row, column = self.delta.nonzero()
+        n = len(self.symbolic)
+        edges = np.unique(row * n + self.delta[row, column])
+        row, child = edges // n, edges % n
+        depth = np.zeros(len(self.delta), np.int64)  # of each row: the longest path of its nodes
+        for _ in range(n + 1):
+            new = depth.copy()
+            np.maximum.at(new, row, 1 + depth[self.delta_row[child]])
+            if (new == depth).all():
+                return int(depth.max(initial=0))
+            depth = new
+        raise ConstraintError(
+            "one token could close any number of nested rules, whose ends are empty",
+            fix="Write the rule as a repetition, or let it end in a character of its own.",
+        )
+
+
+def _reached(
+    machine: ByteMachine, arcs: StackArcs, groups: Groups, useful: np.ndarray, delta: np.ndarray, of_row: np.ndarray
+) -> np.ndarray:
+    """Nodes that token sequences reach."""
+    seen = np.zeros(len(arcs.accept), bool)
+    seen[machine.start] = True
+    while True:
+        before = int(seen.sum())
+        seen[groups.target[useful & seen[groups.node]]] = True
+        seen[delta[arcs.delta_row[seen[of_row]]].ravel()] = True
+        if int(seen.sum()) == before:
+            return seen
+
+
+class Increments:
+    """Tables of numbers by token, as few as can hold what is asked for."""
+
+    def __init__(self, tables: VocabularyTables) -> None:
+        self._size = tables.vocab_size
+        self._tables: list[np.ndarray] = []
+        self._known: list[np.ndarray] = []
+
+    def table(self, tokens: np.ndarray, values: np.ndarray) -> int:
+        """Number of a table that holds the values of the tokens."""
+        for number, (table, known) in enumerate(zip(self._tables, self._known)):
+            if (~known[tokens] | (table[tokens] == values)).all():
+                break
+        else:
+            number = len(self._tables)
+            self._tables.append(np.zeros(self._size, np.uint16))
+            self._known.append(np.zeros(self._size, bool))
+        self._tables[number][tokens] = values
+        self._known[number][tokens] = True
+        return number
+
+    def stacked(self) -> np.ndarray:
+        """uint16[I, V]."""
+        return np.stack(self._tables) if self._tables else np.zeros((0, self._size), np.uint16)
