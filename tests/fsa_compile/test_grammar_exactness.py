@@ -7,17 +7,29 @@ for is shown on a machine with planted mistakes.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import random
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from oracles.earley import Recogniser
-from oracles.grammar_checks import check_bytes, recogniser_texts
+from oracles.grammar_checks import Case, TokenSampler, check_bytes, check_machine, check_recogniser, recogniser_texts
+from oracles.random_grammars import random_grammar
 from oracles.stack_sets import StackSets
+from oracles.toy import every_byte
 
+import fsa_compile
+from fsa_compile import library
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.errors import GrammarConflictError, GrammarError, UnsatisfiableError
 from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Sequence
 from fsa_compile.grammar import Rule as GrammarRule
+from fsa_compile.grammar_checks import GrammarWarning
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.promote import promote_machine
 
 
 def lit(text: str) -> Literal:
@@ -188,3 +200,85 @@ def test_recogniser_tells_lexemes_apart() -> None:
     glued = {"start": seq(lit("if"), either(lit("1"), seq(lit("("), ref("N")))), "N": pattern("[a-z0-9]+")}
     assert not Recogniser(grammar(glued, "longest")).accepts(b"if1")
     assert Recogniser(grammar(glued, "longest")).accepts(b"if(if")
+
+
+# ---------------------------------------------------------------- compiled grammars
+
+TOKENS = [b"(a", b"((", b"))", b")(", b"[]", b"](", b"ab)", b")]", b"aa", b"ab", b"ba", b"bab", b"a b", b" (", b") ", b"1.", b".5)", b"12"]
+
+
+@pytest.mark.parametrize("mode", ["characters", "longest"])
+@pytest.mark.exhaustive
+def test_random_grammars(mode: str, exhaustive: bool) -> None:
+    """Machine against recogniser byte by byte, artifact against recogniser token by token; what one stack cannot decide gets eight."""
+    vocabulary = every_byte(TOKENS)
+    sampler = TokenSampler(vocabulary)
+    made, parallel, refused = 0, 0, 0
+    for seed in range(400 if exhaustive else 16):
+        g = random_grammar(random.Random(seed), mode)
+        stacks, machine = machine_and_stacks(g)
+        if machine is None:
+            refused += 1
+            continue
+        made, parallel = made + 1, parallel + (stacks > 1)
+        recogniser, sets, rng = Recogniser(g), StackSets(machine), random.Random(seed)
+        texts = [*recogniser_texts(recogniser, rng, 4, 10, b"([])"), *(sets.random_text(rng, 10, b"([])") for _ in range(4))]
+        constraint = promote_machine(machine, vocabulary, source="random", stacks=stacks)
+        for tally in (
+            check_bytes(sets, recogniser, texts),
+            check_recogniser(constraint, recogniser, iter(texts), sampler, rng, tokens=90, shown=5),
+        ):
+            assert tally.wrong == [], (seed, g.rules)
+            assert tally.undecided == [], (seed, g.rules)
+    assert made > refused
+    assert parallel or not exhaustive
+
+
+def machine_and_stacks(g: Grammar) -> tuple[int, ByteMachine | None]:
+    """The machine with one stack or, where that is a conflict, with eight; None for a grammar that means nothing."""
+    for stacks in (1, 8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GrammarWarning)
+            try:
+                return stacks, machine_of(g, stacks=stacks)
+            except GrammarConflictError:
+                continue
+            except (UnsatisfiableError, GrammarError):
+                break
+    return 1, None
+
+
+@pytest.mark.parametrize("family", ["llama3", "gpt2"])
+@pytest.mark.parametrize("name", library.names())
+def test_library(name: str, family: str, data_dir) -> None:
+    """A sample of the campaign in `benchmarks/grammar_conformance.py`."""
+    sampler = sampler_of(data_dir / "tokenizers" / family)
+    case, rng = Case.of(name, sampler.vocabulary), random.Random(f"{name} {family}")
+    for tally, least in (
+        (check_machine(case.constraint, case.sets, sampler, rng, prefixes=12, tokens=300), 3000),
+        (check_recogniser(case.constraint, case.recogniser, case.texts(rng, 10, 40), sampler, rng, tokens=45, shown=3), 300),
+    ):
+        assert tally.wrong == []
+        assert tally.undecided == []
+        assert tally.checks > least
+        assert 0 < tally.allowed < tally.checks
+
+
+@functools.cache
+def sampler_of(folder: Path) -> TokenSampler:
+    return TokenSampler(fsa_compile.load_tokenizer(folder).vocabulary)
+
+
+@pytest.mark.parametrize("field", ["level_row", "group_next", "arc_next", "arc_push", "delta"])
+def test_the_checks_find_a_changed_artifact(field: str) -> None:
+    """Token sets, targets, push strings or returns that changed places: each is seen by both references."""
+    pairs = [bytes(pair) for pair in itertools.product(b"abcdefghijklmnopqrstuvwxyz", repeat=2)]
+    sampler = TokenSampler(every_byte([*pairs, b'{"', b'":', b"],", b"[[", b'["a']))
+    case = Case.of("json", sampler.vocabulary)
+    array = getattr(case.constraint, field).copy()
+    used = np.flatnonzero(array)
+    array[used] = case.constraint.start if field == "group_next" else array[np.roll(used, 1)]
+    other = dataclasses.replace(case.constraint, **{field: array})
+    rng = random.Random(1)
+    assert check_machine(other, case.sets, sampler, rng, prefixes=40, tokens=300).wrong
+    assert check_recogniser(other, case.recogniser, case.texts(rng, 40, 40), sampler, rng, tokens=90, shown=0).wrong

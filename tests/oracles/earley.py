@@ -396,9 +396,9 @@ class Recogniser:
         self._moves: dict[tuple, Moves] = {}
         self._lengths: dict[tuple, int] = {END: 0}
         entry = self.compiled.entry
-        empty = self.compiled._is_productive(entry, self.compiled.productive)
-        kernel = [((entry, END), None, None)] if empty else []
-        self.start = Prefix(self, Chart(self, {0: EarleySet(self, kernel)}, []), b"")
+        any_text = self.compiled._is_productive(entry, self.compiled.productive)
+        sets = {0: EarleySet(self, [((entry, END), None, None)])} if any_text else {}
+        self.start = Prefix(self, Chart(self, sets, []), b"")
 
     def accepts(self, data: bytes) -> bool:
         """Whether a byte string is in the language."""

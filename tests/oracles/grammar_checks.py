@@ -19,6 +19,7 @@ from oracles.stack_sets import Configurations, StackSets, random_tokens
 from fsa_compile import library
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar import Grammar
 from fsa_compile.grammar_machine import machine_of
 from fsa_compile.host_walk import HostWalk
 from fsa_compile.lark_syntax import parse_lark
@@ -168,13 +169,14 @@ def _show(
     rest = bytearray(data)
     at = walk.num_tokens
     walk.advance(token)
-    while walk.distance and walk.num_tokens - at < 1000:
-        best = np.flatnonzero(walk.allowed(walk.distance))
-        best = [t for t in best.tolist() if t not in vocabulary.stop_ids]
-        if not best:
+    limit = walk.distance
+    while limit and walk.num_tokens - at < 1000:
+        best = next((t for t in np.flatnonzero(walk.allowed(limit)).tolist() if t not in vocabulary.stop_ids), None)
+        if best is None:
             break
-        walk.advance(best[0])
-        rest += vocabulary.tokens[best[0]]
+        walk.advance(best, remaining=limit)
+        rest += vocabulary.tokens[best]
+        limit = min(limit - 1, walk.distance)
     end = prefix.read(bytes(rest))
     if not walk.accepting or end is None or not end.accepting:
         tally.wrong.append({"kind": "dead end or false accept", "text": "", "token": repr(data), "rest": repr(bytes(rest))})
@@ -228,6 +230,12 @@ def recogniser_texts(recogniser: Recogniser, rng: random.Random, count: int, len
         yield text + (rest or b"")
 
 
+def grammar_of(name: str) -> Grammar:
+    """A grammar of the library as its front end reads it."""
+    chosen, text = library.options(name), library.grammar_text(name)
+    return parse_gbnf(text) if chosen["syntax"] == "gbnf" else parse_lark(text, mode=chosen["mode"])
+
+
 @dataclasses.dataclass
 class Case:
     """A grammar of the library with its machine, its artifact over one vocabulary, and the two references."""
@@ -240,9 +248,7 @@ class Case:
     @classmethod
     def of(cls, name: str, vocabulary: Vocabulary) -> Case:
         """Compiles a grammar of the library step by step, so that the machine between the steps can be had."""
-        chosen = library.options(name)
-        stacks, text = chosen.get("stacks", 1), library.grammar_text(name)
-        grammar = parse_gbnf(text) if chosen["syntax"] == "gbnf" else parse_lark(text, mode=chosen["mode"])
+        stacks, grammar = library.options(name).get("stacks", 1), grammar_of(name)
         machine = machine_of(grammar, stacks=stacks)
         several = {"stacks": stacks} if stacks > 1 else {}
         constraint = promote_machine(machine, vocabulary, source=name, **several)
