@@ -21,17 +21,22 @@ from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.errors import ConstraintError
 from fsa_compile.inspect import Explanation, Statistics, byte_ranges, explain, sample, shortest_tokens, statistics, token_text
 from fsa_compile.limits import CompileLimits
+from fsa_compile.stack_view import StackView
 
 _EPILOG = """examples:
   fsa-compile compile '[0-9]{4}-[0-9]{2}-[0-9]{2}' --tokenizer tokenizer.model --output date.npz
   fsa-compile compile --choices cities.txt --tokenizer tokenizer.model --output city.npz
   fsa-compile inspect date.npz --tokenizer tokenizer.model --dot date.dot
+  fsa-compile compile --grammar query.lark --tokenizer tokenizer.model --output query.npz
   fsa-compile check date.npz --tokenizer tokenizer.model 2024-02-30 2024-13-01
+  fsa-compile check library:json --tokenizer tokenizer.model '[1, 2,]'
 
-A CONSTRAINT is a file written by `compile`, or a pattern that is compiled on the spot.
+A CONSTRAINT is a file written by `compile`, or is compiled on the spot: a grammar file (.lark, .gbnf), library:NAME for a
+grammar of the library, or else a pattern.
 Exit status: 0 done (check: every text is accepted), 1 a text is not accepted, 2 bad input, 130 interrupted.
 """
 _FLAGS = "aimsx"
+_LIBRARY = "library:"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,22 +63,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fsa-compile",
-        description="Compiles patterns and lists of choices over a tokenizer's vocabulary, and looks into the result.",
+        description="Compiles patterns, grammars and lists of choices over a tokenizer's vocabulary, and looks into the result.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Intermixed)
 
-    command = commands.add_parser("compile", help="pattern or choices, and a tokenizer in; one file out")
+    command = commands.add_parser("compile", help="pattern, grammar or choices, and a tokenizer in; one file out")
     what = command.add_mutually_exclusive_group(required=True)
     what.add_argument("pattern", nargs="?", metavar="PATTERN", help="regular expression the whole text must match")
     what.add_argument("--choices", type=Path, metavar="FILE", help="UTF-8 file, one allowed text per line")
+    what.add_argument("--grammar", metavar="FILE", help="grammar file, or library:NAME for one of the library")
     command.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="file to write (.npz)")
     _compile_options(command, tokenizer_required=True)
     command.set_defaults(run=_compile)
 
     command = commands.add_parser("inspect", help="sizes, shortest and sample texts, a drawing")
-    command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file or pattern")
+    command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file, grammar or pattern")
     command.add_argument("--samples", type=int, default=5, metavar="N", help="random texts to print (default 5)")
     command.add_argument("--seed", type=int, default=0, help="seed of the random texts (default 0)")
     command.add_argument("--dot", type=Path, metavar="FILE", help="write a Graphviz drawing of the token automaton")
@@ -83,9 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_inspect)
 
     command = commands.add_parser("check", help="is a text accepted, and if not, where does it stop?")
-    command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file or pattern")
+    command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file, grammar or pattern")
     command.add_argument("texts", nargs="*", metavar="TEXT", help="texts to check; with none given, lines of standard input")
     command.add_argument("--ids", metavar="IDS", help="check one sequence of token ids instead, such as 12,7,1")
+    command.add_argument("--max-depth", type=int, metavar="N", help="most stack cells of a grammar (default: no limit)")
     _compile_options(command, tokenizer_required=True)
     command.set_defaults(run=_check)
     return parser
@@ -113,6 +120,11 @@ def _compile_options(command: argparse.ArgumentParser, *, tokenizer_required: bo
     )  # fmt: skip
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument("--flags", default="", metavar="LETTERS", help="pattern flags as in (?…): a i m s x")
+    grammar = command.add_argument_group("grammars")
+    grammar.add_argument("--syntax", choices=("lark", "gbnf"), help="how it is written (default: told by its text)")
+    grammar.add_argument("--start", metavar="RULE", help="start rule (default: start, or root in GBNF)")
+    grammar.add_argument("--mode", choices=("longest", "characters"), help="lexical mode (default: longest; GBNF: characters)")
+    grammar.add_argument("--stacks", type=int, metavar="K", help="parallel stacks, for what one cannot decide (default 1)")
     limits = command.add_argument_group("limits of the compilation")
     for field in dataclasses.fields(CompileLimits):
         kind: Any = float if field.name == "max_seconds" else int
@@ -131,6 +143,8 @@ def _compile(args: argparse.Namespace) -> int:
 
         strings = _lines(args.choices)
         constraint = compile_choices(_progress(strings, "choices"), tokenizer, limits=_limits(args))
+    elif args.grammar is not None:
+        constraint = _from_grammar(args.grammar, tokenizer, args)
     else:
         constraint = _from_pattern(args.pattern, tokenizer, args)
     compiled = time.perf_counter()
@@ -141,7 +155,7 @@ def _compile(args: argparse.Namespace) -> int:
         _print_json({"output": str(args.output), "bytes": size, "seconds": seconds, **_facts(constraint)})
         return 0
     print(
-        f"Compiled {_cut(constraint.source)!r} over {constraint.vocab_size:,} tokens in {compiled - loaded:.3f} s "
+        f"Compiled {_title(constraint)!r} over {constraint.vocab_size:,} tokens in {compiled - loaded:.3f} s "
         f"(tokenizer: {loaded - begin:.2f} s). {_sizes(statistics(constraint))} Wrote {args.output} ({_bytes(size)})."
     )
     return 0
@@ -162,12 +176,18 @@ def _inspect(args: argparse.Namespace) -> int:
         _print_json(facts)
         return 0
     numbers = statistics(constraint)
-    print(f"Source: {_cut(constraint.source)}")
+    print(f"Source: {_title(constraint)}")
     print(_sizes(numbers))
     print(
         f"One state has up to {numbers.max_groups} wide sets of tokens and {numbers.max_levels} mask rows; "
         f"{numbers.groups:,} wide sets, {numbers.levels:,} mask rows and {numbers.arcs:,} single arcs in all."
     )
+    if numbers.symbols:
+        stacks = f"{numbers.stacks} stacks" if numbers.stacks > 1 else "One stack"
+        print(
+            f"{stacks}, {numbers.symbols:,} symbols; one token pops at most {numbers.max_pops} cells and pushes at most "
+            f"{numbers.max_push}. A step reads at most {_bytes(numbers.step_bytes)} of mask rows for each sequence."
+        )
     print(f"End-of-text ids: {', '.join(map(str, constraint.stop_ids)) or 'none'}.")
     if tokenizer is None:
         print(f"A shortest text, as token ids: {walks[0]}. Give --tokenizer to see texts.")
@@ -189,7 +209,7 @@ def _check(args: argparse.Namespace) -> int:
         items = args.texts or [line.rstrip("\n") for line in sys.stdin]
     accepted = True
     for item in items:
-        found = explain(constraint, tokenizer, item)
+        found = explain(constraint, tokenizer, item, max_depth=args.max_depth)
         accepted &= found.accepted
         print(json.dumps(_as_json(found, tokenizer, item)) if args.json else _sentence(found, tokenizer, item))
     return 0 if accepted else 1
@@ -219,11 +239,20 @@ def _sentence(found: Explanation, tokenizer: Any, item: Any) -> str:
             f"  After {_tokens(found.position)}, {found.allowed_count:,} were allowed, beginning with "
             f"{byte_ranges(found.allowed_bytes)}; for example {examples}."
         )
-        if not found.stop_allowed:
+        if found.completion:
             lines.append(f"  {ending}")
+    if found.too_deep:
+        lines.append("  It would be allowed without the limit on the stack.")
+    lines += [f"  Open there: {_open_frames(found, view, tokenizer)}." for view in found.stack if view.frames]
     if found.stop_allowed:
         lines.append(f"  The text may end after {_tokens(found.position)}{'' if found.allowed_count else ', and must'}.")
     return "\n".join(lines)
+
+
+def _open_frames(found: Explanation, view: StackView, tokenizer: Any) -> str:
+    """The frames of a stack with what stood where each was entered, outermost first."""
+    frames = [f"{f.name} since '{_text(tokenizer, found.ids[f.since : f.since + 1])}'" for f in view.frames if f.since >= 0]
+    return "; ".join([*map(_cut, frames), f"at {view.inside}"])
 
 
 def _as_json(found: Explanation, tokenizer: Any, item: Any) -> dict[str, Any]:
@@ -242,6 +271,8 @@ def _as_json(found: Explanation, tokenizer: Any, item: Any) -> dict[str, Any]:
         "stop_allowed": found.stop_allowed,
         "completion_ids": list(found.completion),
         "completion": _text(tokenizer, found.completion),
+        "stack": [dataclasses.asdict(view) for view in found.stack],
+        "too_deep": found.too_deep,
     }
 
 
@@ -255,14 +286,28 @@ def _constraint(args: argparse.Namespace) -> tuple[CompiledConstraint, Any]:
     if not is_file and path.suffix == ".npz":
         raise ConstraintError("there is no such constraint file", where=args.constraint, fix="Check the path.")
     tokenizer = None if args.tokenizer is None else _tokenizer(args)
-    if is_file:
+    is_grammar = args.constraint.startswith(_LIBRARY) or (is_file and path.suffix in (".lark", ".gbnf"))
+    if is_file and not is_grammar:
         return CompiledConstraint.load(path, tokenizer), tokenizer
     if tokenizer is None:
         raise ConstraintError(
-            "a pattern can only be compiled for a tokenizer", where=f"  {args.constraint}",
+            f"a {'grammar' if is_grammar else 'pattern'} can only be compiled for a tokenizer", where=f"  {args.constraint}",
             fix="Give --tokenizer PATH (or, if a file was meant, check its path).",
         )  # fmt: skip
-    return _from_pattern(args.constraint, tokenizer, args), tokenizer
+    return (_from_grammar if is_grammar else _from_pattern)(args.constraint, tokenizer, args), tokenizer
+
+
+def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
+    from fsa_compile.pipeline import compile_grammar
+
+    given = {option: value for option in ("syntax", "start", "mode", "stacks") if (value := getattr(args, option)) is not None}
+    if name.startswith(_LIBRARY):
+        from fsa_compile import library
+
+        name = name.removeprefix(_LIBRARY)
+        return compile_grammar(library.grammar_text(name), tokenizer, **library.options(name) | given, limits=_limits(args))
+    text = Path(name).read_text(encoding="utf-8-sig")
+    return compile_grammar(text, tokenizer, **given, limits=_limits(args))
 
 
 def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
@@ -355,6 +400,11 @@ def _bytes(count: int) -> str:
 
 def _tokens(count: int) -> str:
     return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+def _title(constraint: CompiledConstraint) -> str:
+    """The source on one line."""
+    return _cut(" ".join(constraint.source.split()) if "\n" in constraint.source else constraint.source)
 
 
 def _cut(text: str, width: int = 300) -> str:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact import CompiledConstraint, check_vocabulary
 from fsa_compile.errors import ConstraintError
+from fsa_compile.host_walk import HostWalk
+from fsa_compile.stack_view import StackView, effects, stack_at
 from fsa_compile.vocabulary import Vocabulary
 
 Verdict = Literal["accepted", "incomplete", "refused"]
@@ -34,8 +36,13 @@ class Statistics:
       max_levels: most of one state.
       nbytes: bytes of the artifact's arrays.
       vocab_size: token ids.
-      shortest: least number of tokens of an accepted text.
-      longest: most tokens of one, or None when there is no bound.
+      shortest: least number of tokens of an accepted text (with a stack: a number that suffices).
+      longest: most tokens of one, or None when there is no bound or a stack.
+      stacks: configurations followed at once.
+      symbols: stack symbols; 0 without a stack.
+      max_pops: D, most stack cells one token pops.
+      max_push: most stack cells one token pushes.
+      step_bytes: most bytes of mask rows that one decoding step reads for one sequence: D + 1 rows for each stack.
     """
 
     states: int
@@ -50,6 +57,11 @@ class Statistics:
     vocab_size: int
     shortest: int
     longest: int | None
+    stacks: int
+    symbols: int
+    max_pops: int
+    max_push: int
+    step_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,6 +80,8 @@ class Explanation:
       examples: a few of them: ids.
       stop_allowed: whether the text may end after the first `position` tokens.
       completion: a shortest continuation of those tokens to an accepted text: ids, empty where they are accepted.
+      stack: the open frames after the first `position` tokens, one view per stack.
+      too_deep: whether the refused token would be allowed without the limit on the stack.
     """
 
     verdict: Verdict
@@ -81,6 +95,8 @@ class Explanation:
     examples: tuple[int, ...]
     stop_allowed: bool
     completion: tuple[int, ...]
+    stack: tuple[StackView, ...]
+    too_deep: bool
 
     @property
     def accepted(self) -> bool:
@@ -103,66 +119,78 @@ def statistics(constraint: CompiledConstraint) -> Statistics:
         nbytes=c.nbytes,
         vocab_size=c.vocab_size,
         shortest=c.shortest_completion,
-        longest=_longest(c),
+        longest=None if c.num_symbols else _longest(c),
+        stacks=c.stacks,
+        symbols=c.num_symbols,
+        max_pops=c.max_pops,
+        max_push=c.max_push,
+        step_bytes=c.stacks * (c.max_pops + 1) * c.rows.shape[1] * 4,
     )
 
 
-def shortest_tokens(constraint: CompiledConstraint, node: int | None = None) -> list[int]:
-    """A shortest sequence of tokens from a state to an accepting one; among equals the one of lowest ids.
+def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None) -> list[int]:
+    """A shortest sequence of tokens to an accepted text; among equals the one of lowest ids.
+
+    With a stack it may be a little longer than the shortest: one token that closes several frames is counted once for each.
 
     Args:
       constraint: the artifact.
-      node: where to begin; by default the start.
+      walk: where to begin, left as it is; by default the start of the text.
 
     Returns:
-      Token ids, without an end-of-text id; empty when the state accepts.
+      Token ids, without an end-of-text id; empty when the text is accepted already.
 
     >>> from fsa_compile import Vocabulary, compile_regex
     >>> shortest_tokens(compile_regex("a{3}", Vocabulary.from_tokens([b"a", b"aa"])))
     [0, 1]
     """
-    c = constraint
-    at = c.start if node is None else node
+    walk = constraint.walk() if walk is None else walk
     ids: list[int] = []
-    while c.distance[at] > 0:
-        targets = c.outgoing(at)
-        nearer = (targets > 0) & (c.distance[targets] == c.distance[at] - 1)
-        ids.append(int(np.argmax(nearer)))
-        at = int(targets[ids[-1]])
+    while not walk.accepting:
+        left = walk.distance
+        ids.append(int(np.argmax(walk.allowed(left))))
+        walk.advance(ids[-1], left)
+    walk.rewind(len(ids))
     return ids
 
 
-def sample(constraint: CompiledConstraint, *, seed: int = 0, max_tokens: int = 64, stop: float = 0.3) -> list[int]:
+def sample(
+    constraint: CompiledConstraint, *, seed: int = 0, max_tokens: int = 64, stop: float = 0.3, max_depth: int | None = None
+) -> list[int]:
     """A random accepted sequence of tokens; it always finishes.
 
-    At each step a target state is drawn first and then one of the tokens that lead there, so that rare turns of the
-    language are seen beside the thousands of tokens of a free text. This is for looking at a constraint; it is no
-    uniform draw from the language.
+    At each step an effect is drawn first (where the token leads and what it does to the stack) and then one of the tokens that
+    have it, so that rare turns of the language are seen beside the thousands of tokens of a free text. This is for looking at
+    a constraint; it is no uniform draw from the language.
 
     Args:
       constraint: the artifact.
       seed: of the draws; equal seeds give equal samples.
       max_tokens: no longer than this, unless even the shortest accepted text is.
       stop: probability to end where the text is accepted.
+      max_depth: most stack cells; None for no limit. At least `constraint.shortest_depth` is always allowed.
 
     Returns:
       Token ids, without an end-of-text id.
     """
-    c = constraint
     draw = np.random.default_rng(seed)
-    left, at = max(max_tokens, c.shortest_completion), c.start
+    walk = constraint.walk(None if max_depth is None else max(max_depth, constraint.shortest_depth))
+    left = max(max_tokens, constraint.shortest_completion)
     ids: list[int] = []
     while True:
-        targets = c.outgoing(at)
-        fits = (targets > 0) & (c.distance[targets] < left)
-        if not fits.any() or (c.accept[at] and draw.random() < stop):
+        fits = walk.allowed(left) if left else np.zeros(constraint.vocab_size, bool)
+        effect = np.where(fits, effects(walk), 0)
+        if not effect.any() or (walk.accepting and draw.random() < stop):
             return ids
-        at = int(draw.choice(np.unique(targets[fits])))
-        ids.append(int(draw.choice(np.flatnonzero(fits & (targets == at)))))
+        chosen = draw.choice(np.unique(effect[effect > 0]))
+        ids.append(int(draw.choice(np.flatnonzero(effect == chosen))))
+        walk.advance(ids[-1], left)
         left -= 1
 
 
-def explain(constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | Iterable[int]) -> Explanation:
+def explain(
+    constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | Iterable[int], *, max_depth: int | None = None
+) -> Explanation:
     """Whether a text is accepted, and where and why it is not.
 
     A text is accepted or not whatever its tokens are. Which token it stops at depends on them: they are the tokenizer's own
@@ -172,6 +200,7 @@ def explain(constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | 
       constraint: the artifact.
       tokenizer: the tokenizer the constraint was compiled for, or its vocabulary.
       text: text, exact bytes, or token ids; a trailing end-of-text id is allowed.
+      max_depth: most stack cells; None for no limit.
 
     Raises:
       ArtifactError: the constraint belongs to another vocabulary.
@@ -185,21 +214,22 @@ def explain(constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | 
     else:
         ids = _checked_ids(constraint, text)
         data = vocabulary.decode_bytes(ids)
-    walk = constraint.walk()
+    walk = constraint.walk(max_depth)
     for token in ids:
-        if walk.next_node(token) == 0:
+        if not walk.allowed()[token]:
             break
         walk.advance(token)
     position = walk.num_tokens
     refused = ids[position] if position < len(ids) else None
     verdict: Verdict = "accepted" if walk.accepting else "incomplete"
-    targets = np.zeros(constraint.vocab_size, np.int32) if walk.finished else constraint.outgoing(walk.node)
-    allowed = np.flatnonzero(targets)
-    matched = len(data)
+    effect = effects(walk)
+    allowed = np.flatnonzero(effect)
+    matched, too_deep = len(data), False
     if refused is not None:
         verdict = "refused"
         begin = len(vocabulary.decode_bytes(ids[:position]))
-        matched = begin + _matched_inside(constraint, vocabulary, walk.node, vocabulary.tokens[refused])
+        matched = begin + _matched_inside(walk, vocabulary, vocabulary.tokens[refused])
+        too_deep = max_depth is not None and _unlimited(constraint, ids[:position]).next_node(refused) > 0
     return Explanation(
         verdict=verdict,
         ids=tuple(ids),
@@ -209,10 +239,19 @@ def explain(constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | 
         matched=matched,
         allowed_count=len(allowed),
         allowed_bytes=_first_bytes(vocabulary, allowed),
-        examples=_examples(vocabulary, targets),
+        examples=_examples(vocabulary, effect),
         stop_allowed=walk.accepting and not walk.finished,
-        completion=tuple(shortest_tokens(constraint, walk.node)),
+        completion=tuple(shortest_tokens(constraint, walk)) if walk.need <= walk.max_depth else (),
+        stack=stack_at(constraint, ids[:position]),
+        too_deep=too_deep,
     )
+
+
+def _unlimited(constraint: CompiledConstraint, ids: Iterable[int]) -> HostWalk:
+    walk = constraint.walk()
+    for token in ids:
+        walk.advance(token)
+    return walk
 
 
 def spell(tokenizer: Any, text: str | bytes) -> list[int]:
@@ -316,19 +355,23 @@ def _tokens_within(vocabulary: Vocabulary, data: bytes) -> dict[bytes, int]:
     return found
 
 
-def _matched_inside(constraint: CompiledConstraint, vocabulary: Vocabulary, node: int, data: bytes) -> int:
-    """Most leading bytes of `data` that some accepted text goes on with, from a state, spelled by any tokens."""
+def _matched_inside(walk: HostWalk, vocabulary: Vocabulary, data: bytes) -> int:
+    """Most leading bytes of `data` that some accepted text goes on with, from where a walk is, spelled by any tokens."""
     tokens = _tokens_within(vocabulary, data)
-    nodes, best = {0: node}, 0
+    paths: dict[int, list[int]] = {0: []}
+    best = 0
     for begin in range(len(data)):
-        if begin not in nodes:
+        if begin not in paths:
             continue
-        targets = constraint.outgoing(nodes[begin])
-        best = max(best, begin + _overlap(vocabulary, np.flatnonzero(targets), data[begin:]))
+        for token in paths[begin]:
+            walk.advance(token)
+        allowed = effects(walk) > 0
+        walk.rewind(len(paths[begin]))
+        best = max(best, begin + _overlap(vocabulary, np.flatnonzero(allowed), data[begin:]))
         for end in range(begin + 1, len(data)):
             token = tokens.get(data[begin:end])
-            if token is not None and targets[token]:
-                nodes[end] = int(targets[token])
+            if token is not None and allowed[token]:
+                paths.setdefault(end, [*paths[begin], token])
     return best
 
 
@@ -354,7 +397,7 @@ def _first_bytes(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> NDArray[np.b
 
 
 def _examples(vocabulary: Vocabulary, targets: NDArray[np.int32]) -> tuple[int, ...]:
-    """A few allowed tokens that tell most: one per target where there are few, then common ones that begin differently."""
+    """A few allowed tokens that tell most: one per effect where there are few, then common ones that begin differently."""
     which, counts = np.unique(targets[targets > 0], return_counts=True)
     which = which[np.argsort(counts, kind="stable")]
     few = which if len(which) <= _EXAMPLES // 2 else which[:0]  # many say little: one for each length that is left, it may be
