@@ -141,14 +141,25 @@ class _Layout:
             source=source,
             start=int(self.nodes.number[self.machine.start]),
             rows=self.pool.stacked(),
-                        increments=increments,
+            increments=increments,
             initial_push=self.initial,
             max_pops=self.nodes.max_pops,
             max_push=max(map(len, self.strings)),
             stacks=1 if self.machine.deterministic else stacks,
-            extra=extra,
+            extra=extra | self._names(),
             **{name: value if value.dtype == bool else value.astype(np.int32) for name, value in arrays.items()},
         )
+
+    def _names(self) -> dict[str, Any]:
+        """For people: what nodes 1, 2, … and the symbols stand for, where the machine says it; inner nodes have no name."""
+        machine, nodes = self.machine, self.nodes
+        out: dict[str, Any] = {}
+        if machine.control_names:
+            controls = nodes.symbolic[1:].tolist()
+            out["controls"] = [machine.control_names[c] if c < machine.num_controls else "" for c in controls]
+        if machine.symbol_names:
+            out["symbols"] = [machine.symbol_names[s] for s in nodes.symbol.tolist()]
+        return out
 
     def _node_arrays(self) -> dict[str, np.ndarray]:
         nodes, costs, registers = self.nodes, self.costs, self.registers
