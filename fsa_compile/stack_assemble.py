@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ def assemble_machine(
       ConstraintError: one token could pop any number of cells.
       LimitError: too many rows or bytes, or out of time.
     """
-    groups = groups_of(arcs, tables, deadline)
+    groups = groups_of(arcs, tables, deadline, deterministic=machine.deterministic)
     costs = costs_of(machine, arcs, groups, deadline)
     if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
         costs = costs.at_most(_UNBOUNDED)
@@ -78,6 +79,59 @@ class _Sets(NamedTuple):
     group: np.ndarray
     cost: np.ndarray
     need: np.ndarray
+
+
+class _Members(NamedTuple):
+    """Token sets by node and limits; the sum of those within some limits is the union of their tokens.
+
+    Attributes:
+      node, cost, need: int64[M].
+      hash, size: uint64[M] and int64[M].
+      row_of: bit row of the tokens of some of them.
+    """
+
+    node: np.ndarray
+    cost: np.ndarray
+    need: np.ndarray
+    hash: np.ndarray
+    size: np.ndarray
+    row_of: Callable[[np.ndarray], np.ndarray]
+
+
+def _overlapping(
+    node: np.ndarray, token: np.ndarray, cost: np.ndarray, need: np.ndarray, tables: VocabularyTables
+) -> _Members:
+    """Members of tokens that have several effects in one node, each with a cost and a need of its own.
+
+    A token counts once for every pair that no other betters in both, and once less where two of these, next to each other,
+    both apply: within any limits, once in all if it counts at all.
+    """
+    order = np.lexsort((need, cost, token, node))
+    node, token, cost, need = node[order], token[order], cost[order], need[order]
+    first = np.ones(len(node), bool)
+    first[1:] = (node[1:] != node[:-1]) | (token[1:] != token[:-1])
+    number = np.cumsum(first)
+    falling = need - number * (int(need.max(initial=0)) + 1)
+    least = np.minimum.accumulate(falling)
+    better = first.copy()
+    better[1:] |= falling[1:] < least[:-1]
+    node, token, cost, need, first = node[better], token[better], cost[better], need[better], first[better]
+    again = (~first).nonzero()[0]
+    chosen = np.concatenate([np.arange(len(node)), again])
+    positive = np.arange(len(chosen)) < len(node)
+    hashes = tables.token_hash[token[chosen]]
+
+    def row_of(member: np.ndarray) -> np.ndarray:
+        return tables.pack(np.unique(token[chosen[member[positive[member]]]]))
+
+    return _Members(
+        node[chosen],
+        cost[chosen],
+        np.concatenate([need, need[again - 1]]),
+        np.where(positive, hashes, np.uint64(0) - hashes),
+        np.where(positive, 1, -1),
+        row_of,
+    )
 
 
 class _Layout:
@@ -268,14 +322,13 @@ class _Layout:
         sets, size = self.sets, self.groups.size[self.sets.group]
         narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
         has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
-        member = has_rows[sets.node].nonzero()[0]
-        hashes = self.groups.hash[sets.group[member]]
-        grid = Grid(sets.node[member], sets.cost[member], sets.need[member], hashes, size[member])
+        members = self._members(has_rows[sets.node].nonzero()[0])
+        grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = self._stored(grid)
 
         def build(i: int) -> np.ndarray:
             below, new = grid.difference(cell, i)
-            row = self.groups.row_of(sets.group[member[new]], self.tables)
+            row = members.row_of(new)
             return row | self.pool.of_hash(below) if below else row
 
         rows = self.pool.numbers(grid.union[cell], build)
@@ -286,6 +339,16 @@ class _Layout:
             "level_need": grid.need[cell],
             "level_row": rows,
         }
+
+    def _members(self, chosen: np.ndarray) -> _Members:
+        """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
+        sets, groups = self.sets, self.groups
+        group = sets.group[chosen]
+        node, cost, need = sets.node[chosen], sets.cost[chosen], sets.need[chosen]
+        if self.machine.deterministic:
+            return _Members(node, cost, need, groups.hash[group], groups.size[group], lambda i: groups.row_of(group[i], self.tables))
+        which, token = groups.tokens_of(group)
+        return _overlapping(node[which], token, cost[which], need[which], self.tables)
 
     def _stored(self, grid: Grid) -> np.ndarray:
         """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""

@@ -87,8 +87,11 @@ def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
-def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> Groups:
+def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool) -> Groups:
     """The token sets of all nodes.
+
+    Args:
+      deterministic: whether no token has two effects in one node; if not, sets of different effects may overlap.
 
     Raises:
       LimitError: out of time or memory.
@@ -102,6 +105,9 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> 
     push, count = paths.push[which], parts.count[part]
     add, final = np.where(push > 0, paths.add[which], count), np.where(push > 0, count, 0)
     columns = (paths.node[which], parts.target[part], push, add, final)
+    if not deterministic:
+        columns, parts = _once(columns, parts, part, tables)
+        part = np.arange(len(columns[0]))
     order, begin = _sorted(columns)
     part = part[order]
     node, target, push, add, final = (column[order[begin]] for column in columns)
@@ -118,6 +124,27 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> 
         part=part,
         parts=parts,
         strings=paths.strings,
+    )
+
+
+def _once(
+    columns: tuple[np.ndarray, ...], parts: Parts, part: np.ndarray, tables: VocabularyTables
+) -> tuple[tuple[np.ndarray, ...], Parts]:
+    """Disjoint parts, one for every effect, of parts that may overlap: (node, target, push, add, set) of each, and the parts."""
+    which, at = ranges(parts.begin[part], parts.begin[part] + parts.size[part])
+    order, begin = _sorted((*(column[which] for column in columns), parts.token[at]))
+    which, token = which[order[begin]], parts.token[at][order[begin]]
+    order, begin = _sorted(tuple(column[which] for column in columns))
+    which, token = which[order], token[order]
+    columns = tuple(column[which[begin]] for column in columns)
+    return columns, Parts(
+        owner=columns[0],
+        target=columns[1],
+        count=columns[3],
+        hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
+        size=np.append(begin[1:], len(token)) - begin,
+        begin=begin,
+        token=token,
     )
 
 

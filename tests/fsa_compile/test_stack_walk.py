@@ -25,6 +25,7 @@ from tests.oracles.machines import (
     nested_lists,
     prefixed_words,
     tool_calls,
+    undecided,
 )
 
 _PARTS = ["[", "[[", "]", "]]", "],", "],[", "[a", "a]", "a,", "a,b", "ab", "a", "b", ",", "]]]", "[[[a", "a],[", "],[[a", "[]", "[],[]"]
@@ -176,6 +177,19 @@ def test_limits_never_get_stuck_and_are_kept(name: str, depth: int) -> None:
                 walk.advance(token)
                 todo.append((walk.configurations, remaining - 1, (*tokens, token)))
                 walk.rewind(1)
+
+
+def test_several_readings_are_followed_at_once() -> None:
+    v, symbols = vocabulary(["x", "xa", "xaa", "a", "aa", "aac", "ac", "c", "cb", "cbb", "b", "bb", "bbb", "acb"])
+    m = undecided(3)
+    tokens = [bytes(read) if max(read, default=0) < 256 else b"" for read in symbols]
+    constraint = promote_machine(m, v, source="readings", stacks=8)
+    assert constraint.stacks == 8
+    checked, wrong = mask_differences(constraint, m, tokens, np.random.default_rng(0), walks=60, length=12)
+    assert checked > 10_000 and not wrong, wrong
+    few = promote_machine(m, v, source="readings", stacks=2)
+    _, wrong = mask_differences(few, m, tokens, np.random.default_rng(0), walks=60, length=12)
+    assert wrong and all("allowed False" in line for line in wrong)
 
 
 def test_depth_limit_alone_admits_what_can_be_completed_within_it() -> None:

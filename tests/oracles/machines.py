@@ -227,3 +227,17 @@ def prefixed_words(low: int, high: int) -> ByteMachine:
     ]
     bounds = {"loop": (low, high), "half": (low, high)}
     return machine(arcs, {("loop", "end"): "closing"}, ends=["start"], bounds=bounds)
+
+
+def undecided(most: int) -> ByteMachine:
+    """`x ("a"{n} "c" "b"{m})` for n, m up to `most` such that m <= n: every `a` pushes or not, which shows only at the end."""
+    arcs = [
+        Arc("start", b"x", "letters 0", ["bottom"]),
+        *(Arc(f"letters {i}", b"a", f"letters {i + 1}") for i in range(most)),
+        *(Arc(f"letters {i}", b"a", f"letters {i + 1}", ["b"]) for i in range(most)),
+        *(Arc(f"letters {i}", b"c", "end") for i in range(most + 1)),
+        Arc("end", b"b", BACK),
+        Arc("want", b"b", "end"),
+    ]
+    returns = {("end", "b"): "want", ("end", "bottom"): "done"}
+    return machine(arcs, returns, ends=["done"], end_returns=["end"], deterministic=False)
