@@ -1,6 +1,7 @@
 """Pictures of automata and masks: Graphviz text, and matplotlib drawings that need no other program.
 
-Looks at finished artifacts and byte automata only. matplotlib is imported when a plot is asked for.
+Looks at finished artifacts and byte automata only, with or without a stack: `+name` on an arc enters a frame, and an arc `end of
+name` leaves one. matplotlib is imported when a plot is asked for.
 """
 
 from __future__ import annotations
@@ -8,20 +9,24 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import CompiledConstraint, check_vocabulary
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.byte_machine import END_HERE, RETURN, ByteMachine
 from fsa_compile.draw_layout import Point, layout
 from fsa_compile.errors import ConstraintError
 from fsa_compile.inspect import byte_ranges, token_text
+from fsa_compile.stack_view import symbol_name
+
+Automaton: TypeAlias = CompiledConstraint | ByteDfa | ByteMachine
 
 _RADIUS = 0.19
-_INK, _LINE, _ACCENT, _FILL = "#1f2933", "#52606d", "#b44d12", "#e8eef4"
+INK, LINE, ACCENT, FILL = "#1f2933", "#52606d", "#b44d12", "#e8eef4"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +70,15 @@ class Drawing:
         figure = plot_graph(self.graph)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
-        _pyplot().close(figure)
+        pyplot().close(figure)
         return {"image/png": buffer.getvalue()}
 
 
-def draw(automaton: CompiledConstraint | ByteDfa, tokenizer: Any = None, *, max_nodes: int = 20, max_labels: int = 4) -> Drawing:
+def draw(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 20, max_labels: int = 4) -> Drawing:
     """A picture of an automaton that a notebook shows.
 
     Args:
-      automaton: a compiled constraint (its token automaton) or a byte automaton.
+      automaton: a compiled constraint (its token automaton), a byte automaton, or a byte machine with a stack.
       tokenizer: tokenizer or vocabulary whose texts label a constraint's arcs; without it they are ids.
       max_nodes: states to draw, those nearest to the start.
       max_labels: most texts written on one arc.
@@ -85,20 +90,21 @@ def draw(automaton: CompiledConstraint | ByteDfa, tokenizer: Any = None, *, max_
     return Drawing(graph, graph_to_dot(graph))
 
 
-def to_dot(automaton: CompiledConstraint | ByteDfa, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> str:
+def to_dot(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> str:
     """Graphviz text of an automaton; the arguments are `draw`'s."""
     return graph_to_dot(build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels))
 
 
-def build_graph(
-    automaton: CompiledConstraint | ByteDfa, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6
-) -> Graph:
+def build_graph(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> Graph:
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
     if max_nodes < 1:
         raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
     if isinstance(automaton, ByteDfa):
         out = lambda state: _byte_arcs(automaton, state)  # noqa: E731
         accept, total = automaton.final, automaton.num_states - 1
+    elif isinstance(automaton, ByteMachine):
+        out = lambda state: _machine_arcs(automaton, state)  # noqa: E731
+        accept, total = automaton.end == END_HERE, automaton.num_controls - 1
     else:
         if tokenizer is not None:
             check_vocabulary(automaton, tokenizer)
@@ -139,7 +145,7 @@ def graph_to_dot(graph: Graph) -> str:
 
 
 def plot_automaton(
-    automaton: CompiledConstraint | ByteDfa, tokenizer: Any = None, *, max_nodes: int = 12, max_labels: int = 3, ax: Any = None
+    automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 12, max_labels: int = 3, ax: Any = None
 ) -> Any:
     """Draws an automaton with matplotlib, from left to right by the distance from the start.
 
@@ -158,7 +164,7 @@ def plot_automaton(
 
 def plot_graph(graph: Graph, *, ax: Any = None) -> Any:
     """Draws a graph with matplotlib; see `plot_automaton`."""
-    plt = _pyplot()
+    plt = pyplot()
     from matplotlib.patches import Circle
 
     pairs = [(source, target) for source, target, _ in graph.edges]
@@ -173,17 +179,17 @@ def plot_graph(graph: Graph, *, ax: Any = None) -> Any:
         back = place[target][0] <= place[source][0]
         _plot_edge(ax, place[source], place[target], bends.get(i, []), label, back=back)
     first = place[graph.nodes[0]]
-    arrow = {"arrowstyle": "-|>", "color": _LINE, "shrinkA": 0, "shrinkB": 0}
+    arrow = {"arrowstyle": "-|>", "color": LINE, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", xy=(first[0] - _RADIUS, first[1]), xytext=(first[0] - 0.7, first[1]), arrowprops=arrow, zorder=2)
     for node, (x, y) in place.items():
         if node in graph.accepting:
-            ax.add_patch(Circle((x, y), _RADIUS + 0.045, fc="white", ec=_INK, lw=1.2, zorder=3))
-        ax.add_patch(Circle((x, y), _RADIUS, fc=_FILL, ec=_INK, lw=1.2, zorder=3))
-        ax.text(x, y, str(node), ha="center", va="center", fontsize=9 if node < 1000 else 7, color=_INK, zorder=4)
+            ax.add_patch(Circle((x, y), _RADIUS + 0.045, fc="white", ec=INK, lw=1.2, zorder=3))
+        ax.add_patch(Circle((x, y), _RADIUS, fc=FILL, ec=INK, lw=1.2, zorder=3))
+        ax.text(x, y, str(node), ha="center", va="center", fontsize=9 if node < 1000 else 7, color=INK, zorder=4)
         if node in graph.cut:
-            ax.text(x + 0.26, y - 0.2, "…", fontsize=12, color=_LINE, zorder=4)
+            ax.text(x + 0.26, y - 0.2, "…", fontsize=12, color=LINE, zorder=4)
     if graph.hidden:
-        ax.set_title(f"the {len(graph.nodes)} states nearest to the start; {graph.hidden:,} more", fontsize=9, color=_LINE)
+        ax.set_title(f"the {len(graph.nodes)} states nearest to the start; {graph.hidden:,} more", fontsize=9, color=LINE)
     return ax.figure
 
 
@@ -212,7 +218,7 @@ def plot_mask(
     """
     if len(masks) == 0:
         raise ConstraintError("there is no mask to draw", fix="Give one per step, such as [walk.allowed()].")
-    plt = _pyplot()
+    plt = pyplot()
     from matplotlib.colors import ListedColormap, LogNorm
     from matplotlib.ticker import PercentFormatter
 
@@ -232,12 +238,12 @@ def plot_mask(
     image = ax.imshow(share, aspect="auto", cmap=colours, norm=norm, interpolation="nearest", extent=extent)
     ids = list(ids or [])
     if ids:
-        ax.plot(np.array(ids) + 0.5, np.arange(len(ids)), "o", ms=7, mfc="none", mec=_ACCENT, mew=1.8, clip_on=False)
+        ax.plot(np.array(ids) + 0.5, np.arange(len(ids)), "o", ms=7, mfc="none", mec=ACCENT, mew=1.8, clip_on=False)
     vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
     names = [f"{n}" for n in range(len(grid))]
     if vocabulary is not None:
         stops = set(vocabulary.stop_ids)
-        taken = ["end of text" if t in stops else f"'{_short(token_text(vocabulary.tokens[t]), 14)}'" for t in ids]
+        taken = ["end of text" if t in stops else f"'{shortened(token_text(vocabulary.tokens[t]), 14)}'" for t in ids]
         names = [f"{taken[n]}  {n}" if n < len(taken) else f"{n}" for n in range(len(grid))]
     ax.set_yticks(range(len(grid)), [name.replace("$", r"\$") for name in names], fontsize=9)
     ax.set_xlabel("token id", fontsize=9)
@@ -256,20 +262,39 @@ def plot_mask(
 def _token_arcs(
     constraint: CompiledConstraint, tokens: Sequence[bytes] | None, state: int, max_labels: int
 ) -> list[tuple[int, str]]:
-    """Targets of a state with the tokens that lead there, in words; targets of few tokens first."""
-    targets = constraint.outgoing(state)
-    reached, counts = np.unique(targets[targets > 0], return_counts=True)
-    arcs = []
-    for target in reached[np.argsort(counts, kind="stable")].tolist():
-        ids = np.flatnonzero(targets == target)
+    """Targets of a state with the tokens that lead there, in words; targets of few tokens first, frames that end last."""
+    found: dict[tuple[int, int], NDArray[np.bool_]] = {}
+    for target, push, ids in _effects(constraint, state):
+        found.setdefault((target, push), np.zeros(constraint.vocab_size, bool))[ids] = True
+    labels: dict[int, list[str]] = {}
+    for (target, push), present in sorted(found.items(), key=lambda item: (int(item[1].sum()), item[0])):
+        ids = np.flatnonzero(present)
         texts = [str(i) if tokens is None else token_text(tokens[i]) for i in ids[:400]]
         texts = sorted(dict.fromkeys(texts), key=lambda t: (not t.isascii(), "\\x" in t, len(t), t))
-        arcs.append((target, _summary(texts, len(ids), max_labels)))
-    return arcs
+        labels.setdefault(target, []).append(_summary(texts, len(ids), max_labels) + _pushed(constraint, push))
+    for symbol in range(constraint.num_symbols):
+        child = int(constraint.delta[constraint.delta_offset[state] + symbol])
+        if child:
+            labels.setdefault(child, []).append(f"end of {symbol_name(constraint, symbol)}")
+    return [(target, " ".join(dict.fromkeys(parts))) for target, parts in labels.items()]
+
+
+def _effects(c: CompiledConstraint, state: int) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """(target, push string, tokens) of the token sets of a state."""
+    for g in range(c.group_offset[state], c.group_offset[state + 1]):
+        yield int(c.group_next[g]), int(c.group_push[g]), c.row_tokens(c.group_row[g])
+    for a in range(c.arc_offset[state], c.arc_offset[state + 1]):
+        yield int(c.arc_next[a]), int(c.arc_push[a]), np.array([c.arc_token[a]], np.int64)
+
+
+def _pushed(c: CompiledConstraint, push: int) -> str:
+    """The frames that a push string enters, in words."""
+    symbols = c.push_symbol[c.push_offset[push] : c.push_offset[push + 1]].tolist()
+    return "".join(f" +{symbol_name(c, symbol)}" for symbol in symbols)
 
 
 def _summary(texts: list[str], count: int, max_labels: int) -> str:
-    names = [_short(t.replace(" ", "␣"), 16) for t in texts]
+    names = [shortened(t.replace(" ", "␣"), 16) for t in texts]
     if len(texts) <= max_labels and count <= 400:
         return " ".join(names)
     return f"{count:,} tokens: {' '.join(names[:max_labels])} …"
@@ -280,7 +305,24 @@ def _byte_arcs(dfa: ByteDfa, state: int) -> list[tuple[int, str]]:
     return [(int(t), byte_ranges(targets == t)) for t in np.unique(targets[targets > 0])]
 
 
-def _short(text: str, width: int) -> str:
+def _machine_arcs(machine: ByteMachine, state: int) -> list[tuple[int, str]]:
+    """Moves and calls of a control by their bytes, and where it returns to when its frame ends."""
+    labels: dict[int, list[str]] = {}
+    action = machine.action[state][machine.byte_class[:256]]
+    name = lambda s: machine.symbol_names[s] if machine.symbol_names else f"frame {s}"  # noqa: E731
+    for a in np.unique(action[action > 0]).tolist():
+        for e in range(machine.entry_offset[a], machine.entry_offset[a + 1]):
+            if machine.entry_next[e] != RETURN:
+                pushed = "".join(f" +{name(symbol)}" for symbol, _ in machine.pushes[machine.entry_push[e]])
+                labels.setdefault(int(machine.entry_next[e]), []).append(byte_ranges(action == a) + pushed)
+    for symbol, target in enumerate(machine.ret[state].tolist()):
+        if target:
+            labels.setdefault(target, []).append(f"end of {name(symbol)}")
+    return [(target, " ".join(dict.fromkeys(parts))) for target, parts in labels.items()]
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of at most `width` characters; … stands for what is cut off."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -294,7 +336,7 @@ def _plot_edge(ax: Any, a: Point, b: Point, bends: list[Point], label: str, *, b
     from matplotlib.path import Path
 
     start, end = np.array(a), np.array(b)
-    style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "color": _LINE, "lw": 1.1, "zorder": 2}
+    style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "color": LINE, "lw": 1.1, "zorder": 2}
     box = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.85}
     if a == b:
         corners = start + np.array([[-0.14, 0.8], [-0.9, 3.1], [0.9, 3.1], [0.14, 0.8]]) * [1, _RADIUS]
@@ -313,7 +355,7 @@ def _plot_edge(ax: Any, a: Point, b: Point, bends: list[Point], label: str, *, b
         path = _smooth(points)
         middle = np.array(bends[(len(bends) - 1) // 2]) if bends else (start + end) / 2
     ax.add_patch(FancyArrowPatch(path=path, **style))
-    ax.text(*middle, _wrapped(label).replace("$", r"\$"), ha="center", va="center", fontsize=8, color=_ACCENT, zorder=5, bbox=box)
+    ax.text(*middle, _wrapped(label).replace("$", r"\$"), ha="center", va="center", fontsize=8, color=ACCENT, zorder=5, bbox=box)
 
 
 def _trimmed(points: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -350,7 +392,8 @@ def _wrapped(label: str, width: int = 14) -> str:
     return "\n".join(lines)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """matplotlib's plotting module, or an error that says how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -142,7 +142,7 @@ def compile_grammar(
         raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
     limits = limits or CompileLimits()
     deadline = Deadline(limits)
-    grammar = _parsed(text, start, syntax, mode, limits)
+    grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=limits)
     vocabulary = vocabulary_of(tokenizer)
     specials = _special_ids(grammar, vocabulary)
     machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
@@ -153,7 +153,16 @@ MAX_STACKS = 16
 """Most parallel stacks of a constraint: the cost of a step grows with them."""
 
 
-def _parsed(text: str, start: str | None, syntax: Any, mode: Any, limits: CompileLimits) -> Grammar:
+def parse_grammar(
+    text: str,
+    *,
+    start: str | None = None,
+    syntax: Syntax | None = None,
+    mode: LexicalMode | None = None,
+    limits: CompileLimits | None = None,
+) -> Grammar:
+    """Reads a grammar without compiling it; the arguments and errors are `compile_grammar`'s."""
+    limits = limits or CompileLimits()
     if syntax not in (None, "lark", "gbnf"):
         raise ConstraintError(f"unknown grammar syntax {syntax!r}", fix='Write syntax="lark" or syntax="gbnf".')
     if mode not in (None, "longest", "characters"):
@@ -177,7 +186,7 @@ def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, in
       UnsupportedGrammarError: the vocabulary has no such token, or it is text, or it ends the text.
     """
     out: dict[str | int, int] = {}
-    for node in _special_tokens(grammar):
+    for node in special_tokens(grammar):
         token = vocabulary.special.get(node.name, -1) if isinstance(node.name, str) else node.name
         what = fix = ""
         if not 0 <= token < vocabulary.size:
@@ -196,7 +205,8 @@ def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, in
     return out
 
 
-def _special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
+def special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
+    """Every place in a grammar where a special token stands."""
     todo: list[Expression] = [rule.body for rule in grammar.rules.values()] + list(grammar.ignore)
     while todo:
         node = todo.pop()
