@@ -207,7 +207,7 @@ class _Explainer:
         terminals = builder.lexicon.terminals
         names: dict[str, None] = {}
         for item in builder.sets[control][0]:
-            if item in builder.point and any(mask >> kind & 1 for mask, _ in builder.arcs[item]):
+            if item in builder.point and builder.point[item][2] >= 0 and any(mask >> kind & 1 for mask, _ in builder.arcs[item]):
                 names[f"goes on with {terminals[builder.point[item][0]].name}"] = None
         for place in builder.places(control):
             frame, state = builder.place_frame.get(place, (-1, 0))

@@ -13,10 +13,11 @@ its terminal's guard allows (`lexical_rules`). So at most one terminal ends in a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN
+from fsa_compile.contenders import contender_sets
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.network import Network
@@ -32,6 +33,14 @@ _LONG = 4
 _DOING = "Making the grammar's frames deterministic"
 BOTTOM: frozenset[int] = frozenset()
 """Callees entered below the first frame."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Shadow:
+    """A lexeme that another reading begins, and its state after the symbol."""
+
+    terminal: int
+    state: int
 
 
 @dataclasses.dataclass(eq=False)
@@ -62,11 +71,14 @@ class FrameBuilder:
     Args:
       network: the frames and their lexemes.
       longest: whether lexemes are cut by the longest match.
+      stacks: with more than 1, readings of one symbol on different stacks respect one another's lexemes (`contenders`).
       limits: `max_states` bounds the controls.
       deadline: the running time budget.
     """
 
-    def __init__(self, network: Network, *, longest: bool, limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(
+        self, network: Network, *, longest: bool, stacks: int = 1, limits: CompileLimits, deadline: Deadline
+    ) -> None:
         self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
         self.lexicon = network.lexicon
         self.every = (1 << self.lexicon.num_classes) - 1
@@ -90,6 +102,12 @@ class FrameBuilder:
         self.symbol_callees: list[frozenset[int]] = []
         self.ret: list[dict[int, int]] = []
         self._lay_out()
+        self.shadow_start: dict[int, int] = {}
+        self.shadow_terminal: dict[int, int] = {}
+        self.contenders: list[list[int]] = []
+        if longest and stacks > 1:
+            dfas = [frame.dfa for frame in network.frames]
+            self.contenders = contender_sets(dfas, len(self.lexicon.terminals), network.ignore)
 
     # ---------------------------------------------------------------- items
 
@@ -163,6 +181,38 @@ class FrameBuilder:
                 self.guards[found] = guard
             self.arcs[found] = [(symbols, self._point(t, r, target)) for symbols, r in automaton.arcs[q]]
         return found
+
+    def _shadow(self, t: int, q: int) -> int:
+        """The item of a lexeme that another stack reads. What cannot go on is one item, of which no control has need."""
+        automaton = self.lexicon.terminals[t].automaton
+        key = (t, q, -1) if automaton.arcs[q] else (-1, 0, -1)
+        found = self.inside.get(key)
+        if found is None:
+            found = self.inside[key] = self._item([], -1)
+            self.point[found] = key
+            self.arcs[found] = [(symbols, self._shadow(t, r)) for symbols, r in automaton.arcs[q]]
+        return found
+
+    def _shadow_starts(self, shadows: list[_Shadow]) -> list[int]:
+        """Items of lexemes that another stack may begin with the next symbol."""
+        out = []
+        for t in {shadow.terminal for shadow in shadows}:
+            if t not in self.shadow_start:
+                self.shadow_start[t] = self._item([], -1)
+                self.shadow_terminal[self.shadow_start[t]] = t
+            out.append(self.shadow_start[t])
+        return out
+
+    def _contenders(self, c: int) -> int:
+        """Terminals that some stack may begin where control c reads its next lexeme; none when there is one stack."""
+        mask = 0
+        for p in self.places(c) if self.contenders else ():
+            if p in self.shadow_terminal:
+                mask |= 1 << self.shadow_terminal[p]
+            elif p in self.place_frame:
+                k, q = self.place_frame[p]
+                mask |= self.contenders[k][q]
+        return mask
 
     def _first_of_frames(self) -> list[int]:
         """Symbols that each frame may begin with."""
@@ -241,29 +291,41 @@ class FrameBuilder:
         for p in places:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
             calls += [(mask & rest, (callee, after)) for mask, callee, after in self.calls[p]]
-        returns = any(self.ends[p] > 0 for p in places)
+        shadows = [
+            (mask & rest, _Shadow(t, q))
+            for t in members(self._contenders(c))
+            for mask, q in self.lexicon.terminals[t].automaton.arcs[0]
+        ]
+        returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []
         out: list[Action] = []
-        for mask, found in split_sets([*moves, *calls, *([(rest & self.every, RETURN)] if returns else [])]):
-            entries: list[Entry] = []
-            targets = [x for x in found if isinstance(x, int) and x != RETURN]
-            if targets:
-                entries.append((self.control(targets), (), 0))
-            if RETURN in found:
-                entries.append((RETURN, (), 0))
+        for mask, found in split_sets([*moves, *calls, *returns, *shadows]):
             entered: dict[int, set[int]] = {}
             for x in found:
-                if not isinstance(x, int):
+                if type(x) is tuple:
                     entered.setdefault(x[0], set()).add(x[1])
+            others = [x for x in found if isinstance(x, _Shadow)]
+            entries = self._own_entries(found, others)
             if not entered:
                 out.append((mask, entries))
                 continue
             symbol = self._symbol(entered)
-            first = self.control(self.entry[callee] for callee in entered)
+            first = self.control([*(self.entry[callee] for callee in entered), *self._shadow_starts(others)])
             for inner, deeper in self.actions_of(first, (*inside, c)):
                 if inner & mask:
                     pushed: list[Entry] = [(n, ((symbol, 0), *push), add) for n, push, add in deeper if n != RETURN]
                     out.append((inner & mask, entries + pushed))
         return out
+
+    def _own_entries(self, found: list[Any], others: list[_Shadow]) -> list[Entry]:
+        """The move and the return among what is possible on a symbol."""
+        entries: list[Entry] = []
+        targets = [x for x in found if isinstance(x, int) and x != RETURN]
+        if any(x not in self.point or self.point[x][2] >= 0 for x in targets):
+            beside = [self._shadow(x.terminal, x.state) for x in others]
+            entries.append((self.control(x for x in [*targets, *beside] if x != self.inside.get((-1, 0, -1))), (), 0))
+        if RETURN in found:
+            entries.append((RETURN, (), 0))
+        return entries
 
     def end_of(self, c: int) -> int:
         """Whether the text may end in a control."""
@@ -292,7 +354,7 @@ class FrameBuilder:
         items, only = self.sets[c]
         parts = []
         for i in sorted(items)[:4]:
-            if i in self.point:
+            if i in self.point and self.point[i][2] >= 0:
                 t, q, _ = self.point[i]
                 parts.append(f"{self.lexicon.terminals[t].name}@{q}")
             elif i in self.place_frame:
@@ -359,6 +421,14 @@ class FrameBuilder:
         ends_of = [self.end_of(c) for c in range(len(self.sets))]
         ret = [{s: r for s, r in row.items() if r >= 0} for row in self.ret]
         return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, start, self.sets)
+
+
+def members(mask: int) -> Iterator[int]:
+    """The elements of a bit set."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
 
 
 def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:

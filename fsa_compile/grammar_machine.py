@@ -46,7 +46,7 @@ def machine_of(
     network = build_network(grammar, lexicon, limits, deadline)
     if grammar.mode == "longest":
         settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
-    builder = FrameBuilder(network, longest=grammar.mode == "longest", limits=limits, deadline=deadline)
+    builder = FrameBuilder(network, longest=grammar.mode == "longest", stacks=stacks, limits=limits, deadline=deadline)
     tables = builder.build()
     trim(tables, builder, grammar.text)
     check_conflicts(tables, builder, grammar, stacks)

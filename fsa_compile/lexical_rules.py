@@ -80,14 +80,14 @@ def _rank(terminal: Terminal, number: int) -> tuple[int, bool, float, int, str, 
     )  # fmt: skip
 
 
-def _rivals(count: int, frames: list[SymbolDfa], ignore: list[int]) -> list[int]:
-    """Per terminal the set of those that may follow the same terminal, or begin the text like it."""
+def first_and_last(frames: list[SymbolDfa]) -> tuple[list[int], list[int]]:
+    """Per frame the terminals (bit sets) that its texts may begin and end with."""
     first, last = [0] * len(frames), [0] * len(frames)
     changed = True
     while changed:
         changed = False
         for k, dfa in enumerate(frames):
-            begin = _terminals(dfa.arcs[0], first)
+            begin = terminals_of(dfa.arcs[0], first)
             end = 0
             for arcs in dfa.arcs:
                 for symbol, target in arcs.items():
@@ -95,16 +95,13 @@ def _rivals(count: int, frames: list[SymbolDfa], ignore: list[int]) -> list[int]
                         end |= 1 << symbol if symbol >= 0 else last[~symbol]
             changed |= (begin, end) != (first[k], last[k])
             first[k], last[k] = begin, end
-    follow = [0] * count
-    for dfa in frames:
-        before = [0] * len(dfa.arcs)
-        for arcs in dfa.arcs:
-            for symbol, target in arcs.items():
-                before[target] |= 1 << symbol if symbol >= 0 else last[~symbol]
-        for q, arcs in enumerate(dfa.arcs):
-            after = _terminals(arcs, first)
-            for t in _members(before[q]):
-                follow[t] |= after
+    return first, last
+
+
+def _rivals(count: int, frames: list[SymbolDfa], ignore: list[int]) -> list[int]:
+    """Per terminal the set of those that may follow the same terminal, or begin the text like it."""
+    first, last = first_and_last(frames)
+    follow = follow_sets(count, frames, first, last)
     ignored = sum(1 << t for t in set(ignore))
     out = [0] * count
     for context in {first[0], *follow}:
@@ -113,7 +110,23 @@ def _rivals(count: int, frames: list[SymbolDfa], ignore: list[int]) -> list[int]
     return out
 
 
-def _terminals(arcs: dict[int, int], first: list[int]) -> int:
+def follow_sets(count: int, frames: list[SymbolDfa], first: list[int], last: list[int]) -> list[int]:
+    """Per terminal the terminals (a bit set) that may follow it."""
+    follow = [0] * count
+    for dfa in frames:
+        before = [0] * len(dfa.arcs)
+        for arcs in dfa.arcs:
+            for symbol, target in arcs.items():
+                before[target] |= 1 << symbol if symbol >= 0 else last[~symbol]
+        for q, arcs in enumerate(dfa.arcs):
+            after = terminals_of(arcs, first)
+            for t in _members(before[q]):
+                follow[t] |= after
+    return follow
+
+
+def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
+    """The terminals (a bit set) that may be read first from a state with these arcs."""
     mask = 0
     for symbol in arcs:
         mask |= 1 << symbol if symbol >= 0 else first[~symbol]
