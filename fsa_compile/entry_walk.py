@@ -21,7 +21,7 @@ NARROW = 64
 """Largest token set stored as arcs; larger ones become bit rows."""
 _WIDE_BYTES = 16
 """Live bytes from which a state may serve as an entry."""
-_HEAVY = 1024
+HEAVY = 1024
 """Tokens under an origin's first bytes from which its entry is worth a row operation instead of a join."""
 _MAX_ENTRY_STATES = 100_000
 """Automata with more states are joined only: the tables of powers would cost more than they save."""
@@ -57,11 +57,13 @@ class Entered:
       single: int64[A] each, (origin, token, state reached).
       by_row: int64[B] each, (origin, state reached, index into `sets`).
       sets: large token sets.
+      aside: (entry, token) of the tokens that reach the state `aside`, which have no part in the above.
     """
 
     single: tuple[np.ndarray, np.ndarray, np.ndarray]
     by_row: tuple[np.ndarray, np.ndarray, np.ndarray]
     sets: list[TokenSet]
+    aside: tuple[np.ndarray, np.ndarray]
 
 
 def wide_states(dfa: ByteDfa) -> np.ndarray:
@@ -88,7 +90,7 @@ def entry_arcs(dfa: ByteDfa, tables: VocabularyTables, wide: np.ndarray) -> np.n
     begin = segment_starts(source[into] * dfa.num_states + goal)  # runs of neighbouring bytes with one target
     weight = np.add.reduceat(tables.weight[byte[into]], begin)
     entry = np.zeros(dfa.num_states, bool)
-    entry[goal[begin[weight > _HEAVY]]] = True
+    entry[goal[begin[weight > HEAVY]]] = True
     return entry[target]
 
 
@@ -112,6 +114,8 @@ def walk_entries(
     byte: np.ndarray,
     target: np.ndarray,
     deadline: Deadline,
+    *,
+    aside: int = 0,
 ) -> Entered:
     """Tokens over the given arcs.
 
@@ -119,6 +123,7 @@ def walk_entries(
       wide: bool[S] from `wide_states`.
       source, byte, target: int64[n] arcs chosen by `entry_arcs`.
       deadline: checked between chunks.
+      aside: a state whose tokens are only listed by entry; 0 for none.
 
     Raises:
       LimitError: out of time or memory.
@@ -131,7 +136,20 @@ def walk_entries(
     leads = np.zeros((len(entries), 256), bool)
     leads[entry, byte] = True
     apart = _walk_apart(dfa, tables, quotient, entries, leads, apart_who, apart_string)
+    listed_aside = apart[2] == aside
+    split = [(apart[0][listed_aside], apart[1][listed_aside])]
+    apart = tuple(column[~listed_aside] for column in apart)  # type: ignore[assignment]
     single = [_restrict_lists(tables, apart, len(entries), byte_sets, pair_source, pair_entry, pair_set)]
+    if aside:
+        there = (reached == aside).nonzero()[0]
+        which, token = quotient.tokens_of(string[there])
+        owner = who[there][which]
+        led = leads[owner, tables.first_byte[token]].nonzero()[0]
+        split.append((owner[led], token[led]))
+        here = (reached != aside).nonzero()[0]
+        who, string, reached = who[here], string[here], reached[here]
+    apart_entry, apart_token = (np.concatenate(column) for column in zip(*split))
+    listed = entries[apart_entry], apart_token
 
     # Sets of strings by (entry, state reached), numbered so that equal sets share a number.
     bits = quotient.num_strings.bit_length()
@@ -141,7 +159,7 @@ def walk_entries(
     begin = segment_starts(pair)
     if not len(begin):
         none = np.zeros(0, np.int64)
-        return Entered(single[0], (none, none, none), [])
+        return Entered(single[0], (none, none, none), [], listed)
     set_hash = np.add.reduceat(quotient.string_hash[string], begin)
     _, example, number = np.unique(set_hash, return_index=True, return_inverse=True)
     size = np.append(begin[1:], len(pair)) - begin
@@ -156,12 +174,12 @@ def walk_entries(
     small = shares.start[inverse + 1] > shares.start[inverse]
     count = shares.start[inverse[small] + 1] - shares.start[inverse[small]]
     deadline.check_bytes(int(count.sum()) * _SHARE_BYTES, _DOING)
-    listed, token_at = _ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
+    member, token_at = _ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
     origin, goal = pair_source[which], pair[begin[at]] % s
-    single.append((origin[small][listed], shares.token[token_at], goal[small][listed]))
+    single.append((origin[small][member], shares.token[token_at], goal[small][member]))
     large = (shares.row_of[inverse] >= 0).nonzero()[0]
     first, second, third = (np.concatenate(column) for column in zip(*single))
-    return Entered((first, second, third), (origin[large], goal[large], shares.row_of[inverse[large]]), shares.sets)
+    return Entered((first, second, third), (origin[large], goal[large], shares.row_of[inverse[large]]), shares.sets, listed)
 
 
 def _walk_in_chunks(

@@ -26,8 +26,10 @@ class Parts:
       owner, target, count: int64[B], by owner; the register as in `StackArcs`.
       hash: uint64[B], see `VocabularyTables.row_hash`.
       size: int64[B], number of tokens.
-      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + size[b]]`, ascending.
+      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + size[b]]`, ascending; -1 of a bit row.
+      row: int64[B], index into `rows`, or -1.
       token: int64[*].
+      rows: bit rows.
     """
 
     owner: np.ndarray
@@ -36,7 +38,9 @@ class Parts:
     hash: np.ndarray
     size: np.ndarray
     begin: np.ndarray
+    row: np.ndarray
     token: np.ndarray
+    rows: list[np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,7 +73,7 @@ class Groups:
     strings: list[PushString]
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(index into `group`, token) of every token of some groups."""
+        """(index into `group`, token) of every token of some groups that have no bit rows."""
         which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
         part = self.part[at]
         again, token = ranges(self.parts.begin[part], self.parts.begin[part] + self.parts.size[part])
@@ -77,7 +81,14 @@ class Groups:
 
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""
-        return tables.pack(self.tokens_of(group)[1])
+        part = self.part[ranges(self.part_offset[group], self.part_offset[group + 1])[1]]
+        row = self.parts.row[part]
+        rows = [self.parts.rows[r] for r in row[row >= 0].tolist()]
+        part = part[row < 0]
+        if len(part) or not rows:
+            begin = self.parts.begin[part]
+            rows.append(tables.pack(self.parts.token[ranges(begin, begin + self.parts.size[part])[1]]))
+        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +155,9 @@ def _once(
         hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
         size=np.append(begin[1:], len(token)) - begin,
         begin=begin,
+        row=np.full(len(begin), -1),
         token=token,
+        rows=[],
     )
 
 
@@ -175,15 +188,24 @@ def _parts(arcs: StackArcs, tables: VocabularyTables) -> Parts:
         order = np.lexsort((arcs.token, pair))
         token, pair = arcs.token[order], pair[order]
     begin = segment_starts(pair)
-    return Parts(
-        owner=pair[begin] // (width * most),
-        target=pair[begin] // most % width,
-        count=pair[begin] % most,
-        hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
-        size=np.append(begin[1:], len(pair)) - begin,
-        begin=begin,
-        token=token,
+    columns = (
+        pair[begin] // (width * most),
+        pair[begin] // most % width,
+        pair[begin] % most,
+        np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
+        np.append(begin[1:], len(pair)) - begin,
+        begin,
+        np.full(len(begin), -1),
     )
+    if len(arcs.row_owner):
+        none = np.zeros(len(arcs.row_owner), np.int64)
+        hashes = np.array([s.hash for s in arcs.sets], np.uint64)[arcs.row_set]
+        size = np.array([s.count for s in arcs.sets])[arcs.row_set]
+        rows = (arcs.row_owner, arcs.row_target, none, hashes, size, none - 1, arcs.row_set)
+        columns = tuple(np.concatenate(pair) for pair in zip(columns, rows))
+        order = np.argsort(columns[0], kind="stable")
+        columns = tuple(column[order] for column in columns)
+    return Parts(*columns, token, [s.row for s in arcs.sets])
 
 
 class _Paths(NamedTuple):
@@ -225,7 +247,9 @@ def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
         deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
         bottom = push[which] == 0
         add = np.where(bottom, count[at], add[which])
-        push = strings.longer(push[which], symbol[at], np.where(bottom, 0, count[at]))
+        push = push[which]
+        called = (symbol[at] >= 0).nonzero()[0]
+        push[called] = strings.longer(push[called], symbol[at[called]], np.where(bottom[called], 0, count[at[called]]))
         node, owner = node[which], run[at]
     node, push, add, owner = (np.concatenate(column) for column in zip(*found))
     return _Paths(node, push, add, owner, strings.all)

@@ -25,10 +25,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
 from fsa_compile.registers import Classes, Registers
+from fsa_compile.stack_entries import Cut, Entries
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -91,8 +93,10 @@ class StackArcs:
       classes: of the registers.
       accept: bool[N], whether the text may end here, if the register allows it.
       owner, token, target, count: int64[A] each, single tokens; count is the register after it, in nodes what is added to it.
+      row_owner, row_target, row_set: int64[B] each, large sets of tokens that leave the register as it is.
+      sets: what they are.
       link_run, link_caller, link_symbol, link_count: int64[K] each, calls; `link_count` is the register of the caller's frame
-        while it is suspended, in nodes what is added to it.
+        while it is suspended, in nodes what is added to it. Symbol -1: the run is a part of its caller's own frame.
       delta_row: int64[*], row of `delta` for every class of every node, by node.
       delta: int64[*, P], node after popping a symbol, 0 for none.
       num_owners: nodes and runs.
@@ -106,6 +110,10 @@ class StackArcs:
     token: np.ndarray
     target: np.ndarray
     count: np.ndarray
+    row_owner: np.ndarray
+    row_target: np.ndarray
+    row_set: np.ndarray
+    sets: list[TokenSet]
     link_run: np.ndarray
     link_caller: np.ndarray
     link_symbol: np.ndarray
@@ -221,6 +229,9 @@ class _Walk:
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
         self._forget_links()
+        self.entries = Entries(machine, tables) if machine.deterministic else None
+        self.cut: Cut | None = None
+        self.found: Entered | None = None
         self.push_length = np.array([len(p) for p in machine.pushes])
         self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, int(self.push_length.max()))), np.int64)
         for i, string in enumerate(machine.pushes):
@@ -242,6 +253,12 @@ class _Walk:
             self._wave(seeds)
         records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
         owner, token, target, count = with_aliases(self.tables, *records)
+        rows: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3
+        sets: list[TokenSet] = []
+        if self.found is not None:
+            more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
+            owner, token, target, count = (np.concatenate(c) for c in zip((owner, token, target, count), more))
+            rows, sets = self.found.by_row, self.found.sets
         links = [np.concatenate(c) for c in zip(*self.links)] if self.links else [np.zeros(0, np.int64)] * 4
         kind = np.concatenate(inner.kinds)
         self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
@@ -254,6 +271,10 @@ class _Walk:
             token=token,
             target=target,
             count=count,
+            row_owner=rows[0],
+            row_target=rows[1],
+            row_set=rows[2],
+            sets=sets,
             link_run=links[0],
             link_caller=links[1],
             link_symbol=links[2],
@@ -303,8 +324,12 @@ class _Walk:
         while d <= last or len(items.owner):
             if d <= last and begin[d] > begin[d - 1]:
                 items = _joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
-            items = self._children(self._read(items))
+            items = self._read(items)
+            if d == 1 and self.entries is not None:
+                items = self._entered(items)
+            items = self._children(items)
             d += 1
+        self.entries = self.cut = None
 
     def _read(self, items: _Items) -> _Items:
         """Items after reading one symbol, runs begun by it included."""
@@ -351,6 +376,8 @@ class _Walk:
         """Records the tokens that end at the items' nodes; the items of their children."""
         token = self.trie.token[items.node]
         ends = (token >= 0).nonzero()[0]
+        if self.cut is not None:
+            ends = ends[self._in_cut(self.cut.token, items.owner[ends], items.node[ends])]
         if len(ends):
             self.records.append((items.owner[ends], token[ends], items.control[ends], items.count[ends]))
         size = self.trie.count[items.node]
@@ -361,7 +388,42 @@ class _Walk:
             self.deadline.check_bytes(total * _PAIR_BYTES, _DOING)
         parent = np.repeat(np.arange(len(size)), size)
         child = (self.trie.first[items.node] + size - upto)[parent] + np.arange(total)
-        return _Items(items.owner[parent], child, items.control[parent], items.count[parent])
+        items = _Items(items.owner[parent], child, items.control[parent], items.count[parent])
+        return items if self.cut is None else items.at(self._in_cut(self.cut.path, items.owner, child).nonzero()[0])
+
+    def _in_cut(self, table: np.ndarray, owner: np.ndarray, node: np.ndarray) -> np.ndarray:
+        """Whether owners read on at trie nodes: all do but the runs of the cut, which `table` bool[E, T] tells."""
+        out = np.ones(len(owner), bool)
+        cut = (owner >= self.first_cut) & (owner < self.first_cut + len(self.cut_of))
+        out[cut] = table[self.cut_of[owner[cut] - self.first_cut], node[cut]]
+        return out
+
+    def _entered(self, items: _Items) -> _Items:
+        """Walks what leads into controls that read whole classes by symbol strings; the rest of the items, and runs of the
+        tokens of those controls that push or pop, shared by all owners that read the same byte into them."""
+        assert self.entries is not None
+        text = items.node < self.trie.end
+        by_string = np.zeros(len(text), bool)
+        byte = self.trie.symbol[items.node]
+        by_string[text] = self.entries.chosen(items.owner[text], byte[text], items.control[text])
+        chosen = by_string.nonzero()[0]
+        if not len(chosen):
+            return items
+        owner, byte, control = items.owner[chosen], byte[chosen], items.control[chosen]
+        found, self.cut = self.entries.walked(owner, byte, control, self.deadline)
+        self.found = found
+        keys, which = np.unique(items.node[chosen] * self.machine.num_controls + control, return_inverse=True)
+        node, control = keys // self.machine.num_controls, keys % self.machine.num_controls
+        entry = np.searchsorted(self.cut.entry, control)
+        some = self.cut.path[entry, node]
+        self.first_cut, self.cut_of = self.num_owners, entry[some]
+        self.num_owners += len(self.cut_of)
+        run = np.where(some, self.first_cut + np.cumsum(some) - 1, -1)
+        linked = (run[which] >= 0).nonzero()[0]
+        nothing = np.zeros(len(linked), np.int64)
+        self._add_links(self.first_cut, run[which[linked]], owner[linked], nothing - 1, nothing)
+        runs = _Items(run[some], node[some], control[some], np.zeros(len(self.cut_of), np.int64))
+        return _joined([items.at((~by_string).nonzero()[0]), runs])
 
     def _returned(self, items: _Items) -> _Items:
         """Items whose frame ends: in nodes they are pending, in runs they go on in every caller."""
@@ -375,7 +437,8 @@ class _Walk:
         begin, size = self.link_begin[run], self.link_end[run] - self.link_begin[run]
         which = np.repeat(inside, size)
         at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
-        control = self.ret[items.control[which], self.link_table[1][at]]
+        symbol = self.link_table[1][at]
+        control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
         live = control.nonzero()[0]
         at, which = at[live], which[live]
         return _Items(self.link_table[0][at], items.node[which], control[live], self.link_table[2][at])

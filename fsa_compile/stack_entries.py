@@ -1,0 +1,101 @@
+"""Controls that read whole classes of bytes, such as string bodies and words, in the walk of a machine with a stack.
+
+What tokens do from such a control without pushing or popping is read off the symbol strings of the vocabulary, as for regular
+automata (`entry_walk`). Tokens that push or pop on the way are only listed there; the walk reads them byte by byte, along the
+trie cut down to their paths.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.entry_walk import HEAVY, Entered, walk_entries, wide_states
+from fsa_compile.limits import Deadline
+from fsa_compile.quotient import remember
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+
+class Cut(NamedTuple):
+    """The trie cut down to some tokens of every entry.
+
+    Attributes:
+      entry: int64[E], controls.
+      path, token: bool[E, T], nodes on the way to the tokens, and nodes where they end.
+    """
+
+    entry: np.ndarray
+    path: np.ndarray
+    token: np.ndarray
+
+
+class Entries:
+    """The moves of a machine as a byte automaton; one more state stands for everything that pushes, pops or counts."""
+
+    def __init__(self, machine: ByteMachine, tables: VocabularyTables) -> None:
+        s = machine.num_controls
+        offset = machine.entry_offset
+        first = np.minimum(offset[:-1], max(0, len(machine.entry_next) - 1))
+        plain = (machine.entry_push[first] == 0) & (machine.entry_next[first] > 0) & (machine.entry_add[first] == 0)
+        plain &= np.diff(offset) == 1
+        goal = np.where(np.diff(offset) == 0, 0, np.where(plain, machine.entry_next[first], s))
+        table = np.full((s + 1, machine.action.shape[1]), s, np.int32)
+        table[:s] = goal[machine.action]
+        table[:s][machine.bounds[:, 1] >= 0] = 0
+        table[0] = 0
+        self._tables, self._other = tables, s
+        self._dfa = ByteDfa(table, machine.byte_class[:256].astype(np.uint8), np.zeros(s + 1, bool), 1)
+        self._wide = wide_states(self._dfa)
+
+    def chosen(self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray) -> np.ndarray:
+        """Which arcs (owner, first byte, control reached) are worth walking by symbol strings: bool[n]."""
+        into = self._wide[control].nonzero()[0]
+        entry = np.zeros(self._other + 1, bool)
+        if len(into):
+            pair, which = np.unique(owner[into] * (self._other + 1) + control[into], return_inverse=True)
+            weight = np.bincount(which, self._tables.weight[byte[into]])
+            entry[(pair % (self._other + 1))[weight > HEAVY]] = True
+        return entry[control]
+
+    def walked(
+        self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray, deadline: Deadline
+    ) -> tuple[Entered, Cut]:
+        """What is read without a push or pop, and the trie of the other tokens of every entry."""
+        order = np.lexsort((byte, owner))
+        found = walk_entries(
+            self._dfa, self._tables, self._wide, owner[order], byte[order], control[order], deadline, aside=self._other
+        )
+        entry, token = found.aside
+        entries = np.unique(control)
+        return found, _cut(self._tables, entries, np.searchsorted(entries, entry), token)
+
+
+def _cut(tables: VocabularyTables, entries: np.ndarray, which: np.ndarray, token: np.ndarray) -> Cut:
+    node_of, parent = _upwards(tables)
+    size = len(tables.trie_first)
+    path, ends = np.zeros((2, len(entries), size), bool)
+    node = node_of[token]
+    which, node = which[node > 0], node[node > 0]  # ids that write what another one writes have no node
+    ends[which, node] = True
+    while len(node):
+        path[which, node] = True
+        node = parent[node]
+        new = (~path[which, node] & (node > 0)).nonzero()[0]
+        which, node = which[new], node[new]
+    return Cut(entries, path, ends)
+
+
+def _upwards(tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
+    """Trie node of every token (0 for none), and parent of every trie node."""
+    found = tables.memo.get("upwards")
+    if found is None:
+        node_of = np.zeros(tables.vocab_size, np.int64)
+        node = (tables.trie_token >= 0).nonzero()[0]
+        node_of[tables.trie_token[node]] = node
+        parent = np.zeros(len(tables.trie_first), np.int64)
+        parent[1:] = np.repeat(np.arange(len(parent)), tables.trie_count)
+        found = remember(tables, "upwards", (node_of, parent))
+    return found
