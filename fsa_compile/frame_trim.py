@@ -1,6 +1,6 @@
 """Takes away what cannot be completed, so that no text leads into a dead end, and returns that nothing follows.
 
-An *exit* of a frame is a control that can return, or in which the text may end. First the exits that each control can reach within
+An *exit* of a frame is a control that can return, or in which the text may end. First the exits that each control can reach in
 its frame are collected (calls on the way included), then an exit is struck out for a symbol if the frame below cannot go on to
 an exit of its own in every context, until nothing changes. A control can be completed below a symbol if it reaches an exit
 that is still valid for it; by induction over the height of the stack it then can in every configuration.

@@ -254,7 +254,7 @@ class FrameBuilder:
         return found
 
     def _parts(self, c: int) -> tuple[list[int], int, int]:
-        """Of a control: the items that a lexeme may go on from, the symbols with which one does, the symbols it may end before."""
+        """Of a control: points inside lexemes, the symbols with which one of them goes on, those before which one may end."""
         items, only = self.sets[c]
         going = [i for i in items if i in self.point]
         on = first_symbols(self.arcs[i] for i in going)

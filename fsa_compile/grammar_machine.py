@@ -10,8 +10,8 @@ from fsa_compile.frame_trim import trim
 from fsa_compile.frames import FrameBuilder
 from fsa_compile.grammar import Grammar
 from fsa_compile.grammar_checks import check_grammar
-from fsa_compile.lexical_rules import settle
 from fsa_compile.lexemes import Lexicon
+from fsa_compile.lexical_rules import settle
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.machine_minimize import minimal_machine
 from fsa_compile.network import build_network

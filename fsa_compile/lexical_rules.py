@@ -149,18 +149,19 @@ def _share_text(a: Automaton, b: Automaton) -> bool:
 
 def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
     """The texts of one automaton that no other one accepts; initial state 0, trimmed."""
-    first = (0, *((i, 0) for i in range(len(others))))
+    first: tuple[int, tuple[tuple[int, int], ...]] = (0, tuple((i, 0) for i in range(len(others))))
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
     final: list[bool] = []
-    for state in order:
-        parts = [(symbols, (target,)) for symbols, target in whole.arcs[state[0]]]
-        for i, q in state[1:]:
+    for p, beside in order:
+        parts: list[tuple[int, tuple[int, tuple[tuple[int, int], ...]]]]
+        parts = [(symbols, (target, ())) for symbols, target in whole.arcs[p]]
+        for i, q in beside:
             for symbols, target in others[i].arcs[q]:
                 split = []
                 for have, where in parts:
                     if have & symbols:
-                        split.append((have & symbols, (*where, (i, target))))
+                        split.append((have & symbols, (where[0], (*where[1], (i, target)))))
                     if have & ~symbols:
                         split.append((have & ~symbols, where))
                 parts = split
@@ -171,7 +172,7 @@ def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
                 order.append(where)
             out.append((symbols, number[where]))
         arcs.append(out)
-        final.append(whole.final[state[0]] and not any(others[i].final[q] for i, q in state[1:]))
+        final.append(whole.final[p] and not any(others[i].final[q] for i, q in beside))
     return trimmed(Automaton(arcs, final))
 
 
@@ -190,14 +191,14 @@ def trimmed(automaton: Automaton) -> Automaton:
                 todo.append(q)
     order = [0, *sorted(live - {0})]
     number = {q: i for i, q in enumerate(order)}
-    arcs = []
+    left: list[list[tuple[int, int]]] = []
     for q in order:
         joined: dict[int, int] = {}
         for symbols, target in automaton.arcs[q]:
             if target in live:
                 joined[number[target]] = joined.get(number[target], 0) | symbols
-        arcs.append([(symbols, target) for target, symbols in joined.items()])
-    return Automaton(arcs, [automaton.final[q] for q in order])
+        left.append([(symbols, target) for target, symbols in joined.items()])
+    return Automaton(left, [automaton.final[q] for q in order])
 
 
 def _finite(automaton: Automaton) -> bool:

@@ -93,7 +93,10 @@ class _Assembly:
             self.of_class.setdefault(control[c], c)
         self.size = len(self.of_class) + 1
         self.num_symbols = len(set(symbol.values()))
-        self.offset, self.next, self.push, self.add = [0, 0], [], [], []
+        self.offset = [0, 0]
+        self.next: list[int] = []
+        self.push: list[int] = []
+        self.add: list[int] = []
         self.pushes: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         self.action_of: dict[Hashable, int] = {}
 

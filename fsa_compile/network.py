@@ -21,8 +21,8 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 
 Node: TypeAlias = "tuple[Any, ...]"
-"""An expression over numbers: `("terminal", t)`, `("rule", name)`, `("core", name)` (its non-empty texts), `("call", frame)`, `("sequence", *parts)`, `("choice",
-*branches)`, `("star", part)`, `("nonempty", part)`."""
+"""An expression over numbers: `("terminal", t)`, `("rule", name)`, `("core", name)` (its non-empty texts), `("call", frame)`,
+`("sequence", *parts)`, `("choice", *branches)`, `("star", part)`, `("nonempty", part)`."""
 
 EMPTY: Node = ("sequence",)
 _MAX_BRANCHES = 256
@@ -394,7 +394,7 @@ class _Builder:
         for name in sorted(component):
             mine = self.branches[name]
             me: Node = ("core", name)
-            if name in self.frame_of and len(mine) > 4 or any(me in parts for parts in mine):
+            if (name in self.frame_of and len(mine) > 4) or any(me in parts for parts in mine):
                 continue
             written: dict[str, list[list[Node]]] = {}
             for other in component - {name}:

@@ -138,5 +138,5 @@ def _trimmed(dfa: SymbolDfa) -> SymbolDfa:
         return dfa
     order = [0, *sorted(live - {0})]
     number = {q: i for i, q in enumerate(order)}
-    arcs = [{s: number[t] for s, t in dfa.arcs[q].items() if t in live} for q in order]
-    return SymbolDfa(arcs, [dfa.final[q] for q in order])
+    left = [{s: number[t] for s, t in dfa.arcs[q].items() if t in live} for q in order]
+    return SymbolDfa(left, [dfa.final[q] for q in order])
