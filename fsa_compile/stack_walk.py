@@ -35,6 +35,8 @@ from fsa_compile.token_walk import with_aliases
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "walking the vocabulary"
+_MANY = 50_000
+"""Levels with fewer items are not checked against the limits."""
 _PAIR_BYTES = 96
 """Working memory of one (owner, trie node, control) while it is expanded, and what is kept of it."""
 
@@ -183,6 +185,7 @@ class _Moves:
       begin, size: int64[S * C], entries by control * C + class.
       next, push, add: int64[E], of every entry; one more stands for none.
       forks: whether some control has several entries at a symbol.
+      plain: int64[S * C], of a machine that neither forks nor counts: 0, the next control, or -1 where more happens.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
@@ -195,6 +198,9 @@ class _Moves:
             np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add)
         )
         self.forks = bool((size > 1).any())
+        self.plain = None
+        if not self.forks and not machine.entry_add.any() and not any(add for string in machine.pushes for _, add in string):
+            self.plain = np.where((self.push == 0) & (self.next >= 0), self.next, -1)[self.begin]
 
     def live(self, at: np.ndarray) -> np.ndarray:
         """Whether anything is read at control * C + class."""
@@ -220,7 +226,7 @@ class _Walk:
         self.registers = registers
         self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
         self.width = machine.action.shape[1]
-        self.kind = np.append(machine.byte_class, 0).astype(np.int64)  # the last one answers symbol -1
+        self.kind_of = np.append(machine.byte_class, 0).astype(np.int64)[self.trie.symbol]  # the last one answers symbol -1
         self.ret = machine.ret.astype(np.int64)
         self.stack_class = _alike(self.ret)
         self.records: list[tuple[np.ndarray, ...]] = []
@@ -333,6 +339,11 @@ class _Walk:
 
     def _read(self, items: _Items) -> _Items:
         """Items after reading one symbol, runs begun by it included."""
+        if self.moves.plain is not None:
+            following = self.moves.plain[items.control * self.width + self.kind_of[items.node]]
+            if following.min(initial=0) >= 0:
+                on = following.nonzero()[0]
+                return _Items(items.owner[on], items.node[on], following[on], items.count[on])
         moved, called = [], []
         while len(items.owner):
             which, entry = self._entries(items)
@@ -351,7 +362,7 @@ class _Walk:
 
     def _entries(self, items: _Items) -> tuple[np.ndarray | slice, np.ndarray]:
         """(item, entry) of everything that the items may do at their symbol, bounds aside."""
-        at = items.control * self.width + self.kind[self.trie.symbol[items.node]]
+        at = items.control * self.width + self.kind_of[items.node]
         if not self.moves.forks:
             return slice(None), self.moves.begin[at]
         size = self.moves.size[at]
@@ -374,22 +385,33 @@ class _Walk:
 
     def _children(self, items: _Items) -> _Items:
         """Records the tokens that end at the items' nodes; the items of their children."""
-        token = self.trie.token[items.node]
+        trie, numbers = self.trie, self.tables.numbers
+        token = trie.token[items.node]
         ends = (token >= 0).nonzero()[0]
         if self.cut is not None:
             ends = ends[self._in_cut(self.cut.token, items.owner[ends], items.node[ends])]
         if len(ends):
             self.records.append((items.owner[ends], token[ends], items.control[ends], items.count[ends]))
-        size = self.trie.count[items.node]
+        size = trie.count[items.node]
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
-        if total > 50_000:
+        if total > _MANY:
             self.deadline.check(_DOING)
             self.deadline.check_bytes(total * _PAIR_BYTES, _DOING)
-        parent = np.repeat(np.arange(len(size)), size)
-        child = (self.trie.first[items.node] + size - upto)[parent] + np.arange(total)
+        if (most := max(total, len(size))) > len(numbers):
+            numbers = np.arange(most)
+        parent = numbers[: len(size)].repeat(size)
+        child = (trie.first[items.node] + size - upto)[parent] + numbers[:total]
         items = _Items(items.owner[parent], child, items.control[parent], items.count[parent])
-        return items if self.cut is None else items.at(self._in_cut(self.cut.path, items.owner, child).nonzero()[0])
+        return items if self.cut is None else self._cut_off(items)
+
+    def _cut_off(self, items: _Items) -> _Items:
+        """Items without those that the cut does not lead to."""
+        assert self.cut is not None
+        items = items.at(self._in_cut(self.cut.path, items.owner, items.node).nonzero()[0])
+        if not ((items.owner >= self.first_cut) & (items.owner < self.first_cut + len(self.cut_of))).any():
+            self.cut = None
+        return items
 
     def _in_cut(self, table: np.ndarray, owner: np.ndarray, node: np.ndarray) -> np.ndarray:
         """Whether owners read on at trie nodes: all do but the runs of the cut, which `table` bool[E, T] tells."""
@@ -607,7 +629,7 @@ class _InnerNodes:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
-        at = control * walk.width + walk.kind[walk.trie.symbol[node]]
+        at = control * walk.width + walk.kind_of[node]
         begin = walk.moves.begin[at]
         size = walk.moves.size[at]
         returns = (walk.moves.next[begin] == RETURN) & (size == 1)

@@ -312,7 +312,7 @@ def test_walking_entries_in_chunks_changes_nothing(pattern: str, monkeypatch) ->
     vocabulary = TOY_VOCABULARIES["every byte"]
     whole = fsa_compile.compile_regex(pattern, vocabulary)
     monkeypatch.setattr(entry_walk, "_CHUNK", 1)
-    monkeypatch.setattr(entry_walk, "_HEAVY", -1)
+    monkeypatch.setattr(entry_walk, "HEAVY", -1)
     pieces = fsa_compile.compile_regex(pattern, vocabulary)
     assert pynini.equivalent(detokenize.token_acceptor(whole), detokenize.token_acceptor(pieces))
 
@@ -320,7 +320,7 @@ def test_walking_entries_in_chunks_changes_nothing(pattern: str, monkeypatch) ->
 @pytest.mark.parametrize("pattern", TOY[::3])
 def test_every_wide_state_as_entry(pattern: str, monkeypatch, transducers) -> None:
     """The walk over symbol strings alone: no state is too light to become an entry."""
-    monkeypatch.setattr(entry_walk, "_HEAVY", -1)
+    monkeypatch.setattr(entry_walk, "HEAVY", -1)
     monkeypatch.setattr(entry_walk, "_WIDE_BYTES", 1)
     constraint = fsa_compile.compile_regex(pattern, TOY_VOCABULARIES["every byte"])
     reference = detokenize.promote_by_composition(fsa_compile.regex(pattern).to_byte_dfa(), transducers["every byte"][1])
