@@ -33,15 +33,13 @@ FILES = {
 }
 
 
-def rows_of(suite: str) -> list[dict[str, Any]]:
+def rows_of(suite: str, folder: Path) -> list[dict[str, Any]]:
     """The rows of a suite, each with a name."""
-    folder = os.environ.get("CONSTRAX_DATA") or Path(__file__).parents[2] / "shared" / "data"
-    with gzip.open(Path(folder) / FILES[suite], "rt", encoding="utf-8") as file:
+    with gzip.open(folder / FILES[suite], "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     for row in rows:
-        row.setdefault(
-            "name", f"{row.get('draft')}/{row.get('file')}#{row.get('index')} {row['description'] if 'draft' in row else ''}"
-        )
+        if "name" not in row:
+            row["name"] = f"{row['draft']}/{row['file']}#{row['index']} {row['description']}"
     return [row for row in rows if not row.get("remote")]
 
 
@@ -120,10 +118,11 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
+    folder = Path(os.environ.get("CONSTRAX_DATA") or Path(__file__).parents[2] / "shared" / "data")
     report = json.loads(options.output.read_text()) if options.output.exists() else {}
     for suite in FILES if options.suite == "all" else [options.suite]:
         verdicts = {}
-        for row in rows_of(suite)[:: options.every]:
+        for row in rows_of(suite, folder)[:: options.every]:
             verdicts[row["name"]] = judge(row, suite)
         found = figures(verdicts)
         shown = found if options.verbose else {k: v for k, v in found.items() if not isinstance(v, dict) or "p50" in v}

@@ -8,7 +8,8 @@ Conventions:
 
 * Objects list declared keys in their declared order, then additional keys. Keys named only by `required` or dependencies
   count as declared, after those of `properties`. Where `required` lists keys in another order than `properties`, it may also
-  be the keys of `required` in that order, then the others. Objects are open unless the schema closes them.
+  be the keys of `required` in that order, then the others; a key that others depend on may come before or after them. Objects
+  are open unless the schema closes them.
 * A declared key comes at most once, in every spelling. Additional keys are not remembered, so that one of them may come
   twice, and counts each time.
 * `pattern` is a search in the decoded string in the dialect of ECMA-262; lengths count code points.
@@ -19,11 +20,13 @@ Conventions:
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.decisions import Decisions
@@ -38,8 +41,43 @@ from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import Speller
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.pipeline import vocabulary_of
+from fsa_compile.promote import promote_machine
 
 _MAX_RECURSION = 20_000
+_SOURCE = 200
+"""Characters of the schema's text that are kept in an artifact, for people."""
+
+
+def compile_json_schema(
+    schema: Any, tokenizer: Any, *, options: SchemaOptions | None = None, limits: CompileLimits | None = None
+) -> CompiledConstraint:
+    """Compiles a JSON Schema over a tokenizer's vocabulary.
+
+    Args:
+      schema: a schema as decoded JSON, or its text.
+      tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
+      options: how the schema is read and how values are written.
+      limits: bounds of the compilation.
+
+    Returns:
+      The artifact: a text is accepted exactly when it is a JSON value of the schema, written as the options say.
+
+    Raises:
+      SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
+      ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
+
+    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+    >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
+    [True, False, False, False]
+    """
+    vocabulary = vocabulary_of(tokenizer)
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
+    text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
+    return promote_machine(machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
 
 
 def schema_machine(
@@ -126,5 +164,6 @@ __all__ = [
     "SchemaOptions",
     "UnsatisfiableSchemaError",
     "UnsupportedSchemaError",
+    "compile_json_schema",
     "schema_machine",
 ]

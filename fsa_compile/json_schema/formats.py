@@ -1,9 +1,13 @@
 """`format`: the languages of the formats that are enforced exactly, each built once per process.
 
-Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:60 UTC), host names RFC 1123 (labels that begin
-with `xn--` encode others by rules that no automaton here decides, and are not accepted), email RFC 5321, URIs RFC 3986, IRIs
-RFC 3987, IPv6 RFC 4291, durations RFC 3339 appendix A, pointers RFC 6901, URI templates RFC 6570. Names that are not listed here
-are annotations, as the standard says of unknown formats.
+Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:60 UTC), host names RFC 1123, email RFC 5321
+(without its bounds on the length of the two parts), URIs RFC 3986, IRIs RFC 3987, IPv6 RFC 4291, durations RFC 3339 appendix A,
+pointers RFC 6901, URI templates RFC 6570. Names that are not listed here are annotations, as the standard says of unknown
+formats.
+
+Host names have at most 253 characters, which no small automaton counts: accepted are up to four labels, the fourth of at most
+61 characters, and up to ten labels of at most 24 characters each. Labels that begin with `xn--` encode others by rules that no
+automaton here decides, and are not accepted.
 """
 
 from __future__ import annotations
@@ -74,8 +78,16 @@ _URI, _RELATIVE = _identifier("", "")
 _IRI, _RELATIVE_IRI = _identifier(_UCS, _PRIVATE)
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL})*"
-_PLAIN_LABEL = rf"(?![xX][nN]--){_LABEL}"
-_PLAIN_HOST = rf"{_PLAIN_LABEL}(?:\.{_PLAIN_LABEL})*"
+
+
+def _label(most: int) -> str:
+    """A label of a host name of up to `most` characters that does not encode another."""
+    return f"(?![xX][nN]--)[A-Za-z0-9](?:[A-Za-z0-9-]{{0,{most - 2}}}[A-Za-z0-9])?"
+
+
+_SHORT_HOST = rf"{_label(63)}(?:\.{_label(63)}){{0,2}}(?:\.{_label(61)})?"
+_LONG_HOST = rf"{_label(24)}(?:\.{_label(24)}){{4,9}}"
+_PLAIN_HOST = f"(?:{_SHORT_HOST}|{_LONG_HOST})"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
 _ADDRESS = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"

@@ -319,7 +319,7 @@ class Frames:
                 return self._spelled(rest, targets[0][1])
 
         def make(control: int) -> None:
-            row = []
+            row: list[tuple[int, int, int]] = []
             for low, high, after in classes.dfa.rows[state]:
                 below = self._key(classes, after, targets)
                 if below:

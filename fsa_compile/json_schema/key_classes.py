@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, loop, product, words_trie
+from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, loop, words_trie
+from fsa_compile.json_schema.text_product import product
 
 
 class KeyClass(NamedTuple):

@@ -126,12 +126,13 @@ class Keywords:
             if draft <= 7 and self._document.declared:
                 return parts[0]
         parts += self._dynamic(schema)
-        for read in (self._unevaluated, self._type, self._words, self._numeric, self._text, self._array, self._object):
+        for read in (self._type, self._words, self._numeric, self._text, self._array, self._object):
             part = read(schema)
             if part != ANYTHING:
                 parts.append(part)
         parts += self._dependent_schemas(schema)
         parts += self._combined(schema)
+        parts += self._unevaluated(schema)
         return self._values.all_of(parts)
 
     def _at(self, schema: Any, keyword: str) -> str:
@@ -408,11 +409,13 @@ class Keywords:
             names = self.value(schema["propertyNames"]).formulas[STRING]
             parts += [] if names == 1 else [self._atom(Names(names), schema, "propertyNames")]
         parts += self._member_count(schema, "minProperties", "maxProperties")
-        parts += self._dependent_required(schema, order)
+        orders = [tuple(order)]
+        if isinstance(required, list):
+            orders.append(tuple(dict.fromkeys([*required, *order])))
+        parts += self._dependent_required(schema, orders)
         if not parts and not order:
             return ANYTHING
-        listed = tuple(dict.fromkeys(required)) if isinstance(required, list) else ()
-        return self._values.only(OBJECT, self._decisions.all_of(parts), self._values.orders(tuple(order), listed))
+        return self._values.only(OBJECT, self._decisions.all_of(parts), self._values.few(orders))
 
     def _names(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
         names = schema.get(keyword, {})
@@ -436,18 +439,22 @@ class Keywords:
             out += self._names(schema, "dependencies").items()
         return out
 
-    def _dependent_required(self, schema: dict[str, Any], order: dict[str, None]) -> list[int]:
+    def _dependent_required(self, schema: dict[str, Any], orders: list[tuple[str, ...]]) -> list[int]:
+        """The conditions, and in `orders` the keys they name: a key before those it needs, or after them."""
         d = self._decisions
         out = []
+        before, after = dict[str, None](), dict[str, None]()
         for key, needed in self._dependencies(schema, "dependentRequired"):
-            for other in [needed] if isinstance(needed, str) else needed if isinstance(needed, list) else ():
-                out.append(d.choose(d.atom(Has(key)), d.atom(Has(other)), 1))
-                order.update({key: None, other: None})
+            others = [needed] if isinstance(needed, str) else needed if isinstance(needed, list) else []
+            out += [d.choose(d.atom(Has(key)), d.atom(Has(other)), 1) for other in others]
+            before.update(dict.fromkeys([key, *others] if others else []))
+            after.update(dict.fromkeys([*others, key] if others else []))
+        orders[:] = [tuple(dict.fromkeys([*order, *named])) for order in orders for named in (before, after)]
         return out
 
     def _dependent_schemas(self, schema: dict[str, Any]) -> list[Value]:
         return [
-            self._values.choose(self._values.has(key), self.value(below), ANYTHING)
+            self._values.dependent(key, self.value(below))
             for key, below in self._dependencies(schema, "dependentSchemas")
             if isinstance(below, (dict, bool))
         ]
@@ -483,17 +490,15 @@ class Keywords:
             out.append(self._values.negated(self._type({"type": schema["disallow"]})))
         return out
 
-    def _unevaluated(self, schema: dict[str, Any]) -> Value:
-        if not self._since(2019):
-            return ANYTHING
+    def _unevaluated(self, schema: dict[str, Any]) -> list[Value]:
+        """Last of all, so that its branches have no say in the order of keys."""
         from fsa_compile.json_schema.unevaluated import Unevaluated
 
-        parts = []
-        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
-            if keyword in schema and schema[keyword] is not True and schema[keyword] != {}:
-                reader = Unevaluated(self, self._document, self._values, self._options, keyword, schema)
-                parts.append(reader.value(self._made_of))
-        return self._values.all_of(parts)
+        return [
+            Unevaluated(self, self._document, self._values, self._options, keyword, schema).value(self._made_of)
+            for keyword in ("unevaluatedProperties", "unevaluatedItems")
+            if self._since(2019) and keyword in schema and schema[keyword] is not True and schema[keyword] != {}
+        ]
 
 
 def _constant(x: Any) -> dict[str, Any]:

@@ -174,7 +174,8 @@ class _MoveTable:
         symbol, entry = call
         c = self._controls
         pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
-        out = [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
+        out: list[tuple[int, int, int, tuple[tuple[int, int], ...], int]] = []
+        out += [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
         below = c.call.get(entry)
         if below is not None and self._reach.outcomes[below[1]]:
             out += [(low, high, target, (pushed, *push), add) for low, high, target, push, add in self._called(below)]

@@ -10,11 +10,12 @@ from fsa_compile.errors import ConstraintError
 Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
 Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
 Escapes: TypeAlias = Literal["all", "shortest"]
+StringEscapes: TypeAlias = Literal["all", "where needed", "shortest"]
 
 _CHOICES = {
     "draft": ("auto", "3", "4", "6", "7", "2019-09", "2020-12"),
     "whitespace": ("compact", "optional", "spaced", "indented"),
-    "string_escapes": ("all", "shortest"),
+    "string_escapes": ("all", "where needed", "shortest"),
     "word_escapes": ("all", "shortest"),
     "key_order": ("declared", "any"),
     "formats": ("assert", "annotate"),
@@ -35,8 +36,9 @@ class SchemaOptions:
         `max_indent` spaces.
       max_indent: spaces after a newline.
       string_escapes: "all": every spelling of a string that JSON allows, such as `\\u0061` for `a`; "shortest": characters as
-        themselves, the others by their shortest escape.
-      word_escapes: the same for keys, and for strings out of a finite list (enum, const).
+        themselves, the others by their shortest escape; "where needed": "all" where a string may hold other characters than
+        printable ASCII, so free text may be escaped in every way and a date may not.
+      word_escapes: for keys, and for strings out of a finite list (enum, const).
       formats: "assert": a string must have its `format`; "annotate": `format` says nothing.
       unenforced_formats: what to do with a `format` of the standard that cannot be enforced exactly (idn-hostname, regex):
         "refuse" the schema, or take it as an annotation. Formats that the standard does not know are annotations.
@@ -58,7 +60,7 @@ class SchemaOptions:
     key_order: Literal["declared", "any"] = "declared"
     whitespace: Whitespace = "optional"
     max_indent: int = 64
-    string_escapes: Escapes = "all"
+    string_escapes: StringEscapes = "where needed"
     word_escapes: Escapes = "shortest"
     formats: Literal["assert", "annotate"] = "assert"
     unenforced_formats: Literal["refuse", "annotate"] = "refuse"

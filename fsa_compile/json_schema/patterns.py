@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from fsa_compile.code_points import ANY, NONE, CodePointSet, complement, interval, is_surrogate, single, union
 from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
-from fsa_compile.json_schema.text_dfa import TextDfa, from_letters, product
+from fsa_compile.json_schema.text_dfa import TextDfa, from_letters
+from fsa_compile.json_schema.text_product import product
 from fsa_compile.letters import LetterDfa, trim
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.minimize import minimize

@@ -15,7 +15,8 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import Escapes, SchemaOptions
 from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.spelling import QUOTE, Speller
-from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, product, words_trie
+from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
+from fsa_compile.json_schema.text_product import product
 from fsa_compile.limits import CompileLimits
 
 _LITERALS = ("null", "true", "false")
@@ -153,13 +154,24 @@ class Scalars:
 
     def string(self, formula: int) -> int:
         """The control after the opening quote."""
-        d = self._decisions
         counted = self._counted(formula)
         if counted is not None:
             return self._counted_string(*counted)
-        listed = all(isinstance(d.atoms[v], OneOf) for v in d.support(formula)) and not d.evaluate(formula, lambda _: False)
-        escapes = self._options.word_escapes if listed else self._options.string_escapes
-        return self._string_state(formula, 0, escapes)
+        return self._string_state(formula, 0, self._escapes(formula))
+
+    def _escapes(self, formula: int) -> Escapes:
+        """How the strings of a formula may be spelt."""
+        d = self._decisions
+        if all(isinstance(d.atoms[v], OneOf) for v in d.support(formula)) and not d.evaluate(formula, lambda _: False):
+            return self._options.word_escapes
+        return self._text_escapes(self.string_dfa(formula))
+
+    def _text_escapes(self, dfa: TextDfa) -> Escapes:
+        escapes = self._options.string_escapes
+        if escapes != "where needed":
+            return escapes
+        plain = all(low >= 0x20 and high < 0x7F for row in dfa.rows for low, high, _ in row)
+        return "shortest" if plain else "all"
 
     def _string_state(self, formula: int, state: int, escapes: Escapes) -> int:
         def make(control: int) -> None:
@@ -194,6 +206,7 @@ class Scalars:
     def _counted_string(self, rest: int, low: int, high: int) -> int:
         """The control after the opening quote; the characters are a frame of their own, which returns at the closing quote."""
         controls, dfa = self._controls, self.string_dfa(rest)
+        escapes = self._text_escapes(dfa)
         returns = {label: controls.node(((QUOTE, QUOTE, controls.final(label)),)) for label in sorted(set(dfa.labels))}
         symbol = controls.symbol(tuple((_IN_STRING + label, control) for label, control in returns.items()))
 
@@ -203,7 +216,7 @@ class Scalars:
                 controls.bounds[control] = (low, high)
                 controls.adds.add(control)
                 row = tuple([(a, z, body(t)) for a, z, t in dfa.rows[state]])
-                controls.moves[control] = self._speller.body(row, 0, self._options.string_escapes, (low, high))
+                controls.moves[control] = self._speller.body(row, 0, escapes, (low, high))
 
             return controls.later(("counted", rest, low, high, state), make)
 

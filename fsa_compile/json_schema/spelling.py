@@ -37,6 +37,9 @@ class Tree:
 
     __slots__ = ("classes", "moves")
 
+    moves: tuple[tuple[int, int, Tree | int], ...]
+    classes: tuple[int, ...]
+
     def __init__(self, moves: tuple[tuple[int, int, Tree | int], ...]) -> None:
         self.moves = moves
         found: set[int] = set()

@@ -1,16 +1,14 @@
-"""`TextDfa`: a deterministic automaton over decoded code points whose states carry labels. Products, tries, minimising.
+"""`TextDfa`: a deterministic automaton over decoded code points whose states carry labels. Tries, minimising.
 
 The languages of string values are handled here as what they mean; `spelling` knows how JSON writes them.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fsa_compile.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
-from fsa_compile.errors import LimitError
 from fsa_compile.letters import LetterDfa
 
 Row: TypeAlias = "tuple[tuple[int, int, int], ...]"
@@ -124,65 +122,6 @@ def _joined(row: Iterable[tuple[int, int, int]]) -> Row:
         else:
             out.append((low, high, target))
     return tuple(out)
-
-
-def product(dfas: Sequence[TextDfa], label: Callable[[tuple[int, ...]], int], max_states: int, where: str) -> TextDfa:
-    """The joint run of several automata, minimal for its labels.
-
-    Args:
-      dfas: components; one that gets stuck stays stuck, with label 0.
-      label: the label of a joint state, from the labels of its components.
-      max_states: bound on joint states.
-      where: what is being combined, for the message.
-
-    Raises:
-      LimitError: more than `max_states` joint states.
-    """
-    start = (0,) * len(dfas)
-    number = {start: 0}
-    order = [start]
-    rows: list[Row] = []
-    labels = []
-    for joint in order:
-        labels.append(label(tuple(d.labels[q] if q >= 0 else 0 for d, q in zip(dfas, joint))))
-        row = []
-        for low, high, targets in _joint_row([d.rows[q] if q >= 0 else () for d, q in zip(dfas, joint)]):
-            target = number.get(targets)
-            if target is None:
-                if len(order) >= max_states:
-                    raise LimitError(
-                        "max_product", max_states, f"Combining the string conditions at {where}",
-                        fix="Use fewer patterns on one string, or raise SchemaOptions.max_product.",
-                    )  # fmt: skip
-                target = number[targets] = len(order)
-                order.append(targets)
-            row.append((low, high, target))
-        rows.append(_joined(row))
-    return minimized(TextDfa(rows, labels))
-
-
-def _joint_row(rows: list[Row]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Ranges that no component tells apart, each with the components' next states (-1 stuck)."""
-    cuts = {0, FIRST_SURROGATE, LAST_SURROGATE + 1, LAST + 1}
-    for row in rows:
-        for low, high, _ in row:
-            cuts.add(low)
-            cuts.add(high + 1)
-    edges = sorted(cuts)
-    at = [0] * len(rows)
-    out = []
-    for low, after in itertools.pairwise(edges):
-        if low == FIRST_SURROGATE:
-            continue
-        targets = []
-        for k, row in enumerate(rows):
-            i = at[k]
-            while i < len(row) and row[i][1] < low:
-                i += 1
-            at[k] = i
-            targets.append(row[i][2] if i < len(row) and row[i][0] <= low else -1)
-        out.append((low, after - 1, tuple(targets)))
-    return out
 
 
 def minimized(dfa: TextDfa) -> TextDfa:

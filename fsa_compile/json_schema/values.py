@@ -48,10 +48,6 @@ class Values:
         """The formula for values of one kind; all others belong."""
         return Value(tuple(formula if k == kind else 1 for k in range(KINDS)), orders)
 
-    def orders(self, declared: Order, required: Order) -> Orders:
-        """The orders of one schema object: that of `properties`, and that of `required` where it is another."""
-        return self._few([declared, _merged(required, declared)] if not _within(required, declared) else [declared])
-
     def has(self, key: str) -> Value:
         """The objects with a key."""
         formula = self.decisions.atom(Has(key))
@@ -99,6 +95,12 @@ class Values:
         turns = [self._in_turn(condition.orders, then.orders), self._in_turn(condition.orders, other.orders)]
         return Value(formulas, self._either(turns))
 
+    def dependent(self, key: str, below: Value) -> Value:
+        """The values that are in `below` if they have a key; the key comes before the keys of `below`, or after them."""
+        has = self.has(key)
+        value = self.choose(has, below, ANYTHING)
+        return Value(value.formulas, self._either([value.orders, self._in_turn(below.orders, has.orders)]))
+
     def classify(self, cases: Sequence[Value]) -> Value:
         """Outcome i + 1 for the values in case i; the cases are disjoint."""
         formulas = NOTHING.formulas
@@ -112,7 +114,7 @@ class Values:
             return b
         if b == UNORDERED:
             return a
-        return self._few([_merged(x, y) for x in a for y in b])
+        return self.few([_merged(x, y) for x in a for y in b])
 
     def _either(self, branches: list[Orders]) -> Orders:
         """All orders of the branches; the first is all their keys, the first branch's first."""
@@ -122,10 +124,10 @@ class Values:
         union: Order = ()
         for orders in distinct:
             union = _merged(union, orders[0])
-        return self._few([union, *(order for orders in distinct for order in orders)])
+        return self.few([union, *(order for orders in distinct for order in orders)])
 
-    def _few(self, orders: list[Order]) -> Orders:
-        """The orders without those that an earlier one contains, as many as are kept."""
+    def few(self, orders: list[Order]) -> Orders:
+        """The orders (the first holds all keys) without those that an earlier one contains, as many as are kept."""
         out: list[Order] = []
         for order in orders:
             if not any(_within(order, kept) for kept in out):

@@ -1,0 +1,250 @@
+"""Schemas with texts that belong to them and texts that do not: one group per construction, and the traps of each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fsa_compile.byte_machine import RETURN
+from fsa_compile.errors import LimitError
+from fsa_compile.json_schema import (
+    SchemaError,
+    SchemaOptions,
+    UnsatisfiableSchemaError,
+    UnsupportedSchemaError,
+    schema_machine,
+)
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#"}}},
+    "required": ["name"],
+}
+CASES = {
+    "types": ({"type": ["integer", "null"]}, ["1", "-0", "null", "1.0", "1e2", "10E+2"], ["true", '"1"', "1.5", "1e-2", "01", "+1", ""]),
+    "any": (True, ["{}", '{"a": [1, {"b": null}], "c": "\\u00e9"}', "-1.5E-3", '" "'], ["{", "[1,]", "nul", "1.", '"\\x"', '"\n"', " 1"]),
+    "recursion": (
+        PERSON,
+        ['{"name": "a"}', '{"name":"a","age":1,"kids":[{"name":"b","kids":[]}, {"name":"c"}]}', '{"name":"a","x":{"y":[]}}'],
+        ["{}", '{"age":1,"name":"a"}', '{"name":"a","kids":[{}]}', '{"name":"a","kids":[{"name":"b"}}', '{"name":"a","age":1.5}'],
+    ),
+    "no key twice": (PERSON, ['{"name":"a"}'], ['{"name":"a","name":"b"}', '{"name":"a","\\u006eame":"b"}', '{"name":"a","x":1,"name":"b"}']),
+    "closed": (
+        {"properties": {"a": {}, "b": {}}, "additionalProperties": False, "type": "object"},
+        ["{}", '{"a":1}', '{"b":1}', '{"a":1,"b":2}'], ['{"b":1,"a":2}', '{"c":1}', '{"a":1,}', '{,"a":1}'],
+    ),
+    "key conditions": (
+        {"patternProperties": {"^x": {"type": "integer"}, "y$": {"minimum": 5}}, "propertyNames": {"maxLength": 3}},
+        ['{"x":1}', '{"xy":5}', '{"y":7.5}', '{"abc":null}'], ['{"x":1.5}', '{"xy":4}', '{"y":4}', '{"abcd":1}'],
+    ),
+    "no comma without a key": ({"propertyNames": {"pattern": "^a?$"}, "maxProperties": 1}, ['{"a":1}', "{}"], ['{"a":1,"":2}', '{"b":1}']),
+    "enum": ({"enum": ["a", "ab", 1, None, [1, {"b": "c"}]]}, ['"a"', '"ab"', "1", "1.0", "null", '[1, {"b":"c"}]'], ['"b"', "1.5", "[1]", "true"]),
+    "one of excludes": ({"oneOf": [{"minimum": 2}, {"multipleOf": 3}], "type": "integer"}, ["2", "0", "-3", "4"], ["3", "6", "1"]),
+    "not": ({"not": {"properties": {"a": {"type": "string"}}, "required": ["a"]}}, ["{}", '{"a":1}'], ["1", '{"a":"b"}', '{"a":"b","c":1}']),
+    "if": (
+        {"if": {"properties": {"t": {"const": "n"}}, "required": ["t"]}, "then": {"required": ["n"]}, "else": {"required": ["m"]}},
+        ['{"t":"n","n":1}', '{"t":"o","m":1}', '{"m":1}', "1"], ['{"t":"n","m":1}', '{"t":"o","n":1}', "{}"],
+    ),
+    "each branch keeps its order": (
+        {"anyOf": [{"properties": {"x": {"const": 1}, "y": {}}, "required": ["x"]}, {"properties": {"y": {"const": 2}, "x": {}}, "required": ["y"]}]},
+        ['{"x":1,"y":3}', '{"y":2,"x":3}', '{"x":3,"y":2}'], ['{"x":2,"y":3}', '{"y":2,"x":3,"y":2}', '{"x":1,"z":1,"y":2}'],
+    ),
+    "order of required": (
+        {"properties": {"a": {}, "b": {}, "c": {}}, "required": ["b", "a"]},
+        ['{"a":1,"b":1}', '{"b":1,"a":1,"c":1}'], ['{"b":1}', '{"c":1,"b":1,"a":1}', '{"b":1,"a":1,"b":1}'],
+    ),
+    "items": (
+        {"prefixItems": [{"type": "string"}], "items": {"type": "null"}, "minItems": 1, "maxItems": 3},
+        ['["a"]', '["a", null]', '["a",null,null]'], ["[]", "[null]", '["a",1]', '["a",null,null,null]', '["a",]'],
+    ),
+    "contains": ({"contains": {"type": "null"}, "minContains": 2, "maxContains": 2}, ["[null,null]", "[1,null,2,null]"], ["[]", "[null]", "[null,null,null]"]),
+    "unique": ({"items": {"enum": [1, "a", True]}, "uniqueItems": True}, ["[]", '[1,"a"]', '[true,"a",1]'], ["[1,1.0]", '["a","a"]', "[true,1,true]"]),
+    "long strings": ({"type": "string", "minLength": 2, "maxLength": 40}, ['"ab"', '"\\"\\u00e9"', json.dumps("é" * 40)], ['"a"', '""', json.dumps("a" * 41), '"\\ud83d\\ude00"']),
+    "long arrays": (
+        {"items": {"type": "integer"}, "minItems": 2, "maxItems": 50, "type": "array"},
+        [json.dumps([1] * 50), "[1,2]"], ["[]", "[1]", json.dumps([1] * 51), "[1,1.5]"],
+    ),
+    "long arrays of long arrays": (
+        {"items": {"items": {"maxLength": 99}, "maxItems": 40, "type": "array"}, "maxItems": 40, "type": "array"},
+        ["[]", "[[],[1]]", json.dumps([["a"] * 40] * 3)], [json.dumps([["a"] * 41]), json.dumps([[]] * 41), json.dumps([["a" * 100]])],
+    ),
+    "length beside a pattern": ({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}, ['"abc"'], ['"abcd"', '""', '"A"']),
+    "exact decimals": ({"multipleOf": 0.01, "minimum": -0.5, "exclusiveMaximum": 1}, ["0.07", "-0.50", "0.990", '"x"'], ["0.071", "1", "1.0", "-0.51"]),
+    "sign of any spelling": ({"exclusiveMinimum": 0}, ["1e-400", "0.1", "1E5"], ["0", "-0.0", "0e5", "-1e-4"]),
+    "surrogate pairs": ({"type": "string", "pattern": "^.$"}, ['"\\ud83d\\ude00"', '"\U0001f600"', '"\\u0061"'], ['"\\ud83d"', '"\\ude00"', '"ab"', '"\\n"']),
+    "dependencies": ({"dependentRequired": {"a": ["b"]}}, ['{"a":1,"b":1}', '{"b":1,"a":1}', '{"b":1}', "{}"], ['{"a":1}', '{"a":1,"c":1}']),
+    "unevaluated": (
+        {"properties": {"a": {}}, "anyOf": [{"properties": {"b": {"const": 1}}, "required": ["b"]}, True], "unevaluatedProperties": False},
+        ['{"a":1}', '{"a":1,"b":1}', "{}"], ['{"c":1}', '{"b":2}'],
+    ),
+    "date": ({"format": "date", "type": "string"}, ['"2024-02-29"'], ['"2023-02-29"', '"2024-2-29"', '""']),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_texts(name):
+    schema, accepted, rejected = CASES[name]
+    machine = schema_machine(schema)
+    assert [text for text in accepted if not machine.accepts(text.encode())] == []
+    assert [text for text in rejected if machine.accepts(text.encode())] == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_dead_ends(name):
+    """Every control can end its frame, and wherever a called frame may end, its caller can go on and end too."""
+    machine = schema_machine(CASES[name][0])
+    moves = [sorted({(int(machine.entry_next[e]), machine.pushes[machine.entry_push[e]]) for e in entries(machine, c)}) for c in range(machine.num_controls)]  # fmt: skip
+    ends = frame_ends(machine, moves)
+    for control in range(1, machine.num_controls):
+        assert ends[control], control
+        for target, push in moves[control]:
+            for symbol, _ in reversed(push):
+                for end in ends[target]:
+                    assert ends[machine.ret[end, symbol]], (control, target, symbol, end)
+                target = next(int(machine.ret[end, symbol]) for end in ends[target])
+    assert all(machine.end[machine.ret[end, machine.stack[0]]] for end in ends[machine.start])
+
+
+def entries(machine, control):
+    """Entries of a control that are moves."""
+    return [
+        e
+        for action in set(machine.action[control].tolist())
+        for e in range(machine.entry_offset[action], machine.entry_offset[action + 1])
+        if machine.entry_next[e] != RETURN
+    ]
+
+
+def frame_ends(machine, moves):
+    """Per control the controls of its frame, reached from it, at which the frame may end."""
+    returns = [(machine.entry_next[machine.entry_offset[:-1][row]] == RETURN).any() for row in machine.action]
+    ends = [{c} if c and (returns[c] or machine.end[c]) else set() for c in range(machine.num_controls)]
+    changed = True
+    while changed:
+        changed = False
+        for control in range(machine.num_controls - 1, 0, -1):
+            before = len(ends[control])
+            for target, push in moves[control]:
+                after = {target}
+                for symbol, _ in reversed(push):
+                    after = {int(machine.ret[end, symbol]) for t in after for end in ends[t]} - {0}
+                for t in after:
+                    ends[control] |= ends[t]
+            changed |= len(ends[control]) > before
+    return ends
+
+
+def test_white_space():
+    schema = {"properties": {"a": {"items": {}}}}
+    texts = {
+        "compact": '{"a":[1,2],"b":3}',
+        "spaced": '{"a": [1, 2], "b": 3}',
+        "mixed": '{"a":[1, 2],"b": 3}',
+        "wide": '{"a":  1}',
+    }
+    accepted = {
+        kind: [name for name, text in texts.items() if schema_machine(schema, options=SchemaOptions(whitespace=kind)).accepts(text.encode())]
+        for kind in ("compact", "optional", "spaced")
+    }  # fmt: skip
+    assert accepted == {"compact": ["compact"], "optional": ["compact", "spaced", "mixed"], "spaced": ["spaced"]}
+
+
+def test_escapes():
+    schema = {"properties": {"é": {"enum": ["a\n"]}, "f": {"format": "date"}, "g": {"type": "string"}}}
+    texts = ['{"é":"a\\n"}', '{"\\u00e9":"a\\n"}', '{"é":"\\u0061\\n"}', '{"f":"2024-01-0\\u0031"}', '{"g":"\\u0061\\/"}']
+    accepted = {}
+    for words, strings in (("shortest", "where needed"), ("all", "all"), ("shortest", "shortest")):
+        machine = schema_machine(schema, options=SchemaOptions(word_escapes=words, string_escapes=strings))
+        accepted[words, strings] = [machine.accepts(text.encode()) for text in texts]
+    assert accepted == {
+        ("shortest", "where needed"): [True, False, False, False, True],
+        ("all", "all"): [True, True, True, True, True],
+        ("shortest", "shortest"): [True, False, False, False, False],
+    }
+
+
+def test_disguised_keys_are_declared_keys():
+    machine = schema_machine({"properties": {"a": {"type": "null"}}}, options=SchemaOptions(word_escapes="all"))
+    assert machine.accepts(b'{"\\u0061": null, "b": 1}')
+    assert not machine.accepts(b'{"\\u0061": 1}')
+    assert not machine.accepts(b'{"a": null, "\\u0061": null}')
+
+
+ERRORS = {
+    "not a schema": ([1], SchemaError, "#", "an object or a boolean"),
+    "no JSON": ("{", SchemaError, "#", "not JSON"),
+    "type": ({"properties": {"a/b": {"type": "int"}}}, SchemaError, "#/properties/a~1b/type", "unknown type 'int'"),
+    "minimum": ({"items": {"minimum": "1"}}, SchemaError, "#/items/minimum", "must be a number"),
+    "reference": ({"$ref": "#/$defs/a"}, SchemaError, "#", "refers to nothing"),
+    "other document": ({"$ref": "http://example.org/a"}, UnsupportedSchemaError, "#", "another document"),
+    "recursion": ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, SchemaError, "#", "without reading anything"),
+    "unique": ({"properties": {"a": {"uniqueItems": True}}}, UnsupportedSchemaError, "#/properties/a/uniqueItems", "not context-free"),
+    "pattern": ({"properties": {"a": {"pattern": r"(a)\1"}}}, UnsupportedSchemaError, "#/properties/a/pattern", "back-reference"),
+    "format": ({"format": "idn-hostname"}, UnsupportedSchemaError, "#/format", "cannot be enforced"),
+    "unsatisfiable": ({"type": "string", "minLength": 2, "maxLength": 1}, UnsatisfiableSchemaError, "#", "no JSON value"),
+    "required member impossible": ({"type": "object", "required": ["a"], "properties": {"a": False}}, UnsatisfiableSchemaError, "#", "no JSON value"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_the_place(name):
+    schema, kind, pointer, words = ERRORS[name]
+    with pytest.raises(kind, match=words) as caught:
+        schema_machine(schema)
+    assert type(caught.value) is kind
+    assert caught.value.pointer == pointer
+    assert f"at {pointer}" in str(caught.value)
+
+
+def test_limits_are_named():
+    for schema, limit in (
+        ({"multipleOf": 4001}, "max_modulus"),
+        ({"minLength": 2000}, "max_length"),
+        ({"type": "object", "minProperties": 300}, "max_count"),
+    ):
+        with pytest.raises(LimitError) as caught:
+            schema_machine(schema)
+        assert caught.value.limit == limit
+
+
+def test_any_key_order_is_refused_for_now():
+    with pytest.raises(UnsupportedSchemaError, match="key_order"):
+        schema_machine(True, options=SchemaOptions(key_order="any"))
+
+
+@pytest.mark.parametrize(
+    ("draft", "schema", "accepted", "rejected"),
+    [
+        ("4", {"minimum": 1, "exclusiveMinimum": True}, ["2"], ["1"]),
+        ("4", {"const": 1, "extends": {"type": "null"}}, ["2"], []),
+        ("7", {"$ref": "#/definitions/a", "type": "null", "definitions": {"a": {"type": "integer"}}}, ["1"], ["null"]),
+        ("2019-09", {"$ref": "#/$defs/a", "maximum": 3, "$defs": {"a": {"type": "integer"}}}, ["1"], ["4", "null"]),
+        ("7", {"prefixItems": [False]}, ["[1]"], []),
+        ("2020-12", {"items": {"$anchor": "x", "type": "null"}, "not": {"$ref": "#x"}}, ["[null]", "1"], ["null", "[1]"]),
+        ("2020-12", {"$id": "http://a.org/b/c", "$ref": "d", "$defs": {"x": {"$id": "d", "type": "null"}}}, ["null"], ["1"]),
+        ("3", {"type": ["string", {"type": "array", "items": {"divisibleBy": 2}}], "disallow": []}, ['"a"', "[2]"], ["[1]", "1"]),
+    ],
+)
+def test_drafts(draft, schema, accepted, rejected):
+    machine = schema_machine(schema, options=SchemaOptions(draft=draft))
+    assert [machine.accepts(text.encode()) for text in accepted] == [True] * len(accepted)
+    assert [machine.accepts(text.encode()) for text in rejected] == [False] * len(rejected)
+
+
+def test_text_of_a_schema_keeps_its_decimals():
+    machine = schema_machine('{"const": 0.10000000000000000001}')
+    assert machine.accepts(b"0.10000000000000000001")
+    assert not machine.accepts(b"0.1")
+
+
+def test_machine_is_deterministic_and_shares_references():
+    tree = {
+        "$defs": {"t": PERSON | {"properties": {"l": {"$ref": "#/$defs/t"}, "r": {"$ref": "#/$defs/t"}}}},
+        "$ref": "#/$defs/t",
+    }
+    machine = schema_machine(tree)
+    assert machine.deterministic
+    assert (machine.entry_offset[1:] - machine.entry_offset[:-1] <= 1).all()
+    both = schema_machine({"properties": {"a": tree["$defs"]["t"], "b": tree["$defs"]["t"]}, "$defs": tree["$defs"]})
+    assert both.num_controls < machine.num_controls + 200
