@@ -109,6 +109,7 @@ class _Builder:
             self.home[name] = name
             self.bodies[name] = self._node(self.grammar.rules[name].body)
         self.lexicon.close()
+        self._drop_blank_rules()
         self._find_nullable()
         for component in self._components():
             for name in component:
@@ -188,6 +189,19 @@ class _Builder:
         return out
 
     # ---------------------------------------------------------------- properties
+
+    def _drop_blank_rules(self) -> None:
+        """Rules whose only text is empty are written out: nothing needs to be split or called because of them."""
+        speaking: set[str] = set()
+        changed = True
+        while changed:
+            changed = False
+            for name, body in self.bodies.items():
+                if name not in speaking and (any(True for _ in _terminals(body)) or speaking & set(_references(body))):
+                    speaking.add(name)
+                    changed = True
+        if len(speaking) < len(self.bodies):
+            self.bodies = {name: _without(body, speaking) for name, body in self.bodies.items()}
 
     def _find_nullable(self) -> None:
         changed = True
@@ -556,6 +570,22 @@ def _terminals(node: Node) -> Iterator[int]:
     elif node[0] not in ("rule", "core", "call"):
         for part in node[1:]:
             yield from _terminals(part)
+
+
+def _without(node: Node, speaking: set[str]) -> Node:
+    """The expression without references to other rules than these."""
+    match node[0]:
+        case "rule":
+            return node if node[1] in speaking else EMPTY
+        case "terminal":
+            return node
+        case "sequence":
+            return sequence(*(_without(part, speaking) for part in node[1:]))
+        case "choice":
+            return choice(*(_without(branch, speaking) for branch in node[1:]))
+        case _:
+            part = _without(node[1], speaking)
+            return EMPTY if part == EMPTY else (node[0], part)
 
 
 def _recurs(node: Node, component: set[str]) -> bool:

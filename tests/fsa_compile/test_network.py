@@ -1,0 +1,189 @@
+"""Rules to frames: which recursion becomes a loop, which a call, and that the language stays."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+
+import pytest
+from oracles.derivation import derives
+
+from fsa_compile.errors import GrammarError, LimitError, UnsatisfiableError
+from fsa_compile.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
+from fsa_compile.grammar_checks import GrammarWarning
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.lexemes import Lexicon
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.network import Network, build_network, strong_components
+from fsa_compile.symbol_dfa import SymbolDfa, minimised, without_empty
+
+
+def characters(text: str) -> Grammar:
+    return parse_lark(text, mode="characters")
+
+
+def network(grammar: Grammar, limits: CompileLimits | None = None) -> Network:
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    return build_network(grammar, Lexicon(grammar, {}, limits, deadline), limits, deadline)
+
+
+def check_language(grammar: Grammar, alphabet: str, longest: int, *, stacks: int = 1) -> int:
+    """The machine against derivations, for all texts up to a length. Returns how many are accepted."""
+    machine = machine_of(grammar, stacks=stacks)
+    accepted = 0
+    reached = [("", {machine.initial})]
+    for n in range(longest + 1):
+        for text, configurations in reached:
+            expected = derives(grammar, text)
+            accepted += expected
+            assert machine.may_end(configurations) == expected, text
+            assert not machine.deterministic or len(configurations) == 1
+        live = {text for text, _ in reached}
+        for letters in itertools.product(alphabet, repeat=n):
+            text = "".join(letters)
+            assert text in live or not derives(grammar, text), text
+        reached = [
+            (text + c, after) for text, before in reached for c in alphabet if (after := machine.step(before, ord(c)))
+        ]  # fmt: skip
+    return accepted
+
+
+LOOPS = {
+    "left": 'start: start "a" | "b"',
+    "right": 'start: "a" start | "b"',
+    "both sides": 'start: start "a" | "b" start | "a"',
+    "operator between": 'start: start "a" start | "b"',
+    "operator, sign and mark": 'start: start "a" start | "(" start | start ")" | "b"',
+    "concatenation": 'start: start start | "a" | "b"',
+    "mutual, left": 'start: x "a" | "b"\nx: start "b" | "a"',
+    "mutual, right": 'start: "a" x | "b"\nx: "b" start | "a"',
+    "left through a sign": 'start: start "a" x | x\nx: "(" start | "b"',
+    "unit cycle": 'start: x | "a"\nx: start | "b" start',
+    "left behind what may be empty": 'start: x start "a" | "b"\nx:',
+    "loop over itself": 'start: start* "a"',
+    "separated list of itself": 'start: "b" ("a" start)*',
+}
+
+
+@pytest.mark.filterwarnings("ignore::fsa_compile.grammar_checks.GrammarWarning")
+@pytest.mark.parametrize("name", LOOPS)
+def test_one_sided_recursion_needs_no_stack(name: str) -> None:
+    grammar = characters(LOOPS[name])
+    assert len(network(grammar).frames) == 1 or name == "loop over itself"
+    assert check_language(grammar, "ab()", 5, stacks=1 if name != "loop over itself" else 3)
+
+
+EMBEDDING = {
+    "brackets": 'start: "(" start ")" | "a"',
+    "brackets, left": 'start: start "a" "(" start ")" | "b"',
+    "list": 'start: "(" [start ("a" start)*] ")" | "b"',
+    "nullable": 'start: ["(" start ")"]',
+    "two brackets": 'start: "(" start ")" start | "a" start "b" |',
+    "several in a row": 'start: "(" start "a" start ")" | "b"',
+    "behind what may be empty": 'start: ["a"] "(" start ")" | "b"',
+    "mutual": 'start: "(" x ")" | "a"\nx: start "b" start | "b"',
+    "no bracket but a middle": 'start: "a" start "b" |',
+}
+
+
+@pytest.mark.filterwarnings("ignore::fsa_compile.grammar_checks.GrammarWarning")
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_embedding_is_called(name: str) -> None:
+    grammar = characters(EMBEDDING[name])
+    assert len(network(grammar).frames) > 1
+    assert check_language(grammar, "ab()", 6) > 1
+
+
+def test_the_call_is_the_bracketed_group() -> None:
+    frames = network(characters('start: start "+" x | x\nx: "(" start ")" | "a"')).frames
+    assert [frame.name for frame in frames] == ["start", "x#1"]
+    opening, closing = frames[1].dfa.arcs[0], [q for q, final in enumerate(frames[1].dfa.final) if final]
+    assert len(opening) == 1 and min(opening) >= 0  # "(" is read inside the frame
+    assert all(not frames[1].dfa.arcs[q] for q in closing)  # and nothing after ")"
+
+
+def test_a_call_waits_until_its_opening_word_is_known() -> None:
+    """`case` begins like a name, so the frame is entered behind it and one stack is enough."""
+    grammar = parse_lark('start: NAME | "case" start "end"\nNAME: /(?!end)[a-z]+/\n%ignore " "')
+    machine = machine_of(grammar)
+    assert machine.accepts(b"case case cased end end") and not machine.accepts(b"case x")
+
+
+def random_expression(rng: random.Random, depth: int, names: list[str]) -> Expression:
+    kind = rng.random()
+    if depth == 0 or kind < 0.25:
+        return Reference(rng.choice(names), 0, 1) if rng.random() < 0.4 else Literal(rng.choice(["a", "b", "(", ")", "ab"]), 0, 1)
+    parts = tuple(random_expression(rng, depth - 1, names) for _ in range(rng.randint(2, 3)))
+    if kind < 0.65:
+        return Sequence(parts, 0, 1)
+    if kind < 0.85:
+        return Choice((*parts, Sequence((), 0, 1)) if rng.random() < 0.2 else parts, 0, 1)
+    low = rng.randint(0, 1)
+    return Repeat(parts[0], low, rng.choice([None, low + 1]), 0, 1)
+
+
+def random_rules(rng: random.Random) -> Grammar:
+    names = ["r", "s", "t"][: rng.randint(1, 3)]
+    rules = {
+        n: Rule(n, Choice(tuple(random_expression(rng, 2, names) for _ in range(rng.randint(1, 3))), 0, 1), False, 0, 0, 1)
+        for n in names
+    }
+    return Grammar(rules=rules, start="r", ignore=(), mode="characters", text="x")
+
+
+@pytest.mark.parametrize("stacks", [1, 3])
+def test_random_rules(stacks: int) -> None:
+    """Every grammar is refused with an error, or its machine has its language."""
+    done = 0
+    for seed in range(70):
+        grammar = random_rules(random.Random(seed))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GrammarWarning)
+            try:
+                check_language(grammar, "ab()", 4, stacks=stacks)
+            except (GrammarError, UnsatisfiableError):
+                continue
+        done += 1
+    assert done >= 20
+
+
+def test_gbnf_right_recursion() -> None:
+    grammar = parse_gbnf('root ::= ws "a" root | "b" ws\nws ::= | "(" ws')
+    check_language(grammar, "ab(", 5, stacks=2)
+
+
+def test_no_finite_text() -> None:
+    with pytest.raises(UnsatisfiableError, match="start has no finite text: start needs x needs start"):
+        machine_of(characters('start: "a" x\nx: start "b"'))
+    with pytest.raises(GrammarError, match=r"rule x has no finite text.*\(line 2, column 1\)"):
+        machine_of(characters('start: "a" | x\nx: "b" x'))
+
+
+def test_warnings() -> None:
+    with pytest.warns(GrammarWarning, match=r"start does not need these rules: x \(line 2\)"):
+        machine_of(characters('start: "a"\nx: "b"'))
+    with pytest.warns(GrammarWarning, match=r"start → x → start \(line 1\) is a circle"):
+        machine_of(characters('start: x | "a"\nx: start'))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        machine_of(characters('start: x | "a"\nx: "b" start'))
+
+
+def test_rules_that_multiply_meet_a_limit() -> None:
+    text = "\n".join(["start: r0", *(f"r{i}: r{i + 1} r{i + 1}" for i in range(20)), 'r20: "a" | "b"'])
+    with pytest.raises(LimitError, match="max_states"):
+        machine_of(characters(text), limits=CompileLimits(max_states=500))
+
+
+def test_components_come_after_what_they_need() -> None:
+    assert strong_components({"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": []}) == [{"d"}, {"b", "c"}, {"a"}]
+
+
+def test_symbol_automata() -> None:
+    loop = SymbolDfa([{7: 1}, {7: 0, 8: 2}, {}], [True, True, False])
+    assert minimised(loop) == SymbolDfa([{7: 0}], [True])
+    assert without_empty(SymbolDfa([{7: 0}], [True])) == SymbolDfa([{7: 1}, {7: 1}], [False, True])
