@@ -138,7 +138,7 @@ def walk_entries(
     apart = _walk_apart(dfa, tables, quotient, entries, leads, apart_who, apart_string)
     listed_aside = apart[2] == aside
     split = [(apart[0][listed_aside], apart[1][listed_aside])]
-    apart = tuple(column[~listed_aside] for column in apart)  # type: ignore[assignment]
+    apart = tuple(column[~listed_aside] for column in apart)
     single = [_restrict_lists(tables, apart, len(entries), byte_sets, pair_source, pair_entry, pair_set)]
     if aside:
         there = (reached == aside).nonzero()[0]

@@ -29,7 +29,8 @@ class Grid:
         where = np.repeat(np.arange(len(nodes)), size)
         within = np.arange(len(where)) - first[where]
         self._row, self._column = within // num_needs[where], within % num_needs[where]
-        self.node, self.cost, self.need = nodes[where], costs[first_cost[where] + self._row], needs[first_need[where] + self._column]
+        self.node = nodes[where]
+        self.cost, self.need = costs[first_cost[where] + self._row], needs[first_need[where] + self._column]
         self._num_needs = num_needs[where]
         self._turned = first[where] + self._column * num_costs[where] + self._row
         self.union, self.count = self._summed(hashes), self._summed(count)

@@ -274,7 +274,8 @@ class _Layout:
         chosen = wide[begin].nonzero()[0]
         lo, hi = begin[chosen], end[chosen]
         first = sets.group[lo]
-        hashes = np.array([groups.hash[sets.group[b:e]].sum(dtype=np.uint64) for b, e in zip(lo.tolist(), hi.tolist())], np.uint64)
+        summed = [groups.hash[sets.group[b:e]].sum(dtype=np.uint64) for b, e in zip(lo.tolist(), hi.tolist())]
+        hashes = np.array(summed, np.uint64)
         row = self.pool.numbers(hashes, lambda i: groups.row_of(sets.group[lo[i] : hi[i]], self.tables))
         add, final = groups.add[first], groups.set[first]
         if self.registers.counts:
@@ -346,7 +347,8 @@ class _Layout:
         group = sets.group[chosen]
         node, cost, need = sets.node[chosen], sets.cost[chosen], sets.need[chosen]
         if self.machine.deterministic:
-            return _Members(node, cost, need, groups.hash[group], groups.size[group], lambda i: groups.row_of(group[i], self.tables))
+            hashes, size = groups.hash[group], groups.size[group]
+            return _Members(node, cost, need, hashes, size, lambda i: groups.row_of(group[i], self.tables))
         which, token = groups.tokens_of(group)
         return _overlapping(node[which], token, cost[which], need[which], self.tables)
 

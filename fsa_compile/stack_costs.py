@@ -96,7 +96,8 @@ class _Places:
             at, popped, there = at[which], popped[which], there[which]
             child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped]
             keys, first, which = np.unique(child * s + there, return_index=True, return_inverse=True)
-            ids, new = np.full(len(keys), -1), []
+            new: list[int] = []
+            ids = np.full(len(keys), -1)
             for j, k in enumerate(keys.tolist()):
                 if k >= s:  # the dead node is none
                     if k not in numbers:

@@ -115,7 +115,7 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     which, part = ranges(first[paths.owner], first[paths.owner + 1])
     push, count = paths.push[which], parts.count[part]
     add, final = np.where(push > 0, paths.add[which], count), np.where(push > 0, count, 0)
-    columns = (paths.node[which], parts.target[part], push, add, final)
+    columns: tuple[np.ndarray, ...] = (paths.node[which], parts.target[part], push, add, final)
     if not deterministic:
         columns, parts = _once(columns, parts, part, tables)
         part = np.arange(len(columns[0]))
@@ -188,7 +188,7 @@ def _parts(arcs: StackArcs, tables: VocabularyTables) -> Parts:
         order = np.lexsort((arcs.token, pair))
         token, pair = arcs.token[order], pair[order]
     begin = segment_starts(pair)
-    columns = (
+    columns: tuple[np.ndarray, ...] = (
         pair[begin] // (width * most),
         pair[begin] // most % width,
         pair[begin] % most,
@@ -201,11 +201,13 @@ def _parts(arcs: StackArcs, tables: VocabularyTables) -> Parts:
         none = np.zeros(len(arcs.row_owner), np.int64)
         hashes = np.array([s.hash for s in arcs.sets], np.uint64)[arcs.row_set]
         size = np.array([s.count for s in arcs.sets])[arcs.row_set]
-        rows = (arcs.row_owner, arcs.row_target, none, hashes, size, none - 1, arcs.row_set)
-        columns = tuple(np.concatenate(pair) for pair in zip(columns, rows))
+        wide = (arcs.row_owner, arcs.row_target, none, hashes, size, none - 1, arcs.row_set)
+        columns = tuple(np.concatenate(pair) for pair in zip(columns, wide))
         order = np.argsort(columns[0], kind="stable")
         columns = tuple(column[order] for column in columns)
-    return Parts(*columns, token, [s.row for s in arcs.sets])
+    owner, target, count, hashes, size, begin, row = columns
+    rows = [s.row for s in arcs.sets]
+    return Parts(owner=owner, target=target, count=count, hash=hashes, size=size, begin=begin, row=row, token=token, rows=rows)
 
 
 class _Paths(NamedTuple):

@@ -138,11 +138,9 @@ class Increments:
 
     def table(self, tokens: np.ndarray, values: np.ndarray) -> int:
         """Number of a table that holds the values of the tokens."""
-        for number, (table, known) in enumerate(zip(self._tables, self._known)):
-            if (~known[tokens] | (table[tokens] == values)).all():
-                break
-        else:
-            number = len(self._tables)
+        fits = ((~known[tokens] | (table[tokens] == values)).all() for table, known in zip(self._tables, self._known))
+        number = next((i for i, fit in enumerate(fits) if fit), len(self._tables))
+        if number == len(self._tables):
             self._tables.append(np.zeros(self._size, np.uint16))
             self._known.append(np.zeros(self._size, bool))
         self._tables[number][tokens] = values

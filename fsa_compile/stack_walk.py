@@ -45,7 +45,7 @@ class Trie(NamedTuple):
     """The vocabulary's trie with nodes for the end of the text and for special tokens, which have no byte.
 
     Attributes:
-      first, count: int64[T'], children.
+      first, children: int64[T'], first child and number of children.
       symbol: int64[T'], byte, or 256 + i for special token i; -1 for the end of the text and the root.
       token: int64[T'], token that ends here, or -1.
       level: int64[L + 1], first node of every depth, from depth 1.
@@ -53,7 +53,7 @@ class Trie(NamedTuple):
     """
 
     first: np.ndarray
-    count: np.ndarray
+    children: np.ndarray
     symbol: np.ndarray
     token: np.ndarray
     level: np.ndarray
@@ -74,7 +74,7 @@ def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
     symbol[0] = -1
     trie = Trie(
         first=np.concatenate([tables.trie_first, none]),
-        count=np.concatenate([tables.trie_count, none]),
+        children=np.concatenate([tables.trie_count, none]),
         symbol=symbol,
         token=np.concatenate([tables.trie_token, [-1], np.array(specials, np.int64)]),
         level=np.array(level),
@@ -159,16 +159,16 @@ class _Items(NamedTuple):
       owner: int64[n].
       node: int64[n], trie node whose symbol is read next (or was read last).
       control: int64[n], before that (or after).
-      count: int64[n], register of the frame: in runs absolute, in nodes what was added to it.
+      begun: int64[n], register of the frame: in runs absolute, in nodes what was added to it.
     """
 
     owner: np.ndarray
     node: np.ndarray
     control: np.ndarray
-    count: np.ndarray
+    begun: np.ndarray
 
     def at(self, index: np.ndarray | slice) -> _Items:
-        return _Items(self.owner[index], self.node[index], self.control[index], self.count[index])
+        return _Items(self.owner[index], self.node[index], self.control[index], self.begun[index])
 
 
 def _joined(items: list[_Items]) -> _Items:
@@ -297,7 +297,9 @@ class _Walk:
             return most
         of_owner = np.zeros(self.num_owners, np.int64)
         of_owner[owners if owners is not None else np.arange(len(kind))] = kind
-        counts = [(r[0], r[3]) for r in self.records] + [(k[1], k[3]) for k in self.links] + [(p.owner, p.count) for p in self.pending]
+        counts = [(owner, begun) for owner, *_, begun in self.records]
+        counts += [(caller, begun) for _, caller, _, begun in self.links]
+        counts += [(items.owner, items.begun) for items in self.pending]
         for owner, count in counts:
             np.maximum.at(most, of_owner[owner], count)
         most[0] = 0
@@ -306,7 +308,7 @@ class _Walk:
     def _root_items(self) -> _Items:
         """(control, trie node, control) of every first byte and special token that a control reads."""
         trie, machine = self.trie, self.machine
-        root = np.arange(trie.first[0], trie.first[0] + trie.count[0])
+        root = np.arange(trie.first[0], trie.first[0] + trie.children[0])
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
         live = machine.action[:, machine.byte_class[trie.symbol[first]]] > 0
         control, at = live.nonzero()
@@ -343,7 +345,7 @@ class _Walk:
             following = self.moves.plain[items.control * self.width + self.kind_of[items.node]]
             if following.min(initial=0) >= 0:
                 on = following.nonzero()[0]
-                return _Items(items.owner[on], items.node[on], following[on], items.count[on])
+                return _Items(items.owner[on], items.node[on], following[on], items.begun[on])
         moved, called = [], []
         while len(items.owner):
             which, entry = self._entries(items)
@@ -379,8 +381,8 @@ class _Walk:
         """Items in their next control; those whose loop is full are dropped."""
         if not self.registers.counts:
             return items._replace(control=control)
-        count = items.count + add
-        out = items._replace(control=control, count=count)
+        count = items.begun + add
+        out = items._replace(control=control, begun=count)
         return out.at((count <= self.high[control]).nonzero()[0])
 
     def _children(self, items: _Items) -> _Items:
@@ -391,8 +393,8 @@ class _Walk:
         if self.cut is not None:
             ends = ends[self._in_cut(self.cut.token, items.owner[ends], items.node[ends])]
         if len(ends):
-            self.records.append((items.owner[ends], token[ends], items.control[ends], items.count[ends]))
-        size = trie.count[items.node]
+            self.records.append((items.owner[ends], token[ends], items.control[ends], items.begun[ends]))
+        size = trie.children[items.node]
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
         if total > _MANY:
@@ -402,7 +404,7 @@ class _Walk:
             numbers = np.arange(most)
         parent = numbers[: len(size)].repeat(size)
         child = (trie.first[items.node] + size - upto)[parent] + numbers[:total]
-        items = _Items(items.owner[parent], child, items.control[parent], items.count[parent])
+        items = _Items(items.owner[parent], child, items.control[parent], items.begun[parent])
         return items if self.cut is None else self._cut_off(items)
 
     def _cut_off(self, items: _Items) -> _Items:
@@ -452,7 +454,7 @@ class _Walk:
         own = (items.owner < self.first_run).nonzero()[0]
         if len(own):
             self.pending.append(items.at(own))
-        inside = ((items.owner >= self.first_run) & (items.count >= self.low[items.control])).nonzero()[0]
+        inside = ((items.owner >= self.first_run) & (items.begun >= self.low[items.control])).nonzero()[0]
         if not len(inside):
             return _NO_ITEMS
         run = items.owner[inside] - self.first_run
@@ -468,7 +470,7 @@ class _Walk:
     def _calls(self, items: _Items, entry: np.ndarray) -> _Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
         push = self.moves.push[entry]
-        count = items.count + self.push_add[push, 0]
+        count = items.begun + self.push_add[push, 0]
         if self.registers.counts:
             fits = (count <= self.high[items.control]).nonzero()[0]
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
@@ -574,7 +576,7 @@ class _InnerNodes:
             size = self.classes.size[kind]
             which = np.repeat(np.arange(len(local)), size)
             place = np.arange(len(which)) - (np.cumsum(size) - size)[which]
-            after = self.classes.value[self.classes.first[kind[which]] + place] + pending.count[which]
+            after = self.classes.value[self.classes.first[kind[which]] + place] + pending.begun[which]
             counted = kind[which]
             fits = (counted == 0) | ((after >= walk.registers.low[counted]) & (after <= walk.registers.high[counted]))
             which, place = which[fits], place[fits]
@@ -585,7 +587,8 @@ class _InnerNodes:
         if walk.machine.deterministic:
             order = np.argsort(index, kind="stable")
             return index[order], node[order], control[order]
-        return tuple(np.unique(np.stack([index, node, control]), axis=1))  # type: ignore[return-value]
+        index, node, control = np.unique(np.stack([index, node, control]), axis=1)
+        return index, node, control
 
     def _children(self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> _Items | None:
         """Children of distinct pending sets, (node, control)[lo:hi] each."""
@@ -621,7 +624,7 @@ class _InnerNodes:
         columns = tuple(column[live] for column in columns)
         if self.walk.machine.deterministic or not len(live):
             return columns
-        pair, node, control, code = columns
+        pair, node, _control, code = columns
         _, first = np.unique(np.stack([pair, node, code]), axis=1, return_index=True)
         return tuple(column[first] for column in columns)
 
@@ -674,7 +677,7 @@ class _InnerNodes:
         owner = np.full(num_pairs, -1)
         owner[new] = self.owners[-1]
         mine = entries.at((owner[entries.owner] >= 0).nonzero()[0])
-        owner, code = owner[mine.owner], mine.count
+        owner, code = owner[mine.owner], mine.begun
         accept = np.zeros(len(new), bool)
         accept[owner[code == 2 * s] - base] = True
         self.accept.append(accept)

@@ -123,7 +123,8 @@ def join(
     origin, node, state = (np.concatenate(column) for column in zip(*levels))
     token = tables.trie_token[node]
     ends = (token >= 0).nonzero()[0]
-    return with_aliases(tables, origin[ends], token[ends], state[ends] // width)
+    origin, token, state = with_aliases(tables, origin[ends], token[ends], state[ends] // width)
+    return origin, token, state
 
 
 def with_aliases(

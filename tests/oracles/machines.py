@@ -188,7 +188,7 @@ def counted_lists(low: int, high: int) -> ByteMachine:
         ("closed", "item"): "after",
         ("closed", "top"): "done",
     }
-    bounds = {name: (low, high) for name in ("value", "word", "after")}
+    bounds = dict.fromkeys(("value", "word", "after"), (low, high))
     return machine(arcs, returns, ends=["done"], end_returns=["closed"], bounds=bounds)
 
 
