@@ -19,6 +19,10 @@ from fsa_compile.quotient import remember
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 
+_WIDE_BYTES = 16
+"""Bytes that a control has to read without a push or pop to be worth an entry."""
+
+
 class Cut(NamedTuple):
     """The trie cut down to some tokens of every entry.
 
@@ -48,7 +52,9 @@ class Entries:
         table[0] = 0
         self._tables, self._other = tables, s
         self._dfa = ByteDfa(table, machine.byte_class[:256].astype(np.uint8), np.zeros(s + 1, bool), 1)
-        self._wide = wide_states(self._dfa)
+        stays = table[:, machine.byte_class[:256]]
+        self._wide = wide_states(self._dfa) & (((stays > 0) & (stays != s)).sum(1) >= _WIDE_BYTES)
+        self._wide[s] = True
 
     def chosen(self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray) -> np.ndarray:
         """Which arcs (owner, first byte, control reached) are worth walking by symbol strings: bool[n]."""
