@@ -3,10 +3,10 @@
     python benchmarks/stack_step.py [--batch 64] [--steps 400] [--tokenizer FILE] [ARTIFACT.npz ...]
 
 For every grammar of the library (or every artifact given) rows are walked through adversarial positions: as deep as the depth
-limit allows, inside strings and words, and through the tokens with the most brackets at once. All positions of the walk are kept,
-and each is then timed as one jitted loop of mask, union of the words and `advance` over the whole batch: the figure is p99.9 ÷ p50
-over positions of the fastest of several runs, so that the machine's own noise is left out. Also printed: D, K, PM, and the bytes
-that one row's step reads from rows and tables. Writes `benchmarks/results/stack_step_<device>.json`.
+limit allows, inside strings and words, and through the tokens with the most brackets at once. Every position of the walk is then
+timed as one jitted loop of mask, union of the words and `advance` over the whole batch; the figure is p99.9 ÷ p50 over positions,
+of the fastest of several runs each, so that the noise of the machine is left out. Also printed: D, K, PM, and the bytes that a
+step reads for one row. Writes `benchmarks/results/stack_step_<device>.json`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,10 @@ def kinds_of_tokens(tokens: list[bytes]) -> list[np.ndarray]:
         return ids[[bool(t) and bool(test(t)) for t in tokens]]
 
     bracket = re.compile(rb"[()\[\]{}<>\"\-]{4,}")
+    opening = where(lambda t: set(t) <= set(b"([{"))
     return [
-        where(lambda t: set(t) <= set(b"([{<\"")),
+        opening,
+        opening,
         where(lambda t: set(t) <= set(b")]}>\"")),
         where(lambda t: t.isalpha()),
         where(bracket.fullmatch),
@@ -102,13 +104,14 @@ def positions(
         out.append((state, tokens))
         state = step(tables, state, tokens)
         ended = state.status != Status.RUNNING
-        fresh = jax.tree.map(
-            lambda new, old, ended=ended: jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), new, old), first.position, state.position
-        )
-        state = state.rewound(fresh)
+        state = state.rewound(jax.tree.map(functools.partial(_rows_of, ended), first.position, state.position))
         if i % 16 == 15:
             phase = rng.integers(0, len(kinds), batch)
     return out
+
+
+def _rows_of(which: jax.Array, yes: jax.Array, no: jax.Array) -> jax.Array:
+    return jnp.where(which.reshape(-1, *[1] * (no.ndim - 1)), yes, no)
 
 
 @functools.partial(jax.jit, static_argnames="repeats")
@@ -174,12 +177,10 @@ def constraints(args: argparse.Namespace) -> tuple[dict[str, CompiledConstraint]
     if args.artifacts:
         return {path.stem: CompiledConstraint.load(path, vocabulary) for path in args.artifacts}, list(vocabulary.tokens)
     out = {}
-    for path in sorted(Path(library.__file__).parent.iterdir()):
-        if path.suffix in (".lark", ".gbnf") and args.only in path.name:
-            try:
-                out[path.stem] = fsa_compile.compile_grammar(path.read_text(), vocabulary, syntax=path.suffix[1:])
-            except fsa_compile.ConstraintError as error:
-                print(f"{path.name}: {error.what}"[:200], flush=True)
+    for name in library.names():
+        if args.only in name:
+            text, options = library.grammar_text(name), library.options(name)
+            out[name] = fsa_compile.compile_grammar(text, vocabulary, **options)
     return out, list(vocabulary.tokens)
 
 
@@ -187,7 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("artifacts", nargs="*", type=Path, help="compiled constraints; default: the library's grammars")
     parser.add_argument("--tokenizer", required=True, help="tokenizer file or folder")
-    parser.add_argument("--only", default="", help="library grammars whose file name contains this")
+    parser.add_argument("--only", default="", help="library grammars whose name contains this")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=400, help="positions of the walk")
     parser.add_argument("--depth", type=int, default=64, help="depth limit")

@@ -189,6 +189,11 @@ class CompiledConstraint:
         return len(self.symbol_cost)
 
     @property
+    def is_regular(self) -> bool:
+        """Whether the node alone says where a text stands: there are neither stack symbols nor registers."""
+        return not (self.num_symbols or self.increments.size or self.ladder.any() or self.level_slope[:, 2].any())
+
+    @property
     def shortest_completion(self) -> int:
         """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
         for a regular constraint, at most a little more for others."""

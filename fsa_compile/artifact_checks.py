@@ -49,14 +49,12 @@ def _check_nodes_and_rows(c: CompiledConstraint, need: _Need) -> None:
     if spare:
         need(not (c.rows[:, -1] >> np.uint32(32 - spare)).any(), "a row has bits past the end of the vocabulary")
     need(not c.accept[0], "the dead node accepts")
-    if c.num_symbols:
-        inside = (c.distance[1:] < _MOST).all()
-    else:
-        inside = (c.distance[1:] < n).all()
-        need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
-    need(inside and (c.distance >= 0).all() and c.distance[0] <= UNREACHABLE, "a node cannot reach an accepting one")
     for name, width in (("need", 0), ("ladder", 4), ("level_slope", 3)):
         need(getattr(c, name).shape == ((n, width) if width else (n,)), f"'{name}' must have one entry per node")
+    if c.is_regular:
+        need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
+    inside = (c.distance[1:] < (n if c.is_regular else _MOST)).all()
+    need(inside and (c.distance >= 0).all() and c.distance[0] <= UNREACHABLE, "a node cannot reach an accepting one")
     _check_numbers(c.need, "need", need)
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
 

@@ -88,8 +88,9 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
-    accept = read(tables.nodes, at.node, jnp.full_like(at.node, ACCEPT)) > 0
-    return functools.reduce(jnp.logical_or, [accept[:, s] for s in range(accept.shape[1])])  # stays elementwise
+    columns = [at.node[:, s] for s in range(at.node.shape[1])]  # one by one: that stays elementwise over [B]
+    accept = [read(tables.nodes, node, jnp.full_like(node, ACCEPT)) > 0 for node in columns]
+    return functools.reduce(jnp.logical_or, accept)
 
 
 def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:

@@ -32,7 +32,7 @@ HASH_SYMBOL, HASH_REGISTER, HASH_PARENT = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
 
 @dataclasses.dataclass(frozen=True)
 class StackArrays:
-    """Unpadded arrays, see `ConstraintTables`; all of length 0 where no constraint has a stack."""
+    """Unpadded arrays, see `ConstraintTables`; all of length 0 where every constraint is regular."""
 
     frames: NDArray[np.int32]
     counters: NDArray[np.int32]
@@ -54,7 +54,7 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
       several: whether cells hold a hash of their stack.
     """
     width = 6 if several else 5
-    if not any(c.num_symbols for c in constraints):
+    if all(c.is_regular for c in constraints):
         return StackArrays(
             frames=np.zeros((0, 2), np.int32),
             counters=np.zeros((0, 8), np.int32),
@@ -71,11 +71,11 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
     own = np.zeros((2, 8), np.int32)  # the dead and the unconstrained node
     own[:, 5] = 1  # slopes divide by it
     frames, counters, symbols = [np.zeros((2, 2), np.int32)], [own], [np.zeros((0, 9), np.int32)]
-    delta = [np.zeros(num_symbols, np.int32)]  # the segment of nodes without children
+    delta = [np.zeros(max(num_symbols, 1), np.int32)]  # the segment of nodes without children
     group_effects, arc_effects = [np.zeros((1, 4), np.int32)], [np.zeros((0, 4), np.int32)]
     pushes, initial = [np.zeros((1, max_push, 4), np.int32)], []
     tables: dict[bytes, int] = {}
-    nodes, symbol_base, segments, strings = 2, 0, num_symbols, 1
+    nodes, symbol_base, segments, strings = 2, 0, len(delta[0]), 1
     for c in constraints:
         offset = c.delta_offset[1:] + (segments - symbol_base if c.num_symbols else 0)
         frames.append(np.stack([offset, c.need[1:]], 1).astype(np.int32))
@@ -92,6 +92,7 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
         pushes.append(entries[1:])
         nodes, symbol_base, segments = nodes + c.num_nodes - 1, symbol_base + c.num_symbols, segments + len(c.delta)
         strings += len(c.push_offset) - 2
+    symbols.append(np.array([[0, 0, 0, 0, 0, 1, 0, 0, 0]], np.int32))  # of push strings without entries
     rows = [np.frombuffer(row, np.uint16) for row in tables]
     return StackArrays(
         frames=np.concatenate(frames),

@@ -50,7 +50,7 @@ class ConstraintTables:
 
     Axes: N nodes (0 dead, 1 unconstrained), R bit rows (0 empty, 1 all ids), W words per row, G groups, A arcs,
     L levels, C constraints, E stop ids, S push strings (0 empty), P effective symbols, I per-token tables. The arrays from
-    `frames` on have no elements where no constraint has a stack, `counters` and `symbols` where none has a counter.
+    `frames` on have no elements where every constraint is regular, `counters` and `symbols` where none has a counter.
 
     Attributes:
       nodes: int32[N, 8], one record per node, see the column names of this module.
@@ -111,7 +111,7 @@ class ConstraintTables:
 
     @property
     def has_stack(self) -> bool:
-        """Whether any constraint has a stack; static."""
+        """Whether any constraint has a stack or a register; static."""
         return self.frames.shape[0] > 0
 
     @property
@@ -219,7 +219,7 @@ def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, int]:
         "search_depth": depth if arcs else 0,
         "max_repeats": repeats,
         "max_pops": pops + pops % 2,
-        "max_push": _bucket(longest, 1) if longest else 0,
+        "max_push": 0 if all(c.is_regular for c in constraints) else _bucket(longest, 1),
         "stacks": stacks,
     }
 

@@ -100,16 +100,16 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
 
 def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> jax.Array:
     """Target of a text token in [0, V) from each node int32[B] of a regular constraint, int32[B]; 0 where it is forbidden."""
-    record = read(tables.nodes, node[:, None])
+    record = read(tables.nodes, node)  # [B] rather than [B, 1] throughout: an accelerator's vector registers are wide
 
     def target(i: jax.Array) -> jax.Array:
-        hit, group = _group_hits(tables, record, tokens, i)
-        return jnp.where(hit, read(tables.groups, group, jnp.ones_like(group)), 0)
+        hit, group = _group_hits(tables, record[:, None], tokens, i)
+        return jnp.where(hit, group[..., 1], 0)
 
     found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
     if tables.search_depth:
         hit, arc = _last_arcs(tables, record, tokens)
-        found = jnp.maximum(found, jnp.where(hit, read(tables.arcs, arc, jnp.full_like(arc, ARC_NEXT)), 0)[:, 0])
+        found = jnp.maximum(found, jnp.where(hit, read(tables.arcs, arc)[:, ARC_NEXT], 0))
     return found
 
 
@@ -141,7 +141,7 @@ def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     taken = _group_taken(tables, slot > 0, group, cell, register)
     if not tables.search_depth:
         return taken
-    hit, arc = _last_arcs(tables, record, tokens)
+    hit, arc = _last_arcs(tables, record, tokens[:, None])
     arc, cell, register = (_any(jnp.where(hit, x, 0)) for x in (arc, at.cell, at.register))
     hit = _any(hit.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
@@ -178,7 +178,7 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
     return dataclasses.replace(
         state,
         **{name: jnp.where(exist, field, 0) for name, field in fields.items()},
-        alloc=state.alloc + count * tables.max_push,
+        alloc=state.alloc + jnp.where(cells.length.any(1), count * tables.max_push, 0),
         cell=appended(state.cell, cells.cell.reshape(len(tokens), -1, state.cell.shape[2]), state.alloc),
         dropped=state.dropped | left.any(1),
     )
@@ -192,7 +192,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     group, cell, register = _group_fields(record, slots, at.cell, at.register)
     parts = [_group_taken(tables, hit, jnp.where(hit, group, 0), cell, register)]
     if tables.search_depth:
-        _, last = _last_arcs(tables, record, tokens)
+        _, last = _last_arcs(tables, record, tokens[:, None])
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
         arc = last[..., None] - back
         inside = (arc >= record[..., ARC_OFFSET][..., None]) & (record[..., ARC_COUNT] > 0)[..., None]
@@ -216,13 +216,12 @@ def _arc_taken(tables: ConstraintTables, hit: jax.Array, arc: jax.Array, cell: j
 
 
 def _group_hits(tables: ConstraintTables, record: jax.Array, tokens: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Which of a row's groups hold its token, and their indices: bool and int32 [B, n] for places int32[1, n] in the list of
-    the groups of all its sources."""
+    """Which of a row's groups hold its token, bool[B, n], and their records, int32[B, n, 2], for places int32[1, n] in the list
+    of the groups of all its sources."""
     plane, word = (tokens // tables.num_words)[:, None], (tokens % tables.num_words)[:, None]
     exists, place, (offset,) = joined(record[..., GROUP_COUNT], slots, record[..., GROUP_OFFSET])
-    group = jnp.where(exists, offset + place, 0)
-    row = read(tables.groups, group, jnp.zeros_like(group))
-    bits = read(tables.rows, row, jnp.broadcast_to(word, group.shape))
+    group = read(tables.groups, jnp.where(exists, offset + place, 0))
+    bits = read(tables.rows, group[..., 0], jnp.broadcast_to(word, exists.shape))
     return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group
 
 
@@ -233,13 +232,17 @@ def _group_fields(record: jax.Array, slots: jax.Array, *fields: jax.Array) -> tu
 
 
 def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether each source has an arc with the row's token, bool[B, S], and the index of the last one, int32[B, S].
+    """Whether each node has an arc with its token, and the index of the last one: bool and int32 [...].
 
     A search with `SEARCH_FANOUT` branches per level and a static number of levels: every level reads its separators at
-    once, and everything is elementwise over [B, S], so that it needs no kernel of its own.
+    once, and everything is elementwise, so that it needs no kernel of its own.
+
+    Args:
+      tables: from `to_device`.
+      record: int32[..., 8], records of the nodes.
+      tokens: int32, broadcasts to [...].
     """
     at, end = record[..., ARC_OFFSET], record[..., ARC_OFFSET] + record[..., ARC_COUNT]
-    token = tokens[:, None]
     column = jnp.full_like(at, ARC_TOKEN)
     last = tables.arcs.shape[0] - 1
     for level in reversed(range(tables.search_depth)):
@@ -247,11 +250,11 @@ def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -
         step = jnp.zeros_like(at)
         for i in range(1, SEARCH_FANOUT):
             probe = at + i * stride
-            below = read(tables.arcs, jnp.minimum(probe, last), column) <= token
+            below = read(tables.arcs, jnp.minimum(probe, last), column) <= tokens
             step += jnp.where((probe < end) & below, stride, 0)
         at += step
     at = jnp.minimum(at, last)
-    return (at < end) & (read(tables.arcs, at, column) == token), at
+    return (at < end) & (read(tables.arcs, at, column) == tokens), at
 
 
 def _any(x: jax.Array) -> jax.Array:
