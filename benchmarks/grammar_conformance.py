@@ -3,9 +3,9 @@
     python benchmarks/grammar_conformance.py [--vocabularies llama3 gpt2] [--grammars json ...] [--scale 1.0]
 
 For every grammar of the library and every vocabulary, at random positions reached by random spellings: what the mask says of
-tokens (a third at random, a third at lexical boundaries, a third of the allowed ones) and of the end of the text, against
+tokens (at random, with brackets, quotes and the like, of such characters only, and of the allowed ones) and of the end, against
 
-* the byte machine, with its stacks written out: more than a million checks at scale 1;
+* the byte machine, with its stacks written out: more than a million checks at scale 1, and at some positions all tokens;
 * the recogniser of `tests/oracles/earley.py`, which reads the grammar itself: more than a hundred thousand. Some of the allowed
   tokens at every position are completed to whole texts, which the recogniser must accept.
 
@@ -33,7 +33,7 @@ from oracles.grammar_checks import Case, Tally, TokenSampler, check_machine, che
 import fsa_compile  # noqa: E402
 from fsa_compile import library  # noqa: E402
 
-MACHINE_POSITIONS, MACHINE_TOKENS = 120, 510
+MACHINE_POSITIONS, MACHINE_TOKENS, WHOLE = 150, 480, 5
 RECOGNISER_POSITIONS, RECOGNISER_TOKENS, SHOWN = 120, 60, 6
 
 
@@ -51,7 +51,9 @@ def run(name: str, sampler: TokenSampler, rng: random.Random, scale: float) -> d
     prefixes = int(MACHINE_POSITIONS * scale)
     texts = case.texts(rng, int(RECOGNISER_POSITIONS * scale), 60)
     return {
-        "machine": check_machine(case.constraint, case.sets, sampler, rng, prefixes=prefixes, tokens=MACHINE_TOKENS),
+        "machine": check_machine(
+            case.constraint, case.sets, sampler, rng, prefixes=prefixes, tokens=MACHINE_TOKENS, whole=int(WHOLE * scale)
+        ),
         "recogniser": check_recogniser(
             case.constraint, case.recogniser, texts, sampler, rng, tokens=RECOGNISER_TOKENS, shown=SHOWN
         ),

@@ -27,6 +27,8 @@ from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
 
 BRACKETS = b"()[]{}<>\"',:;= \n"
+STYLES = ((BRACKETS, 0.3), (b"([{<", 0.8), (b"([{<\"',", 0.5))
+"""Which bytes random texts favour, and how much: any mix, deep nesting, and between."""
 _BOUNDARY = set(b"()[]{}<>\"',:;=+-*/.\\&|!?% \t\r\n_0")
 
 
@@ -48,7 +50,7 @@ class Tally:
 
 
 class TokenSampler:
-    """Draws tokens: a third at random, a third from those at lexical boundaries, a third of those that are allowed."""
+    """Draws tokens: equally many at random, with some byte of a lexical boundary, with such bytes only, and of the allowed ones."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -57,14 +59,15 @@ class TokenSampler:
             if data:
                 self.ids.setdefault(data, []).append(token)
         text = [t for t, data in enumerate(vocabulary.tokens) if data]
-        self._text = np.array(text)
+        self.every = np.array(text)
         special = [any(b in _BOUNDARY for b in vocabulary.tokens[t]) or vocabulary.tokens[t][-1] >= 0x80 for t in text]
-        self._boundary = self._text[np.array(special)]
+        self._boundary = self.every[np.array(special)]
+        self._closing = self.every[[len(vocabulary.tokens[t]) > 1 and _BOUNDARY.issuperset(vocabulary.tokens[t]) for t in text]]
 
     def draw(self, mask: np.ndarray, rng: random.Random, count: int) -> list[int]:
         """Ids of tokens that are text."""
-        allowed = self._text[mask[self._text]]
-        pools = [p for p in (self._text, self._boundary, allowed) if len(p)]
+        allowed = self.every[mask[self.every]]
+        pools = [p for p in (self.every, self._boundary, self._closing, allowed) if len(p)]
         return [int(p[rng.randrange(len(p))]) for p in pools for _ in range(count // len(pools))]
 
 
@@ -102,15 +105,16 @@ def positions(
 
 
 def check_machine(
-    constraint: CompiledConstraint, sets: StackSets, sampler: TokenSampler, rng: random.Random, *, prefixes: int, tokens: int
+    constraint: CompiledConstraint, sets: StackSets, sampler: TokenSampler, rng: random.Random,
+    *, prefixes: int, tokens: int, whole: int = 0,
 ) -> Tally:
-    """Masks against the byte machine."""
+    """Masks against the byte machine: at so many positions of some tokens, at the first `whole` ones of all tokens."""
     tally, vocabulary = Tally(), sampler.vocabulary
-    texts = (sets.random_text(rng, rng.randint(0, 60), BRACKETS) for _ in range(prefixes))
+    texts = (sets.random_text(rng, rng.randint(0, 60), *rng.choice(STYLES)) for _ in range(prefixes))
     for text, walk in positions(constraint, texts, sampler, rng, tally):
         here = sets.run(sets.start, text)
         mask = walk.allowed()
-        drawn = sampler.draw(mask, rng, tokens)
+        drawn = sampler.draw(mask, rng, tokens) if tally.positions > whole else sampler.every.tolist()
         reached = sets.run_tokens(here, [vocabulary.tokens[t] for t in drawn])
         for token, after in zip(drawn, reached):
             _compare(tally, text, vocabulary.tokens[token], bool(mask[token]), bool(after), walk.dropped)
@@ -257,4 +261,4 @@ class Case:
     def texts(self, rng: random.Random, count: int, length: int) -> Iterator[bytes]:
         """Random texts and prefixes, half from the recogniser, half from the machine."""
         yield from recogniser_texts(self.recogniser, rng, count // 2, length // 2)
-        yield from (self.sets.random_text(rng, rng.randint(0, length), BRACKETS) for _ in range(count - count // 2))
+        yield from (self.sets.random_text(rng, rng.randint(0, length), *rng.choice(STYLES)) for _ in range(count - count // 2))
