@@ -26,7 +26,7 @@ class Controls:
     Attributes:
       moves: own moves per control.
       outcome: per control the outcome with which its frame may end there, 0 for none.
-      call: (symbol, entry control) of the controls that call.
+      calls: (symbol, entry control) pairs of the controls that call; the entries' bytes are disjoint.
       bounds: of the controls of counted frames.
       adds: controls whose own moves start one more iteration of their frame's loop.
       symbols: per stack symbol, control to return to by outcome.
@@ -35,7 +35,7 @@ class Controls:
     def __init__(self, max_controls: int, deadline: Deadline) -> None:
         self.moves: list[Moves] = [()]
         self.outcome = [0]
-        self.call: dict[int, tuple[int, int]] = {}
+        self.calls: dict[int, tuple[tuple[int, int], ...]] = {}
         self.bounds: dict[int, Bounds] = {}
         self.adds: set[int] = set()
         self.symbols: list[dict[int, int]] = []
@@ -98,8 +98,12 @@ class Controls:
         number = self._known.get(("caller", symbol, entry))
         if number is None:
             number = self._known["caller", symbol, entry] = self.new()
-            self.call[number] = (symbol, entry)
+            self.add_call(number, symbol, entry)
         return number
+
+    def add_call(self, control: int, symbol: int, entry: int) -> None:
+        """Lets a control call: the bytes of the entry push the symbol."""
+        self.calls[control] = (*self.calls.get(control, ()), (symbol, entry))
 
     def spaced(self, byte: int, control: int, bounds: Bounds | None = None) -> int:
         """The control that does what another does, and may read one byte before."""
@@ -108,8 +112,8 @@ class Controls:
 
             def make(made: int) -> None:
                 self.moves[made] = (*self.moves[control], (byte, byte, control))
-                if control in self.call:
-                    self.call[made] = self.call[control]
+                if control in self.calls:
+                    self.calls[made] = (*self.calls.get(made, ()), *self.calls[control])
 
             number = self._known["spaced", byte, control] = self.new((), 0, bounds)
             self._copies.append((number, make))

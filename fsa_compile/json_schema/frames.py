@@ -21,8 +21,10 @@ from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, Values
 
-_COMMA, _COLON, _SPACE = ord(","), ord(":"), ord(" ")
+_COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = b"[]{}"
+_INDENTED = 1 << 7
+"""Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
 _IN_ARRAY = 1 << 9
 """Outcome of the counted elements of an array, so that it is not mistaken for one of values."""
 
@@ -61,6 +63,7 @@ class Frames:
         self._positions: list[dict[str, int]] = []
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
+        self._newline = 0
         self.state_keys: dict[int, Any] = {}
 
     # values
@@ -110,17 +113,43 @@ class Frames:
             moves.append((_OPEN_OBJECT, _OPEN_OBJECT, self._object(place, formulas[OBJECT], "first")))
         return tuple(moves)
 
-    def _spaced(self, control: int, bounds: Bounds | None = None) -> int:
-        """What stands after "," or ":": white space as the options have it, then the control.
+    # white space
+
+    def _after_comma(self, control: int, bounds: Bounds | None = None) -> int:
+        """What stands after a comma: white space as the options have it, then the control.
 
         Args:
           bounds: of the counted frame that all this belongs to.
         """
+        spaced = self._after_colon(control, bounds)
+        self._allow_newline(spaced, control)
+        return spaced
+
+    def _after_colon(self, control: int, bounds: Bounds | None = None) -> int:
+        """What stands after a colon."""
         if self._options.whitespace == "compact":
             return control
         if self._options.whitespace == "spaced":
             return self._controls.node(((_SPACE, _SPACE, control),), bounds)
         return self._controls.spaced(_SPACE, control, bounds)
+
+    def _allow_newline(self, control: int, target: int) -> None:
+        """Lets a control read a newline with its indentation, which is a frame of its own, and go on as another control."""
+        if self._options.whitespace != "indented":
+            return
+        call = self._controls.symbol(((_INDENTED, target),)), self._indentation()
+        if call not in self._controls.calls.get(control, ()):
+            self._controls.add_call(control, *call)
+
+    def _indentation(self) -> int:
+        """The entry of the frame that reads a newline and up to `max_indent` spaces."""
+        if not self._newline:
+            controls = self._controls
+            at = controls.new((), _INDENTED)
+            for _ in range(self._options.max_indent):
+                at = controls.new(((_SPACE, _SPACE, at),), _INDENTED)
+            self._newline = controls.node(((_NEWLINE, _NEWLINE, at),))
+        return self._newline
 
     # arrays
 
@@ -131,12 +160,17 @@ class Frames:
             controls = self._controls
             moves: list[tuple[int, int, int]] = []
             if phase != "next" and (outcome := self._residuals.at_end(formula)):
-                moves.append((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(outcome)))
+                close = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(outcome)),)
+                moves += close
+                if phase == "after":
+                    self._allow_newline(control, controls.node(close))
             if phase == "after":
                 if self._array_cases(formula):
-                    moves.append((_COMMA, _COMMA, self._spaced(self._array(formula, "next"))))
+                    moves.append((_COMMA, _COMMA, self._after_comma(self._array(formula, "next"))))
             elif call := self.call([(c, self._array(g, "after")) for g, c in self._array_cases(formula)]):
-                controls.call[control] = call
+                controls.add_call(control, *call)
+                if phase == "first":
+                    self._allow_newline(control, self._array(formula, "next"))
             controls.moves[control] = tuple(moves)
 
         key = ("array", formula, phase)
@@ -153,26 +187,35 @@ class Frames:
             if not isinstance(atom, Count) or atom.seen or atom.high is None or atom.high <= self._options.max_chain:
                 continue
             rest = d.substitute(formula, {v: 1})
-            if not d.substitute(formula, {v: 0}) and {case.formula for case in self._array_cases(rest)} == {rest}:
+            alike = {case.formula for case in self._array_cases(rest)} == {rest}
+            if alike and not d.substitute(formula, {v: 0}) and self._residuals.at_end(rest):
                 return rest, atom.low, atom.high
         return None
 
     def _counted_array(self, rest: int, low: int, high: int) -> int:
-        """The control after "["; the elements are a frame of their own, which counts commas and returns at "]"."""
+        """The control after "["; the elements are a frame of their own, which counts commas and returns where "]" may stand."""
         controls = self._controls
 
         def begin(control: int) -> None:
             bounds = (max(0, low - 1), high - 1)
-            close = controls.node(((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(self._residuals.at_end(rest))),))
-            after, element = controls.new((), _IN_ARRAY, bounds), controls.new((), 0, bounds)
-            controls.adds.add(after)
-            controls.moves[after] = ((_COMMA, _COMMA, self._spaced(element, bounds)),)
-            call = self.call([(case.condition, after) for case in self._array_cases(rest)])
-            if call is not None:
-                controls.call[element] = call
-                controls.call[control] = (controls.symbol(((_IN_ARRAY, close),)), element)
+            bracket = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(self._residuals.at_end(rest))),)
             if not low:
-                controls.moves[control] = controls.moves[close]
+                controls.moves[control] = bracket
+            close = controls.new(bracket)
+            self._allow_newline(close, controls.node(bracket))
+            after, element = controls.new((), _IN_ARRAY, bounds), controls.new((), 0, bounds)
+            call = self.call([(case.condition, after) for case in self._array_cases(rest)])
+            if call is None:
+                return
+            controls.add_call(element, *call)
+            controls.adds.add(after)
+            controls.moves[after] = ((_COMMA, _COMMA, self._after_comma(element, bounds)),)
+            begun = controls.symbol(((_IN_ARRAY, close),))
+            controls.add_call(control, begun, element)
+            if self._options.whitespace == "indented":
+                indented = controls.new()
+                controls.add_call(indented, begun, element)
+                self._allow_newline(control, indented)
 
         return controls.later(("counted array", rest, low, high), begin)
 
@@ -220,13 +263,18 @@ class Frames:
         def make(control: int) -> None:
             moves: list[tuple[int, int, int]] = []
             if phase != "next" and (outcome := self._residuals.at_end(formula)):
-                moves.append((_CLOSE_OBJECT, _CLOSE_OBJECT, self._controls.final(outcome)))
+                close = ((_CLOSE_OBJECT, _CLOSE_OBJECT, self._controls.final(outcome)),)
+                moves += close
+                if phase == "after":
+                    self._allow_newline(control, self._controls.node(close))
             classes, targets = self._next_keys(place, formula)
             if targets:
                 if phase == "after":
-                    moves.append((_COMMA, _COMMA, self._spaced(self._object(place, formula, "next"))))
+                    moves.append((_COMMA, _COMMA, self._after_comma(self._object(place, formula, "next"))))
                 else:
                     moves.append((QUOTE, QUOTE, self._key(classes, 0, targets)))
+                    if phase == "first":
+                        self._allow_newline(control, self._object(place, formula, "next"))
             self._controls.moves[control] = tuple(moves)
 
         control = self._controls.later(("object", place, formula, phase), make)
@@ -305,7 +353,7 @@ class Frames:
         if call is None:
             return 0
         value = self._controls.caller(*call)
-        return self._controls.node(((_COLON, _COLON, self._spaced(value)),))
+        return self._controls.node(((_COLON, _COLON, self._after_colon(value)),))
 
     def _key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
         """The control inside a key, cut to the keys that can still be completed; 0 when there are none."""

@@ -410,7 +410,7 @@ class Keywords:
             parts += [] if names == 1 else [self._atom(Names(names), schema, "propertyNames")]
         parts += self._member_count(schema, "minProperties", "maxProperties")
         orders = [tuple(order)]
-        if isinstance(required, list):
+        if isinstance(required, list) and len(order) <= self._options.max_reordered:
             orders.append(tuple(dict.fromkeys([*required, *order])))
         parts += self._dependent_required(schema, orders)
         if not parts and not order:

@@ -21,7 +21,7 @@ class Reach:
         self.outcomes = self._find_outcomes()
         self.poisoned = {
             target
-            for symbol, entry in set(controls.call.values())
+            for symbol, entry in {call for calls in controls.calls.values() for call in calls}
             for outcome, target in controls.symbols[symbol].items()
             if self.outcomes[entry] >> outcome & 1 and not self.outcomes[target]
         }
@@ -35,12 +35,13 @@ class Reach:
                 before[target].append(control)
         sites: dict[int, set[tuple[int, int]]] = {}
         callers: dict[tuple[int, int], list[int]] = {}
-        for control, call in c.call.items():
-            if call not in callers:
-                callers[call] = []
-                for x in (call[1], *c.symbols[call[0]].values()):
-                    sites.setdefault(x, set()).add(call)
-            callers[call].append(control)
+        for control, calls in c.calls.items():
+            for call in calls:
+                if call not in callers:
+                    callers[call] = []
+                    for x in (call[1], *c.symbols[call[0]].values()):
+                        sites.setdefault(x, set()).add(call)
+                callers[call].append(control)
         out = [1 << outcome if outcome else 0 for outcome in c.outcome]
         out[self._end] |= 1
         todo = [control for control, bits in enumerate(out) if bits]
@@ -80,12 +81,12 @@ class Reach:
         for control in order:
             for _, _, target in c.moves[control]:
                 visit(target)
-            call = c.call.get(control)
-            if call is not None and out[call[1]]:
-                visit(call[1])
-                for outcome, target in c.symbols[call[0]].items():
-                    if out[call[1]] >> outcome & 1:
-                        visit(target)
+            for y, entry in c.calls.get(control, ()):
+                if out[entry]:
+                    visit(entry)
+                    for outcome, target in c.symbols[y].items():
+                        if out[entry] >> outcome & 1:
+                            visit(target)
         return order
 
 
@@ -152,14 +153,12 @@ class _MoveTable:
         rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source]))]
         called = []
         for control in live:
-            call = controls.call.get(control)
-            if call is None or not reach.outcomes[call[1]]:
-                continue
-            for low, high, target, push, add in self._called(call):
-                found = push_number.setdefault(push, len(self.pushes))
-                if found == len(self.pushes):
-                    self.pushes.append(push)
-                called.append((number[control], low, high, target, found, add))
+            for call in controls.calls.get(control, ()):
+                for low, high, target, push, add in self._called(*call):
+                    found = push_number.setdefault(push, len(self.pushes))
+                    if found == len(self.pushes):
+                        self.pushes.append(push)
+                    called.append((number[control], low, high, target, found, add))
         rows.append(np.array(called, np.int64).reshape(-1, 6))
         table = np.concatenate(rows)
         table[:, 3] = number[table[:, 3]]
@@ -169,16 +168,15 @@ class _MoveTable:
         distinct, self._entry = np.unique(key, return_inverse=True)
         self.entries = np.column_stack((distinct % width, distinct // width // 2, distinct // width % 2))
 
-    def _called(self, call: tuple[int, int]) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
-        """The moves of a callee's entry, with what they push."""
-        symbol, entry = call
+    def _called(self, symbol: int, entry: int) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
+        """The moves of a callee's entry, with what they push; none when the callee cannot end."""
         c = self._controls
-        pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
         out: list[tuple[int, int, int, tuple[tuple[int, int], ...], int]] = []
-        out += [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
-        below = c.call.get(entry)
-        if below is not None and self._reach.outcomes[below[1]]:
-            out += [(low, high, target, (pushed, *push), add) for low, high, target, push, add in self._called(below)]
+        if self._reach.outcomes[entry]:
+            pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
+            out += [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
+            for below in c.calls.get(entry, ()):
+                out += [(low, high, target, (pushed, *push), add) for low, high, target, push, add in self._called(*below)]
         return out
 
     def action(self) -> tuple[np.ndarray, np.ndarray]:

@@ -53,6 +53,7 @@ class SchemaOptions:
       max_count: largest bound on items or properties that is counted by states.
       max_unique: values in the domain of `uniqueItems`.
       max_branches: branches that `unevaluatedProperties` or `unevaluatedItems` looks through.
+      max_reordered: objects with more keys than this do not follow the order of `required` where it is another.
       max_orders: different key orders kept for one object.
     """
 
@@ -74,6 +75,7 @@ class SchemaOptions:
     max_count: int = 256
     max_unique: int = 10
     max_branches: int = 8
+    max_reordered: int = 16
     max_orders: int = 16
 
     def __post_init__(self) -> None:

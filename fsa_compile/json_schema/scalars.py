@@ -221,7 +221,7 @@ class Scalars:
             return controls.later(("counted", rest, low, high, state), make)
 
         def begin(control: int) -> None:
-            controls.call[control] = (symbol, body(0))
+            controls.add_call(control, symbol, body(0))
             if not low:
                 controls.moves[control] = ((QUOTE, QUOTE, controls.final(dfa.labels[0])),)
 

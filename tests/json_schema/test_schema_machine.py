@@ -93,7 +93,11 @@ def test_texts(name):
 @pytest.mark.parametrize("name", CASES)
 def test_no_dead_ends(name):
     """Every control can end its frame, and wherever a called frame may end, its caller can go on and end too."""
-    machine = schema_machine(CASES[name][0])
+    check_ends(schema_machine(CASES[name][0]))
+
+
+def check_ends(machine):
+    """Fails where a frame may end and its caller has no way on."""
     moves = [sorted({(int(machine.entry_next[e]), machine.pushes[machine.entry_push[e]]) for e in entries(machine, c)}) for c in range(machine.num_controls)]  # fmt: skip
     ends = frame_ends(machine, moves)
     for control in range(1, machine.num_controls):
@@ -148,6 +152,29 @@ def test_white_space():
         for kind in ("compact", "optional", "spaced")
     }  # fmt: skip
     assert accepted == {"compact": ["compact"], "optional": ["compact", "spaced", "mixed"], "spaced": ["spaced"]}
+
+
+@pytest.mark.parametrize("schema", [True, PERSON, {"items": {"items": {"maxLength": 40}, "maxItems": 99}, "maxItems": 50}])
+def test_indented(schema):
+    machine = schema_machine(schema, options=SchemaOptions(whitespace="indented", max_indent=8))
+    values = (
+        [{"name": "a", "kids": [{"name": "b"}]}, {"name": "c", "x": [[], {}]}] if schema == PERSON else [[["a"], [], [1, 2]], []]
+    )
+    for value in values:
+        for indent in (None, 0, 2):
+            assert machine.accepts(json.dumps(value, indent=indent).encode()), (value, indent)
+        text = json.dumps(value, indent=2)
+        for wrong in (text.replace("\n", "\n" + " " * 9, 1), text.replace("\n", "\n\n", 1), text + "\n", "\n" + text):
+            assert wrong == text or not machine.accepts(wrong.encode()), wrong
+    assert not schema_machine(schema).accepts(json.dumps(values[0], indent=2).encode())
+
+
+def test_no_dead_ends_in_indented_texts():
+    for schema in (
+        PERSON,
+        {"items": {"items": {"maxLength": 40}, "maxItems": 99}, "minItems": 3, "maxItems": 50, "type": "array"},
+    ):
+        check_ends(schema_machine(schema, options=SchemaOptions(whitespace="indented", max_indent=3)))
 
 
 def test_escapes():
