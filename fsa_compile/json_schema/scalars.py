@@ -7,7 +7,7 @@ from typing import Any
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, Found, HasFormat, IsInteger, IsMultiple, Length, OneOf
-from fsa_compile.json_schema.controls import Controls, Moves
+from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.formats import format_dfa
@@ -188,44 +188,84 @@ class Scalars:
     def _counted(self, formula: int) -> tuple[int, int, int] | None:
         """(rest, low, high) when the formula is "low to high code points, and the rest" and a register can count them.
 
-        Every state of the rest must accept and be able to go on: then a string can be completed whatever its length so far.
+        After a bounded beginning, every state of the rest must accept and be able to go on: then a string can be completed
+        whatever its length so far.
         """
         d = self._decisions
         for v in d.support(formula):
             atom = d.atoms[v]
             if not isinstance(atom, Length) or atom.high is None or atom.high <= self._options.max_chain:
                 continue
-            if d.substitute(formula, {v: 0}):
-                continue
-            rest = d.substitute(formula, {v: 1})
-            dfa = self.string_dfa(rest)
-            if all(dfa.labels) and all(dfa.rows):
-                return rest, atom.low, atom.high
+            if not d.substitute(formula, {v: 0}):
+                rest = d.substitute(formula, {v: 1})
+                if _settles(self.string_dfa(rest), self._options.max_chain - 1):
+                    return rest, atom.low, atom.high
         return None
 
     def _counted_string(self, rest: int, low: int, high: int) -> int:
-        """The control after the opening quote; the characters are a frame of their own, which returns at the closing quote."""
+        """The control after the opening quote.
+
+        The beginning is written out; the characters from a settled state on are a frame of their own, which counts them and
+        returns at the closing quote.
+        """
         controls, dfa = self._controls, self.string_dfa(rest)
-        escapes = self._text_escapes(dfa)
-        returns = {label: controls.node(((QUOTE, QUOTE, controls.final(label)),)) for label in sorted(set(dfa.labels))}
+        settled, escapes = _settled(dfa), self._text_escapes(dfa)
+        returns = {label: controls.node(((QUOTE, QUOTE, controls.final(label)),)) for label in sorted(set(dfa.labels) - {0})}
         symbol = controls.symbol(tuple((_IN_STRING + label, control) for label, control in returns.items()))
 
-        def body(state: int) -> int:
+        def begin(state: int, read: int) -> int:
+            def make(control: int) -> None:
+                label = dfa.labels[state]
+                close = controls.final(label) if label and read >= low else 0
+                if settled[state]:
+                    controls.add_call(control, symbol, body(state, (max(0, low - read), high - read)))
+                    controls.moves[control] = ((QUOTE, QUOTE, close),) if close else ()
+                else:
+                    row = tuple([(a, z, begin(t, read + 1)) for a, z, t in dfa.rows[state]])
+                    controls.moves[control] = self._speller.body(row, close, escapes)
+
+            return controls.later(("beginning", rest, low, high, state, read), make)
+
+        def body(state: int, bounds: Bounds) -> int:
             def make(control: int) -> None:
                 controls.outcome[control] = _IN_STRING + dfa.labels[state]
-                controls.bounds[control] = (low, high)
+                controls.bounds[control] = bounds
                 controls.adds.add(control)
-                row = tuple([(a, z, body(t)) for a, z, t in dfa.rows[state]])
-                controls.moves[control] = self._speller.body(row, 0, escapes, (low, high))
+                row = tuple([(a, z, body(t, bounds)) for a, z, t in dfa.rows[state]])
+                controls.moves[control] = self._speller.body(row, 0, escapes, bounds)
 
-            return controls.later(("counted", rest, low, high, state), make)
+            return controls.later(("counted", rest, bounds, state), make)
 
-        def begin(control: int) -> None:
-            controls.add_call(control, symbol, body(0))
-            if not low:
-                controls.moves[control] = ((QUOTE, QUOTE, controls.final(dfa.labels[0])),)
+        return begin(0, 0)
 
-        return controls.later(("counted", rest, low, high), begin)
+
+def _settled(dfa: TextDfa) -> list[bool]:
+    """Whether every state that is reached from a state accepts and can go on."""
+    before: list[list[int]] = [[] for _ in dfa.rows]
+    for q, row in enumerate(dfa.rows):
+        for _, _, t in row:
+            before[t].append(q)
+    out = [bool(label and row) for label, row in zip(dfa.labels, dfa.rows)]
+    todo = [q for q, good in enumerate(out) if not good]
+    while todo:
+        for p in before[todo.pop()]:
+            if out[p]:
+                out[p] = False
+                todo.append(p)
+    return out
+
+
+def _settles(dfa: TextDfa, most: int) -> bool:
+    """Whether some states are settled, and every run is in one, or at its end, after at most `most` characters."""
+    settled = _settled(dfa)
+    frontier, seen = {0}, 0
+    for _ in range(most + 1):
+        frontier = {q for q in frontier if not settled[q]}
+        seen += len(frontier)
+        if not frontier or seen > 8 * most:
+            break
+        frontier = {t for q in frontier for _, _, t in dfa.rows[q]}
+    return any(settled) and not frontier
 
 
 def _condition_key(atom: Any) -> Any:

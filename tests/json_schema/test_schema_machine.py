@@ -70,6 +70,13 @@ CASES = {
         ["[]", "[[],[1]]", json.dumps([["a"] * 40] * 3)], [json.dumps([["a"] * 41]), json.dumps([[]] * 41), json.dumps([["a" * 100]])],
     ),
     "length beside a pattern": ({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}, ['"abc"'], ['"abcd"', '""', '"A"']),
+    "long strings with a beginning": (
+        {"type": "string", "pattern": "^x?[a-z][a-z0-9]*$", "minLength": 3, "maxLength": 40},
+        ['"abc"', '"xab"', '"x12"', json.dumps("a" * 40), json.dumps("x" * 40)], ['"xa"', '"ab"', '"1bc"', json.dumps("a" * 41), json.dumps("x" + "a" * 40)],
+    ),
+    "a beginning that may be too short": (
+        {"type": "string", "pattern": "^(?:no|[a-z]{3}.*)$", "minLength": 4, "maxLength": 50}, ['"abcd"', '"abc "'], ['"no"', '"abc"', json.dumps("a" * 51)],
+    ),
     "exact decimals": ({"multipleOf": 0.01, "minimum": -0.5, "exclusiveMaximum": 1}, ["0.07", "-0.50", "0.990", '"x"'], ["0.071", "1", "1.0", "-0.51"]),
     "sign of any spelling": ({"exclusiveMinimum": 0}, ["1e-400", "0.1", "1E5"], ["0", "-0.0", "0e5", "-1e-4"]),
     "surrogate pairs": ({"type": "string", "pattern": "^.$"}, ['"\\ud83d\\ude00"', '"\U0001f600"', '"\\u0061"'], ['"\\ud83d"', '"\\ude00"', '"ab"', '"\\n"']),
