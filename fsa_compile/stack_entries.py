@@ -18,7 +18,6 @@ from fsa_compile.limits import Deadline
 from fsa_compile.quotient import remember
 from fsa_compile.vocabulary_tables import VocabularyTables
 
-
 _WIDE_BYTES = 16
 """Bytes that a control has to read without a push or pop to be worth an entry."""
 
