@@ -121,7 +121,10 @@ class _Reader:
             if self._peek() and self._peek() in "bB":
                 self._at += 1
                 return Anchor("word boundary" if self._text[start + 1] == "b" else "no word boundary", _WORD, start, self._at)
-            return Chars(self._escape(start), start, self._at)
+            members = self._escape(start)
+            if is_surrogate(_only(members) or 0):
+                self._refuse("a surrogate code point is not a character and has no UTF-8 form", start)
+            return Chars(members, start, self._at)
         if c in "*+?":
             self._wrong("nothing to repeat before this quantifier", start, fix=rf"Write \{c} for the character itself.")
         return self._character(ord(c), start)

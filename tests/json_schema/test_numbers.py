@@ -1,0 +1,81 @@
+"""Number conditions against exact fractions, over texts that differ in every digit that matters."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from fractions import Fraction
+
+import pytest
+
+from fsa_compile.errors import LimitError
+from fsa_compile.json_schema import schema_machine
+from fsa_compile.json_schema.numbers import Compare, Integer, MultipleOf, Sign, exact, number_dfa
+
+WHOLE = ["0", "1", "2", "9", "10", "11", "12", "99", "100", "101", "1000", "65535", "65536"]
+PARTS = ["", ".0", ".5", ".50", ".01", ".010", ".005", ".25", ".99", ".249", ".251"]
+TEXTS = [sign + whole + part for sign in ("", "-") for whole in WHOLE for part in PARTS]
+
+
+@pytest.mark.parametrize("bound", [1, 10, -10, 9.99, 0.01, -0.5, 100, 65535, 12.5, -0.25, 0.001, 99.0])
+def test_comparison(bound):
+    dfa = number_dfa([Compare(exact(bound))], "plain", lambda said: said[0] + 2, 10_000, "#")
+    wrong = [text for text in TEXTS if dfa.label(text) - 2 != (Fraction(text) > exact(bound)) - (Fraction(text) < exact(bound))]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 0.01, 0.5, 2.5, 0.07, 33, 100])
+def test_multiples_and_integers(divisor):
+    conditions = [MultipleOf(exact(divisor), 4000, "#"), Integer()]
+    dfa = number_dfa(conditions, "plain", lambda said: 1 + said[0] + 2 * said[1], 10_000, "#")
+    for text in TEXTS:
+        multiple = (Fraction(text) / exact(divisor)).denominator == 1
+        assert dfa.label(text) == 1 + multiple + 2 * (Fraction(text).denominator == 1), text
+
+
+def test_sign_of_every_spelling():
+    dfa = number_dfa([Sign()], "all", lambda said: said[0] + 2, 100, "#")
+    texts = [s + w + p + e for s in ("", "-") for w in ("0", "10") for p in ("", ".0", ".30") for e in ("", "e5", "E-40", "e+0")]
+    assert [t for t in texts if dfa.label(t) - 2 != (Fraction(t) > 0) - (Fraction(t) < 0)] == []
+
+
+@pytest.mark.parametrize("universe", ["plain", "integers with exponent", "all"])
+def test_universe_is_json(universe):
+    """The spellings of a universe are numbers to `json`, and the largest universe holds them all."""
+    dfa = number_dfa([], universe, lambda said: 1, 100, "#")
+    for length in range(1, 5):
+        for letters in itertools.product("-+.0e1", repeat=length):
+            text = "".join(letters)
+            try:
+                json.loads(text)
+                number = True
+            except ValueError:
+                number = False
+            assert dfa.label(text) <= number
+            if universe == "all" or (universe == "plain" and "e" not in text):
+                assert dfa.label(text) == number, text
+
+
+def test_random_bounds_through_the_machine():
+    rng = random.Random(5)
+    for _ in range(25):
+        schema = {"type": "number"}
+        for keyword in rng.sample(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "const"], 2):
+            schema[keyword] = (
+                rng.choice([0.01, 0.5, 3, 2.5]) if keyword == "multipleOf" else rng.choice([0, 1, -10, 12.5, 100, 0.25])
+            )
+        machine = schema_machine({"anyOf": [schema, {"type": "null"}]})
+        holds = {
+            "minimum": lambda x, v: x >= v, "maximum": lambda x, v: x <= v, "exclusiveMinimum": lambda x, v: x > v,
+            "exclusiveMaximum": lambda x, v: x < v, "multipleOf": lambda x, v: (x / v).denominator == 1, "const": lambda x, v: x == v,
+            "type": lambda x, v: True,
+        }  # fmt: skip
+        for text in rng.sample(TEXTS, 60):
+            want = all(holds[k](Fraction(text), v if k == "type" else exact(v)) for k, v in schema.items())
+            assert machine.accepts(text.encode()) == want, (schema, text)
+
+
+def test_large_moduli_are_refused():
+    with pytest.raises(LimitError, match="multipleOf at #/x"):
+        MultipleOf(exact(4001), 4000, "#/x")
