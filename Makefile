@@ -87,7 +87,7 @@ test-parity: $(PARITY_VENV)/.installed  ## logits against the official gemma pac
 	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity
 
 # Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.
-BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/device_step.py benchmarks/conformance.py
+BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/grammar_speed.py benchmarks/device_step.py benchmarks/conformance.py
 
 # The libraries that are compared with live in an environment of their own, too.
 $(BENCH_VENV)/.installed: pyproject.toml
@@ -101,8 +101,8 @@ bench: $(BENCH_VENV)/.installed  ## the benchmarks; raw figures go to benchmarks
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BENCH_VENV)/bin/python "$$script"; done
 
 .PHONY: notebook
-notebook: $(VENV)/.installed-test  ## run the notebook's source and store the outputs
-	cd notebooks && ../$(BIN)/jupytext --to ipynb quickstart.py && ../$(BIN)/jupyter-execute --inplace quickstart.ipynb
+notebook: $(VENV)/.installed-test  ## run the notebooks' sources and store the outputs
+	cd notebooks && for name in quickstart grammars; do ../$(BIN)/jupytext --to ipynb $$name.py && ../$(BIN)/jupyter-execute --inplace $$name.ipynb; done
 
 .PHONY: clean
 clean:  ## remove the environment and caches

@@ -75,7 +75,14 @@ def constraints() -> list[Constraint]:
 
 
 def work(connection: Any, name: str, model: str, options: dict[str, Any]) -> None:
-    """A compiler's process: sets up once, then measures what it is asked for: the name of a constraint, forms to leave out.
+    """A compiler's process, for the compilers and constraints of this script; see `serve`."""
+    serve(connection, COMPILERS[name], constraints(), model, options)
+
+
+def serve(
+    connection: Any, compiler_class: type[Compiler], known_constraints: Iterable[Any], model: str, options: dict[str, Any]
+) -> None:
+    """Sets up a compiler once, then measures what it is asked for: the name of a constraint, forms to leave out.
 
     Sends ("start", name) before each form, ("beat", None) while slow repetitions go on, ("form", {name: result}) after it,
     ("done", result) at the end of a request, or ("failed", reason).
@@ -84,12 +91,12 @@ def work(connection: Any, name: str, model: str, options: dict[str, Any]) -> Non
     _limit_memory()
     try:
         tokenizer = load_tokenizer(Path(options["data"]) / "tokenizers" / model / "tokenizer.model")
-        compiler = COMPILERS[name](tokenizer.vocabulary)
+        compiler = compiler_class(tokenizer.vocabulary)
         connection.send(("done", {"setup": _figures(compiler.setups(options["setups"])), "version": compiler.version()}))
     except Exception as error:
         connection.send(("failed", _short(error)))
         return
-    known = {c.name: c for c in constraints()}
+    known = {c.name: c for c in known_constraints}
     while (request := connection.recv()) is not None:
         constraint, left_out = known[request[0]], request[1]
         ids = {text: tokenizer.encode(text) for text in (constraint.accept, constraint.refuse)}
@@ -159,7 +166,13 @@ def _limit_memory() -> None:
 
 
 class Worker:
-    """The parent's end of one compiler's process; started again after it had to be ended."""
+    """The parent's end of one compiler's process; started again after it had to be ended.
+
+    Attributes:
+      work: what the process runs: a function of a connection, a compiler's name, a tokenizer's name and options.
+    """
+
+    work = staticmethod(work)
 
     def __init__(self, name: str, model: str, options: dict[str, Any]) -> None:
         self.name, self.model, self.options = name, model, options
@@ -194,7 +207,7 @@ class Worker:
     def _start(self) -> dict[str, Any]:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, self.name, self.model, self.options), daemon=True)
+        self.process = context.Process(target=self.work, args=(theirs, self.name, self.model, self.options), daemon=True)
         self.process.start()
         theirs.close()
         return self._answer()
@@ -350,6 +363,14 @@ def _version(package: str) -> str | None:
         return None
 
 
+def write_report(report: dict[str, Any], path: Path) -> None:
+    """Writes JSON with every list of numbers on one line."""
+    number_lists = re.compile(r"\[\s+([-\d.,e\s]+?)\s+\]")
+    text = number_lists.sub(lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(report, indent=1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+
+
 def main() -> None:
     """Measures, writes the JSON, prints the tables."""
     names = [c.name for c in constraints()]
@@ -391,10 +412,7 @@ def main() -> None:
             worker.stop()
     report = {"environment": environment(core), "options": {k: v for k, v in options.items() if k not in ("data", "core")},
               "bars_ms": {c.name: c.bar_ms for c in chosen}, "setup": setups, "constraints": results}  # fmt: skip
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    number_lists = re.compile(r"\[\s+([-\d.,e\s]+?)\s+\]")
-    text = number_lists.sub(lambda found: "[" + " ".join(found[1].split()) + "]", json.dumps(report, indent=1))
-    given.output.write_text(text + "\n")
+    write_report(report, given.output)
     print(table(results, chosen, peers), setup_table(setups), sep="\n\n")
 
 

@@ -64,7 +64,7 @@ TEXTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("", "SELECT", "SELECT FROM t", "SELECT a FROM", "SELECT a b FROM t", "SELECT a, FROM t", "SELECT a FROM t WHERE", "SELECT a FROM t t2 t3", "SELECT select FROM t",
          "SELECT a FROM table", "SELECT a FROM t WHERE a = ", "SELECT a FROM t WHERE a IN 1", "SELECT a FROM t WHERE a BETWEEN 1", "SELECT (a FROM t", "SELECT a) FROM t",
          "SELECT 'a FROM t", "SELECT a--b\n FROM t", "SELECT a FROM t GROUP BY", "SELECT a FROM t HAVING a", "SELECT a FROM t LIMIT", "SELECT a FROM t ORDER a", "SELECT CASE END",
-         "SELECT aFROM t", "SELECT a FROM t;;", "SELECT a FROM t JOIN u", "SELECT a AND FROM t", "SELECT ſum FROM t", "ſELECT 1", "SELECT 1 UNION", "UPDATE t SET a = 1", "SELECT a NOT FROM t",
+         "SELECT aFROM t", "SELECTa FROM t", "SELECT a FROM t;;", "SELECT a FROM t JOIN u", "SELECT a AND FROM t", "SELECT ſum FROM t", "ſELECT 1", "SELECT 1 UNION", "UPDATE t SET a = 1", "SELECT a NOT FROM t",
          "SELECT a FROM t WHERE NOT", "SELECT '\x00'", "SELECT 1x", "SELECT a FROM t WHERE a IS 1"),
     ),
     "c_functions": (
@@ -75,7 +75,7 @@ TEXTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "void f() { ((a)); -a; a++; continue; break; return; }", "void f() { a = ++b - --c + + +d+++e; }", "char f() { int returned; returnx = 1; }"),
         ("int", "void f()", "void f() {", "void f() }", "void f() { x }", "void f() { int; }", "void f() { if a b; }", "void f() { else x; }", "void f() { if (a) int x; }",
          "void f() { if (a) if (b) c; }", "void f() { while (a) while (b) c; }", "void f() { return return; }", "void f() { a + b = c; }", "void f() { int if; }", "void f() { 1 = 2 3; }",
-         "void f() { a++b; }", "void f() { 'ab'; }", "void f() { \"a\n\"; }", "void f() { f(,); }", "void f() { a ? b; }", "void f(int) {}", "void f() { for (;) x; }", "void f() { 1x; }", "void f() { a ++ b; }",
+         "void f() { a++b; }", "void f() { 'ab'; }", "void f() { \"a\n\"; }", "void f() { f(,); }", "void f() { a ? b; }", "void f(int) {}", "intf() {}", "void f() { for (;) x; }", "void f() { 1x; }", "void f() { a ++ b; }",
          "void f() { if (a) b; else c; else d; }", "void f() { struct = 1; }", "void f() { /* c */ }"),
     ),
     "c_dangling_else": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import json
 import re
 import sqlite3
@@ -101,11 +102,11 @@ def lark_parser(grammar: str):
     import lark.lexer
 
     lark.lexer.has_interegular = False  # its check for collisions takes minutes on wide character classes
-    return lark.Lark(grammar, parser="lalr")
+    return lark.Lark(grammar, parser="lalr", lexer="basic")
 
 
 def lark_reads(grammar: str, text: str) -> bool:
-    """Whether Lark (LALR, contextual lexer) parses a text."""
+    """Whether Lark (LALR, a lexer that knows no context) parses a text."""
     import lark
 
     try:
@@ -155,7 +156,7 @@ def _plain_layout(text: str) -> bool:
     if any(t.type == tokenize.COMMENT for t in tokens):
         return False
     solid = [t for t in tokens if t.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)]
-    for before, after in zip(solid, solid[1:]):
+    for before, after in itertools.pairwise(solid):
         if before.type == after.type == tokenize.STRING:
             return False
         broken = after.start[0] > before.end[0]
