@@ -153,7 +153,18 @@ def constraints() -> list[GrammarConstraint]:
     ]  # fmt: skip
 
 
-class ConstraxGrammar(Constrax):
+_SMALL = GrammarConstraint(name="small", regex="Red|Blue", accept="Red", refuse="Reds", bar_ms=1.0, bar_mb=1.0)
+
+
+class _Grammars(Compiler):
+    """Sets up with a first constraint of this script's kind."""
+
+    def _setup_and_compile(self) -> None:
+        self.setup()
+        self.forms(_SMALL)[0].make()
+
+
+class ConstraxGrammar(_Grammars, Constrax):
     """This project: text → `CompiledConstraint`."""
 
     def _compile(self, constraint: Any) -> Any:
@@ -168,7 +179,7 @@ class ConstraxGrammar(Constrax):
         return named | {name: int(getattr(numbers, name)) for name in names}
 
 
-class XGrammarGrammar(XGrammar):
+class XGrammarGrammar(_Grammars, XGrammar):
     """XGrammar: EBNF, a regular expression, or for any JSON its own grammar too."""
 
     def forms(self, constraint: Any) -> list[Form]:
@@ -186,7 +197,7 @@ class XGrammarGrammar(XGrammar):
         return forms
 
 
-class LlguidanceGrammar(Llguidance):
+class LlguidanceGrammar(_Grammars, Llguidance):
     """llguidance: its Lark-like syntax."""
 
     def forms(self, constraint: Any) -> list[Form]:
@@ -202,7 +213,7 @@ class LlguidanceGrammar(Llguidance):
         return [Form(kind, lambda: make(kind, text))]
 
 
-class GlrMaskGrammar(GlrMask):
+class GlrMaskGrammar(_Grammars, GlrMask):
     """glrmask: its Lark-like syntax."""
 
     def forms(self, constraint: Any) -> list[Form]:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -305,9 +306,15 @@ def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compil
         from fsa_compile import library
 
         name = name.removeprefix(_LIBRARY)
-        return compile_grammar(library.grammar_text(name), tokenizer, **library.options(name) | given, limits=_limits(args))
-    text = Path(name).read_text(encoding="utf-8-sig")
-    return compile_grammar(text, tokenizer, **given, limits=_limits(args))
+        text, given = library.grammar_text(name), library.options(name) | given
+    else:
+        text = Path(name).read_text(encoding="utf-8-sig")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        constraint = compile_grammar(text, tokenizer, **given, limits=_limits(args))
+    for warning in found:
+        print(f"fsa-compile: warning: {warning.message}", file=sys.stderr)
+    return constraint
 
 
 def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:

@@ -169,3 +169,82 @@ def test_as_a_module(date):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("refused")
+
+
+ARITHMETIC = 'start: sum\nsum: term | sum "+" term\nterm: /[0-9]+/ | "(" sum ")"\n%ignore " "\n'
+
+
+@pytest.fixture(scope="module")
+def grammar_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("grammars") / "sum.lark"
+    path.write_text(ARITHMETIC, encoding="utf-8")
+    return path
+
+
+def test_compile_a_grammar_and_look_at_it(capsys, tmp_path, grammar_file):
+    path = tmp_path / "sum.npz"
+    status, out, err = run(capsys, "compile", "--grammar", grammar_file, "--tokenizer", TOKENIZER, "-o", path)
+    assert (status, err) == (0, "")
+    assert "Compiled 'start: sum sum: term | sum" in out
+    status, out, _ = run(capsys, "inspect", path, "--tokenizer", TOKENIZER, "--samples", 2, "--dot", tmp_path / "sum.dot")
+    assert status == 0
+    assert re.search(r"One stack, \d+ symbols; one token pops at most \d cells and pushes at most \d\.", out)
+    assert "end of term#1" in (tmp_path / "sum.dot").read_text()
+    facts = json.loads(run(capsys, "inspect", path, "--json")[1])
+    assert (facts["stacks"], facts["longest_tokens"]) == (1, None)
+    assert facts["symbols"] > 0
+
+
+def test_check_a_text_against_a_grammar(capsys, grammar_file):
+    status, out, _ = run(capsys, "check", grammar_file, "--tokenizer", TOKENIZER, "(1 + 2) + 3", "((1 + 2) + ")
+    assert status == 1
+    assert [line.split(":")[0] for line in out.splitlines() if line[0] != " "] == ["accepted", "incomplete"]
+    status, out, _ = run(capsys, "check", grammar_file, "--tokenizer", TOKENIZER, "((1 + 2)) 3")
+    assert "refused" in out
+    status, out, _ = run(capsys, "check", grammar_file, "--tokenizer", TOKENIZER, "((1 + +")
+    assert re.search(r"Open there: term#1 since '.?\('; term#1 since '.?\('.*; at \S", out)
+    found = json.loads(run(capsys, "check", grammar_file, "--tokenizer", TOKENIZER, "--json", "((1 + +")[1])
+    assert len(found["stack"][0]["frames"]) >= 2
+    assert found["too_deep"] is False
+
+
+def test_check_with_a_depth(capsys, grammar_file):
+    status, out, _ = run(capsys, "check", grammar_file, "--tokenizer", TOKENIZER, "--max-depth", 3, "((((((1))))))")
+    assert status == 1
+    assert "It would be allowed without the limit on the stack." in out
+
+
+def test_grammars_of_the_library(capsys, tmp_path):
+    status, out, _ = run(capsys, "check", "library:json", "--tokenizer", TOKENIZER, '{"a": [1, {}]}')
+    assert (status, out.split(":")[0]) == (0, "accepted")
+    path = tmp_path / "tags.npz"
+    assert run(capsys, "compile", "--grammar", "library:tags", "--tokenizer", TOKENIZER, "-o", path)[0] == 0
+    assert run(capsys, "check", path, "--tokenizer", TOKENIZER, "<p>a</p>")[0] == 0
+    assert "no grammar 'yaml'" in run(capsys, "check", "library:yaml", "--tokenizer", TOKENIZER, "x")[2]
+
+
+def test_options_of_grammars(capsys, tmp_path):
+    path = tmp_path / "a.gbnf"
+    path.write_text('root ::= "a" list\nlist ::= "b"+\n', encoding="utf-8")
+    assert run(capsys, "check", path, "--tokenizer", TOKENIZER, "abb")[0] == 0
+    status, _, err = run(capsys, "check", path, "--start", "list", "--syntax", "gbnf", "--tokenizer", TOKENIZER, "bb")
+    assert (status, err) == (0, "fsa-compile: warning: list does not need these rules: root (line 1)\n")
+    ambiguous = tmp_path / "a.lark"
+    ambiguous.write_text('start: "a" start "a" | "a"\n', encoding="utf-8")
+    status, _, err = run(capsys, "check", ambiguous, "--tokenizer", TOKENIZER, "aaa")
+    assert (status, "GrammarConflictError" in err) == (2, True)
+    assert run(capsys, "check", ambiguous, "--stacks", 8, "--tokenizer", TOKENIZER, "aaa")[0] == 0
+    spaced = tmp_path / "s.lark"
+    spaced.write_text('start: "a" "b"\n%ignore " "\n', encoding="utf-8")
+    assert run(capsys, "check", spaced, "--tokenizer", TOKENIZER, "a b")[0] == 0
+    assert "%ignore has no meaning" in run(capsys, "check", spaced, "--mode", "characters", "--tokenizer", TOKENIZER, "a b")[2]
+
+
+def test_wrong_grammars_are_one_message(capsys, tmp_path, grammar_file):
+    path = tmp_path / "wrong.lark"
+    path.write_text('start: "a\n', encoding="utf-8")
+    status, out, err = run(capsys, "compile", "--grammar", path, "--tokenizer", TOKENIZER, "-o", tmp_path / "x.npz")
+    assert (status, out) == (2, "")
+    assert re.match(r"fsa-compile: Grammar\w*Error: .*line 1", err)
+    assert run(capsys, "compile", "--grammar", tmp_path / "none.lark", "--tokenizer", TOKENIZER, "-o", tmp_path / "x.npz")[0] == 2
+    assert "a grammar can only be compiled for a tokenizer" in run(capsys, "inspect", grammar_file)[2]
