@@ -59,15 +59,18 @@ class Grid:
             cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
             return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
         last = np.append(self.node[1:] != self.node[:-1], True)
-        kept: list[int] = []
+        kept: list[tuple[int, int]] = []  # (need, count) of the node's cells, so far
         out: list[int] = []
         for i, (need, count, end) in enumerate(zip(self.need.tolist(), self.count.tolist(), last.tolist())):
-            before = next((k for k in reversed(kept) if self.need[k] <= need), None)
-            added = count - (0 if before is None else int(self.count[before]))
-            if added and (before is None or end or added >= fewest):
-                kept.append(i)
+            before = 0
+            for less, known in reversed(kept):
+                if less <= need:
+                    before = known
+                    break
+            if count > before and (not before or end or count - before >= fewest):
+                kept.append((need, count))
+                out.append(i)
             if end:
-                out += kept
                 kept = []
         return np.array(out, np.int64)
 

@@ -28,7 +28,7 @@ _UNBOUNDED = 1 << 20
 _LEVEL_BYTES = 10 << 20
 """Where the rows of all levels take more, levels that add few tokens are left out: such tokens are then allowed only under
 somewhat looser limits, but some token always is, and without limits every one."""
-_FEWEST = (8, 16, 32, 64, 128, 256, 512, 1024)
+_FEWEST = (16, 64, 256, 1024, 4096, 1 << 30)
 """Fewest tokens that a level may add, tried in this order."""
 
 

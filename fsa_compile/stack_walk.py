@@ -207,6 +207,28 @@ class _Moves:
         return self.size[at] > 0
 
 
+class _Columns:
+    """Columns of equal length that grow.
+
+    Attributes:
+      columns: int64, longer than they are filled.
+      size: how far they are filled.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.columns = [np.zeros(1024, np.int64) for _ in range(number)]
+        self.size = 0
+
+    def extend(self, *more: np.ndarray) -> None:
+        """Appends to every column."""
+        end = self.size + len(more[0])
+        if end > len(self.columns[0]):
+            self.columns = [np.concatenate([column[: self.size], np.zeros(2 * end, np.int64)]) for column in self.columns]
+        for column, values in zip(self.columns, more):
+            column[self.size : end] = values
+        self.size = end
+
+
 class _Walk:
     """One walk; owners of the current wave below `first_run` are nodes, from there on runs."""
 
@@ -245,9 +267,7 @@ class _Walk:
             self.push_add[i, : len(string)] = [add for _, add in string]
 
     def _forget_links(self) -> None:
-        none = np.zeros(0, np.int64)
-        self.link_begin = self.link_end = none
-        self.link_table: tuple[np.ndarray, ...] = (none, none, none)
+        self.of_run, self.callers = _Columns(2), _Columns(3)
 
     def run(self) -> StackArcs:
         self._wave(self._root_items())
@@ -458,14 +478,16 @@ class _Walk:
         if not len(inside):
             return _NO_ITEMS
         run = items.owner[inside] - self.first_run
-        begin, size = self.link_begin[run], self.link_end[run] - self.link_begin[run]
+        begin, end = (column[run] for column in self.of_run.columns)
+        size = end - begin
         which = np.repeat(inside, size)
         at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
-        symbol = self.link_table[1][at]
+        caller, symbols, begun = self.callers.columns
+        symbol = symbols[at]
         control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
         live = control.nonzero()[0]
         at, which = at[live], which[live]
-        return _Items(self.link_table[0][at], items.node[which], control[live], self.link_table[2][at])
+        return _Items(caller[at], items.node[which], control[live], begun[at])
 
     def _calls(self, items: _Items, entry: np.ndarray) -> _Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
@@ -512,10 +534,9 @@ class _Walk:
         order = np.argsort(columns[0], kind="stable")
         run, *rest = (column[order] for column in columns)
         self.links.append((run, *rest))
-        bounds = len(self.link_table[0]) + np.searchsorted(run, np.arange(first, self.num_owners + 1))
-        self.link_begin = np.concatenate([self.link_begin, bounds[:-1]])
-        self.link_end = np.concatenate([self.link_end, bounds[1:]])
-        self.link_table = tuple(np.concatenate(pair) for pair in zip(self.link_table, rest))
+        bounds = self.callers.size + np.searchsorted(run, np.arange(first, self.num_owners + 1))
+        self.of_run.extend(bounds[:-1], bounds[1:])
+        self.callers.extend(*rest)
 
 
 class _InnerNodes:
