@@ -41,10 +41,11 @@ class Entries:
     def __init__(self, machine: ByteMachine, tables: VocabularyTables) -> None:
         s = machine.num_controls
         offset = machine.entry_offset
-        first = np.minimum(offset[:-1], max(0, len(machine.entry_next) - 1))
-        plain = (machine.entry_push[first] == 0) & (machine.entry_next[first] > 0) & (machine.entry_add[first] == 0)
-        plain &= np.diff(offset) == 1
-        goal = np.where(np.diff(offset) == 0, 0, np.where(plain, machine.entry_next[first], s))
+        single = (np.diff(offset) == 1).nonzero()[0]  # actions of one entry; a machine for the empty text alone has none
+        at = offset[single]
+        plain = (machine.entry_push[at] == 0) & (machine.entry_next[at] > 0) & (machine.entry_add[at] == 0)
+        goal = np.where(np.diff(offset) == 0, 0, s)
+        goal[single[plain]] = machine.entry_next[at[plain]]
         table = np.full((s + 1, machine.action.shape[1]), s, np.int32)
         table[:s] = goal[machine.action]
         table[:s][machine.bounds[:, 1] >= 0] = 0
