@@ -342,18 +342,32 @@ class Frames:
 
     def _find_after_key(self, after: Place, formula: int, key: str | None, of_class: KeyClass) -> int:
         left = self._left(after)
-        coming = left.__contains__
         formula = self._residuals.settle(formula, lambda k: k == key or k in left)
-        cases = self._residuals.object_step(formula, key, of_class.holds, coming)
-        call = self.call([
-            (condition, self._object(after, g, "after"))
-            for g, condition in cases
-            if ("object", after, g) not in self._dead
-        ])  # fmt: skip
+        cases: dict[tuple[Place, int], Value] = {}
+        for g, condition in self._residuals.object_step(formula, key, of_class.holds, left.__contains__):
+            state = self._feasible(after, g)
+            if state[1] and ("object", *state) not in self._dead:
+                known = cases.get(state)
+                cases[state] = condition if known is None else self._values.any_of([known, condition])
+        call = self.call([(condition, self._object(*state, "after")) for state, condition in cases.items()])
         if call is None:
             return 0
         value = self._controls.caller(*call)
         return self._controls.node(((_COLON, _COLON, self._after_colon(value)),))
+
+    def _feasible(self, place: Place, formula: int) -> tuple[Place, int]:
+        """The place without the orders in which the formula can no longer come true, and the formula for those that are left."""
+        if len(place.at) == 1:
+            return place, formula
+        possible = []
+        for number, position in place.at:
+            coming = frozenset(self._orders[number][position:]).__contains__
+            if self._residuals.settle(formula, coming):
+                possible.append((number, position))
+        if len(possible) == len(place.at):
+            return place, formula
+        place = Place(tuple(possible))
+        return place, self._residuals.settle(formula, self._left(place).__contains__) if possible else 0
 
     def _key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
         """The control inside a key, cut to the keys that can still be completed; 0 when there are none."""
