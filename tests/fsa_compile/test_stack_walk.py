@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fsa_compile import load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine, Configuration
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
@@ -258,3 +260,14 @@ def test_limits_are_named() -> None:
         promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_bytes=100))
     with pytest.raises(LimitError, match="max_seconds"):
         promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_seconds=0))
+
+
+@pytest.mark.parametrize("name", ["lists 2 to 3", "words of 20 to 60", "nested lists", "negations"])
+def test_masks_over_a_real_vocabulary(name: str, data_dir: Path) -> None:
+    v = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary
+    make, *bounds = _COUNTING.get(name, (_MACHINES.get(name), v))
+    m = make(*bounds)
+    constraint = promote_machine(m, v, source=name)
+    checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=3, length=6)
+    assert not wrong, wrong
+    assert checked > 500_000
