@@ -342,8 +342,17 @@ class _Builder:
                     out = [begin + end for begin in out for end in ends]
                 return out
             case _:
-                rounds = [sequence(*parts) for parts in self._flat(node[1], component) if parts]
+                rounds = [r for parts in self._flat(node[1], component) for r in self._rounds(parts, component)]
                 return [[("star", choice(*rounds))], []]
+
+    def _rounds(self, parts: list[Node], component: set[str]) -> list[Node]:
+        """A round of a loop as rounds that are not empty: one that may be empty is as good as each of its parts alone."""
+        if not self._can_be_empty(sequence(*parts)):
+            return [sequence(*parts)]
+        out: list[Node] = []
+        for part in parts:
+            out += _branches_of(part[1]) if _recurs(part, component) else [("nonempty", part)]
+        return out
 
     def _without_outer_loop(
         self, parts: list[Node], flat: list[list[Node]], name: str, component: set[str]
