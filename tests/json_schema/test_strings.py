@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import random
@@ -174,3 +175,17 @@ def test_formats_against_the_public_suite(data_dir):
                     if accepted != test["valid"]:
                         rejected.add((name, "xn--" in test["data"].lower() or ":60" in test["data"]))
     assert rejected == {("date-time", True), ("time", True), ("hostname", True)}
+
+
+def test_json_parsing_suite(data_dir):
+    """Schema `true` accepts exactly JSON texts, but for white space, of which it allows one space after commas and colons."""
+    machine = schema_machine(True)
+    with gzip.open(data_dir / "json_parsing.jsonl.gz", "rt") as file:
+        for row in map(json.loads, file):
+            text = base64.b64decode(row["bytes"])
+            accepted = machine.accepts(text) if len(text) < 20_000 else False
+            assert not (accepted and row["expect"] == "reject"), row["name"]
+            if row["expect"] == "accept" and not accepted:
+                without = b"".join(re.findall(rb'"(?:\\.|[^"\\])*"|[^\s"]+', text))
+                assert without != text, row["name"]
+                assert machine.accepts(without), row["name"]
