@@ -130,9 +130,7 @@ class _Explainer:
         )
         return self._error(what, place, kind, pair, rule, fix)
 
-    def _error(
-        self, what: str, place: _Place, kind: int, readings: tuple[str, str], rule: str, fix: str
-    ) -> GrammarConflictError:
+    def _error(self, what: str, place: _Place, kind: int, readings: tuple[str, str], rule: str, fix: str) -> GrammarConflictError:
         at = self.grammar.rules[rule]
         return GrammarConflictError(
             what, text=self.grammar.text, start=at.start, end=at.end, example=self._text(place),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN
-from fsa_compile.errors import UnsupportedGrammarError
+from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.frames import BOTTOM, Action, Entry, FrameBuilder, FrameTables
 
 
@@ -19,13 +19,19 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
     """Removes, in place, entries and returns that cannot be completed.
 
     Raises:
+      UnsatisfiableError: the initial control cannot be completed.
       UnsupportedGrammarError: whether one of them can depends on more than the symbol on top of the stack.
     """
     contexts, below = _contexts(tables, builder)
     for c in range(len(tables.actions)):
         if not contexts[c]:
             tables.actions[c], tables.ret[c], tables.end[c] = [], {}, NO_END
-    good = _Exits(tables, below).good()
+    bottom = 1 << len(tables.symbol_callees)
+    good = _Exits(tables, below, bottom).good()
+    if not good[tables.start] & bottom:
+        what = "the grammar accepts no text: whatever is begun, some lexeme can never end"
+        fix = "A lexeme ends only where it cannot go on: let what follows begin with other characters, or ignore spaces."
+        raise UnsatisfiableError(what, fix=fix)
 
     def dead(there: int, where: int) -> bool:
         """Whether a control is dead for the given symbols below it; they must agree."""
@@ -65,11 +71,14 @@ def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], li
 class _Exits:
     """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns."""
 
-    def __init__(self, tables: FrameTables, below: list[int]) -> None:
+    def __init__(self, tables: FrameTables, below: list[int], bottom: int) -> None:
         self.tables, self.below = tables, below
-        bottom = 1 << len(tables.symbol_callees)
         self.returning = [c for c, row in enumerate(tables.ret) if row]
         self.number = {c: i + 1 for i, c in enumerate(self.returning)}
+        self.through: list[list[tuple[int, int]]] = [[] for _ in below]
+        for c, i in self.number.items():
+            for s, r in tables.ret[c].items():
+                self.through[s].append((i, r))
         self.valid = [bottom, *(sum(1 << s for s in tables.ret[c]) for c in self.returning)]
 
     def good(self) -> list[int]:
@@ -105,6 +114,7 @@ class _Exits:
             exits[c] |= (self.valid[i] != 0) << i
         ways = [_ways(actions) for actions in tables.actions]
         back: dict[tuple[int, int], list[int]] = {}
+        relevant = [_union(1 << i for i, _ in pairs) for pairs in self.through]
         changed = True
         while changed:
             changed = False
@@ -113,9 +123,13 @@ class _Exits:
                 for target, push in ways[c]:
                     found = exits[target]
                     for s in push:  # the frame of the call first, control c's own at last
-                        if (found, s) not in back:
-                            back[found, s] = self._back(found, s)
-                        found = _union(exits[r] for r in back[found, s])
+                        key = found & relevant[s], s
+                        after = back.get(key)
+                        if after is None:
+                            after = back[key] = self._back(*key)
+                        found = 0
+                        for r in after:
+                            found |= exits[r]
                     mask |= found
                 if mask != exits[c]:
                     exits[c] = mask
@@ -124,9 +138,7 @@ class _Exits:
 
     def _back(self, exits: int, symbol: int) -> list[int]:
         """Controls after the return from a frame with these exits through a symbol."""
-        return list({
-            self.tables.ret[c][symbol] for c, i in self.number.items() if exits >> i & 1 and self.valid[i] >> symbol & 1
-        })  # fmt: skip
+        return list({r for i, r in self.through[symbol] if exits >> i & 1 and self.valid[i] >> symbol & 1})
 
 
 def _ways(actions: list[Action]) -> set[tuple[int, tuple[int, ...]]]:

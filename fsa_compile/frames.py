@@ -76,9 +76,7 @@ class FrameBuilder:
       deadline: the running time budget.
     """
 
-    def __init__(
-        self, network: Network, *, longest: bool, stacks: int = 1, limits: CompileLimits, deadline: Deadline
-    ) -> None:
+    def __init__(self, network: Network, *, longest: bool, stacks: int = 1, limits: CompileLimits, deadline: Deadline) -> None:
         self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
         self.lexicon = network.lexicon
         self.every = (1 << self.lexicon.num_classes) - 1
@@ -97,6 +95,7 @@ class FrameBuilder:
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
+        self.endings: dict[int, tuple[frozenset[int], int]] = {}
         self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
         self.symbol_places: list[dict[int, frozenset[int]]] = []
         self.symbol_callees: list[frozenset[int]] = []
@@ -111,10 +110,10 @@ class FrameBuilder:
 
     # ---------------------------------------------------------------- items
 
-    def _called_terminals(self) -> set[int]:
-        """Terminals that are frames of their own: with all that share a first symbol, if one of them is long."""
+    def _called_terminals(self) -> dict[int, int]:
+        """Terminals that are frames: all that share first symbols, if one is long; with the number of their group."""
         if not self.longest:
-            return set()
+            return {}
         terminals = self.lexicon.terminals
         groups: list[tuple[int, list[int]]] = []
         for t, terminal in enumerate(terminals):
@@ -126,7 +125,8 @@ class FrameBuilder:
                 else:
                     rest.append((other, others))
             groups = [*rest, (first, members)]
-        return {t for _, members in groups if any(len(terminals[t].automaton.final) > _LONG for t in members) for t in members}
+        long = [members for _, members in groups if any(len(terminals[t].automaton.final) > _LONG for t in members)]
+        return {t: i for i, members in enumerate(long) for t in members}
 
     def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
         self.arcs.append(arcs)
@@ -136,7 +136,10 @@ class FrameBuilder:
         return len(self.arcs) - 1
 
     def _lay_out(self) -> None:
-        """Makes the places. Where text may be ignored, a state has a second place, for after a lexeme."""
+        """Makes the places. Where text may be ignored, a state has a second place, for after a lexeme.
+
+        Who ignores text after a frame? If nothing of the frame can follow its end (`closed`), the caller; else the frame.
+        """
         frames, ignore = self.network.frames, self.network.ignore if self.longest else []
         place: dict[tuple[int, int, bool], int] = {}
         for k, frame in enumerate(frames):
@@ -152,12 +155,15 @@ class FrameBuilder:
             self.ends[item] = len(frames) + t
             self.entry[len(frames) + t] = self._point(t, 0, item)
         first_of_frame = self._first_of_frames()
+        closed = [k > 0 and not any(f and arcs for f, arcs in zip(d.dfa.final, d.dfa.arcs)) for k, d in enumerate(frames)]
         for (k, q, loose), item in place.items():
             for symbol, target in frames[k].dfa.arcs[q].items():
                 if symbol >= 0:
-                    self._add_lexeme(item, symbol, place[k, target, bool(ignore)])
+                    after = place[k, target, bool(ignore) and not (closed[k] and frames[k].dfa.final[target])]
+                    self._add_lexeme(item, symbol, after)
                 else:
-                    self.calls[item].append((first_of_frame[~symbol], ~symbol, place[k, target, False]))
+                    after = place[k, target, bool(ignore) and closed[~symbol] and not (closed[k] and frames[k].dfa.final[target])]
+                    self.calls[item].append((first_of_frame[~symbol], ~symbol, after))
             for t in ignore if loose else ():
                 self._add_lexeme(item, t, item)
 
@@ -269,11 +275,18 @@ class FrameBuilder:
 
     def ended(self, c: int) -> frozenset[int]:
         """Callees that may end here."""
-        return frozenset(self.ends[p] for p in self.places(c)) - {-1}
+        return self._ending(c)[0]
 
     def guard(self, c: int) -> int:
         """The symbols before which a lexeme may end here, END among them."""
-        return self._parts(c)[2]
+        return self._ending(c)[1]
+
+    def _ending(self, c: int) -> tuple[frozenset[int], int]:
+        found = self.endings.get(c)
+        if found is None:
+            found = frozenset(self.ends[p] for p in self.places(c)) - {-1}, self._parts(c)[2]
+            self.endings[c] = found
+        return found
 
     def actions_of(self, c: int, inside: tuple[int, ...] = ()) -> list[Action]:
         """What may be done in a control: at most one move and one return, and calls, per set of symbols."""
@@ -291,6 +304,11 @@ class FrameBuilder:
         for p in places:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
             calls += [(mask & rest, (callee, after)) for mask, callee, after in self.calls[p]]
+        words: dict[int, dict[int, set[int]]] = {}
+        for _, (callee, after) in calls:
+            if callee >= len(self.network.frames):
+                group = words.setdefault(self.called_terminals[callee - len(self.network.frames)], {})
+                group.setdefault(callee, set()).add(after)
         shadows = [
             (mask & rest, _Shadow(t, q))
             for t in members(self._contenders(c))
@@ -301,8 +319,12 @@ class FrameBuilder:
         for mask, found in split_sets([*moves, *calls, *returns, *shadows]):
             entered: dict[int, set[int]] = {}
             for x in found:
-                if type(x) is tuple:
+                if type(x) is not tuple:
+                    continue
+                if x[0] < len(self.network.frames):
                     entered.setdefault(x[0], set()).add(x[1])
+                else:  # with all words that may stand here, so that they share one symbol whatever they begin with
+                    entered.update(words[self.called_terminals[x[0] - len(self.network.frames)]])
             others = [x for x in found if isinstance(x, _Shadow)]
             entries = self._own_entries(found, others)
             if not entered:

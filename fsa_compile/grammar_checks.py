@@ -115,7 +115,7 @@ def _chain(grammar: Grammar, rule: Rule, productive: set[str]) -> str:
         names = [n.name for n in inside(grammar.rules[path[-1]].body) if isinstance(n, Reference) and n.name not in productive]
         following = min(names, key=lambda name: (name not in path, name))
         if following in path:
-            return f"{' needs '.join([*path[path.index(following):], following])}, without an end"
+            return f"{' needs '.join([*path[path.index(following) :], following])}, without an end"
         path.append(following)
 
 
@@ -128,9 +128,7 @@ def _circles(grammar: Grammar, needed: dict[str, None]) -> list[list[str]]:
     }
     alone = {name: [other for other in others if other in alone] for name, others in alone.items()}
     order = list(grammar.rules)
-    return [
-        sorted(c, key=order.index) for c in strong_components(alone) if len(c) > 1 or any(name in alone[name] for name in c)
-    ]
+    return [sorted(c, key=order.index) for c in strong_components(alone) if len(c) > 1 or any(name in alone[name] for name in c)]
 
 
 def _alone(node: Expression, nullable: set[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.frames import Entry, FrameTables
+from fsa_compile.frames import Entry, FrameTables, Push
 
 
 def minimal_machine(
@@ -27,7 +27,8 @@ def minimal_machine(
       name_control, name_symbol: what a number of the tables stands for.
     """
     order = _reachable(tables)
-    control_class, symbol_class = _refine(tables, order)
+    control_class, symbol_class = _Refinement(tables, order).classes()
+    control_class[RETURN] = RETURN
     return _Assembly(tables, order, control_class, symbol_class, byte_class, specials).machine(name_control, name_symbol)
 
 
@@ -42,36 +43,127 @@ def _reachable(tables: FrameTables) -> list[int]:
     return order
 
 
-def _refine(tables: FrameTables, order: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    symbols = sorted({s for c in order for s in tables.ret[c]} | {
-        s for c in order for _, entries in tables.actions[c] for _, push, _ in entries for s, _ in push
-    })  # fmt: skip
-    columns: dict[int, list[tuple[int, int]]] = {s: [] for s in symbols}
-    for c in order:
-        for s, r in tables.ret[c].items():
-            columns[s].append((c, r))
-    control = dict.fromkeys(order, 0)
-    control[RETURN] = RETURN
-    symbol = dict.fromkeys(symbols, 0)
-    count = 0
-    while True:
-        ids: dict[Hashable, int] = {}
-        for s in symbols:
-            symbol[s] = ids.setdefault(frozenset((control[c], control[r]) for c, r in columns[s]), len(ids))
-        new: dict[Hashable, int] = {}
-        merged = {}
-        for c in order:
-            by_entries: dict[Any, int] = {}
+class _Refinement:
+    """Moore's refinement by random 64-bit hashes: a signature is a sum over what it holds, so its order does not matter.
+
+    A control's signature sums, over its actions, the weight of the symbols times the hash of the entries; so actions whose
+    entries have become equal count as one, however their symbols were divided. Two different signatures have the same hash
+    with probability 2 ** -64.
+    """
+
+    def __init__(self, tables: FrameTables, order: list[int]) -> None:
+        self._rng = np.random.default_rng(20)
+        self.order = order
+        number = {c: i for i, c in enumerate(order)}
+        number[RETURN] = len(order)
+        self.end = np.array([tables.end[c] for c in order], np.uint64)
+        pushes: dict[Push, int] = {}
+        groups: dict[tuple[Entry, ...], int] = {}
+        owner, masks, group = [], [], []
+        for i, c in enumerate(order):
             for mask, entries in tables.actions[c]:
-                key = _entries_key(entries, control, symbol)
-                by_entries[key] = by_entries.get(key, 0) | mask
-            returns = frozenset((symbol[s], control[r]) for s, r in tables.ret[c].items())
-            signature = (control[c], tables.end[c], frozenset(by_entries.items()), returns)
-            merged[c] = new.setdefault(signature, len(new))
-        merged[RETURN] = RETURN
-        if len(new) == count:
-            return control, symbol
-        control, count = merged, len(new)
+                owner.append(i)
+                masks.append(mask)
+                group.append(groups.setdefault(tuple(entries), len(groups)))
+        self.owner, self.group = np.array(owner, np.int64), np.array(group, np.int64)
+        self.weight = self._weights(masks)
+        flat = [
+            (g, number[t], pushes.setdefault(push, len(pushes)), add) for entries, g in groups.items() for t, push, add in entries
+        ]
+        self.entry = np.array(flat, np.int64).reshape(-1, 4).T
+        self.num_groups = len(groups)
+        symbols = {s: i for i, s in enumerate(sorted(
+            {s for c in order for s in tables.ret[c]} | {s for push in pushes for s, _ in push}
+        ))}  # fmt: skip
+        self.symbols = list(symbols)
+        length = max(map(len, pushes), default=0)
+        self.push_symbol = np.full((length, len(pushes)), len(symbols), np.int64)
+        self.push_add = np.zeros((length, len(pushes)), np.uint64)
+        for push, j in pushes.items():
+            for k, (s, add) in enumerate(push):
+                self.push_symbol[k, j], self.push_add[k, j] = symbols[s], add
+        returns = [(i, symbols[s], number[r]) for i, c in enumerate(order) for s, r in tables.ret[c].items()]
+        self.ret = np.array(returns, np.int64).reshape(-1, 3).T
+
+    def classes(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Class of every control and of every symbol, numbered from 0 in the order of their first members."""
+        control = np.append(_ranked(self.end), -1)
+        symbol = np.zeros(len(self.symbols) + 1, np.int64)
+        count = -1
+        while True:
+            symbol[:-1] = self._symbol_classes(control)
+            new = self._control_classes(control, symbol)
+            if new.max(initial=0) == count:
+                break
+            count, control[:-1] = new.max(initial=0), new
+        return dict(zip(self.order, new.tolist())), dict(zip(self.symbols, symbol[:-1].tolist()))
+
+    def _symbol_classes(self, control: np.ndarray) -> np.ndarray:
+        at, symbol, to = self.ret
+        symbol, at, to = _distinct(symbol, control[at], control[to], len(self.order) + 1)
+        return _ranked(_sums(symbol, _mixed(_mixed(at) * _ODD + _as_hash(to)), len(self.symbols)))
+
+    def _control_classes(self, control: np.ndarray, symbol: np.ndarray) -> np.ndarray:
+        push = np.zeros(self.push_symbol.shape[1], np.uint64)
+        for symbols, adds in zip(self.push_symbol, self.push_add):
+            held = _as_hash(symbol[symbols]) * np.uint64(2) + adds + np.uint64(1)
+            push = np.where(symbols < len(self.symbols), _mixed(push + held), push)
+        group_of, target, push_of, add = self.entry
+        one = _mixed(_mixed(_as_hash(control[target])) + push[push_of] * _ODD + _as_hash(add))
+        entries = _mixed(_sums(group_of, one, self.num_groups))
+        out = _sums(self.owner, self.weight * entries[self.group], len(self.order))
+        at, through, to = self.ret
+        at, through, to = _distinct(at, symbol[through], control[to], max(len(self.order), len(self.symbols)) + 1)
+        out += _sums(at, _mixed(_mixed(through) * _ODD2 + _as_hash(to)), len(self.order))
+        return _ranked(_mixed(out) + _mixed(_as_hash(control[:-1]) * _ODD))
+
+    def _weights(self, masks: list[int]) -> np.ndarray:
+        """Per set of symbols the sum of a random weight per symbol."""
+        distinct = {mask: i for i, mask in enumerate(dict.fromkeys(masks))}
+        width = (max((mask.bit_length() for mask in distinct), default=0) + 7) // 8
+        packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in distinct), np.uint8)
+        bits = np.unpackbits(packed.reshape(len(distinct), width), axis=1, bitorder="little")
+        of_symbol = self._rng.integers(0, 1 << 63, bits.shape[1], dtype=np.int64).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+        sums = (bits * of_symbol).sum(axis=1, dtype=np.uint64)
+        return sums[np.array([distinct[mask] for mask in masks], np.int64)]
+
+
+_ODD, _ODD2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+
+
+def _as_hash(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.uint64)
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """A bijection of 64-bit integers that spreads each bit over all. Source: D. Stafford's mix 13 (splitmix64)."""
+    x = x.astype(np.uint64) + _ODD
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _sums(index: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Sums of 64-bit values by ascending index, modulo 2 ** 64."""
+    out = np.zeros(size, np.uint64)
+    if len(index):
+        begins = np.flatnonzero(np.diff(index, prepend=-1))
+        out[index[begins]] = np.add.reduceat(values, begins)
+    return out
+
+
+def _distinct(a: np.ndarray, b: np.ndarray, c: np.ndarray, base: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct triples of numbers below the base (the first ones are free), in ascending order."""
+    keys = np.unique((a * base + b) * base + c)
+    return keys // (base * base), keys // base % base, keys % base
+
+
+def _ranked(keys: np.ndarray) -> np.ndarray:
+    """Numbers of equal keys, from 0 in the order of their first occurrences."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse.ravel()]
 
 
 def _entries_key(entries: Sequence[Entry], control: dict[int, int], symbol: dict[int, int]) -> Any:

@@ -354,9 +354,7 @@ class _Builder:
             out += _branches_of(part[1]) if _recurs(part, component) else [("nonempty", part)]
         return out
 
-    def _without_outer_loop(
-        self, parts: list[Node], flat: list[list[Node]], name: str, component: set[str]
-    ) -> list[list[Node]]:
+    def _without_outer_loop(self, parts: list[Node], flat: list[list[Node]], name: str, component: set[str]) -> list[list[Node]]:
         """`A: x ("+" A)*` has the texts of `A: x ["+" A]`: further rounds are inside A. Likewise at the left end.
 
         This holds when the loop may follow every branch of A, so that A "+" A is an A.

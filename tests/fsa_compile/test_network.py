@@ -102,7 +102,8 @@ def test_the_call_is_the_bracketed_group() -> None:
     frames = network(characters('start: start "+" x | x\nx: "(" start ")" | "a"')).frames
     assert [frame.name for frame in frames] == ["start", "x#1"]
     opening, closing = frames[1].dfa.arcs[0], [q for q, final in enumerate(frames[1].dfa.final) if final]
-    assert len(opening) == 1 and min(opening) >= 0  # "(" is read inside the frame
+    assert len(opening) == 1
+    assert min(opening) >= 0
     assert all(not frames[1].dfa.arcs[q] for q in closing)  # and nothing after ")"
 
 
@@ -110,7 +111,8 @@ def test_a_call_waits_until_its_opening_word_is_known() -> None:
     """`case` begins like a name, so the frame is entered behind it and one stack is enough."""
     grammar = parse_lark('start: NAME | "case" start "end"\nNAME: /(?!end)[a-z]+/\n%ignore " "')
     machine = machine_of(grammar)
-    assert machine.accepts(b"case case cased end end") and not machine.accepts(b"case x")
+    assert machine.accepts(b"case case cased end end")
+    assert not machine.accepts(b"case x")
 
 
 def random_expression(rng: random.Random, depth: int, names: list[str]) -> Expression:

@@ -1,0 +1,216 @@
+"""Terminals as automata, and the rules of longest match: each sentence of `lexical_rules` has a text that shows it."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import pytest
+from oracles.earley import Recogniser
+
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.errors import GrammarError, UnsatisfiableError, UnsupportedGrammarError
+from fsa_compile.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar import Choice, Expression, FreeText, Grammar, Literal, Pattern, Reference, Repeat, Rule, Sequence
+from fsa_compile.grammar_checks import GrammarWarning
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.lexemes import Automaton, automaton_of, widest
+from fsa_compile.lexical_rules import trimmed
+from fsa_compile.limits import CompileLimits, Deadline
+
+
+def machine(text: str, **options: int) -> ByteMachine:
+    return machine_of(parse_lark(text), **options)
+
+
+def one_rule(body: Expression, mode: str = "characters") -> Grammar:
+    assert mode in ("characters", "longest")
+    rule = Rule("start", body, False, 0, 0, 1)
+    return Grammar(rules={"start": rule}, start="start", ignore=(), mode=mode, text="x")  # type: ignore[arg-type]
+
+
+def accepted(built: ByteMachine, *texts: str) -> list[bool]:
+    return [built.accepts(text.encode()) for text in texts]
+
+
+class TestTerminals:
+    def test_expressions_of_terminals(self) -> None:
+        built = machine('start: T\nT: "a" (/[0-9]/ | D)+ "z"~2..3 "end"?\nD: /[x-y]/')
+        assert accepted(built, "a1xzz", "ayzzz", "a1zzend") == [True] * 3
+        assert accepted(built, "azz", "a1z", "a1zzzz", "b1zz") == [False] * 4
+
+    def test_utf8_is_exact(self) -> None:
+        built = machine("start: /[é-€]+/")
+        assert built.accepts("é€Ω".encode())
+        assert not built.accepts("è".encode())
+        assert not built.run("é".encode()[:1] + b"a")
+        assert not built.run(b"\xed\xa0\x80")
+
+    def test_free_text_ends_at_the_first_trigger(self) -> None:
+        built = machine_of(one_rule(Sequence((FreeText(("</t>", "<!"), 0, 1), Literal("x", 0, 1)), 0, 1)))
+        assert accepted(built, "</t>x", "a<b</t>x", "ä<!x", "<<</t>x") == [True] * 4
+        assert accepted(built, "</t></t>x", "a</t>", "a<!</t>x", "x") == [False] * 4
+        assert not built.run(b"\xff")
+
+    def test_special_tokens_are_symbols(self) -> None:
+        from fsa_compile.grammar import SpecialToken
+
+        token = SpecialToken("<turn>", 0, 1)
+        built = machine_of(one_rule(Sequence((token, Pattern("a+", 0, 1), token), 0, 1), "longest"), specials={"<turn>": 77})
+        assert built.specials == (77,)
+        assert built.accepts([256, 97, 97, 256])
+        assert not built.accepts([97, 256])
+        assert not built.accepts([256, 97])
+
+    def test_a_special_token_inside_a_terminal_is_refused(self) -> None:
+        from fsa_compile.grammar import SpecialToken
+
+        body = Sequence((SpecialToken(5, 0, 1), Literal("a", 0, 1)), 0, 1)
+        rules = {"start": Rule("start", Reference("T", 0, 1), False, 0, 0, 1), "T": Rule("T", body, True, 0, 0, 1)}
+        grammar = Grammar(rules=rules, start="start", ignore=(Reference("T", 0, 1),), mode="longest", text="x")
+        with pytest.raises(UnsupportedGrammarError, match="special token stands inside a terminal"):
+            machine_of(grammar, specials={5: 5})
+
+    def test_a_terminal_that_needs_itself_is_refused(self) -> None:
+        rules = {
+            "start": Rule("start", Reference("T", 0, 1), False, 0, 0, 1),
+            "T": Rule(
+                "T", Choice((Sequence((Literal("a", 0, 1), Reference("T", 0, 1)), 0, 1), Literal("b", 0, 1)), 0, 1), True, 0, 0, 1
+            ),
+        }
+        with pytest.raises(UnsupportedGrammarError, match="refers to itself"):
+            machine_of(Grammar(rules=rules, start="start", ignore=(), mode="longest", text="x"))
+
+    def test_the_empty_text_of_a_pattern_over_characters(self) -> None:
+        built = machine_of(one_rule(Sequence((Pattern("a*", 0, 1), Literal("b", 0, 1), Pattern("(?:ca)*", 0, 1)), 0, 1)))
+        assert accepted(built, "b", "aab", "bca", "abcaca") == [True] * 4
+        assert not built.accepts(b"abc")
+
+    def test_an_initial_state_that_comes_back(self) -> None:
+        limits = CompileLimits()
+        automaton, nullable = automaton_of(("pattern", "(?:ab)*", ""), limits, Deadline(limits))
+        assert nullable
+        assert not automaton.final[0]
+        assert any(automaton.final)
+
+    def test_widths(self) -> None:
+        line = Automaton([[(1, 1), (2, 2)], [(1, 2)], []], [False, False, True])
+        assert widest(line) == 2
+        assert widest(Automaton([[(1, 0), (2, 1)], []], [False, True])) == float("inf")
+        assert trimmed(Automaton([[(1, 1), (2, 2)], [], []], [False, True, False])) == Automaton([[(1, 1)], []], [False, True])
+
+
+class TestLongestMatch:
+    def test_a_lexeme_goes_on_while_it_can(self) -> None:
+        built = machine('start: (NUMBER | "." | NAME)+\nNUMBER: /[0-9]+(\\.[0-9]+)?/\nNAME: /[a-z]+/\n%ignore " "')
+        assert accepted(built, "1.5", "1 .foo", "1 . 5", ". 1", "a.1.2") == [True] * 5
+        assert accepted(built, "1.foo", "1..") == [False] * 2  # the lexer does not go back
+
+    def test_the_longer_operator(self) -> None:
+        built = machine('start: N (("<" | "<=" | "=") N?)*\nN: /[a-z]+/')
+        assert accepted(built, "a<=b", "a<b", "a==b", "a<==b") == [True] * 4
+        spaced = machine('start: N "<" N | N "<=" "+"\nN: /[=a-z]+/')
+        assert accepted(spaced, "a<b", "a<=+", "a<=b") == [True, True, False]
+
+    def test_ignored_text_stands_everywhere_between(self) -> None:
+        built = machine('start: "(" NAME* ")"\nNAME: /[a-z]+/\n%ignore / +/\n%ignore /#[^\\n]*\\n/')
+        assert accepted(built, "( a b )", "  (#x\n)", "()  ", "(a#c\nb) #y\n", "( ab )") == [True] * 5
+        assert accepted(built, "(a b", "#x", "( a b ) x") == [False] * 3
+
+    def test_ignored_text_inside_a_lexeme_belongs_to_it(self) -> None:
+        built = machine('start: STRING+\nSTRING: /"[^"]*"/\n%ignore " "')
+        assert accepted(built, '"a b"', '" " ""', '"a" "b"') == [True] * 3
+
+    def test_keywords_are_reserved_where_a_name_may_stand_too(self) -> None:
+        text = 'start: statement+\nstatement: NAME "=" value ";" | "while" value ";"\nvalue: NAME\nNAME: /[a-z]+/\n%ignore " "'
+        built = machine(text)
+        assert accepted(built, "while x;", "whiles = y;", "x = whilex;") == [True] * 3
+        assert accepted(built, "while = x;", "x = while;", "while while;") == [False] * 3
+
+    def test_a_word_that_never_meets_a_name_is_free(self) -> None:
+        built = machine('start: "<" tag ">" TEXT "<" "/" tag ">"\ntag: "aa" | "b"\nTEXT: /[^<>]+/')
+        assert accepted(built, "<aa>b</aa>", "<b>aa</b>") == [True, True]
+
+    def test_keywords_are_not_glued_to_names(self) -> None:
+        built = machine('start: "select" NAME "from" NAME\nNAME: /[a-z]+/\n%ignore " "')
+        assert accepted(built, "select a from b", "select a  from b ") == [True] * 2
+        assert accepted(built, "selecta from b", "select a fromb", "select from b") == [False] * 3
+
+    def test_priority_decides_about_the_same_text(self) -> None:
+        assert machine('start: A "1" | B "2"\nA.1: /[ab]+/\nB: /[bc]+/').accepts(b"b1")
+        lower = machine('start: A "1" | B "2"\nA: /[ab]+/\nB.1: /[bc]+/')
+        assert accepted(lower, "b1", "b2", "a1", "c2") == [False, True, True, True]
+
+    def test_then_strings_win_then_the_wider(self) -> None:
+        built = machine('start: A "1" | "b" "2" | C "3"\nA: /[ab]+/\nC: /[bc]{1,2}/')
+        assert accepted(built, "b1", "b2", "b3", "bb1", "bb3", "c3") == [False, True, False, True, False, True]
+
+    def test_a_terminal_that_always_loses_is_an_error(self) -> None:
+        with pytest.raises(UnsupportedGrammarError, match=r"terminal IF can never match: .* NAME, which wins"):
+            machine("start: IF | NAME\nIF: /i[f]/\nNAME: /[a-z]+/")
+
+    def test_an_empty_lexeme_is_an_error(self) -> None:
+        with pytest.raises(GrammarError, match="match"):
+            machine('start: A "b"\nA: /a*/')
+
+    def test_scannerless_mode_has_none_of_it(self) -> None:
+        built = machine_of(parse_gbnf('root ::= [a-z]+ "while" [a-z.]+'))
+        assert built.accepts(b"awhilewhile.x")
+
+    def test_names_that_exclude_keywords_themselves(self) -> None:
+        built = machine('start: NAME "if" NAME\nNAME: /(?!if\\b)[a-z]+/\n%ignore " "')
+        assert accepted(built, "iffy if a", "a if iff") == [True] * 2
+        assert not built.accepts(b"if if a")
+
+
+def random_lexical(rng: random.Random) -> Grammar:
+    def expression(depth: int) -> Expression:
+        kind = rng.random()
+        if depth == 0 or kind < 0.25:
+            if rng.random() < 0.3:
+                return Reference(rng.choice(names), 0, 1)
+            literal = Literal(rng.choice(["+", "++", "(", ")", ".", "-", "aa"]), 0, 1)
+            return literal if rng.random() < 0.5 else Reference(rng.choice(["ID", "NUM"]), 0, 1)
+        parts = tuple(expression(depth - 1) for _ in range(rng.randint(2, 3)))
+        if kind < 0.65:
+            return Sequence(parts, 0, 1)
+        if kind < 0.85:
+            return Choice(parts, 0, 1)
+        low = rng.randint(0, 1)
+        return Repeat(parts[0], low, rng.choice([None, low + 1]), 0, 1)
+
+    names = ["r", "s", "t"][: rng.randint(1, 3)]
+    rules = {n: Rule(n, Choice((expression(2), expression(2)), 0, 1), False, 0, 0, 1) for n in names}
+    rules["ID"] = Rule("ID", Pattern(rng.choice(["a+", "aa?", "(?:a-?)*a"]), 0, 1), True, 0, 0, 1)
+    rules["NUM"] = Rule("NUM", Pattern(rng.choice(["1+", "1+(?:\\.1+)?", "-?1"]), 0, 1), True, 0, 0, 1)
+    ignore = (Pattern(rng.choice([" +", " ", " \\.?|\\+ "]), 0, 1),) if rng.random() < 0.6 else ()
+    return Grammar(rules=rules, start="r", ignore=ignore, mode="longest", text="x")
+
+
+@pytest.mark.parametrize("stacks", [1, 2])
+def test_random_grammars_against_an_earley_recogniser(stacks: int) -> None:
+    """Equal with one stack; with several, nothing more is accepted."""
+    done = 0
+    for seed in range(60):
+        grammar = random_lexical(random.Random(seed))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GrammarWarning)
+            try:
+                built = machine_of(grammar, stacks=stacks)
+            except (GrammarError, UnsatisfiableError):
+                continue
+        done += 1
+        level = [("", {built.initial}, Recogniser(grammar).start)]
+        for _ in range(5):
+            for text, configurations, prefix in level:
+                mine, theirs = built.may_end(configurations), prefix is not None and prefix.accepting
+                assert mine == theirs or (theirs and stacks > 1), (seed, text)
+            level = [
+                (text + c, after, there)
+                for text, before, prefix in level
+                for c in "a1+.(- "
+                if (after := built.step(before, ord(c))) or (prefix and prefix.read(c.encode()))
+                for there in [prefix.read(c.encode()) if prefix else None]
+            ][:4000]
+    assert done >= 20
