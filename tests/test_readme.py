@@ -41,6 +41,8 @@ def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     assert "Status.ACCEPTED" in printed
     assert re.search(r"^(ACCEPTED '(positive|negative|neutral|mixed)'\n){2}", printed, re.M)
     assert "refused" in printed
+    assert re.search(r"^[a-z_]+\(.*\)$", printed, re.M), printed
+    assert "Any JSON value on one line" in printed
     assert (tmp_path / "answer.npz").is_file()
 
 
@@ -52,7 +54,9 @@ def test_the_commands_run(tmp_path, monkeypatch, capsys):
     for line in lines:
         assert outcome(line) == 0, (line, capsys.readouterr())
     assert "digraph" in (tmp_path / "date.dot").read_text()
-    assert "accepted: '2024-11-30'" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "accepted: '2024-11-30'" in printed
+    assert """accepted: '{"a": [1, {"b": null}]}'""" in printed
 
 
 def test_a_wrong_command_is_noticed(capsys):
