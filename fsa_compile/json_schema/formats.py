@@ -7,7 +7,9 @@ formats.
 
 Host names have at most 253 characters, which no small automaton counts: accepted are up to four labels, the fourth of at most
 61 characters, and up to ten labels of at most 24 characters each. Labels that begin with `xn--` encode others by rules that no
-automaton here decides, and are not accepted.
+automaton here decides, and are not accepted. Regular expressions are written in a part of ECMA-262: groups nest at most two
+deep and have no names, no lookaround and no back-references, the ranges of a class are those of digits, hexadecimal digits and
+letters, and a count `{m,n}` begins with 0 or 1.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton
 from fsa_compile.regex_syntax import parse
 
-REFUSED_FORMATS = frozenset({"idn-hostname", "regex"})
+REFUSED_FORMATS = frozenset({"idn-hostname"})
 """Formats of the standard that no automaton here decides."""
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -106,6 +108,24 @@ _TEMPLATE = (
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
 _BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 
+
+def _regex(depth: int) -> str:
+    """Patterns of ECMA-262, valid with the flag `u` and without it, whose groups nest at most `depth` deep."""
+    hexadecimal = "[0-9A-Fa-f]"
+    syntax = r"[\^$\\.*+?()\[\]{}|/]"
+    code = rf"x{hexadecimal}{{2}}|u(?:[0-9A-CE-Fa-ce-f]{hexadecimal}{{3}}|[Dd][0-7]{hexadecimal}{{2}})"
+    ranges = "0-9|1-9|0-7|a-z|A-Z|a-f|A-F"
+    in_class = rf"(?:{ranges}|[^\\\]\[\-\^]|\\(?:[dDsSwWtnvfrb\-]|{syntax}|{code}))"
+    atom = rf"[^\^$\\.*+?()\[\]{{}}|]|\.|\\(?:[dDsSwWtnvfr]|{syntax}|{code})|\[\^?{in_class}+-?\]"
+    times = r"(?:[*+?]|\{[0-9]{1,3},?\}|\{[01],[1-9][0-9]{0,2}\})\??"
+    pattern = ""
+    for _ in range(depth + 1):
+        group = rf"|\((?:\?:)?(?:{pattern})\)" if pattern else ""
+        sequence = rf"(?:(?:{atom}{group})(?:{times})?|[\^$]|\\[bB])*"
+        pattern = rf"{sequence}(?:\|{sequence})*"
+    return pattern
+
+
 FORMATS = {
     "date": _DATE,
     "time": _TIME,
@@ -127,6 +147,7 @@ FORMATS = {
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:\#|{_POINTER})",
     "byte": _BASE64,
+    "regex": _regex(2),
 }
 """Pattern of each enforced format, in the dialect of `re`."""
 

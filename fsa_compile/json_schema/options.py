@@ -40,7 +40,7 @@ class SchemaOptions:
         printable ASCII, so free text may be escaped in every way and a date may not.
       word_escapes: for keys, and for strings out of a finite list (enum, const).
       formats: "assert": a string must have its `format`; "annotate": `format` says nothing.
-      unenforced_formats: what to do with a `format` of the standard that cannot be enforced exactly (idn-hostname, regex):
+      unenforced_formats: what to do with a `format` of the standard that cannot be enforced exactly (idn-hostname):
         "refuse" the schema, or take it as an annotation. Formats that the standard does not know are annotations.
       max_formula: nodes of the decision diagrams of all conditions.
       max_outcomes: kinds of values that one member must be sorted into, because branches stay open after it (at most 62).

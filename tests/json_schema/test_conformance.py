@@ -1,7 +1,7 @@
 """Public suites: no invalid instance is accepted, and what is refused or rejected is on a list that may only shrink.
 
 The list is `known_limits.json`: per suite the schemas that are refused, and per schema the valid instances that are rejected,
-all of them because their keys come in an order that the schema does not name.
+because their keys come in an order that the schema does not name, or, in `formats`, because a format is written in part only.
 """
 
 from __future__ import annotations

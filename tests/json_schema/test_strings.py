@@ -7,13 +7,14 @@ import gzip
 import json
 import random
 import re
+import warnings
 
 import pytest
 
 from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.json_schema.formats import FORMATS, format_dfa
-from fsa_compile.json_schema.patterns import search_dfa
+from fsa_compile.json_schema.patterns import parse_ecma, search_dfa
 from fsa_compile.json_schema.spelling import encoded
 from fsa_compile.json_schema.text_dfa import any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
@@ -163,7 +164,7 @@ def test_product_of_large_automata():
 
 
 def test_formats_against_the_public_suite(data_dir):
-    """No invalid text is accepted. Rejected though valid: leap seconds off UTC, encoded labels of host names."""
+    """No invalid text is accepted. Rejected though valid: leap seconds off UTC, encoded labels, regexes with more than groups."""
     rejected = set()
     with gzip.open(data_dir / "json_schema_test_suite_format.jsonl.gz", "rt") as file:
         for row in map(json.loads, file):
@@ -174,7 +175,32 @@ def test_formats_against_the_public_suite(data_dir):
                     assert accepted <= test["valid"], (name, test)
                     if accepted != test["valid"]:
                         rejected.add((name, "xn--" in test["data"].lower() or ":60" in test["data"]))
-    assert rejected == {("date-time", True), ("time", True), ("hostname", True)}
+    assert rejected == {("date-time", True), ("time", True), ("hostname", True), ("regex", False)}
+
+
+def test_members_of_the_regex_format_are_patterns():
+    """Random walks through the automaton spell patterns that `re` and our own reader take."""
+    rng = random.Random(1)
+    rows, labels = format_dfa("regex")
+    for _ in range(400):
+        state, out = 0, list[str]()
+        while len(out) < 20 or (not labels[state] and len(out) < 60):
+            low, high, state = rng.choice(rows[state])
+            out.append(chr(rng.randint(low, min(high, low + 30))))
+        if labels[state]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                re.compile("".join(out))
+            parse_ecma("".join(out), LIMITS)
+    for text, valid in (
+        ("^(a|b)+$", True),
+        ("[a-z]{2,", False),
+        ("(a", False),
+        ("a**", False),
+        ("[z-a]", False),
+        ("a{1,3}?", True),
+    ):
+        assert bool(format_dfa("regex").label(text)) == valid
 
 
 def test_json_parsing_suite(data_dir):
