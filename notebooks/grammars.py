@@ -180,7 +180,7 @@ print(ast.dump(ast.parse(both.text(tokenizer)[1].lstrip(), mode="eval").body))
 dangling = r"""
 start: statement*
 statement: NAME "=" NAME ";"
-         | "if" NAME statement ["else" statement]
+         | "if" NAME ":" statement ["else" statement]
 NAME: /[a-z]+/
 %ignore " "
 """
@@ -197,14 +197,14 @@ mended = dangling.replace('["else" statement]', '["else" statement] "end"')
 fsa_compile.compile_grammar(mended, tokenizer)
 
 # %% [markdown]
-# The second is to follow both readings at once, on two stacks. That costs twice as much per step and is exact as long as two are enough;
-# where they are not, readings are dropped, which can only forbid, and the status says so.
+# The second is to follow all readings at once, on several stacks. That costs so many times as much per step and is exact as long as they
+# suffice (here: three ifs inside each other); where they do not, readings are dropped, which can only forbid, and the status says so.
 
 # %%
-two = fsa_compile.compile_grammar(dangling, tokenizer, stacks=2)
-print(two)
-for text in ("if a if b c = d; else e = f;", "if a b = c; else d = e; else f = g;"):
-    print(inspect.explain(two, tokenizer, text).verdict, repr(text))
+several = fsa_compile.compile_grammar(dangling, tokenizer, stacks=4)
+print(several)
+for text in ("if a: if b: c = d; else e = f;", "if a: b = c; else d = e; else f = g;"):
+    print(inspect.explain(several, tokenizer, text).verdict, repr(text))
 
 # %% [markdown]
 # ## Free text, then a constraint

@@ -16,7 +16,7 @@ from fsa_compile.errors import ConstraintError
 
 _GRAMMARS: dict[str, dict[str, Any]] = {
     "arithmetic": {"syntax": "lark", "mode": "longest"},
-    "c_dangling_else": {"syntax": "lark", "mode": "longest", "stacks": 2},
+    "c_dangling_else": {"syntax": "lark", "mode": "longest", "stacks": 8},
     "c_functions": {"syntax": "lark", "mode": "longest"},
     "json": {"syntax": "lark", "mode": "longest"},
     "json_compact": {"syntax": "lark", "mode": "longest"},

@@ -80,7 +80,7 @@ TEXTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "c_dangling_else": (
         ("", "a = 1;", "if (a) b = 1;", "if (a) if (b) c = 1; else d = 2;", "if (a) if (b) c = 1; else d = 2; else e = 3;", "if (a) if (b) c = 1; elsa = 2;",
-         "if (a) { if (b) c = 1; } else d = 2;", "while (a < b) if (c) d = 1; else while (e) f = (1 + 2) - g;", "{}{}{ a = b; }", "if (a) {} e = 1;", "if(a)if(b)if(c)d=1;else e=2;else f=3;"),
+         "if (a) { if (b) c = 1; } else d = 2;", "while (a < b) if (c) d = 1; else while (e) f = (1 + 2) - g;", "{}{}{ a = b; }", "if (a) {} e = 1;", "if(a)if(b)if(c)d=1;else e=2;else f=3;", "if(a)if(b)if(c)if(d)e=1;else f=2;else g=3;elf=4;"),
         ("else a = 1;", "if (a) else b = 1;", "if (a) b = 1; else c = 2; else d = 3;", "if (a) b = 1", "if a b = 1;", "{", "}", "a = ;", "if = 1;", "while (a) ", "a = 1; else b = 2;",
          "if (a) { b = 1; else c = 2; }", "if (a) b = 1; elseif (c) d = 1;", "A = 1;"),
     ),

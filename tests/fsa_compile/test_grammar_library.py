@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import grammar_judges as judges
 
-from fsa_compile import ConstraintError, library
+from fsa_compile import ConstraintError, Vocabulary, compile_grammar, library
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.grammar_machine import machine_of
+from fsa_compile.inspect import spell
 from fsa_compile.pipeline import parse_grammar
 
 MUTATIONS = 40
@@ -131,6 +132,25 @@ def test_the_machine_agrees_with_the_corpus(name):
     accepted, refused = TEXTS[name]
     assert [text for text in accepted if not accepts(name, text)] == []
     assert [text for text in refused if accepts(name, text)] == []
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_the_artifact_agrees_with_the_corpus(name):
+    pairs = sorted({text[i : i + 2].encode() for text in TEXTS[name][0] for i in range(len(text) - 1) if text.isascii()})
+    vocabulary = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), *pairs, b""], stop_ids=[256 + len(pairs)])
+    constraint = compile_grammar(library.grammar_text(name), vocabulary, **library.options(name))
+    verdicts = [(text, wanted) for texts, wanted in zip(TEXTS[name], (True, False)) for text in texts]
+    assert [(text, wanted) for text, wanted in verdicts if follows(constraint, vocabulary, text) != wanted] == []
+
+
+def follows(constraint, vocabulary: Vocabulary, text: str) -> bool:
+    """Whether the masks lead through a text, by its longest tokens, to a place where it may end."""
+    walk = constraint.walk()
+    for token in spell(vocabulary, text.encode()):
+        if not walk.allowed()[token]:
+            return False
+        walk.advance(token)
+    return walk.accepting
 
 
 @pytest.mark.parametrize("name", library.names())
