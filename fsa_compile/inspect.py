@@ -363,8 +363,8 @@ def _matched_inside(walk: HostWalk, vocabulary: Vocabulary, data: bytes) -> int:
     for begin in range(len(data)):
         if begin not in paths:
             continue
-        for token in paths[begin]:
-            walk.advance(token)
+        for step in paths[begin]:
+            walk.advance(step)
         allowed = effects(walk) > 0
         walk.rewind(len(paths[begin]))
         best = max(best, begin + _overlap(vocabulary, np.flatnonzero(allowed), data[begin:]))
