@@ -371,8 +371,7 @@ class Frames:
 
     def _key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
         """The control inside a key, cut to the keys that can still be completed; 0 when there are none."""
-        reachable = classes.reach[state]
-        targets = tuple([t for t in targets if t[0] in reachable])
+        targets = classes.within(state, targets)
         if not targets:
             return 0
         if len(targets) == 1 and self._options.word_escapes == "shortest":

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any, NamedTuple
 
+from fsa_compile.code_points import is_surrogate
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, loop, words_trie
 from fsa_compile.json_schema.text_product import product
+
+_OTHERS = 1
+"""Label of the keys that are not named, in a trie."""
 
 
 class KeyClass(NamedTuple):
@@ -36,7 +41,8 @@ class KeyAutomaton(NamedTuple):
       classes: index 0 is unused.
       by_key, other: indices of the classes of a key, and of keys that are not named.
       reach: per state the labels that can be reached.
-      depth: per state how many characters have been read, when that is one number; else empty.
+      span: of a trie, per state first and last + 1 of the named labels that can be reached; else empty.
+      depth: of a trie, per state how many characters have been read; else empty.
     """
 
     number: int
@@ -45,7 +51,18 @@ class KeyAutomaton(NamedTuple):
     by_key: dict[str, list[int]]
     other: list[int]
     reach: list[frozenset[int]]
+    span: list[tuple[int, int]]
     depth: list[int]
+
+    def within(self, state: int, targets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """The (label, anything) pairs, sorted by label, whose label can be reached from a state."""
+        if not self.span:
+            reach = self.reach[state]
+            return tuple([target for target in targets if target[0] in reach])
+        first, last = self.span[state]
+        begin, end = bisect.bisect_left(targets, (first,)), bisect.bisect_left(targets, (last,))
+        others = targets[:1] if targets and targets[0][0] == _OTHERS else ()
+        return targets if end - begin + len(others) == len(targets) else others + targets[begin:end]
 
     def rest_of(self, state: int, label: int) -> str | None:
         """What is left of the only key with a label, None when the label may stand for several keys."""
@@ -69,7 +86,8 @@ class KeyClasses:
         """
         found = self._known.get((keys, conditions))
         if found is None:
-            found = self._known[keys, conditions] = self._make(keys, conditions)
+            written = tuple(key for key in keys if not any(is_surrogate(ord(c)) for c in key))  # the others cannot come
+            found = self._known[keys, conditions] = self._make(written, conditions)
         return found
 
     def _make(self, keys: tuple[str, ...], conditions: tuple[Any, ...]) -> KeyAutomaton:
@@ -87,10 +105,11 @@ class KeyClasses:
         if conditions:
             dfas = [trie, *map(self._scalars.dfa, conditions), any_text()]
             dfa = product(dfas, lambda said: number(said[0], said[1:-1]), self._options.max_product, "the keys of an object")
-            reach, depth = _reachable(dfa), list[int]()
+            reach, span, depth = _reachable(dfa), list[tuple[int, int]](), list[int]()
         else:
+            number(0, ())  # so that it is _OTHERS
             dfa = _with_others(trie, lambda named: number(named, ()))
-            reach, depth = _reachable_in_trie(dfa), _depths(trie)
+            reach, span, depth = [], _spans(dfa), _depths(trie)
         by_key: dict[str, list[int]] = {}
         other = []
         for i, found in enumerate(classes):
@@ -98,7 +117,7 @@ class KeyClasses:
                 other.append(i)
             elif found.key is not None:
                 by_key.setdefault(found.key, []).append(i)
-        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach, depth)
+        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach, span, depth)
 
 
 def _depths(trie: TextDfa) -> list[int]:
@@ -139,13 +158,15 @@ def _cut_surrogates(row: list[tuple[int, int, int]]) -> list[tuple[int, int, int
     return out
 
 
-def _reachable_in_trie(dfa: TextDfa) -> list[frozenset[int]]:
-    """Labels below each state; states of a trie lead to later ones, the last is the sink."""
-    out: list[frozenset[int]] = [frozenset()] * len(dfa.rows)
-    out[-1] = frozenset((dfa.labels[-1],))
-    for q in range(len(dfa.rows) - 2, -1, -1):
-        below = {t for _, _, t in dfa.rows[q]}
-        out[q] = frozenset((dfa.labels[q],)).union(*(out[t] for t in below))
+def _spans(dfa: TextDfa) -> list[tuple[int, int]]:
+    """Named labels below each state of a trie of sorted words: they are neighbours. States lead to later ones or to the sink."""
+    out = [(label, label + 1) if label != _OTHERS else (_OTHERS, _OTHERS) for label in dfa.labels]
+    sink = len(out) - 1
+    for q in range(sink - 1, -1, -1):
+        below = [out[t] for _, _, t in dfa.rows[q] if t != sink]
+        below += [out[q]] if out[q][1] > out[q][0] else []
+        if below:
+            out[q] = min(first for first, _ in below), max(last for _, last in below)
     return out
 
 

@@ -73,8 +73,11 @@ class Keywords:
             return self._numbered(schema, schema)
         found = self._number_of.get(id(schema))
         if found is None:
-            text = json.dumps(schema, default=repr)
-            found = self._number_of[id(schema)] = self._numbered((self._document.base(schema), text), schema)
+            try:
+                key: Any = (self._document.base(schema), json.dumps(schema))
+            except TypeError:  # it holds a Decimal: a schema of its own
+                key = id(schema)
+            found = self._number_of[id(schema)] = self._numbered(key, schema)
         return found
 
     def _numbered(self, key: Any, schema: Any) -> int:
@@ -419,7 +422,7 @@ class Keywords:
 
     def _names(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
         names = schema.get(keyword, {})
-        if not isinstance(names, dict):
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names):
             raise self._wrong(schema, keyword, "an object")
         return names
 

@@ -8,16 +8,21 @@ callee can read the value and say which case it was. Product, complement and det
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema.atoms import (
+    NUMBER,
     STRING,
+    AtLeast,
     Before,
     Contains,
     Count,
+    Equals,
     Found,
     Has,
+    IsMultiple,
     Items,
     Members,
     Names,
@@ -64,7 +69,7 @@ class Residuals:
         self._decisions, self._values, self._keywords, self._options = decisions, values, keywords, options
         self._matches = matches
         self._array_cases: dict[int, list[Case]] = {}
-        self._pruned: dict[int, int] = {}
+        self._pruned: dict[tuple[int, int], int] = {}
         self._settled: dict[Any, int] = {}
 
     # ends
@@ -240,18 +245,16 @@ class Residuals:
             cases[formula] = condition if known is None else self._values.any_of([known, condition])
 
     def pruned(self, value: Value) -> Value:
-        """The value without string cases that contradict each other: words of finite lists exclude each other."""
-        formula = value.formulas[STRING]
-        found = self._pruned.get(formula)
-        if found is None:
-            found = self._pruned[formula] = self._prune(formula)
-        if found == formula:
-            return value
+        """The value without cases that contradict each other: words of finite lists exclude each other, and single numbers."""
         formulas = list(value.formulas)
-        formulas[STRING] = found
+        for kind, prune in ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)):
+            found = self._pruned.get((kind, formulas[kind]))
+            if found is None:
+                found = self._pruned[kind, formulas[kind]] = prune(formulas[kind])
+            formulas[kind] = found
         return Value(tuple(formulas), value.orders) if any(formulas) else NOTHING
 
-    def _prune(self, formula: int) -> int:
+    def _prune_strings(self, formula: int) -> int:
         d = self._decisions
         atoms = [d.atoms[v] for v in d.support(formula)]
         lists = [atom for atom in atoms if isinstance(atom, OneOf)]
@@ -267,6 +270,29 @@ class Residuals:
             return d.atom(OneOf(inside)) if inside else 0
         outside = tuple(word for word, held in zip(words, leaf) if not held)
         return d.negated(d.atom(OneOf(outside))) if outside else 1
+
+    def _prune_numbers(self, formula: int) -> int:
+        d = self._decisions
+        atoms = [d.atoms[v] for v in d.support(formula)]
+        bounds = [atom.bound for atom in atoms if isinstance(atom, Equals)]
+        if len(bounds) < 2:
+            return formula
+        out = d.substitute(formula, {d.variable(Equals(bound)): 0 for bound in bounds})
+        for bound in bounds:
+            leaf = d.evaluate(formula, lambda v, x=bound: _holds(d.atoms[v], x))  # type: ignore[misc]
+            out = d.choose(d.atom(Equals(bound)), leaf, out)
+        return out
+
+
+def _holds(atom: Any, number: Fraction) -> bool:
+    """Whether a number satisfies a number atom."""
+    if isinstance(atom, Equals):
+        return number == atom.bound
+    if isinstance(atom, AtLeast):
+        return number >= atom.bound
+    if isinstance(atom, IsMultiple):
+        return (number / atom.divisor).denominator == 1
+    return number.denominator == 1
 
 
 def _entangled(decisions: Decisions, rewrites: list[Rewrite]) -> bool:

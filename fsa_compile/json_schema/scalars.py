@@ -14,7 +14,7 @@ from fsa_compile.json_schema.formats import format_dfa
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import Escapes, SchemaOptions
 from fsa_compile.json_schema.patterns import search_dfa
-from fsa_compile.json_schema.spelling import QUOTE, Speller
+from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
 from fsa_compile.limits import CompileLimits
@@ -157,14 +157,49 @@ class Scalars:
         counted = self._counted(formula)
         if counted is not None:
             return self._counted_string(*counted)
-        return self._string_state(formula, 0, self._escapes(formula))
+        words = self._words(formula)
+        if words is None:
+            return self._string_state(formula, 0, self._text_escapes(self.string_dfa(formula)))
+        if self._options.word_escapes == "all":
+            return self._string_state(formula, 0, "all")
+        return self._listed(words)
 
-    def _escapes(self, formula: int) -> Escapes:
-        """How the strings of a formula may be spelt."""
+    def _words(self, formula: int) -> dict[str, int] | None:
+        """The strings of a formula with their outcomes, when they are a finite list."""
         d = self._decisions
-        if all(isinstance(d.atoms[v], OneOf) for v in d.support(formula)) and not d.evaluate(formula, lambda _: False):
-            return self._options.word_escapes
-        return self._text_escapes(self.string_dfa(formula))
+        atoms = [d.atoms[v] for v in d.support(formula)]
+        lists = [atom for atom in atoms if isinstance(atom, OneOf)]
+        if len(lists) < len(atoms) or d.evaluate(formula, lambda _: False):
+            return None
+        sets = {atom: frozenset(atom.words) for atom in lists}
+        return {
+            word: outcome
+            for word in dict.fromkeys(word for atom in lists for word in atom.words)
+            if (outcome := d.evaluate(formula, lambda v, w=word: w in sets[d.atoms[v]]))  # type: ignore
+        }
+
+    def _listed(self, words: dict[str, int]) -> int:
+        """The control after the opening quote of listed words; equal ends are shared."""
+        node = self._controls.node
+        spelt = sorted((encoded(word) + b'"', outcome) for word, outcome in words.items())
+
+        def build(begin: int, end: int, depth: int) -> int:
+            if end - begin == 1:
+                text, outcome = spelt[begin]
+                control = self._controls.final(outcome)
+                for byte in reversed(text[depth:]):
+                    control = node(((byte, byte, control),))
+                return control
+            moves = []
+            while begin < end:
+                byte, after = spelt[begin][0][depth], begin + 1
+                while after < end and spelt[after][0][depth] == byte:
+                    after += 1
+                moves.append((byte, byte, build(begin, after, depth + 1)))
+                begin = after
+            return node(moves)
+
+        return build(0, len(spelt), 0) if spelt else 0
 
     def _text_escapes(self, dfa: TextDfa) -> Escapes:
         escapes = self._options.string_escapes
