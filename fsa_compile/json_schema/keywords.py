@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fsa_compile.code_points import is_surrogate
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import (
     ARRAY,
@@ -229,7 +230,7 @@ class Keywords:
             elif numbers.is_number(x):
                 out[NUMBER] = d.either(out[NUMBER], self._atom(Equals(numbers.exact(x)), schema, keyword))
             elif isinstance(x, str):
-                if not any(0xD800 <= ord(c) <= 0xDFFF for c in x):  # halves of pairs are no text
+                if x.isascii() or not any(is_surrogate(ord(c)) for c in x):  # halves of pairs are no text
                     words.append(x)
             elif isinstance(x, list):
                 same: dict[str, Any] = {"prefixItems": [_constant(y) for y in x], "items": False, "minItems": len(x)}

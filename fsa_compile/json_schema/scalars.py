@@ -171,11 +171,11 @@ class Scalars:
         lists = [atom for atom in atoms if isinstance(atom, OneOf)]
         if len(lists) < len(atoms) or d.evaluate(formula, lambda _: False):
             return None
-        sets = {atom: frozenset(atom.words) for atom in lists}
+        sets = {d.variable(atom): frozenset(atom.words) for atom in lists}
         return {
             word: outcome
             for word in dict.fromkeys(word for atom in lists for word in atom.words)
-            if (outcome := d.evaluate(formula, lambda v, w=word: w in sets[d.atoms[v]]))  # type: ignore
+            if (outcome := d.evaluate(formula, lambda v, w=word: w in sets[v]))  # type: ignore
         }
 
     def _listed(self, words: dict[str, int]) -> int:

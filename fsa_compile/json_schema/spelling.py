@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import json
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -154,14 +155,7 @@ def _without_marks(low: int, high: int) -> list[tuple[int, int]]:
 
 def encoded(text: str) -> bytes:
     """The shortest spelling of a text inside a string."""
-    return b"".join(_encoded(c) for c in text)
-
-
-def _encoded(character: str) -> bytes:
-    code_point = ord(character)
-    if character in '"\\' or code_point in (8, 9, 10, 12, 13):
-        return b"\\" + _SHORT[code_point].encode()
-    return f"\\u{code_point:04x}".encode() if code_point < 0x20 else character.encode()
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
 def _classes(row: Row) -> tuple[list[int], Pieces]:

@@ -54,6 +54,14 @@ CASES = {
         {"properties": {"a": {}, "b": {}, "c": {}}, "required": ["b", "a"]},
         ['{"a":1,"b":1}', '{"b":1,"a":1,"c":1}'], ['{"b":1}', '{"c":1,"b":1,"a":1}', '{"b":1,"a":1,"b":1}'],
     ),
+    "alike branches told apart by a number": (
+        {"anyOf": [{"properties": {"a": {"const": i}, "b": {"maxLength": i + 1}}, "required": ["a", "b"]} for i in range(12)]},
+        ['{"a":3,"b":"abcd"}', '{"a":11.0,"b":"abcdefghijkl"}'], ['{"a":3,"b":"abcde"}', '{"a":3.5,"b":""}', '{"a":12,"b":""}'],
+    ),
+    "many words": (
+        {"enum": [f"value {i * 7919 % 1009}" for i in range(1009)]}, ['"value 0"', '"value 1008"'], ['"value 1009"', '"value "', '"value 00"'],
+    ),
+    "a key that cannot be written": ({"properties": {"\ud800": {}, "a": {}}, "additionalProperties": False}, ['{"a":1}'], ['{"\\ud800":1}']),
     "items": (
         {"prefixItems": [{"type": "string"}], "items": {"type": "null"}, "minItems": 1, "maxItems": 3},
         ['["a"]', '["a", null]', '["a",null,null]'], ["[]", "[null]", '["a",1]', '["a",null,null,null]', '["a",]'],
@@ -270,6 +278,17 @@ def test_text_of_a_schema_keeps_its_decimals():
     machine = schema_machine('{"const": 0.10000000000000000001}')
     assert machine.accepts(b"0.10000000000000000001")
     assert not machine.accepts(b"0.1")
+
+
+def test_decimals_do_not_look_like_strings():
+    machine = schema_machine('{"properties": {"a": {"const": 0.10000000000000000001}, "b": {"const": "Decimal"}}}')
+    assert machine.accepts(b'{"a": 0.10000000000000000001, "b": "Decimal"}')
+    assert not machine.accepts(b'{"a": "Decimal"}')
+
+
+def test_long_word_lists_share_their_ends():
+    words = [f"{i:04d} and the same end of every word" for i in range(2000)]
+    assert schema_machine({"enum": words}).num_controls < 200
 
 
 def test_machine_is_deterministic_and_shares_references():
