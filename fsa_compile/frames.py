@@ -153,7 +153,9 @@ class FrameBuilder:
         self.terminal_end = {t: self._item([], -1) for t in self.called_terminals}
         for t, item in self.terminal_end.items():
             self.ends[item] = len(frames) + t
-            self.entry[len(frames) + t] = self._point(t, 0, item)
+            # No point inside the lexeme, which would keep what begins beside it from beginning.
+            arcs = self.lexicon.terminals[t].automaton.arcs[0]
+            self.entry[len(frames) + t] = self._item([(symbols, self._point(t, q, item)) for symbols, q in arcs], -1)
         first_of_frame = self._first_of_frames()
         closed = [k > 0 and not any(f and arcs for f, arcs in zip(d.dfa.final, d.dfa.arcs)) for k, d in enumerate(frames)]
         for (k, q, loose), item in place.items():
@@ -331,7 +333,9 @@ class FrameBuilder:
                 out.append((mask, entries))
                 continue
             symbol = self._symbol(entered)
-            first = self.control([*(self.entry[callee] for callee in entered), *self._shadow_starts(others)])
+            entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
+            assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
+            first = self.control(entrances)
             for inner, deeper in self.actions_of(first, (*inside, c)):
                 if inner & mask:
                     pushed: list[Entry] = [(n, ((symbol, 0), *push), add) for n, push, add in deeper if n != RETURN]
