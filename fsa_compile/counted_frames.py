@@ -4,6 +4,8 @@ A frame is the position automaton (see `positions`) of one piece of the pattern:
 repetition `x{m,n}`, which is then counted instead of written out. In the frame around it a counted repetition is a single
 position, the *call site*: what may come after all its iterations is the follow set of that position.
 
+Without an upper bound, `x{m,}` is `x{m}x*`, except where it is the whole pattern: then one frame does both.
+
 An iteration is never empty: `x{m,n}` with an item that matches the empty text is `y{0,n}` with y the item's other texts.
 """
 
@@ -18,6 +20,8 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.positions import END, ConditionFound, Fragment, Positions
 from fsa_compile.syntax_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text
 
+UNLIMITED = 2**28 - 1
+"""Upper bound of a loop without one: no text is that long."""
 LARGE = 64
 """Repetitions with more positions than this, written out, are counted."""
 
@@ -89,7 +93,9 @@ def build_frames(
     Raises:
       ConditionFound: the tree holds an anchor or lookaround.
     """
-    builder = _Builder(large, written_out, limits, deadline)
+    while isinstance(tree, Concat) and len(tree.items) == 1:
+        tree = tree.items[0]
+    builder = _Builder(tree, large, written_out, limits, deadline)
     root, size = builder.node(tree)
     if not builder.frames or size > _MAX_WRITTEN:
         return None
@@ -103,9 +109,9 @@ def build_frames(
 
 
 class _Builder:
-    def __init__(self, large: int, written_out: frozenset[int], limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(self, tree: Node, large: int, written_out: frozenset[int], limits: CompileLimits, deadline: Deadline) -> None:
         self.frames: list[Frame] = []
-        self._large, self._written_out, self._limits, self._deadline = large, written_out, limits, deadline
+        self._tree, self._large, self._written_out, self._limits, self._deadline = tree, large, written_out, limits, deadline
 
     def add_frame(self, item: Node | _Call, repeat: Repeat | None, low: int, high: int) -> FramePositions:
         positions = FramePositions(cast(Node, item), self._limits, self._deadline)
@@ -146,7 +152,8 @@ class _Builder:
         copies = node.low if node.high is None else node.high
         if copies < _FEW_COPIES or copies * size <= self._large or id(node) in self._written_out:
             return self._again(item, node, node.low, node.high), size * max(copies, 1)
-        positions = self.add_frame(item, node, node.low, copies)
+        whole = node.high is None and node is self._tree
+        positions = self.add_frame(item, node, node.low, UNLIMITED if whole else copies)
         first = positions.first
         empty = END in first
         if len(first) == empty:  # no text, or the empty one only
@@ -158,7 +165,7 @@ class _Builder:
             return self._again(item, node, 0, None), size
         low = self.frames[-1].low = 0 if empty else node.low
         call = _Call(len(self.frames) - 1, low == 0)
-        if node.high is not None:
+        if whole or node.high is not None:
             return call, _CALL_WEIGHT
         more = self._again(item, node, 0, None)
         return Concat([cast(Node, call), more], node.start, node.end), _CALL_WEIGHT + size

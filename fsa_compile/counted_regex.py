@@ -43,7 +43,7 @@ def counted_machine(tree: Node, limits: CompileLimits, deadline: Deadline, *, la
                 return None
             tree = stripped
             continue
-        if frames is None:
+        if frames is None or not frames[-1].positions.first:  # nothing to count, or no text at all
             return None
         try:
             return spell(Controls(frames, limits, deadline), limits)

@@ -13,7 +13,9 @@ from typing import Any
 from fsa_compile import algebra
 from fsa_compile.acceptors import Alphabet, acceptor_dfa, read_automaton
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.choice_trie import checked_texts, choices_dfa
+from fsa_compile.counted_regex import counted_machine
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton
@@ -55,6 +57,20 @@ class Language:
                 self._why_empty(), where=f"  {_cut(self.description)}", fix="Change it so that some text is accepted."
             )
         return dfa
+
+    def to_byte_machine(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteMachine | None:
+        """The language as a byte automaton that counts large repetitions such as `{0,500}` instead of writing them out.
+
+        Args:
+          limits, deadline: as for `to_byte_dfa`.
+
+        Returns:
+          None when there is nothing to count or it cannot be counted exactly: then use `to_byte_dfa`.
+
+        Raises:
+          LimitError: a limit is exceeded.
+        """
+        return None
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         """The automaton, or None when there is no member."""
@@ -136,9 +152,17 @@ class _Regex(Language):
         self._tree, self._source, self._flags, self._limits = tree, source, flags, limits
         self.description = source if not flags else f"{source} (flags {re.RegexFlag(flags)!s})"
 
-    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+    def to_byte_machine(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteMachine | None:
+        limits = limits or _DEFAULT_LIMITS
+        self._check(limits)
+        return counted_machine(self._tree, limits, deadline or Deadline(limits))
+
+    def _check(self, limits: CompileLimits) -> None:
         if self._limits is not None and limits is not self._limits and limits != self._limits:
             parse(self._source, self._flags, limits)  # other bounds on size and repetition may hold now
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        self._check(limits)
         dfa = build_automaton(self._tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
 

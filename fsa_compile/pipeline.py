@@ -13,8 +13,9 @@ from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
 from fsa_compile.grammar import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.promote import promote
+from fsa_compile.promote import promote, promote_machine
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
 
 
 def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimits | None = None) -> CompiledConstraint:
@@ -47,6 +48,10 @@ def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimit
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
     deadline = Deadline(limits)
+    if tables_for(vocabulary).spells_every_byte:  # else a count may not be reachable: only written out is it exact then
+        machine = language.to_byte_machine(limits, deadline)
+        if machine is not None:
+            return promote_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
     dfa = language.to_byte_dfa(limits, deadline)
     return promote(dfa, vocabulary, source=language.description, limits=limits, deadline=deadline)
 
@@ -132,7 +137,6 @@ def compile_grammar(
       ConstraintError: see `compile_language`.
     """
     from fsa_compile.grammar_machine import machine_of
-    from fsa_compile.promote import promote_machine
 
     _checked_limits(limits)
     if not isinstance(text, str):

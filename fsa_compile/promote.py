@@ -8,6 +8,8 @@ from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.assemble import assemble
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.counter_assemble import assemble_counter
+from fsa_compile.counter_walk import counts_alone, walk_counter
 from fsa_compile.errors import UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_assemble import assemble_machine
@@ -89,6 +91,11 @@ def promote_machine(
     if machine.start == 0:
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     tables = tables_for(vocabulary)
+    if tables.spells_every_byte and counts_alone(machine):
+        counted = walk_counter(machine, tables, deadline)
+        return assemble_counter(
+            machine, counted, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}
+        )
     arcs = walk_machine(machine, tables, limits, deadline)
     return assemble_machine(
         machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.counting import language_difference
+from oracles.counting import language_difference, mask_differences
 
-from fsa_compile import regex
+from fsa_compile import compile_regex, load_tokenizer, regex
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact_checks import check_contents
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.counted_regex import counted_machine
 from fsa_compile.errors import UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.promote import promote
 from fsa_compile.regex_syntax import parse
+from fsa_compile.vocabulary import Vocabulary
 
 LIMITS = CompileLimits()
 
@@ -169,3 +175,132 @@ def test_only_what_is_ambiguous_is_written_out() -> None:
     assert machine.accepts(b"aay" * 3 + b"7" * 5000 + b"\n")
     assert not machine.accepts(b"aay" + b"7" * 5001 + b"\n")
     assert not machine.accepts(b"a" * 101 + b"y\n")
+
+
+PIECES = [
+    "aa",
+    "ab",
+    "abc",
+    "a" * 9,
+    "b,",
+    ", ",
+    "a,b",
+    "é",
+    "éé",
+    "aé",
+    "é,",
+    "€",
+    "a€",
+    "x9 ",
+    " x",
+    "aaa ",
+    "\n\n",
+    '"',
+    'a"',
+    '",',
+]
+TOY = Vocabulary.from_tokens(
+    [bytes((b,)) for b in range(256)]
+    + [piece.encode() for piece in PIECES]
+    + ["é€".encode()[1:], "a€".encode()[:2], "é€".encode()[1:4], b""],
+    stop_ids=[256 + len(PIECES) + 3],
+)
+
+COMPILED = [
+    r".{0,70}",
+    r"(.|\n){0,90}",
+    r"[a-zA-Z0-9 ]{1,75}",
+    r"[a-c]{80}",
+    r"[a-cé€]{66,83}",
+    r"[a-é]{100}",
+    r"[a-z]{90,}",
+    r"(?:\w+ ){0,80}",
+    r"(?:\w+ ){70}",
+    r"(?:ab?c?,){66,70}",
+    r'"[^"]{0,80}"',
+    r'"[^"]{70,80}",?',
+    r"a{1,70}b{1,90}",
+    r"(?:[a-c]{1,70},){2,80}",
+    r"(?:[ab]{70},){66,}",
+    r"x[^\n]{0,70}\n\n",
+]
+
+
+def budget_failure(constraint: CompiledConstraint, rng: np.random.Generator, texts: int) -> str | None:
+    """Random texts under random budgets: each must end in time, whatever is chosen."""
+    for _ in range(texts):
+        walk = constraint.walk()
+        remaining = walk.distance + int(rng.integers(0, 5))
+        taken: list[int] = []
+        while not walk.accepting or (remaining and rng.random() < 0.9):
+            mask = walk.allowed(remaining)
+            mask[list(constraint.stop_ids)] = False
+            choices = np.flatnonzero(mask)
+            if not len(choices) or not remaining:
+                if walk.accepting:
+                    break
+                return f"after {taken} no token with {remaining} left"
+            taken.append(int(rng.choice(choices)))
+            walk.advance(taken[-1])
+            remaining -= 1
+    return None
+
+
+@pytest.mark.parametrize("pattern", COMPILED)
+def test_compiled(pattern: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    constraint = compile_regex(pattern, TOY)
+    machine = machine_of(pattern)
+    assert machine is not None
+    assert constraint.ladder.any()
+    check_contents(constraint, tmp_path)
+    checked, wrong = mask_differences(constraint, machine, TOY.tokens, rng, walks=8, length=120, eager=0.8)
+    assert checked > 20_000
+    assert not wrong
+    assert budget_failure(constraint, rng, 6) is None
+    written_out = promote(regex(pattern).to_byte_dfa(), TOY, source=pattern)
+    assert written_out.shortest_completion <= constraint.shortest_completion
+    if not machine.num_symbols:
+        assert constraint.shortest_completion <= written_out.shortest_completion + 2
+    walks = constraint.walk(), written_out.walk()
+    for _ in range(100):
+        masks = [walk.allowed() for walk in walks]
+        assert (masks[0] == masks[1]).all()
+        choices = np.flatnonzero(masks[0][:-1])
+        if not len(choices):
+            break
+        token = int(rng.choice(choices))
+        for walk in walks:
+            walk.advance(token)
+
+
+def test_incomplete_vocabulary_writes_out() -> None:
+    vocabulary = Vocabulary.from_tokens([b"aa", b""], stop_ids=[1])
+    constraint = compile_regex("a{70,71}", vocabulary)
+    walk = constraint.walk()
+    for _ in range(35):
+        assert walk.allowed().tolist() == [True, False]
+        walk.advance(0)
+    assert walk.allowed().tolist() == [False, True]
+
+
+REAL = [
+    (r".{0,65535}", 5_000_000),
+    (r"(.|\n){0,200}", 5_000_000),
+    (r"[a-zA-Z0-9 ]{1,500}", 3_000_000),
+    (r"[^\n]{300,}", 10_000_000),
+    (r"(?:[a-z]{1,9} ){0,500}", 3_000_000),
+]
+
+
+@pytest.mark.parametrize(("pattern", "size"), REAL)
+def test_real_vocabulary(pattern: str, size: int, data_dir: Path) -> None:
+    vocabulary = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary
+    constraint, machine = compile_regex(pattern, vocabulary), machine_of(pattern)
+    assert machine is not None
+    assert constraint.nbytes < size
+    rng = np.random.default_rng(2)
+    checked, wrong = mask_differences(constraint, machine, vocabulary.tokens, rng, walks=1, length=12)
+    assert checked > 300_000
+    assert not wrong
+    assert budget_failure(constraint, rng, 2) is None

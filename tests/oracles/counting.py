@@ -9,6 +9,7 @@ import numpy as np
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import ByteMachine, Configuration
+from fsa_compile.counted_frames import UNLIMITED
 
 
 def joint_bytes(dfa: ByteDfa, machine: ByteMachine) -> list[int]:
@@ -37,13 +38,24 @@ def language_difference(dfa: ByteDfa, machine: ByteMachine, max_pairs: int = 200
             if bool(after) != bool(there):
                 return f"after {text!r} byte {byte:#x}: automaton {after}, machine {there}"
             if after:
-                pair = after, *there
+                pair = after, saturated(machine, *there)
                 if pair not in prefix:
                     prefix[pair] = text + bytes((byte,))
                     todo.append(pair)
         if len(todo) > max_pairs:
             raise RuntimeError("too many pairs: choose smaller bounds")
     return None
+
+
+def saturated(machine: ByteMachine, here: Configuration) -> Configuration:
+    """The configuration with the register of a loop without upper bound at most at its lower bound: more makes no difference."""
+    low, high = machine.bounds[machine.start].tolist()
+    if high != UNLIMITED:  # only the frame that the text starts in can be without one
+        return here
+    if not here.stack:
+        return here._replace(register=min(here.register, low))
+    symbol, register = here.stack[0]
+    return here._replace(stack=((symbol, min(register, low)), *here.stack[1:]))
 
 
 def reachable(machine: ByteMachine, limit: int) -> list[Configuration]:
