@@ -106,8 +106,8 @@ for name in library.names():
 
 # %%
 any_json = fsa_compile.compile_grammar(library.grammar_text("json_compact"), tokenizer, **library.options("json_compact"))
-for seed in range(3):
-    print(tokenizer.vocabulary.decode(inspect.sample(any_json, seed=seed, max_tokens=16)))
+for seed in (5, 47, 59):
+    print(tokenizer.vocabulary.decode(inspect.sample(any_json, seed=seed, max_tokens=20)))
 
 # %% [markdown]
 # ## Generate
@@ -138,14 +138,12 @@ for name, result in (("without", free), ("with", held)):
         print("   ", "matches   " if is_json(text) else "no match  ", repr(text if len(text) < 90 else text[:89] + "…"))
 
 # %% [markdown]
-# A row with a constraint always completes: within `max_new_tokens`, and within `max_depth` cells of the stack. With few of both, the
-# brackets are closed in time.
+# A row with a constraint always completes: within `max_new_tokens`, and within `max_depth` cells of the stack. With three cells
+# there is room for an object, an array in it, and a string or a number.
 
 # %%
-short = jax_decode.generate(
-    decoder, tokenizer.encode(order), tables, key=jax.random.key(2), max_depth=3, **options | {"max_new_tokens": 16}
-)
-for text in short.text(tokenizer)[:4]:
+flat = jax_decode.generate(decoder, tokenizer.encode(order), tables, key=jax.random.key(2), max_depth=3, **options)
+for text in flat.text(tokenizer)[:4]:
     json.loads(text)
     print(text)
 
@@ -233,7 +231,7 @@ for text in ("I may say (anything here. ", "Call: ", "add(item="):
 # %% [markdown]
 # ## Counters
 #
-# A large bound such as `{1,5000}` is not written out: a register counts. The tables stay as small as for a bound of 50.
+# A large bound such as `{1,5000}` is not written out: a register counts, and the tables do not grow with it. (Small ones are written out.)
 
 # %%
 for most in (50, 500, 5000):
