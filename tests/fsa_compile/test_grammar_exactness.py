@@ -29,6 +29,7 @@ from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Pattern, R
 from fsa_compile.grammar import Rule as GrammarRule
 from fsa_compile.grammar_checks import GrammarWarning
 from fsa_compile.grammar_machine import machine_of
+from fsa_compile.lark_syntax import parse_lark
 from fsa_compile.promote import promote_machine
 
 
@@ -284,3 +285,32 @@ def test_the_checks_find_a_changed_artifact(field: str) -> None:
     rng = random.Random(1)
     assert check_machine(other, case.sets, sampler, rng, prefixes=40, tokens=300).wrong
     assert check_recogniser(other, case.recogniser, case.texts(rng, 40, 40), sampler, rng, tokens=90, shown=0).wrong
+
+
+COUNTED = [
+    ('start: "[" ("a" ",")~0..200 "]"', "[", "a,", "]", (0, 1, 199, 200, 201)),
+    ('start: "[" (item ",")~3..150 "]"\nitem: "x" | start', "[[x,x,x,],x,", "x,", "]", (0, 1, 2, 147, 148, 149)),
+    ('start: (W ";")~2..120 "."\nW: /[a-cé]{1,90}/', "aé;", "b;", ".", (0, 1, 118, 119, 120)),
+    ('start: W ";" | "<" start start? ">"\nW: /[a-cé]{70,130}/', "<", "é", ";>", (68, 69, 70, 129, 130, 131)),
+    ('start: (("a" "b"~100..110)~90..95 ";")~1..2', "a" + "b" * 110, "a" + "b" * 100, ";", (88, 89, 94, 95)),
+]
+"""Grammar, beginning, repeated part, end, how often to repeat: on both sides of the bounds."""
+
+
+@pytest.mark.parametrize(("text", "begin", "part", "end", "counts"), COUNTED)
+def test_large_bounds(text: str, begin: str, part: str, end: str, counts: tuple[int, ...]) -> None:
+    vocabulary = every_byte([b"a,", b"a,a,a,", b"a,]", b"x,", b"x,x,x,x,x,", b"x,],", b"b;", b"b;b;.", b"\xa9\xc3\xa9", b"bbbbb", b"babb"])
+    g = parse_lark(text)
+    machine = machine_of(g)
+    recogniser, sampler = Recogniser(g), TokenSampler(vocabulary)
+    texts = [(begin + part * count).encode() for count in counts]
+    for data in texts:
+        whole = data + end.encode()
+        assert machine.accepts(whole) == recogniser.accepts(whole), len(whole)
+    texts = [data for data in texts if recogniser.start.read(data)]
+    assert 0 < len(texts) <= len(counts)
+    constraint = promote_machine(machine, vocabulary, source=text)
+    tally = check_recogniser(constraint, recogniser, iter(texts * 2), sampler, random.Random(2), tokens=400, shown=1)
+    assert tally.wrong == []
+    assert tally.undecided == []
+    assert tally.allowed > 0
