@@ -230,6 +230,18 @@ def valid(data: bytes) -> bool:
     return True
 
 
+def _paths(outgoing: dict[int, np.ndarray], start: int) -> dict[int, tuple[int, ...]]:
+    """A shortest path of tokens to every node."""
+    paths: dict[int, tuple[int, ...]] = {start: ()}
+    todo = [start]
+    for n in todo:
+        for m, token in zip(*np.unique(outgoing[n], return_index=True)):
+            if m and int(m) not in paths:
+                paths[int(m)] = (*paths[n], int(token))
+                todo.append(int(m))
+    return paths
+
+
 @pytest.mark.parametrize("pattern", TOY[::5])
 def test_distances_and_budgets_are_exact(pattern: str) -> None:
     """With r tokens left exactly those tokens are allowed after which r - 1 suffice, by brute force over nodes."""
@@ -248,10 +260,15 @@ def test_distances_and_budgets_are_exact(pattern: str) -> None:
                 )
         if before == distance:
             break
+    assert constraint.is_regular
+    paths = _paths(outgoing, constraint.start)
     for n in nodes if outgoing else ():
         assert constraint.distance[n] == distance[n]
+        if n not in paths:
+            continue
         walk = constraint.walk()
-        walk._history = [(n, False)]
+        for token in paths[n]:
+            walk.advance(token)
         for remaining in range(distance[n], distance[n] + 4):
             after = outgoing[n]
             fits = (after > 0) & (np.array(distance)[after] < remaining)
