@@ -6,11 +6,12 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from fsa_compile.byte_machine import END_RETURN, RETURN
+from fsa_compile.byte_machine import END_RETURN, RETURN, UNCOUNTED
 from fsa_compile.errors import GrammarConflictError
-from fsa_compile.frames import FrameBuilder, FrameTables
+from fsa_compile.frames import Entry, FrameBuilder, FrameTables
 from fsa_compile.grammar import Grammar
 from fsa_compile.grammar_checks import line_of
+from fsa_compile.network import UncountableError
 
 _MAX_SEARCHED = 30_000
 """Configurations to look through for an example whose stack makes the conflict real."""
@@ -39,15 +40,39 @@ def check_conflicts(tables: FrameTables, builder: FrameBuilder, grammar: Grammar
       GrammarConflictError: with a shortest example.
     """
     crowded = {
-        c: sum(mask for mask, entries in actions if len(entries) > 1)
+        c: mask
         for c, actions in enumerate(tables.actions)
-        if stacks == 1 and any(len(entries) > 1 for _, entries in actions)
+        if stacks == 1 and (mask := _union(m for m, entries in actions if not is_decided(entries, tables.bounds[c])))
     }
     if crowded:
+        _check_counted(tables, builder, crowded)
         raise _Explainer(tables, builder, grammar).two_ways(crowded)
     circle = _circle(tables, builder.end_bit)
     if circle:
         raise _Explainer(tables, builder, grammar).endless(circle)
+
+
+def is_decided(entries: list[Entry], bounds: tuple[int, int]) -> bool:
+    """Whether at most one entry is possible: the register tells one more iteration of exactly so many from a return."""
+    if len(entries) < 2:
+        return True
+    low, high = bounds
+    exact = low == high != UNCOUNTED and len(entries) == 2
+    return exact and entries[1][0] == RETURN and bool(entries[0][1][0][1] if entries[0][1] else entries[0][2])
+
+
+def _check_counted(tables: FrameTables, builder: FrameBuilder, crowded: dict[int, int]) -> None:
+    """Conflicts that have to do with a counted repetition are no errors yet: it may be written out."""
+    frames = builder.network.frames
+    nodes = set()
+    for c, mask in crowded.items():
+        loops = [builder.loop(c)]
+        for _, entries in [action for action in tables.actions[c] if action[0] & mask]:
+            callees = {k for _, push, _ in entries for s, _ in push for k in tables.symbol_callees[s] if k < len(frames)}
+            loops += [frames[k].loop for k in callees]
+        nodes |= {loop.node for loop in loops if loop}
+    if nodes:
+        raise UncountableError(nodes)
 
 
 def _circle(tables: FrameTables, end_bit: int) -> dict[int, int]:
@@ -191,14 +216,18 @@ class _Explainer:
         group = "" if frames[callee].name == name else "the bracketed group in "
         return f"{group}{name} (line {line})"
 
+    def _rules(self, callees: Iterable[int]) -> str:
+        names = list(dict.fromkeys(self._rule(k) for k in sorted(callees)))
+        return " or ".join(names[:3]) + (" or others" if len(names) > 3 else "")
+
     def _line(self, rule: str) -> int:
         return line_of(self.grammar, self.grammar.rules[rule])
 
     def _ending(self, control: int) -> str:
-        return "it comes after the end of " + " or ".join(self._rule(k) for k in sorted(self.builder.ended(control)))
+        return "it comes after the end of " + self._rules(self.builder.ended(control))
 
     def _beginning(self, symbol: int, kind: int) -> str:
-        return "it begins " + " or ".join(self._rule(k) for k in sorted(self.builder.symbol_callees[symbol]))
+        return "it begins " + self._rules(self.builder.symbol_callees[symbol])
 
     def _going_on(self, control: int, kind: int) -> str:
         builder = self.builder

@@ -8,11 +8,12 @@ that is still valid for it; by induction over the height of the stack it then ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN
 from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.frames import BOTTOM, Action, Entry, FrameBuilder, FrameTables
+from fsa_compile.network import UncountableError
 
 
 def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
@@ -27,7 +28,9 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
         if not contexts[c]:
             tables.actions[c], tables.ret[c], tables.end[c] = [], {}, NO_END
     bottom = 1 << len(tables.symbol_callees)
-    good = _Exits(tables, below, bottom).good()
+    exits = _Exits(tables, below, bottom)
+    good = exits.good()
+    _check_loops(tables, builder, contexts, exits, good, _Exits(tables, below, bottom, adding=True).good)
     if not good[tables.start] & bottom:
         what = "the grammar accepts no text: whatever is begun, some lexeme can never end"
         fix = "A lexeme ends only where it cannot go on: let what follows begin with other characters, or ignore spaces."
@@ -52,6 +55,27 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
     _drop_returns(tables)
 
 
+def _check_loops(
+    tables: FrameTables, builder: FrameBuilder, contexts: list[int], exits: _Exits, good: list[int], more: Callable[[], list[int]]
+) -> None:
+    """A counted frame must be able to end without another iteration, and below its lower bound to begin one, from everywhere.
+
+    Raises:
+      UncountableError: it is not so.
+    """
+    loops = {c: loop for c in range(len(tables.actions)) if contexts[c] and (loop := builder.loop(c))}
+    if not loops:
+        return
+    adding = more()
+    wrong = {
+        loop.node
+        for c, loop in loops.items()
+        if good[c] != adding[c] or (loop.low > 1 and good[c] and not exits.reached[c] & exits.another)
+    }
+    if wrong:
+        raise UncountableError(wrong)
+
+
 def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], list[int]]:
     """Per control the symbols that may be on top of its stack, and per symbol those that may lie right below it."""
     by_callees: dict[frozenset[int], int] = {BOTTOM: 1 << len(tables.symbol_callees)}
@@ -71,8 +95,11 @@ def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], li
 class _Exits:
     """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns."""
 
-    def __init__(self, tables: FrameTables, below: list[int], bottom: int) -> None:
-        self.tables, self.below = tables, below
+    def __init__(self, tables: FrameTables, below: list[int], bottom: int, *, adding: bool = False) -> None:
+        self.tables, self.below, self.adding = tables, below, adding
+        self.reached: list[int] = []
+        self.another = 1 << (len(tables.actions) + 1)
+        """No exit, but where a frame may begin another iteration."""
         self.returning = [c for c, row in enumerate(tables.ret) if row]
         self.number = {c: i + 1 for i, c in enumerate(self.returning)}
         self.through: list[list[tuple[int, int]]] = [[] for _ in below]
@@ -84,7 +111,7 @@ class _Exits:
     def good(self) -> list[int]:
         """Per control the symbols below which it can be completed."""
         while True:
-            exits = self._reached()
+            exits = self.reached = self._reached()
             good: list[int] = []
             known: dict[int, int] = {}
             for mask in exits:
@@ -112,7 +139,10 @@ class _Exits:
         exits = [int(end == END_HERE) for end in tables.end]
         for c, i in self.number.items():
             exits[c] |= (self.valid[i] != 0) << i
-        ways = [_ways(actions) for actions in tables.actions]
+        ways = [_ways(actions, self.adding) for actions in tables.actions]
+        for c, actions in enumerate(tables.actions):
+            if any(_adds(entry) for _, entries in actions for entry in entries):
+                exits[c] |= self.another
         back: dict[tuple[int, int], list[int]] = {}
         relevant = [_union(1 << i for i, _ in pairs) for pairs in self.through]
         changed = True
@@ -141,12 +171,20 @@ class _Exits:
         return list({r for i, r in self.through[symbol] if exits >> i & 1 and self.valid[i] >> symbol & 1})
 
 
-def _ways(actions: list[Action]) -> set[tuple[int, tuple[int, ...]]]:
-    """Targets of moves and calls, with the pushed symbols from the top down."""
+def _adds(entry: Entry) -> bool:
+    """Whether an entry begins an iteration of the frame that it is in."""
+    _, push, add = entry
+    return bool(push[0][1] if push else add)
+
+
+def _ways(actions: list[Action], adding: bool) -> set[tuple[int, tuple[int, ...]]]:
+    """Targets of moves and calls, with the pushed symbols from the top down, with or without those that begin an iteration."""
     return {
-        (target, tuple(s for s, _ in reversed(push)))
-        for _, entries in actions for target, push, _ in entries if target != RETURN
-    }  # fmt: skip
+        (entry[0], tuple(s for s, _ in reversed(entry[1])))
+        for _, entries in actions
+        for entry in entries
+        if entry[0] != RETURN and (adding or not _adds(entry))
+    }
 
 
 def _union(masks: Iterable[int]) -> int:

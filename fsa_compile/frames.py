@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN
+from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.contenders import contender_sets
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.network import Network
+from fsa_compile.network import Loop, Network
 
 Push: TypeAlias = "tuple[tuple[int, int], ...]"
 Entry: TypeAlias = "tuple[int, Push, int]"
@@ -33,6 +33,20 @@ _LONG = 4
 _DOING = "Making the grammar's frames deterministic"
 BOTTOM: frozenset[int] = frozenset()
 """Callees entered below the first frame."""
+
+
+class _Call(NamedTuple):
+    """A call from a place; `add` when it begins an iteration of the place's frame."""
+
+    callee: int
+    after: int
+    add: int
+
+
+class _Begin(NamedTuple):
+    """A move that begins an iteration."""
+
+    target: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +66,7 @@ class FrameTables:
       end: per control NO_END, END_HERE or END_RETURN.
       ret: per control its control after a return, by symbol.
       symbol_callees: per symbol the callees that it suspends a frame for.
+      bounds: per control lower and upper bound of what its frame counts, or UNCOUNTED twice.
       start: initial control.
       items: per control its items and the symbols it is restricted to, for people.
     """
@@ -61,6 +76,7 @@ class FrameTables:
     ret: list[dict[int, int]]
     symbol_callees: list[frozenset[int]]
     symbol_places: list[dict[int, frozenset[int]]]
+    bounds: list[tuple[int, int]]
     start: int
     items: list[tuple[frozenset[int], int]]
 
@@ -84,7 +100,8 @@ class FrameBuilder:
         # Items: places first, then points inside lexemes as they are met.
         self.arcs: list[list[tuple[int, int]]] = []
         self.after: list[int] = []
-        self.calls: list[list[tuple[int, int, int]]] = []
+        self.begins: dict[int, list[tuple[int, int]]] = {}
+        self.calls: list[list[tuple[int, _Call]]] = []
         self.ends: list[int] = []
         self.inside: dict[tuple[int, int, int], int] = {}
         self.point: dict[int, tuple[int, int, int]] = {}
@@ -159,22 +176,25 @@ class FrameBuilder:
         first_of_frame = self._first_of_frames()
         closed = [k > 0 and not any(f and arcs for f, arcs in zip(d.dfa.final, d.dfa.arcs)) for k, d in enumerate(frames)]
         for (k, q, loose), item in place.items():
+            loop = frames[k].loop
             for symbol, target in frames[k].dfa.arcs[q].items():
+                add = int(loop is not None and (q, symbol) in loop.begins)
+                loose_after = bool(ignore) and not (closed[k] and frames[k].dfa.final[target])
                 if symbol >= 0:
-                    after = place[k, target, bool(ignore) and not (closed[k] and frames[k].dfa.final[target])]
-                    self._add_lexeme(item, symbol, after)
+                    self._add_lexeme(item, symbol, place[k, target, loose_after], add)
                 else:
-                    after = place[k, target, bool(ignore) and closed[~symbol] and not (closed[k] and frames[k].dfa.final[target])]
-                    self.calls[item].append((first_of_frame[~symbol], ~symbol, after))
+                    after = place[k, target, loose_after and closed[~symbol]]
+                    self.calls[item].append((first_of_frame[~symbol], _Call(~symbol, after, add)))
             for t in ignore if loose else ():
                 self._add_lexeme(item, t, item)
 
-    def _add_lexeme(self, item: int, t: int, target: int) -> None:
+    def _add_lexeme(self, item: int, t: int, target: int, add: int = 0) -> None:
         arcs = self.lexicon.terminals[t].automaton.arcs[0]
         if t in self.called_terminals:
-            self.calls[item].append((first_symbols([arcs]), len(self.network.frames) + t, target))
+            self.calls[item].append((first_symbols([arcs]), _Call(len(self.network.frames) + t, target, add)))
         else:
-            self.arcs[item] += [(symbols, self._point(t, q, target)) for symbols, q in arcs]
+            moves = self.begins.setdefault(item, []) if add else self.arcs[item]
+            moves += [(symbols, self._point(t, q, target)) for symbols, q in arcs]
 
     def _point(self, t: int, q: int, target: int) -> int:
         """The item inside a lexeme; a lexeme that cannot go on is at its end."""
@@ -300,17 +320,14 @@ class FrameBuilder:
 
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
         going, on, rest = self._parts(c)
-        moves = [(mask & on, target) for i in going for mask, target in self.arcs[i]]
-        calls: list[tuple[int, tuple[int, int]]] = []
+        moves: list[tuple[int, Any]] = [(mask & on, target) for i in going for mask, target in self.arcs[i]]
+        calls: list[tuple[int, Any]] = []
         places = self.places(c)
         for p in places:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
-            calls += [(mask & rest, (callee, after)) for mask, callee, after in self.calls[p]]
-        words: dict[int, dict[int, set[int]]] = {}
-        for _, (callee, after) in calls:
-            if callee >= len(self.network.frames):
-                group = words.setdefault(self.called_terminals[callee - len(self.network.frames)], {})
-                group.setdefault(callee, set()).add(after)
+            moves += [(mask & rest, _Begin(target)) for mask, target in self.begins.get(p, ())]
+            calls += [(mask & rest, call) for mask, call in self.calls[p]]
+        words = self._words(call for _, call in calls)
         shadows = [
             (mask & rest, _Shadow(t, q))
             for t in members(self._contenders(c))
@@ -319,39 +336,75 @@ class FrameBuilder:
         returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []
         out: list[Action] = []
         for mask, found in split_sets([*moves, *calls, *returns, *shadows]):
-            entered: dict[int, set[int]] = {}
-            for x in found:
-                if type(x) is not tuple:
-                    continue
-                if x[0] < len(self.network.frames):
-                    entered.setdefault(x[0], set()).add(x[1])
-                else:  # with all words that may stand here, so that they share one symbol whatever they begin with
-                    entered.update(words[self.called_terminals[x[0] - len(self.network.frames)]])
-            others = [x for x in found if isinstance(x, _Shadow)]
-            entries = self._own_entries(found, others)
-            if not entered:
-                out.append((mask, entries))
-                continue
-            symbol = self._symbol(entered)
-            entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
-            assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
-            first = self.control(entrances)
-            for inner, deeper in self.actions_of(first, (*inside, c)):
-                if inner & mask:
-                    pushed: list[Entry] = [(n, ((symbol, 0), *push), add) for n, push, add in deeper if n != RETURN]
-                    out.append((inner & mask, entries + pushed))
+            others = [x for x in found if type(x) is _Shadow]
+            parts = [(mask, self._own_entries(found, others))]
+            for add, entered in self._entered([x for x in found if type(x) is _Call], words):
+                symbol = self._symbol(entered)
+                entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
+                assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
+                first = self.control(entrances)
+                parts = [
+                    (both, entries + _pushed(symbol, add, deeper))
+                    for inner, deeper in self.actions_of(first, (*inside, c))
+                    for have, entries in parts
+                    if (both := have & inner)
+                ] + [(left, entries) for have, entries in parts if (left := have & ~self._readable(first)) and entries]
+            out += parts
         return out
+
+    def _readable(self, c: int) -> int:
+        """The symbols that a control reads in its own frame or by calls."""
+        return first_symbols([[(mask, 0) for mask, entries in self.actions[c] or [] if any(e[0] != RETURN for e in entries)]])
+
+    def _words(self, calls: Iterable[_Call]) -> dict[tuple[int, int], dict[int, set[int]]]:
+        """Per group of called terminals those that may stand here. They share one symbol, whatever they begin with."""
+        words: dict[tuple[int, int], dict[int, set[int]]] = {}
+        for callee, after, add in calls:
+            if callee >= len(self.network.frames):
+                group = words.setdefault((self.called_terminals[callee - len(self.network.frames)], add), {})
+                group.setdefault(callee, set()).add(after)
+        return words
+
+    def _entered(
+        self, calls: list[_Call], words: dict[tuple[int, int], dict[int, set[int]]]
+    ) -> list[tuple[int, dict[int, set[int]]]]:
+        """What is entered together: everything but the frames that count, and what begins an iteration here by itself."""
+        together: dict[tuple[int, int], dict[int, set[int]]] = {}
+        for callee, after, add in calls:
+            if callee >= len(self.network.frames):
+                group = words[self.called_terminals[callee - len(self.network.frames)], add]
+                together.setdefault((add, -1), {}).update(group)
+            else:
+                alone = callee if self.network.frames[callee].loop else -1
+                together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)
+        return [(add, entered) for (add, _), entered in together.items()]
 
     def _own_entries(self, found: list[Any], others: list[_Shadow]) -> list[Entry]:
         """The move and the return among what is possible on a symbol."""
         entries: list[Entry] = []
-        targets = [x for x in found if isinstance(x, int) and x != RETURN]
-        if any(x not in self.point or self.point[x][2] >= 0 for x in targets):
-            beside = [self._shadow(x.terminal, x.state) for x in others]
-            entries.append((self.control(x for x in [*targets, *beside] if x != self.inside.get((-1, 0, -1))), (), 0))
+        targets = [x for x in found if type(x) is int and x != RETURN]
+        begun = [x.target for x in found if type(x) is _Begin]
+        beside = [self._shadow(x.terminal, x.state) for x in others]
+        for add, into in enumerate((targets, begun)):
+            if any(x not in self.point or self.point[x][2] >= 0 for x in into):
+                items = [x for x in [*into, *beside] if x != self.inside.get((-1, 0, -1))]
+                entries.append((self.control(items), (), add))
         if RETURN in found:
             entries.append((RETURN, (), 0))
         return entries
+
+    def loop(self, c: int) -> Loop | None:
+        """The loop that the frame of a control counts."""
+        for item in self.sets[c][0]:
+            place = self.point[item][2] if item in self.point else item
+            if place in self.place_frame:
+                return self.network.frames[self.place_frame[place][0]].loop
+        return None
+
+    def bounds(self, c: int) -> tuple[int, int]:
+        """The bounds of what the frame of a control counts."""
+        loop = self.loop(c)
+        return (loop.low, loop.high) if loop else (UNCOUNTED, UNCOUNTED)
 
     def end_of(self, c: int) -> int:
         """Whether the text may end in a control."""
@@ -446,7 +499,13 @@ class FrameBuilder:
         actions = [self.actions[c] or [] for c in range(len(self.sets))]
         ends_of = [self.end_of(c) for c in range(len(self.sets))]
         ret = [{s: r for s, r in row.items() if r >= 0} for row in self.ret]
-        return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, start, self.sets)
+        bounds = [self.bounds(c) for c in range(len(self.sets))]
+        return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, bounds, start, self.sets)
+
+
+def _pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
+    """Entries of a callee as entries of its caller."""
+    return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]
 
 
 def members(mask: int) -> Iterator[int]:

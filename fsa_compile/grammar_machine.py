@@ -14,7 +14,7 @@ from fsa_compile.lexemes import Lexicon
 from fsa_compile.lexical_rules import settle
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.machine_minimize import minimal_machine
-from fsa_compile.network import build_network
+from fsa_compile.network import Node, UncountableError, build_network
 
 
 def machine_of(
@@ -42,11 +42,29 @@ def machine_of(
     limits = limits or CompileLimits()
     deadline = deadline or Deadline(limits)
     check_grammar(grammar)
-    lexicon = Lexicon(grammar, specials or {}, limits, deadline)
-    network = build_network(grammar, lexicon, limits, deadline)
-    if grammar.mode == "longest":
+    written_out: set[Node] = set()
+    while True:
+        try:
+            return _machine(grammar, stacks, specials or {}, written_out, limits, deadline)
+        except UncountableError as error:
+            written_out |= error.nodes
+
+
+def _machine(
+    grammar: Grammar,
+    stacks: int,
+    specials: Mapping[str | int, int],
+    written_out: set[Node],
+    limits: CompileLimits,
+    deadline: Deadline,
+) -> ByteMachine:
+    """The machine when some large repetitions are written out and the others counted."""
+    longest = grammar.mode == "longest"
+    lexicon = Lexicon(grammar, specials, limits, deadline)
+    network = build_network(grammar, lexicon, limits, deadline, written_out)
+    if longest:
         settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
-    builder = FrameBuilder(network, longest=grammar.mode == "longest", stacks=stacks, limits=limits, deadline=deadline)
+    builder = FrameBuilder(network, longest=longest, stacks=stacks, limits=limits, deadline=deadline)
     tables = builder.build()
     trim(tables, builder, grammar.text)
     check_conflicts(tables, builder, grammar, stacks)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.conflicts import is_decided
 from fsa_compile.frames import Entry, FrameTables, Push
 
 
@@ -56,7 +57,8 @@ class _Refinement:
         self.order = order
         number = {c: i for i, c in enumerate(order)}
         number[RETURN] = len(order)
-        self.end = np.array([tables.end[c] for c in order], np.uint64)
+        kinds: dict[tuple[int, tuple[int, int]], int] = {}
+        self.kind = np.array([kinds.setdefault((tables.end[c], tables.bounds[c]), len(kinds)) for c in order], np.int64)
         pushes: dict[Push, int] = {}
         groups: dict[tuple[Entry, ...], int] = {}
         owner, masks, group = [], [], []
@@ -87,7 +89,7 @@ class _Refinement:
 
     def classes(self) -> tuple[dict[int, int], dict[int, int]]:
         """Class of every control and of every symbol, numbered from 0 in the order of their first members."""
-        control = np.append(_ranked(self.end), -1)
+        control = np.append(_ranked(self.kind), -1)
         symbol = np.zeros(len(self.symbols) + 1, np.int64)
         count = -1
         while True:
@@ -197,12 +199,16 @@ class _Assembly:
         action = np.zeros((self.size, kinds), np.int32)
         ret = np.zeros((self.size, self.num_symbols), np.int32)
         end = np.zeros(self.size, np.int8)
+        bounds = np.full((self.size, 2), UNCOUNTED, np.int32)
+        deterministic = True
         for k, c in self.of_class.items():
+            deterministic &= all(is_decided(entries, self.tables.bounds[c]) for _, entries in self.tables.actions[c])
             for mask, entries in self.tables.actions[c]:
                 action[k + 1, _members(mask)] = self._action(entries)
             for s, r in self.tables.ret[c].items():
                 ret[k + 1, self.symbol[s]] = self.control[r] + 1
             end[k + 1] = self.tables.end[c]
+            bounds[k + 1] = self.tables.bounds[c]
         columns, kind = np.unique(action, axis=1, return_inverse=True)
         names: dict[int, dict[str, None]] = {}
         for s, k in self.symbol.items():  # equal symbols are one: it stands for all of their callees
@@ -212,10 +218,10 @@ class _Assembly:
             byte_class=kind.ravel()[self.byte_class].astype(np.int32), specials=self.specials, action=columns,
             entry_offset=offsets, entry_next=np.array(self.next, np.int32), entry_push=np.array(self.push, np.int32),
             entry_add=np.array(self.add, np.int8), pushes=tuple(self.pushes), ret=ret, end=end,
-            bounds=np.full((self.size, 2), UNCOUNTED, np.int32), start=self.control[self.tables.start] + 1, stack=(),
+            bounds=bounds, start=self.control[self.tables.start] + 1, stack=(),
             control_names=("", *(name_control(self.of_class[k]) for k in range(self.size - 1))),
             symbol_names=tuple(" | ".join(names[k]) for k in range(self.num_symbols)),
-            deterministic=bool((np.diff(offsets) <= 1).all()),
+            deterministic=deterministic,
         )  # fmt: skip
 
     def _action(self, entries: Sequence[Entry]) -> int:

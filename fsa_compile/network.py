@@ -11,10 +11,11 @@ Source: M.-J. Nederhof, "Practical experiments with regular approximation of con
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from fsa_compile.errors import LimitError
+from fsa_compile.errors import LimitError, UnsupportedGrammarError
 from fsa_compile.grammar import Choice, Expression, Grammar, Reference, Repeat, Sequence
 from fsa_compile.lexemes import Lexicon
 from fsa_compile.limits import CompileLimits, Deadline
@@ -22,10 +23,20 @@ from fsa_compile.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 
 Node: TypeAlias = "tuple[Any, ...]"
 """An expression over numbers: `("terminal", t)`, `("rule", name)`, `("core", name)` (its non-empty texts), `("call", frame)`,
-`("sequence", *parts)`, `("choice", *branches)`, `("star", part)`, `("nonempty", part)`."""
+`("sequence", *parts)`, `("choice", *branches)`, `("star", part)`, `("nonempty", part)`, `("upto", part, times)`, and for what is
+counted `("count", rule, frame)`, whose rule's body is `("loop", part, number)`."""
 
 EMPTY: Node = ("sequence",)
 _MAX_BRANCHES = 256
+_FEW = 8
+"""Repetitions of fewer iterations are written out."""
+LARGE = 64
+"""Repetitions with more states than this, written out, are counted."""
+_CALL_SIZE = 8
+_MAX_WRITTEN = 4096
+"""Most states of a repetition that cannot be counted."""
+_MARK = 1 << 60
+"""Added to (or taken from) a symbol that begins an iteration, while the automaton of a loop is made."""
 _DOING = "Turning the grammar's rules into automata"
 
 
@@ -49,6 +60,36 @@ def choice(*branches: Node) -> Node:
 
 
 @dataclasses.dataclass(eq=False)
+class Loop:
+    """A repetition with bounds too large to be written out.
+
+    Attributes:
+      node: what is repeated, with the bounds: names it when it has to be written out after all.
+      low, high: the bounds.
+      begins: (state, symbol) of the arcs that begin an iteration.
+      place: the repetition in the grammar.
+    """
+
+    node: Node
+    low: int
+    high: int
+    begins: set[tuple[int, int]]
+    place: Expression
+
+
+class UncountableError(Exception):
+    """Repetitions that one register per frame cannot count: the text does not tell where an iteration begins.
+
+    Args:
+      nodes: the `Loop.node` of each.
+    """
+
+    def __init__(self, nodes: set[Node]) -> None:
+        super().__init__(f"{len(nodes)} repetitions")
+        self.nodes = nodes
+
+
+@dataclasses.dataclass(eq=False)
 class Frame:
     """A unit that is called.
 
@@ -57,12 +98,14 @@ class Frame:
       rule: name of the rule in whose definition it stands.
       dfa: its minimal automaton; symbols are terminals t >= 0 and calls of frame k, written ~k.
       homes: names of the rules in which each terminal stands that this frame holds.
+      loop: the repetition that the frame counts, if it does.
     """
 
     name: str
     rule: str
     dfa: SymbolDfa
     homes: dict[int, list[str]]
+    loop: Loop | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,18 +123,33 @@ class Network:
     lexicon: Lexicon
 
 
-def build_network(grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline) -> Network:
+def build_network(
+    grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline, written_out: set[Node] | None = None
+) -> Network:
     """The network of a grammar whose rules are all productive.
 
+    Args:
+      grammar: the grammar.
+      lexicon: an empty one; it is closed afterwards.
+      limits: bounds of the compilation.
+      deadline: the running time budget.
+      written_out: repetitions that are not to be counted, as `UncountableError` names them.
+
     Raises:
+      UncountableError: other repetitions cannot be counted either.
       LimitError: written out, the rules are too large.
       GrammarError: a terminal cannot be an automaton.
     """
-    return _Builder(grammar, lexicon, limits, deadline).network()
+    return _Builder(grammar, lexicon, limits, deadline, written_out or set()).network()
 
 
 class _Builder:
-    def __init__(self, grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(
+        self, grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline, written_out: set[Node]
+    ) -> None:
+        self.written_out = written_out
+        self.rule = grammar.start
+        self.loops: dict[str, Loop] = {}
         self.grammar, self.lexicon, self.limits, self.deadline = grammar, lexicon, limits, deadline
         self.bodies: dict[str, Node] = {}
         self.branches: dict[str, list[list[Node]]] = {}
@@ -101,16 +159,16 @@ class _Builder:
         self.home: dict[str, str] = {}
         self.groups: dict[Node, str] = {}
         self.automata: dict[str, SymbolDfa] = {}
-        self.size = 0
 
     def network(self) -> Network:
         ignore = [self._lexeme(node) for node in self.grammar.ignore]
         for name in self._reachable():
-            self.home[name] = name
+            self.home[name] = self.rule = name
             self.bodies[name] = self._node(self.grammar.rules[name].body)
         self.lexicon.close()
         self._drop_blank_rules()
         self._find_nullable()
+        self.bodies = {name: self._counting(body) for name, body in self.bodies.items()}
         for component in self._components():
             for name in component:
                 self.bodies[name] = self._hoisted(self.bodies[name], component, name)
@@ -122,7 +180,10 @@ class _Builder:
             self._build(component)
         start = self.grammar.start
         frames = [Frame(start, start, self._start(start), self._homes(start))]
-        frames += [Frame(name, self.home[name], self.automata[name], self._homes(name)) for name in self.frame_of]
+        frames += [
+            Frame(name, self.home[name], self.automata[name], self._homes(name), self.loops.get(name)) for name in self.frame_of
+        ]
+        self._check_first_calls(frames)
         return Network(frames, ignore, self.lexicon)
 
     # ---------------------------------------------------------------- reading the grammar
@@ -155,7 +216,7 @@ class _Builder:
             case Choice():
                 return choice(*(self._node(branch) for branch in node.branches))
             case Repeat():
-                return self._repeat(self._node(node.part), node.low, node.high)
+                return self._repeat(self._node(node.part), node)
             case Reference() if not self._is_lexeme(node.name):
                 return ("rule", node.name)
             case _:
@@ -163,15 +224,62 @@ class _Builder:
                 terminal = ("terminal", number)
                 return choice(terminal, EMPTY) if self.lexicon.terminals[number].nullable else terminal
 
-    def _repeat(self, part: Node, low: int, high: int | None) -> Node:
+    def _repeat(self, part: Node, node: Repeat) -> Node:
+        low, high = node.low, node.high
         if max(low, high or 0) > self.limits.max_repeat:
             raise LimitError("max_repeat", self.limits.max_repeat, "A repetition in the grammar")
+        if part == EMPTY:
+            return EMPTY
         if high is None:
-            return sequence(*[part] * low, ("star", part))
-        optional = EMPTY
-        for _ in range(high - low):
-            optional = choice(sequence(part, optional), EMPTY)
-        return sequence(*[part] * low, optional)
+            return sequence(self._times(part, low, low, node), ("star", part))
+        return self._times(part, low, high, node)
+
+    def _times(self, part: Node, low: int, high: int, place: Expression) -> Node:
+        """`low` to `high` parts: counted if they are many, else written out."""
+        named: Node = ("times", part, low, high)
+        if high > _FEW and high * self._size(part) > LARGE:
+            if named not in self.written_out:
+                return self._counted(named, place)
+            if high * self._size(part) > _MAX_WRITTEN:
+                raise self._uncountable(place, high)
+        return sequence(*[part] * low, ("upto", part, high - low) if high > low else EMPTY)
+
+    def _counted(self, named: Node, place: Expression) -> Node:
+        """A call of the frame that counts. Iterations are never empty: where the item may be, there is no lower bound."""
+        _, part, low, high = named
+        body: Node = ("loop", part, len(self.loops))
+        number = self._group(body, self.rule)
+        self.loops[self.groups[body]] = Loop(named, low, high, set(), place)
+        return ("count", self.groups[body], number)
+
+    def _size(self, node: Node) -> int:
+        """Roughly the states of an expression."""
+        match node[0]:
+            case "terminal":
+                return len(self.lexicon.terminals[node[1]].automaton.final) - 1
+            case "rule" | "core" | "call" | "count":
+                return _CALL_SIZE
+            case "upto":
+                return self._size(node[1]) * int(node[2])
+            case _:
+                return sum(self._size(part) for part in node[1:] if isinstance(part, tuple))
+
+    def _uncountable(self, place: Expression, high: int) -> UnsupportedGrammarError:
+        what = f"up to {high:,} repetitions can be neither counted nor written out: the text does not tell where each begins"
+        fix = "Let what is repeated, or what follows it, begin with characters of its own; or use smaller bounds."
+        return UnsupportedGrammarError(what, text=self.grammar.text, start=place.start, end=place.end, fix=fix)
+
+    def _check_first_calls(self, frames: list[Frame]) -> None:
+        """A frame must read something before it can call itself; a counted loop over recursion at its left end would not."""
+        needs = {str(k): [str(~s) for s in frame.dfa.arcs[0] if s < 0] for k, frame in enumerate(frames)}
+        for component in strong_components(needs):
+            loop = next((frames[int(k)].loop for k in sorted(component) if frames[int(k)].loop), None)
+            if loop and (len(component) > 1 or any(k in needs[k] for k in component)):
+                what = "what is repeated many times begins with the rule that it stands in"
+                fix = "Let each iteration begin with something else, a bracket for example, or repeat it without bounds."
+                raise UnsupportedGrammarError(
+                    what, text=self.grammar.text, start=loop.place.start, end=loop.place.end, fix=fix
+                )  # fmt: skip
 
     def _homes(self, name: str) -> dict[int, list[str]]:
         out: dict[int, list[str]] = {}
@@ -197,7 +305,7 @@ class _Builder:
         while changed:
             changed = False
             for name, body in self.bodies.items():
-                if name not in speaking and (any(True for _ in _terminals(body)) or speaking & set(_references(body))):
+                if name not in speaking and (_speaks(body) or speaking & set(_references(body))):
                     speaking.add(name)
                     changed = True
         if len(speaking) < len(self.bodies):
@@ -220,10 +328,27 @@ class _Builder:
                 return all(self._can_be_empty(part) for part in node[1:])
             case "choice":
                 return any(self._can_be_empty(branch) for branch in node[1:])
-            case "star":
+            case "star" | "upto":
                 return True
+            case "count":
+                return not self.loops[node[1]].low or self._can_be_empty(self.loops[node[1]].node[1])
             case _:
                 return False
+
+    def _counting(self, node: Node) -> Node:
+        """The expression with counted repetitions as calls, which are never empty."""
+        match node[0]:
+            case "count":
+                call: Node = ("call", node[2])
+                return choice(call, EMPTY) if self._can_be_empty(node) else call
+            case "sequence":
+                return sequence(*(self._counting(part) for part in node[1:]))
+            case "choice":
+                return choice(*(self._counting(branch) for branch in node[1:]))
+            case "star" | "upto" | "loop":
+                return (node[0], self._counting(node[1]), *node[2:])
+            case _:
+                return node
 
     def _components(self, *, everything: bool = False) -> list[set[str]]:
         """Sets of rules that need one another, callees first; without those that do not recurse unless asked."""
@@ -238,7 +363,7 @@ class _Builder:
         """The node with the bracketed groups around recursion as calls."""
         if not _recurs(node, component) or node[0] in ("rule", "core"):
             return node
-        parts = [self._hoisted(part, component, name) for part in node[1:]]
+        parts = [self._hoisted(part, component, name) if isinstance(part, tuple) else part for part in node[1:]]
         return sequence(*self._hoisted_parts(parts, component, name)) if node[0] == "sequence" else (node[0], *parts)
 
     def _hoisted_parts(self, parts: list[Node], component: set[str], name: str) -> list[Node]:
@@ -284,7 +409,7 @@ class _Builder:
                         break
                 return out
             case _:
-                return {t for part in node[1:] for t in self._first_terminals(part, seen)}
+                return {t for part in node[1:] if isinstance(part, tuple) for t in self._first_terminals(part, seen)}
 
     def _group(self, body: Node, name: str) -> int:
         """Number of the frame of a group inside a rule."""
@@ -341,6 +466,13 @@ class _Builder:
                         raise LimitError("max_rules", _MAX_BRANCHES, "Writing out the branches of a recursive rule")
                     out = [begin + end for begin in out for end in ends]
                 return out
+            case "upto":
+                once = [parts for parts in self._flat(node[1], component) if parts]
+                if sum(len(once) ** i for i in range(node[2] + 1)) > _MAX_BRANCHES:
+                    raise LimitError("max_rules", _MAX_BRANCHES, "Writing out the branches of a recursive rule")
+                return [
+                    list(itertools.chain(*rounds)) for n in range(node[2] + 1) for rounds in itertools.product(once, repeat=n)
+                ]
             case _:
                 rounds = [r for parts in self._flat(node[1], component) for r in self._rounds(parts, component)]
                 return [[("star", choice(*rounds))], []]
@@ -436,7 +568,7 @@ class _Builder:
             return node
         if node[0] == "core":
             return ("call", self._frame(node[1]))
-        return (node[0], *(self._called(part, component) for part in node[1:]))
+        return (node[0], *(self._called(part, component) if isinstance(part, tuple) else part for part in node[1:]))
 
     # ---------------------------------------------------------------- automata
 
@@ -449,7 +581,26 @@ class _Builder:
                 self._add_branches(nfa, name, component, begin, end)
             else:
                 self._add(nfa, self.bodies[name], begin, end)
-            self.automata[name] = without_empty(nfa.minimal(begin, end, self._check))
+            dfa = without_empty(nfa.minimal(begin, end, self._check))
+            self.automata[name] = self._unmarked(dfa, self.loops[name]) if name in self.loops else dfa
+
+    def _unmarked(self, dfa: SymbolDfa, loop: Loop) -> SymbolDfa:
+        """The automaton of a counted loop with its begins set down in the loop."""
+        if self._can_be_empty(loop.node[1]):
+            loop.low = 0
+        arcs: list[dict[int, int]] = []
+        for q, marked in enumerate(dfa.arcs):
+            plain: dict[int, int] = {}
+            for symbol, target in marked.items():
+                begins = not -_MARK // 2 < symbol < _MARK // 2
+                bare = symbol if not begins else symbol - _MARK if symbol > 0 else symbol + _MARK
+                if bare in plain:
+                    raise UncountableError({loop.node})
+                plain[bare] = target
+                if begins:
+                    loop.begins.add((q, bare))
+            arcs.append(plain)
+        return SymbolDfa(arcs, dfa.final)
 
     def _start(self, name: str) -> SymbolDfa:
         nfa = SymbolNfa()
@@ -481,13 +632,35 @@ class _Builder:
                 self._add(nfa, node[1], middle, middle)
                 nfa.empty[middle].append(end)
             case "nonempty":
-                part = SymbolNfa()
-                a, b = part.state(), part.state()
-                self._add(part, node[1], a, b)
-                nfa.splice(without_empty(part.minimal(a, b, self._check)), begin, end)
+                nfa.splice(self._nonempty(node[1]), begin, end)
+            case "loop":
+                self._add_loop(nfa, node[1], begin, end)
+            case "upto":
+                for _ in range(node[2]):
+                    nfa.empty[begin].append(end)
+                    after = nfa.state()
+                    self._add(nfa, node[1], begin, after)
+                    begin = after
+                nfa.empty[begin].append(end)
             case _:
                 self._add_sequence(nfa, list(node[1:]), begin, end)
         self._check(len(nfa.arcs))
+
+    def _nonempty(self, node: Node) -> SymbolDfa:
+        part = SymbolNfa()
+        a, b = part.state(), part.state()
+        self._add(part, node, a, b)
+        return without_empty(part.minimal(a, b, self._check))
+
+    def _add_loop(self, nfa: SymbolNfa, node: Node, begin: int, end: int) -> None:
+        """One or more rounds; the symbols that begin one are marked."""
+        dfa = self._nonempty(node)
+        states = [nfa.state() for _ in dfa.arcs]
+        for q, arcs, final in zip(states, dfa.arcs, dfa.final):
+            nfa.arcs[q] += [(symbol, states[target]) for symbol, target in arcs.items()]
+            if final:
+                nfa.empty[q] += [begin, end]
+        nfa.arcs[begin] += [(s + _MARK if s >= 0 else s - _MARK, states[target]) for s, target in dfa.arcs[0].items()]
 
     def _add_sequence(self, nfa: SymbolNfa, parts: list[Node], begin: int, end: int) -> None:
         if not parts:
@@ -566,17 +739,19 @@ def _references(node: Node) -> Iterator[str]:
     """Rules that are named in an expression and not called."""
     if node[0] in ("rule", "core"):
         yield node[1]
-    elif node[0] not in ("terminal", "call"):
+    elif node[0] not in ("terminal", "call", "count"):
         for part in node[1:]:
-            yield from _references(part)
+            if isinstance(part, tuple):
+                yield from _references(part)
 
 
 def _terminals(node: Node) -> Iterator[int]:
     if node[0] == "terminal":
         yield node[1]
-    elif node[0] not in ("rule", "core", "call"):
+    elif node[0] not in ("rule", "core", "call", "count"):
         for part in node[1:]:
-            yield from _terminals(part)
+            if isinstance(part, tuple):
+                yield from _terminals(part)
 
 
 def _without(node: Node, speaking: set[str]) -> Node:
@@ -584,7 +759,7 @@ def _without(node: Node, speaking: set[str]) -> Node:
     match node[0]:
         case "rule":
             return node if node[1] in speaking else EMPTY
-        case "terminal":
+        case "terminal" | "count":
             return node
         case "sequence":
             return sequence(*(_without(part, speaking) for part in node[1:]))
@@ -592,7 +767,14 @@ def _without(node: Node, speaking: set[str]) -> Node:
             return choice(*(_without(branch, speaking) for branch in node[1:]))
         case _:
             part = _without(node[1], speaking)
-            return EMPTY if part == EMPTY else (node[0], part)
+            return EMPTY if part == EMPTY else (node[0], part, *node[2:])
+
+
+def _speaks(node: Node) -> bool:
+    """Whether a terminal, or a counted repetition, stands in an expression."""
+    if node[0] in ("terminal", "count"):
+        return True
+    return node[0] not in ("rule", "core", "call") and any(_speaks(part) for part in node[1:] if isinstance(part, tuple))
 
 
 def _recurs(node: Node, component: set[str]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fsa_compile.byte_machine import END_HERE, RETURN, ByteMachine, Configuration
-from fsa_compile.errors import GrammarConflictError, GrammarError, LimitError, UnsatisfiableError
+from fsa_compile.errors import GrammarConflictError, GrammarError, LimitError, UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.frames import members, split_sets
 from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence, SpecialToken
 from fsa_compile.grammar_checks import GrammarWarning
@@ -259,3 +259,72 @@ def test_split_sets() -> None:
     parts = {mask: set(tags) for mask, tags in split_sets([(0b0110, "a"), (0b1100, "b"), (0, "c")])}
     assert parts == {0b0010: {"a"}, 0b0100: {"a", "b"}, 0b1000: {"b"}}
     assert list(members(0b10110)) == [1, 2, 4]
+
+
+COUNTED = {
+    "characters": ('start: "[" "a"~3..500 "]"', lambda n: f"[{'a' * n}]", 3, 500),
+    "at the end": ('start: "a"~3..500', lambda n: "a" * n, 3, 500),
+    "before what may be missing": ('start: "a"~3..500 "b"?', lambda n: "a" * n + "b", 3, 500),
+    "items": ('start: "[" "a" ("," "a")~9..9999 "]"', lambda n: f"[a{',a' * n}]", 9, 9999),
+    "exactly, then more": ('start: "a"~70 "a"*', lambda n: "a" * n, 70, 10**9),
+    "exactly, then some": ('start: "a"~80..100 "a"~70', lambda n: "a" * n, 150, 170),
+    "pieces": ('start: "[" ("a" "b"~0..3 "c")~20..90 "]"', lambda n: f"[{'abcac' * (n // 2)}{'ac' * (n % 2)}]", 20, 90),
+    "counted inside counted": ('start: ("a" "b"~70..90 "c")~80..99', lambda n: ("a" + "b" * 80 + "c") * n, 80, 99),
+    "items that may be empty": ('start: ("a"? "b"?)~70..90 "."', lambda n: "a" * n + ".", 0, 90),
+    "recursion inside": ('start: "(" (start ";")~2..100 ")" | "x"', lambda n: f"({'x;' * n})", 2, 100),
+    "words, as a lexer cuts them": ('start: NAME~2..100 "."\nNAME: /[a-z]+/\n%ignore " "', lambda n: "ab " * n + ".", 2, 100),
+    "names before a keyword": ('start: NAME~2..90 "end"\nNAME: /[a-z]+/\n%ignore " "', lambda n: "ab " * n + "end", 2, 90),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_large_bounds(name: str) -> None:
+    text, example, low, high = COUNTED[name]
+    machine = machine_of(parse_lark(text, mode="longest" if "NAME" in text else "characters"))
+    assert machine.deterministic
+    assert machine.num_controls < 250
+    around = {0, 1, 2, low - 1, low, low + 1, (low + min(high, 300)) // 2, min(high, 9000), high - 1, high, high + 1}
+    for n in sorted(k for k in around if 0 <= k < 20_000):
+        assert machine.accepts(example(n).encode()) == (low <= n <= high), n
+
+
+def test_counting_needs_few_controls() -> None:
+    for bound in (100, 10_000):
+        machine = machine_of(parse_lark(f'start: "[" ("a" ";")~2..{bound} "]"'))
+        assert machine.num_controls < 10
+        assert [2, bound] in machine.bounds.tolist()
+
+
+def test_counted_frames_have_no_dead_ends() -> None:
+    """Bounds too large to be written out, small enough to be met: every configuration on the way can end."""
+    for text in (
+        'start: "[" ("a" "b"?)~12..40 "]"',
+        'start: ("a" ("b" "c")~11..20 "d")~9..10',
+        'start: ("a" start? ";")~9..33 "."',
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GrammarWarning)
+            machine = machine_of(parse_lark(text, mode="characters"))
+        assert (machine.bounds[:, 1] > 8).any()
+        rng = random.Random(5)
+        for _ in range(5):
+            here = [machine.initial]
+            for i in range(100):
+                assert i % 9 or completes(machine, here[0], b"abcd;[].", 60_000)
+                after = [next(iter(d)) for byte in b"abcd;[]." if (d := machine.step(here, byte))]
+                if not after:
+                    break
+                here = [rng.choice(after)]
+
+
+def test_what_cannot_be_counted_is_written_out_or_refused() -> None:
+    assert (machine_of(parse_lark('start: /[a-z]/~1..90 "x"', mode="characters")).bounds == -1).all()
+    with pytest.raises(UnsupportedGrammarError, match="9,000 repetitions can be neither counted nor written out"):
+        machine_of(parse_lark("start: /[a-z]/~1..9000 /[a-z]/", mode="characters"))
+    with pytest.raises(LimitError, match="max_repeat"):
+        machine_of(parse_lark('start: "a"~1..90', mode="characters"), limits=CompileLimits(max_repeat=80))
+
+
+def test_a_counted_loop_over_left_recursion_is_refused() -> None:
+    with pytest.raises(UnsupportedGrammarError, match="begins with the rule that it stands in"):
+        machine_of(parse_lark('start: (start "x")~2..100 | "y"', mode="characters"))
