@@ -64,6 +64,11 @@ class Reach:
                         todo.append(control)
         return out
 
+    def usable(self, symbol: int, entry: int) -> bool:
+        """Whether a call can end and its caller go on."""
+        ends, returns = self.outcomes[entry], self._controls.symbols[symbol]
+        return any(ends >> outcome & 1 and self.outcomes[target] for outcome, target in returns.items())
+
     def live(self, start: int, symbol: int) -> list[int]:
         """The controls that can be reached and can reach an outcome, the first of them `start`."""
         c, out = self._controls, self.outcomes
@@ -82,7 +87,7 @@ class Reach:
             for _, _, target in c.moves[control]:
                 visit(target)
             for y, entry in c.calls.get(control, ()):
-                if out[entry]:
+                if self.usable(y, entry):
                     visit(entry)
                     for outcome, target in c.symbols[y].items():
                         if out[entry] >> outcome & 1:
@@ -169,10 +174,10 @@ class _MoveTable:
         self.entries = np.column_stack((distinct % width, distinct // width // 2, distinct // width % 2))
 
     def _called(self, symbol: int, entry: int) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
-        """The moves of a callee's entry, with what they push; none when the callee cannot end."""
+        """The moves of a callee's entry, with what they push; none when the callee or its caller cannot end."""
         c = self._controls
         out: list[tuple[int, int, int, tuple[tuple[int, int], ...], int]] = []
-        if self._reach.outcomes[entry]:
+        if self._reach.usable(symbol, entry):
             pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
             out += [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
             for below in c.calls.get(entry, ()):
