@@ -56,6 +56,13 @@ class HasFormat(NamedTuple):
     tag: str = "format"
 
 
+class Spelled(NamedTuple):
+    """The decoded string, or the text of the number, matches a pattern of Python's dialect from end to end."""
+
+    pattern: str
+    tag: str = "spelled"
+
+
 class Length(NamedTuple):
     """The string has `low` to `high` code points."""
 

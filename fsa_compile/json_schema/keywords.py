@@ -37,6 +37,7 @@ from fsa_compile.json_schema.atoms import (
     Names,
     Once,
     OneOf,
+    Spelled,
 )
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.documents import Document
@@ -44,6 +45,9 @@ from fsa_compile.json_schema.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.formats import FORMATS, REFUSED_FORMATS
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
+
+SPELLING = "x-fsa-spelling"
+"""Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
 
 
 class Keywords:
@@ -130,7 +134,7 @@ class Keywords:
             if draft <= 7 and self._document.declared:
                 return parts[0]
         parts += self._dynamic(schema)
-        for read in (self._type, self._words, self._numeric, self._text, self._array, self._object):
+        for read in (self._type, self._words, self._spelled, self._numeric, self._text, self._array, self._object):
             part = read(schema)
             if part != ANYTHING:
                 parts.append(part)
@@ -252,6 +256,12 @@ class Keywords:
         formulas, orders = self._array(schema, made=True) if index == ARRAY else self._object(schema)
         return Value(tuple(f if k == index else 0 for k, f in enumerate(formulas)), orders)
 
+    def _spelled(self, schema: dict[str, Any]) -> Value:
+        if SPELLING not in schema:
+            return ANYTHING
+        atom = self._atom(Spelled(schema[SPELLING]), schema, SPELLING)
+        return self._values.both(self._values.only(NUMBER, atom), self._values.only(STRING, atom))
+
     # numbers
 
     def _numeric(self, schema: dict[str, Any]) -> Value:
@@ -370,12 +380,14 @@ class Keywords:
         if formulas[ARRAY] or formulas[OBJECT]:
             return None
         out = [_constant(x) for kind, x in ((NULL, None), (TRUE, True), (FALSE, False)) if formulas[kind]]
-        atoms = [d.atoms[v] for v in d.support(formulas[NUMBER])]
-        if any(not isinstance(a, Equals) for a in atoms) or d.evaluate(formulas[NUMBER], lambda _: False):
+        spelled = {v: 1 for v in d.support(formulas[NUMBER]) if isinstance(d.atoms[v], Spelled)}
+        numeric = d.substitute(formulas[NUMBER], spelled)
+        atoms = [d.atoms[v] for v in d.support(numeric)]
+        if any(not isinstance(a, Equals) for a in atoms) or d.evaluate(numeric, lambda _: False):
             return None
         for a in atoms:
             assert isinstance(a, Equals)
-            if d.evaluate(formulas[NUMBER], lambda v, a=a: d.atoms[v] == a):  # type: ignore[misc]
+            if d.evaluate(numeric, lambda v, a=a: d.atoms[v] == a):  # type: ignore[misc]
                 out.append(_constant(a.bound.numerator if a.bound.denominator == 1 else float(a.bound)))
         listed = [d.atoms[v] for v in d.support(formulas[STRING])]
         if any(not isinstance(a, OneOf) for a in listed) or d.evaluate(formulas[STRING], lambda _: False):

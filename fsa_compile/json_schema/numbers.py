@@ -159,6 +159,22 @@ class Integer:
         return int(state != 2)
 
 
+class Written:
+    """Whether the number's text is one that an automaton of texts accepts."""
+
+    start = 0
+
+    def __init__(self, dfa: TextDfa) -> None:
+        self._dfa = dfa
+
+    def step(self, state: int, character: str) -> int:
+        row = self._dfa.rows[state] if state >= 0 else ()
+        return next((target for low, high, target in row if low <= ord(character) <= high), -1)
+
+    def holds(self, state: int) -> int:
+        return int(state >= 0 and self._dfa.labels[state] > 0)
+
+
 def _spelled(state: str, character: str, universe: Universe) -> str | None:
     """The state of the number syntax after one character, or None.
 

@@ -28,6 +28,7 @@ from fsa_compile.json_schema.atoms import (
     Names,
     Once,
     OneOf,
+    Spelled,
 )
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.keywords import Keywords
@@ -279,7 +280,8 @@ class Residuals:
             return formula
         out = d.substitute(formula, {d.variable(Equals(bound)): 0 for bound in bounds})
         for bound in bounds:
-            leaf = d.evaluate(formula, lambda v, x=bound: _holds(d.atoms[v], x))  # type: ignore[misc]
+            known = {d.variable(a): int(_holds(a, bound)) for a in atoms if not isinstance(a, Spelled)}
+            leaf = d.substitute(formula, known)
             out = d.choose(d.atom(Equals(bound)), leaf, out)
         return out
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.json_schema import numbers
-from fsa_compile.json_schema.atoms import AtLeast, Equals, Found, HasFormat, IsInteger, IsMultiple, Length, OneOf
+from fsa_compile.json_schema.atoms import AtLeast, Equals, Found, HasFormat, IsInteger, IsMultiple, Length, OneOf, Spelled
 from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.errors import UnsupportedSchemaError
@@ -15,9 +15,11 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import Escapes, SchemaOptions
 from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
-from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
+from fsa_compile.json_schema.text_dfa import TextDfa, any_text, from_letters, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.regex_automaton import build_automaton
+from fsa_compile.regex_syntax import parse
 
 _LITERALS = ("null", "true", "false")
 _IN_STRING = 1 << 8
@@ -87,6 +89,8 @@ class Scalars:
     def _condition(self, atom: Any, where: str) -> numbers.Condition:
         if isinstance(atom, IsInteger):
             return numbers.Integer()
+        if isinstance(atom, Spelled):
+            return numbers.Written(self.dfa(atom))
         if isinstance(atom, IsMultiple):
             return numbers.MultipleOf(atom.divisor, self._options.max_modulus, where)
         return numbers.Compare(atom.bound) if atom.bound else numbers.Sign()
@@ -121,8 +125,11 @@ class Scalars:
                     fix="Use a smaller bound, or raise SchemaOptions.max_length.",
                 )  # fmt: skip
             return lengths(atom.low, atom.high)
-        assert isinstance(atom, Found)
+        assert isinstance(atom, (Found, Spelled))
         try:
+            if isinstance(atom, Spelled):
+                tree = parse(atom.pattern, 0, self._limits)
+                return from_letters(build_automaton(tree, self._limits, Deadline(self._limits)))
             return search_dfa(atom.pattern, self._limits)
         except LimitError:
             raise
@@ -309,6 +316,7 @@ def _condition_key(atom: Any) -> Any:
 
 
 def _universe(atoms: list[Any]) -> numbers.Universe:
+    atoms = [a for a in atoms if not isinstance(a, Spelled)]
     kinds = {"integer" if isinstance(a, IsInteger) else "sign" if _is_sign(a) else "other" for a in atoms}
     return "plain" if "other" in kinds else "integers with exponent" if "integer" in kinds else "all"
 
