@@ -118,20 +118,20 @@ class _Cells(NamedTuple):
     """Tokens of one control by (target, k), sorted by target, then k.
 
     Attributes:
-      target, adds, count: int64[n].
+      target, adds, size: int64[n]; `size` is the number of tokens.
       begin: int64[n], where the tokens of a cell begin in `token`.
       token: int64[*], of all controls.
     """
 
     target: np.ndarray
     adds: np.ndarray
-    count: np.ndarray
+    size: np.ndarray
     begin: np.ndarray
     token: np.ndarray
 
     def tokens(self, chosen: np.ndarray) -> np.ndarray:
         """The tokens of some cells, one cell after the other."""
-        count = self.count[chosen]
+        count = self.size[chosen]
         return self.token[np.arange(int(count.sum())) + np.repeat(self.begin[chosen] - (np.cumsum(count) - count), count)]
 
 
@@ -153,12 +153,12 @@ class _Assembly:
         self._finish = distances(control[inside], target[inside], self._ends)
         count = np.append(begin[1:], len(token)) - begin
         useful = self._finish[target] < UNREACHABLE
-        columns = [column[useful] for column in (control, target, adds, count, begin)]
-        self._offset = np.searchsorted(columns[0], np.arange(size + 1))
+        control, target, adds, count, begin = (column[useful] for column in (control, target, adds, count, begin))
+        self._offset = np.searchsorted(control, np.arange(size + 1))
         self._cells = {}
-        for c in self._reached(columns[1]):
+        for c in self._reached(target):
             mine = slice(self._offset[c], self._offset[c + 1])
-            self._cells[c] = _Cells(*[column[mine] for column in columns[1:]], token)
+            self._cells[c] = _Cells(target[mine], adds[mine], count[mine], begin[mine], token)
 
     def _reached(self, target: np.ndarray) -> list[int]:
         """Controls that tokens reach from the start."""
@@ -250,7 +250,7 @@ class _Assembly:
         cost = 1 + self._finish[cells.target] + after
         wide, table = self._wide(cells, allowed)
         narrow = (~wide).nonzero()[0]
-        token, cell = cells.tokens(narrow), np.repeat(narrow, cells.count[narrow])
+        token, cell = cells.tokens(narrow), np.repeat(narrow, cells.size[narrow])
         order = np.argsort(token, kind="stable")
         token, cell = token[order], cell[order]
         node, which = allowed[:, cell].nonzero()
@@ -276,12 +276,12 @@ class _Assembly:
         Equal rows are shared by the classes, arcs are not; so sets that arcs would repeat for many classes are rows, too.
         """
         wide, table = np.zeros(len(cells.target), bool), False
-        if cells.count.sum() <= ARC_BURST:
+        if cells.size.sum() <= ARC_BURST:
             return wide, table
         classes, row_bytes = len(allowed), self._tables.num_words * 4
         begin = segment_starts(cells.target)
-        count, size = np.add.reduceat(cells.count, begin), np.append(begin[1:], len(cells.target)) - begin
-        repeated = np.add.reduceat(allowed.sum(0) * cells.count, begin) * _ARC_BYTES
+        count, size = np.add.reduceat(cells.size, begin), np.append(begin[1:], len(cells.target)) - begin
+        repeated = np.add.reduceat(allowed.sum(0) * cells.size, begin) * _ARC_BYTES
         for i in np.argsort(-count, kind="stable").tolist():
             more_table = size[i] > 1 and not table
             in_rows = size[i] * row_bytes + classes * _GROUP_BYTES + more_table * self._tables.vocab_size * 2
@@ -294,7 +294,7 @@ class _Assembly:
         """Number of the table with the k of every token of a control."""
         table = np.zeros(self._tables.vocab_size, np.uint16)
         every = np.arange(len(cells.target))
-        table[cells.tokens(every)] = np.repeat(cells.adds, cells.count)
+        table[cells.tokens(every)] = np.repeat(cells.adds, cells.size)
         return self._increments.setdefault(table.tobytes(), len(self._increments))
 
     def _add_levels(
@@ -335,7 +335,7 @@ class _CellRows:
 
     def __init__(self, tables: VocabularyTables, cells: _Cells, finish: np.ndarray) -> None:
         self._tables, self._cells = tables, cells
-        count = cells.count
+        count = cells.size
         token = cells.tokens(np.arange(len(count)))
         self.hash = np.add.reduceat(tables.token_hash[token], np.cumsum(count) - count)
         chain = finish[cells.target]
@@ -346,7 +346,7 @@ class _CellRows:
     def _cell(self, place: int) -> np.ndarray:
         cell = self._order[place]
         begin = self._cells.begin[cell]
-        return self._tables.pack(self._cells.token[begin : begin + self._cells.count[cell]])
+        return self._tables.pack(self._cells.token[begin : begin + self._cells.size[cell]])
 
     def _prefix(self, chain: int, size: int) -> np.ndarray:
         """Row of the first cells of a chain."""

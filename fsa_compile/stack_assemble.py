@@ -23,8 +23,6 @@ from fsa_compile.vocabulary_tables import VocabularyTables
 _DOING = "assembling the artifact"
 _UNBOUNDED = 1 << 20
 """Cost and need of what is not known to be bounded."""
-_UNBOUNDED = 1 << 20
-"""Cost and need of what is not known to be bounded."""
 _LEVEL_BYTES = 10 << 20
 """Where the rows of all levels take more, levels that add few tokens are left out: such tokens are then allowed only under
 somewhat looser limits, but some token always is, and without limits every one."""
@@ -56,7 +54,7 @@ def assemble_machine(
         costs = costs.at_most(_UNBOUNDED)
     registers = Registers(machine)
     stack = list(machine.stack)
-    missing = costs.iteration * registers.low
+    missing = costs.rests.at(np.arange(len(registers.low)), np.zeros(1, np.int64))
     at_start = costs.distance[machine.start] + missing[registers.of_control[machine.start]]
     at_start += costs.symbol_cost[stack].sum() + missing[registers.of_symbol[stack]].sum()
     if at_start >= UNREACHABLE:
@@ -96,6 +94,25 @@ class _Members(NamedTuple):
     hash: np.ndarray
     size: np.ndarray
     row_of: Callable[[np.ndarray], np.ndarray]
+
+
+class _Unions:
+    """Bit rows of unions of token sets. Those of a node's classes differ in how many of the neighbouring sets they hold."""
+
+    def __init__(self, groups: Groups, tables: VocabularyTables) -> None:
+        self._groups, self._tables = groups, tables
+        self._longer: dict[int, list[np.ndarray]] = {}
+
+    def row_of(self, group: np.ndarray) -> np.ndarray:
+        """Bit row of the tokens of ascending sets."""
+        first, size = int(group[0]), len(group)
+        if size == 1 or int(group[-1]) - first != size - 1:
+            return self._groups.row_of(group, self._tables)
+        rows = self._longer.setdefault(first, [])
+        while len(rows) < size:
+            row = self._groups.row_of(np.array([first + len(rows)]), self._tables)
+            rows.append(row | rows[-1] if rows else row)
+        return rows[size - 1]
 
 
 def _overlapping(
@@ -167,7 +184,10 @@ class _Layout:
         cost, need = costs.group_cost[group], costs.group_need[group]
         if registers.counts:
             kind, after = nodes.kind[node], nodes.value[node] + groups.add[group]
-            cost = np.minimum(cost + costs.iteration[kind] * np.maximum(0, registers.low[kind] - after), UNREACHABLE)
+            begun = groups.add[group]
+            sloped = nodes.sloped(kind, nodes.place[node])
+            rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
+            cost = np.minimum(cost + rest, UNREACHABLE)
             fits = ((kind == 0) | (after <= registers.high[kind])) & (cost < UNREACHABLE)
             node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
             order = np.argsort(node, kind="stable")
@@ -219,8 +239,7 @@ class _Layout:
         nodes, costs, registers = self.nodes, self.costs, self.registers
         controls = self.machine.num_controls
         control = np.where(nodes.symbolic < controls, nodes.symbolic, 0)
-        missing = costs.iteration[nodes.kind] * np.maximum(0, registers.low[nodes.kind] - nodes.value)
-        distance = np.where(control > 0, costs.distance[control] + missing, 0)
+        distance = np.where(control > 0, costs.distance[control] + self._missing(nodes.kind, nodes.place), 0)
         distance[0] = UNREACHABLE
         ladder = np.where((nodes.place == 0)[:, None], nodes.classes.ladder[nodes.kind], 0)
         return {
@@ -233,18 +252,24 @@ class _Layout:
             "delta": nodes.delta.ravel(),
         }
 
+    def _missing(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """What is missing at each class of registers, without the slope of those far below the lower bound."""
+        classes, rests = self.nodes.classes, self.costs.rests
+        value = classes.value[classes.first[kind] + place]
+        return np.where(self.nodes.sloped(kind, place), rests.largest[kind], rests.at(kind, value))
+
     def _slopes(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """What is missing besides the class's own register, for the registers far below the lower bound."""
-        first = self.nodes.classes.ladder[kind, 0]
-        weight = np.where((place == 0) & (first > 0), self.costs.iteration[kind], 0)
-        return np.stack([np.where(weight > 0, first, 0), np.ones_like(first), weight], 1)
+        """The slopes of the registers far below the lower bound."""
+        rests = self.costs.rests
+        sloped = self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)
+        columns = np.stack([rests.first[kind], rests.stride[kind], rests.tokens[kind]], 1)
+        return np.where(sloped[:, None], columns, (0, 1, 0))
 
     def _symbol_arrays(self) -> dict[str, np.ndarray]:
         nodes, costs, registers = self.nodes, self.costs, self.registers
         symbol, place = nodes.symbol, nodes.symbol_place
         kind = registers.of_symbol[symbol]
-        value = nodes.classes.value[nodes.classes.first[kind] + place]
-        missing = costs.iteration[kind] * np.maximum(0, registers.low[kind] - value)
+        missing = self._missing(kind, place)
         entries = [entry for string in self.strings for entry in string]
         return {
             "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
@@ -276,11 +301,11 @@ class _Layout:
         first = sets.group[lo]
         summed = [groups.hash[sets.group[b:e]].sum(dtype=np.uint64) for b, e in zip(lo.tolist(), hi.tolist())]
         hashes = np.array(summed, np.uint64)
-        row = self.pool.numbers(hashes, lambda i: groups.row_of(sets.group[lo[i] : hi[i]], self.tables))
+        unions = _Unions(groups, self.tables)
+        row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.group[lo[i] : hi[i]]))
         add, final = groups.add[first], groups.set[first]
         if self.registers.counts:
-            add = self._varying(groups.add, add, lo, hi)
-            final = self._varying(groups.set, final, lo, hi)
+            add, final = self._varying(groups.add, first), self._varying(groups.set, first)
         return {
             "group_offset": _offsets(sets.node[lo], self.n),
             "group_row": row,
@@ -290,15 +315,22 @@ class _Layout:
             "group_set": final,
         }
 
-    def _varying(self, values: np.ndarray, constant: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
-        """Of each group sets lo:hi, the value common to all its token sets, or -1 - a table of values by token."""
-        out = constant.copy()
-        for i, (b, e) in enumerate(zip(lo.tolist(), hi.tolist())):
-            group = self.sets.group[b:e]
-            if (values[group] != constant[i]).any():
-                which, token = self.groups.tokens_of(group)
-                out[i] = -1 - self.increments.table(token, values[group][which])
-        return out
+    def _varying(self, values: np.ndarray, first: np.ndarray) -> np.ndarray:
+        """Values of the token sets that go with the given ones by node, target and push string: the value common to all of
+        them, or -1 - a table of values by token. The classes of a node share the table."""
+        groups = self.groups
+        columns = np.stack([groups.node, groups.target, groups.push])
+        new = np.append(True, (columns[:, 1:] != columns[:, :-1]).any(0))
+        begin = new.nonzero()[0]
+        end = np.append(begin[1:], len(values))
+        out = values.copy()
+        varies = np.minimum.reduceat(values, begin) < np.maximum.reduceat(values, begin)
+        run = (np.cumsum(new) - 1)[first]
+        for r in np.unique(run[varies[run]]).tolist():
+            chosen = np.arange(begin[r], end[r])
+            which, token = groups.tokens_of(chosen)
+            out[chosen] = -1 - self.increments.table(token, values[chosen][which])
+        return out[first]
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups = self.sets, self.groups

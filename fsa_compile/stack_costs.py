@@ -18,10 +18,10 @@ So an ending may be paid for by the symbol or by the control that ends the frame
 is the most that any ending takes. Where an ending leads to the same symbol again (the word `not`, which another `not` may
 follow, where an identifier would do), no such maximum exists; it is left out, and its control pays the difference.
 
-A frame that counts ends from its lower bound on. What is missing at register n is paid for apart, by
-`iteration[kind] * max(0, low - n)`: from every control that may end the frame, one token (and what it opens) begins one more
-iteration and comes to an end again within that many tokens. Distances within a frame are those of ways that begin no more
-iterations than they must, so they are open whatever the register.
+A frame that counts ends from its lower bound on. What is missing at register n is paid for apart (`missing_iterations`): from
+every control that may end the frame, one token (and what it opens) begins some more iterations and comes to an end again.
+Distances within a frame are those of ways that begin no more iterations than they must, so they are open whatever the
+register.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.limits import Deadline
+from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.registers import Registers
 from fsa_compile.stack_groups import Groups, ranges
 from fsa_compile.stack_walk import StackArcs
@@ -43,6 +44,7 @@ from fsa_compile.vocabulary_tables import segment_starts
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+_Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -54,7 +56,7 @@ class Costs:
       distance, need: int64[S], by control; `distance` without what is missing up to a lower bound.
       symbol_cost, symbol_need: int64[P], likewise.
       group_cost, group_need: int64[G], the token included; without what is missing in the node's own frame.
-      iteration: int64[F], tokens for each missing iteration, by kind of frame.
+      rests: tokens for missing iterations, by kind of frame.
     """
 
     distance: np.ndarray
@@ -63,11 +65,19 @@ class Costs:
     symbol_need: np.ndarray
     group_cost: np.ndarray
     group_need: np.ndarray
-    iteration: np.ndarray
+    rests: Rests
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
-        return Costs(*(np.minimum(getattr(self, field.name), bound) for field in dataclasses.fields(self)))
+        return Costs(
+            distance=np.minimum(self.distance, bound),
+            need=np.minimum(self.need, bound),
+            symbol_cost=np.minimum(self.symbol_cost, bound),
+            symbol_need=np.minimum(self.symbol_need, bound),
+            group_cost=np.minimum(self.group_cost, bound),
+            group_need=np.minimum(self.group_need, bound),
+            rests=self.rests.at_most(bound),
+        )
 
 
 class _Places:
@@ -145,23 +155,32 @@ class _Bounds:
         self.string_kind = np.append(registers.of_symbol, 0)[self.string]
         self.string_kind[:, :1] = 0
         self.string_missing = np.maximum(0, registers.low[self.string_kind] - register)
+        self.string_register = register
         self.target_kind = np.where(groups.push > 0, registers.of_control[groups.target], 0)
         self.target_missing = np.maximum(0, registers.low[self.target_kind] - groups.set)
+        self.windows = Windows(registers, arcs.classes)
         self._choose(place, group)
-        self.iterates = self._table(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        none = np.zeros(0, np.int64)
+        self.iterates, self.must_iterate = (none, none), none
         if registers.counts:
             self._separate_iterations()
 
     def found(self) -> Costs:
-        need, symbol_need, more = self._solved(self._group_needs, self._needs_after)
+        most = np.where(self.registers.low > 0, _FAR, 0)
+        need, symbol_need, more = self._solved(self._group_needs, self._needs_after, self._iteration_needs, most)
         need = np.maximum(need, more[self.places.kind])
         symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
         group_need = self._group_needs(need, symbol_need, more)
         self._select(group_need, need, symbol_need)
-        distance, symbol_cost, iteration = self._solved(self._group_costs, self._costs_after)
-        group_cost = self._group_costs(distance, symbol_cost, iteration)
+        best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
+        while True:
+            distance, symbol_cost, known = self._solved(self._group_costs, self._costs_after, self._iterating, best)
+            if not self.windows.lengthen(known, self.places.kind[self.must_iterate]):
+                break
+        group_cost = self._group_costs(distance, symbol_cost, known)
         s = self.num_controls
-        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, group_cost, group_need, iteration)
+        rests = self._rests(known)
+        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, group_cost, group_need, rests)
 
     def _separate_iterations(self) -> None:
         """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
@@ -179,12 +198,14 @@ class _Bounds:
             value, symbol = new, least
         begun = (groups.add + after)[self.group]
         closes = (places.ends | self.may_close) & (self.registers.low[places.kind] > 0)
-        once = closes[self.place] & (groups.add[self.group] == 1) & (begun == 1)
-        self.iterates = self._table(self.place[once], self.group[once])
+        added = groups.add[self.group]
+        iterates = closes[self.place] & (added > 0) & (begun == added)
         stays = closes.copy()
-        stays[self.place[once]] = False  # cannot go on below the lower bound: not an end that counts
+        stays[self.place[iterates & (added == 1)]] = False  # cannot go on below the lower bound: not an end that counts
         self.may_close &= ~stays
-        self.must_iterate = closes & ~stays
+        iterates &= ~stays[self.place]
+        self.iterates = self.place[iterates], self.group[iterates]
+        self.must_iterate = (closes & ~stays).nonzero()[0]
         few = begun <= value[self.place]
         self._choose(self.place[few], self.group[few])
 
@@ -192,18 +213,13 @@ class _Bounds:
         """From now on, only tokens and endings within each place's need count."""
         fits = group_need[self.group] <= need[self.place]
         self._choose(self.place[fits], self.group[fits])
-        place, group, _ = self.iterates
+        place, group = self.iterates
         fits = group_need[group] <= need[place]
-        self.iterates = self._table(place[fits], group[fits])
+        self.iterates = place[fits], group[fits]
         self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
 
     def _choose(self, place: np.ndarray, group: np.ndarray) -> None:
-        self.place, self.group, self.begin = self._table(place, group)
-
-    @staticmethod
-    def _table(place: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(place, group, where a new place begins)."""
-        return place, group, segment_starts(place)
+        self.place, self.group, self.begin = place, group, segment_starts(place)
 
     def _group_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         push, target = self.groups.push, self.groups.target
@@ -213,10 +229,16 @@ class _Bounds:
         own = np.maximum(need[target], np.where(self.target_missing > 0, more[self.target_kind], 0))
         return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
 
-    def _group_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, iteration: np.ndarray) -> np.ndarray:
-        string = (np.append(symbol_cost, 0)[self.string] + iteration[self.string_kind] * self.string_missing).sum(1)
-        own = distance[self.groups.target] + iteration[self.target_kind] * self.target_missing
-        return np.minimum(1 + own + string[self.groups.push], _FAR)
+    def _group_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
+        string, own = np.append(symbol_cost, 0)[self.string], distance[self.groups.target]
+        if self.registers.counts:
+            rests = self._rests(best)
+            string = string + rests.at(self.string_kind, self.string_register)
+            own = own + rests.at(self.target_kind, self.groups.set)
+        return np.minimum(1 + own + string.sum(1)[self.groups.push], _FAR)
+
+    def _rests(self, best: np.ndarray) -> Rests:
+        return self.windows.rests(best, self.places.kind[self.must_iterate])
 
     def _needs_after(self, need: np.ndarray, symbol_need: np.ndarray) -> np.ndarray:
         """What each ending asks of the control that ends the frame, beyond what the popped symbol allows."""
@@ -236,34 +258,43 @@ class _Bounds:
 
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
-        return self._least_of((self.place, self.group, self.begin), values)
-
-    def _least_of(self, table: tuple[np.ndarray, np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarray:
-        place, group, begin = table
         out = np.full(len(self.places.node), _FAR)
-        if len(begin):
-            out[place[begin]] = np.minimum.reduceat(values[group], begin)
+        if len(self.begin):
+            out[self.place[self.begin]] = np.minimum.reduceat(values[self.group], self.begin)
         return out
 
-    def _iteration(self, values: np.ndarray) -> np.ndarray:
-        """What one more iteration takes at most, by kind of frame; 0 where there is no lower bound."""
+    def _iteration_needs(self, values: np.ndarray) -> np.ndarray:
+        """int64[F], what one more iteration takes at most, by kind of frame; 0 where there is no lower bound."""
         out = np.zeros(len(self.registers.low), np.int64)
         if self.registers.counts:
-            iterating = self.must_iterate.nonzero()[0]
-            np.maximum.at(out, self.places.kind[iterating], self._least_of(self.iterates, values)[iterating])
+            at = self.must_iterate
+            np.maximum.at(out, self.places.kind[at], self._iterating(values)[:, 1])
         return out
 
-    def _solved(self, group_values: _Values, values_after: _After) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values of all places, symbols, and iterations that satisfy all rules.
+    def _iterating(self, values: np.ndarray) -> np.ndarray:
+        """int64[n, STRIDE + 2], the least value of the tokens that begin k iterations, of the places that have to begin some;
+        the last column is that of more than `STRIDE`."""
+        out = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
+        place, group = self.iterates
+        row = np.searchsorted(self.must_iterate, place)
+        np.minimum.at(out, (row, np.minimum(self.groups.add[group], STRIDE + 1)), values[group])
+        return out
+
+    def _solved(
+        self, group_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values of all places, symbols, and of iterations that satisfy all rules.
 
         Args:
           group_values: of all token sets, from those of places, symbols and iterations.
           values_after: what each ending asks of its control, from those of places and symbols.
+          iterating: values of iterations from those of token sets.
+          unknown: values of iterations to begin with.
         """
         places = self.places
         left_out = np.zeros(len(places.above), bool)
         while True:
-            value, symbol, iteration = self._least(group_values, left_out)
+            value, symbol, iteration = self._least(group_values, iterating, unknown, left_out)
             known = np.append(value, _FAR)[places.below] < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
@@ -278,11 +309,12 @@ class _Bounds:
                 return value, symbol, iteration
             value = new
 
-    def _least(self, group_values: _Values, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _least(
+        self, group_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least values, from above, when the endings left out are paid for in full by their controls."""
         places, paid = self.places, ~left_out
         value = np.full(len(places.node), _FAR)
-        iteration = np.where(self.registers.low > 0, _FAR, 0)
         returned = np.zeros(self.num_symbols, bool)
         returned[places.symbol[paid]] = True
         while True:
@@ -292,7 +324,7 @@ class _Bounds:
             np.maximum.at(symbol, places.symbol[paid], below[paid])
             values = group_values(value, symbol, iteration)
             new = np.minimum(self._by_token(values), self._ending(np.where(left_out, below, 0)))
-            more = self._iteration(values)
+            more = iterating(values)
             if (new == value).all() and (more == iteration).all():
                 return value, symbol, iteration
             value, iteration = new, more

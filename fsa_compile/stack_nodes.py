@@ -62,6 +62,10 @@ class Nodes:
         """Number of classes of nodes of the walk."""
         return self._size[node]
 
+    def sloped(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Whether classes are those of the registers far below the lower bound: bool[n]."""
+        return (place == 0) & (self.classes.ladder[kind, 0] > 0)
+
     @staticmethod
     def _alive(
         machine: ByteMachine, arcs: StackArcs, groups: Groups, costs: Costs, useful: np.ndarray, of_row: np.ndarray

@@ -146,6 +146,54 @@ def test_counters_never_get_stuck(name: str, room: int) -> None:
             assert walk.accepting
 
 
+@pytest.mark.parametrize("name", ["words of 12", "words of 20 to 60", "prefixed 11 to 30", "lists 3 to 40"])
+def test_counters_never_get_stuck_whatever_is_chosen(name: str) -> None:
+    v, _symbols = vocabulary(_COUNTED)
+    make, low, high = _COUNTING[name]
+    constraint = promote_machine(make(low, high), v, source=name)
+    walk = HostWalk(constraint, max_depth=6)
+    for begin in ("(a", "a", "[["):
+        token = v.tokens.index(begin.encode())
+        if walk.allowed()[token]:
+            walk.advance(token)
+            break
+    seen, todo = set(), [(walk.configurations, walk.distance + spare, (token,)) for spare in (0, 1, 2, 5)]
+    while todo and len(seen) < 1500:
+        at, remaining, tokens = todo.pop()
+        if (at, remaining) in seen:
+            continue
+        seen.add((at, remaining))
+        walk = HostWalk(constraint, max_depth=6)
+        for token in tokens:
+            walk.advance(token)
+        assert walk.distance <= remaining
+        allowed = np.flatnonzero(walk.allowed(remaining))
+        assert len(allowed), (tokens, remaining)
+        for token in allowed.tolist():
+            if token not in constraint.stop_ids:
+                walk.advance(token)
+                todo.append((walk.configurations, remaining - 1, (*tokens, token)))
+                walk.rewind(1)
+    assert len(seen) > 100, len(seen)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most"),
+    [
+        (12, 12, 4),  # nine letters, three letters, end; one more because ends are reckoned apart
+        (20, 60, 4),  # nine, nine, two letters, end
+        (900, 900, 102),
+        (900, 1000, 102),
+    ],
+)
+def test_bounds_count_on_tokens_of_many_iterations(low: int, high: int, most: int) -> None:
+    constraint = promote_machine(counted_words(low, high), vocabulary(_COUNTED)[0], source="words")
+    walk = after(constraint, [ord("(")])
+    assert walk.distance <= most
+    walk.advance(ord("a"))
+    assert walk.distance <= most + 1
+
+
 @pytest.mark.parametrize("name", _MACHINES)
 def test_masks_are_those_of_the_machine_on_every_token(name: str) -> None:
     v, symbols = vocabulary(_PARTS + _MORE + _WORDS)
