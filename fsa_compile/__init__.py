@@ -36,6 +36,13 @@ _HOME = {
     "compile_grammar": "pipeline",
     "compile_language": "pipeline",
     "compile_regex": "pipeline",
+    "CompileCache": "compile_cache",
+    "compile_json_schema": "json_schema",
+    "compile_schemas": "batch_compile",
+    "SchemaError": "json_schema",
+    "SchemaOptions": "json_schema",
+    "UnsatisfiableSchemaError": "json_schema",
+    "UnsupportedSchemaError": "json_schema",
     "Tokenizer": "tokenizers",
     "load_tokenizer": "tokenizers",
     "Vocabulary": "vocabulary",
@@ -43,7 +50,9 @@ _HOME = {
 
 if TYPE_CHECKING:
     from fsa_compile.artifact import CompiledConstraint as CompiledConstraint
+    from fsa_compile.batch_compile import compile_schemas as compile_schemas
     from fsa_compile.byte_dfa import ByteDfa as ByteDfa
+    from fsa_compile.compile_cache import CompileCache as CompileCache
     from fsa_compile.errors import ArtifactError as ArtifactError
     from fsa_compile.errors import ConstraintError as ConstraintError
     from fsa_compile.errors import GrammarConflictError as GrammarConflictError
@@ -58,6 +67,11 @@ if TYPE_CHECKING:
     from fsa_compile.errors import UnsupportedGrammarError as UnsupportedGrammarError
     from fsa_compile.errors import UnsupportedPatternError as UnsupportedPatternError
     from fsa_compile.host_walk import HostWalk as HostWalk
+    from fsa_compile.json_schema import SchemaError as SchemaError
+    from fsa_compile.json_schema import SchemaOptions as SchemaOptions
+    from fsa_compile.json_schema import UnsatisfiableSchemaError as UnsatisfiableSchemaError
+    from fsa_compile.json_schema import UnsupportedSchemaError as UnsupportedSchemaError
+    from fsa_compile.json_schema import compile_json_schema as compile_json_schema
     from fsa_compile.language import Language as Language
     from fsa_compile.language import acceptor as acceptor
     from fsa_compile.language import choices as choices

@@ -29,12 +29,15 @@ _EPILOG = """examples:
   fsa-compile compile --choices cities.txt --tokenizer tokenizer.model --output city.npz
   fsa-compile inspect date.npz --tokenizer tokenizer.model --dot date.dot
   fsa-compile compile --grammar query.lark --tokenizer tokenizer.model --output query.npz
+  fsa-compile compile --schema person.json --tokenizer tokenizer.model --output person.npz
+  fsa-compile batch schemas/*.json --tokenizer tokenizer.model --output constraints/
   fsa-compile check date.npz --tokenizer tokenizer.model 2024-02-30 2024-13-01
   fsa-compile check library:json --tokenizer tokenizer.model '[1, 2,]'
 
 A CONSTRAINT is a file written by `compile`, or is compiled on the spot: a grammar file (.lark, .gbnf), library:NAME for a
 grammar of the library, or else a pattern.
-Exit status: 0 done (check: every text is accepted), 1 a text is not accepted, 2 bad input, 130 interrupted.
+Exit status: 0 done (check: every text is accepted), 1 a text is not accepted or a schema of a batch refused, 2 bad input,
+130 interrupted.
 """
 _FLAGS = "aimsx"
 _LIBRARY = "library:"
@@ -47,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: arguments without the program's name; None for `sys.argv`.
 
     Returns:
-      The exit status: 0, 1 when `check` finds a text that is not accepted, 2 for bad input (one message on standard error),
-      130 when interrupted.
+      The exit status: 0, 1 when `check` finds a text that is not accepted or `batch` a schema that is refused, 2 for bad input
+      (one message on standard error), 130 when interrupted.
     """
     args = _parser().parse_args(argv)
     try:
@@ -64,20 +67,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fsa-compile",
-        description="Compiles patterns, grammars and lists of choices over a tokenizer's vocabulary, and looks into the result.",
+        description="Compiles patterns, grammars, JSON Schemas and choices over a tokenizer's vocabulary; looks into the result.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Intermixed)
 
-    command = commands.add_parser("compile", help="pattern, grammar or choices, and a tokenizer in; one file out")
+    command = commands.add_parser("compile", help="pattern, grammar, JSON Schema or choices, and a tokenizer in; one file out")
     what = command.add_mutually_exclusive_group(required=True)
     what.add_argument("pattern", nargs="?", metavar="PATTERN", help="regular expression the whole text must match")
     what.add_argument("--choices", type=Path, metavar="FILE", help="UTF-8 file, one allowed text per line")
     what.add_argument("--grammar", metavar="FILE", help="grammar file, or library:NAME for one of the library")
+    what.add_argument("--schema", type=Path, metavar="FILE", help="JSON Schema file")
     command.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="file to write (.npz)")
     _compile_options(command, tokenizer_required=True)
+    _schema_options(command)
     command.set_defaults(run=_compile)
+
+    command = commands.add_parser("batch", help="many JSON Schemas on all cores, one file out for each")
+    command.add_argument("schemas", nargs="+", type=Path, metavar="FILE", help="JSON Schema files")
+    command.add_argument("--output", "-o", type=Path, required=True, metavar="FOLDER", help="where NAME.npz files go")
+    command.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
+    _compile_options(command, tokenizer_required=True)
+    _schema_options(command)
+    command.set_defaults(run=_batch)
 
     command = commands.add_parser("inspect", help="sizes, shortest and sample texts, a drawing")
     command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file, grammar or pattern")
@@ -133,6 +146,16 @@ def _compile_options(command: argparse.ArgumentParser, *, tokenizer_required: bo
         limits.add_argument(name, type=kind, default=field.default, metavar="N", help=f"default {field.default:,}")
 
 
+def _schema_options(command: argparse.ArgumentParser) -> None:
+    from fsa_compile.json_schema.options import SchemaOptions
+
+    schema = command.add_argument_group("JSON Schema")
+    for name, explained in (("whitespace", "white space in the text"), ("draft", "version of JSON Schema")):
+        choices = SchemaOptions.choices(name)
+        default = getattr(SchemaOptions(), name)
+        schema.add_argument(f"--{name}", choices=choices, default=default, help=f"{explained} (default: {default})")
+
+
 def _compile(args: argparse.Namespace) -> int:
     if not args.output.parent.is_dir():  # before the work, not after it
         raise ConstraintError(f"there is no folder {args.output.parent}", where=str(args.output), fix="Make it first.")
@@ -146,6 +169,8 @@ def _compile(args: argparse.Namespace) -> int:
         constraint = compile_choices(_progress(strings, "choices"), tokenizer, limits=_limits(args))
     elif args.grammar is not None:
         constraint = _from_grammar(args.grammar, tokenizer, args)
+    elif args.schema is not None:
+        constraint = _from_schema(args.schema, tokenizer, args)
     else:
         constraint = _from_pattern(args.pattern, tokenizer, args)
     compiled = time.perf_counter()
@@ -315,6 +340,38 @@ def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compil
     for warning in found:
         print(f"fsa-compile: warning: {warning.message}", file=sys.stderr)
     return constraint
+
+
+def _from_schema(path: Path, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
+    from fsa_compile.json_schema import SchemaOptions, compile_json_schema
+
+    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
+    text = path.read_text(encoding="utf-8-sig")
+    return compile_json_schema(text, tokenizer, options=options, limits=_limits(args))
+
+
+def _batch(args: argparse.Namespace) -> int:
+    from fsa_compile.batch_compile import compile_schemas
+    from fsa_compile.json_schema import SchemaOptions
+
+    names = [path.stem for path in args.schemas]
+    if len(set(names)) < len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise ConstraintError(f"two of the files are called {double}", fix="Give them different names, or compile them apart.")
+    schemas = {path.stem: path.read_text(encoding="utf-8-sig") for path in args.schemas}
+    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
+    results = compile_schemas(
+        schemas, _tokenizer(args), options=options, limits=_limits(args), output=args.output, workers=args.workers
+    )  # fmt: skip
+    refused = [result for result in results.values() if result.error is not None]
+    if args.json:
+        errors = {r.name: str(r.error) for r in refused}
+        _print_json({"written": {r.name: str(r.path) for r in results.values() if r.path}, "errors": errors})
+    else:
+        print(f"Wrote {len(results) - len(refused):,} of {len(results):,} constraints to {args.output}.")
+        for result in refused:
+            print(f"fsa-compile: {result.name}: {result.error}", file=sys.stderr)
+    return 1 if refused else 0
 
 
 def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:

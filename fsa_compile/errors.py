@@ -1,10 +1,12 @@
-"""Exceptions of the compiling half. Imports nothing; every error derives from `ConstraintError`.
+"""Exceptions of the compiling half. Imports nothing of the package; every error derives from `ConstraintError`.
 
 An error text has three parts, in this order: what was wrong, where in the user's input, what to do. The parts are kept
 as attributes so that a program can show them its own way.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class ConstraintError(ValueError):
@@ -19,6 +21,17 @@ class ConstraintError(ValueError):
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors pass between processes: keyword arguments are more than an exception can restore by itself."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[ConstraintError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ConstraintError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class PatternError(ConstraintError):

@@ -20,6 +20,7 @@ Conventions:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from typing import Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.compile_cache import CompileCache
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.documents import Document, read_schema
@@ -50,7 +52,12 @@ _SOURCE = 200
 
 
 def compile_json_schema(
-    schema: Any, tokenizer: Any, *, options: SchemaOptions | None = None, limits: CompileLimits | None = None
+    schema: Any,
+    tokenizer: Any,
+    *,
+    options: SchemaOptions | None = None,
+    limits: CompileLimits | None = None,
+    cache: CompileCache | None = None,
 ) -> CompiledConstraint:
     """Compiles a JSON Schema over a tokenizer's vocabulary.
 
@@ -59,6 +66,7 @@ def compile_json_schema(
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
       options: how the schema is read and how values are written.
       limits: bounds of the compilation.
+      cache: where artifacts are kept on disk; None: nowhere.
 
     Returns:
       The artifact: a text is accepted exactly when it is a JSON value of the schema, written as the options say.
@@ -73,11 +81,19 @@ def compile_json_schema(
     [True, False, False, False]
     """
     vocabulary = vocabulary_of(tokenizer)
-    limits = limits or CompileLimits()
-    deadline = Deadline(limits)
-    machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
+    options, limits = options or DEFAULT_OPTIONS, limits or CompileLimits()
+    schema = schema.decode() if isinstance(schema, bytes) else schema
     text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
-    return promote_machine(machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
+
+    def make() -> CompiledConstraint:
+        deadline = Deadline(limits)
+        machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
+        return promote_machine(machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
+
+    if cache is None:
+        return make()
+    bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
+    return cache.get({"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}, vocabulary, make)
 
 
 def schema_machine(

@@ -78,6 +78,11 @@ class SchemaOptions:
     max_reordered: int = 16
     max_orders: int = 16
 
+    @staticmethod
+    def choices(name: str) -> tuple[str, ...]:
+        """What an option that is one of several words may be."""
+        return _CHOICES[name]
+
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             value = getattr(self, name)
