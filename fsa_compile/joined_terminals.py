@@ -3,7 +3,8 @@
 A lexer stops a lazy loop at the first chance, so in longest-match mode a terminal with one is its shortest matches: a match that
 begins with another match is none. Alternatives count one by one, so that strings in one and in three quotes do not get into each
 other's way. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would look at the text around
-it is refused. Both are settled by joining the terminal to one regular expression.
+it is refused, except that in longest-match mode one at the end may forbid characters to follow (`trailing_guards`). Both are
+settled by joining the terminal to one regular expression.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
+from fsa_compile.code_points import NONE
 from fsa_compile.errors import LimitError, PatternError
 from fsa_compile.grammar import Choice, Expression, Literal, Pattern, Reference, Repeat, Rule, Sequence, SpecialToken
 from fsa_compile.grammar_text import GrammarText, children, flag_bits, walk
@@ -18,6 +20,7 @@ from fsa_compile.lazy_patterns import MOST_ALTERNATIVES, alternatives, shortest
 from fsa_compile.regex_syntax import parse as parse_pattern
 from fsa_compile.syntax_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
 from fsa_compile.syntax_tree import Repeat as Loop
+from fsa_compile.trailing_guards import split_guard
 
 MAX_HEIGHT = 200
 """Largest number of levels of a terminal's expression, other terminals written out."""
@@ -199,8 +202,11 @@ class _Terminals:
             return body
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
-        self.refuse_outlook(tree, body)
+        bare, forbidden = split_guard(tree) if self.lazy else (tree, NONE)
+        self.refuse_outlook(bare, body)
         if self.lazy and _has_lazy(tree):
+            if forbidden != NONE:
+                self.refuse_outlook(tree, body)
             pattern = self.shortened(pattern, flags, body)
             self.parsed(pattern, flags, body)
         return Pattern(self.checked_length(pattern), body.start, body.end, flags)
@@ -234,7 +240,8 @@ class _Terminals:
         """Refuses conditions that would look at the text before or after a lexeme."""
         if _condition_at_edge(tree, leading=True) or _condition_at_edge(tree, leading=False):
             fix = (
-                "Remove it: a terminal is matched as long as can be, so that a keyword never ends inside a longer name."
+                "Remove it: a terminal is matched as long as can be, so that a keyword never ends inside a longer name. (Where "
+                "a terminal ends may stand \\b after a word character, or a negative lookahead for one character.)"
                 if self.lazy else "Remove it, and say in the rules what may follow."
             )  # fmt: skip
             what = "a condition at the edge of this terminal (\\b, ^, $, a lookaround) would look at the text around it"

@@ -17,6 +17,7 @@ import numpy as np
 from fsa_compile import algebra, syntax_tree
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.choice_trie import choices_dfa
+from fsa_compile.code_points import NONE, CodePointSet
 from fsa_compile.errors import PatternError, UnsupportedGrammarError
 from fsa_compile.grammar import (
     Choice,
@@ -33,6 +34,7 @@ from fsa_compile.grammar import (
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton
 from fsa_compile.regex_syntax import parse
+from fsa_compile.trailing_guards import forbidden_bytes, split_guard
 from fsa_compile.utf8 import to_byte_dfa
 
 Key: TypeAlias = "tuple[Any, ...]"
@@ -69,6 +71,7 @@ class Terminal:
       start, end: a place in the grammar's text that stands for it.
       automaton: over bytes until the lexicon is closed, then over symbol classes. Never accepts the empty text.
       nullable: whether the empty text belongs to the terminal besides.
+      not_before: symbols before which the lexeme may not end, by a condition at the end of the terminal (`trailing_guards`).
       guard: by final state, symbols before which the lexeme may not end there; `lexical_rules` says which.
     """
 
@@ -80,6 +83,7 @@ class Terminal:
     end: int
     automaton: Automaton
     nullable: bool
+    not_before: int = 0
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
@@ -141,7 +145,10 @@ class Lexicon:
 
     def close(self) -> None:
         """Finds the symbol classes of all terminals and writes their automata over them."""
-        sets = list(dict.fromkeys([WORD_BYTES, *(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs)]))
+        self._forbid()
+        guards = [t.not_before for t in self.terminals]
+        masks = [WORD_BYTES, *guards, *(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs)]
+        sets = list(dict.fromkeys(masks))
         width = 32 + (len(self.specials) + 7) // 8
         packed = np.frombuffer(b"".join(m.to_bytes(width, "little") for m in sets), np.uint8).reshape(len(sets), width)
         bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : 256 + len(self.specials)]
@@ -153,6 +160,22 @@ class Lexicon:
         for t in self.terminals:
             arcs = [[(of_classes[m], q) for m, q in arcs] for arcs in t.automaton.arcs]
             t.automaton = Automaton(arcs, t.automaton.final)
+            t.not_before = of_classes[t.not_before]
+
+    def _forbid(self) -> None:
+        """Finds the bytes before which terminals with a condition at their end may not end."""
+        known: dict[CodePointSet, int | None] = {NONE: 0}
+        automata = [t.automaton.arcs for t in self.terminals]
+        for t in self.terminals:
+            forbidden = _guard(t.key, self._limits)
+            if forbidden not in known:
+                known[forbidden] = forbidden_bytes(forbidden, automata)
+            found = known[forbidden]
+            if found is None:
+                what = f"the condition at the end of {t.name} divides characters that begin with the same byte and may follow"
+                fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
+                raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
+            t.not_before = found
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""
@@ -251,6 +274,11 @@ def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[A
     return found
 
 
+def _guard(key: Key, limits: CompileLimits) -> CodePointSet:
+    """The characters that a condition at the end of a terminal forbids to follow."""
+    return split_guard(_tree(key, limits))[1] if key[0] == "pattern" else NONE
+
+
 def text_automaton(data: bytes) -> tuple[Automaton, bool]:
     """The automaton of one string."""
     n = len(data)
@@ -262,7 +290,8 @@ def text_automaton(data: bytes) -> tuple[Automaton, bool]:
 def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
     """The language of a terminal expression; None when it has no member."""
     if not any(part[0] == "free" for part in _parts(key)):
-        dfa = build_automaton(_tree(key, limits), limits, deadline)
+        tree = _tree(key, limits)
+        dfa = build_automaton(split_guard(tree)[0] if key[0] == "pattern" else tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
     if key[0] == "free":
         return _free_text(key[1], limits, deadline)

@@ -16,6 +16,7 @@ What holds in the lexical mode "longest":
 * A keyword is not glued to what follows: a terminal with finitely many texts, all of two or more word characters
   (`[A-Za-z0-9_]`), may not end before a word character with which some unbounded terminal that begins with the same text
   could go on. `SELECTa` is no SELECT where names exist, even where no name may stand.
+* A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
 
@@ -61,8 +62,9 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     word = lexicon.class_set(WORD_BYTES)
     unbounded = [a for a in original if not _finite(a)]
     for i, t in enumerate(lexicon.terminals):
-        if _is_keyword(original[i], word):
-            t.guard = _glued(t.automaton, unbounded, word)
+        t.guard = _glued(t.automaton, unbounded, word) if _is_keyword(original[i], word) else {}
+        if t.not_before:
+            t.guard |= {q: t.guard.get(q, 0) | t.not_before for q, final in enumerate(t.automaton.final) if final}
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:

@@ -375,7 +375,7 @@ WRONG: tuple[GrammarCase, ...] = (
     GrammarCase("terminal that uses a rule", "lark", 'start: PAIR\nPAIR: item "," item\nitem: "x"', error=GrammarSyntaxError, words=("PAIR uses the rule item", "lower case", "upper case")),
     GrammarCase("regular expression with a mistake", "lark", "start: WORD\nWORD: /[a-z+/", error=GrammarSyntaxError, words=("line 2, column 8", "never closed")),
     GrammarCase("back-reference", "lark", r"start: /(['x])a\1/", error=UnsupportedGrammarError, words=("back-reference", "line 1")),
-    GrammarCase("boundary at the end of a keyword", "lark", r"start: /if\b/ /[a-z]+/", error=UnsupportedGrammarError, words=("edge of this terminal", "Remove it")),
+    GrammarCase("boundary at the beginning of a keyword", "lark", r"start: /\bif/ /[a-z]+/", error=UnsupportedGrammarError, words=("edge of this terminal", "Remove it")),
     GrammarCase("counts the wrong way round", "lark", 'start: "a"~5..2', error=GrammarSyntaxError, words=("5 exceeds", "2 to 5")),
     GrammarCase("braces for counts", "lark", 'start: word{2,5}\nword: "x"', error=GrammarSyntaxError, words=("~2..5",)),
     GrammarCase("import from a file", "lark", "%import .types.NAME\nstart: NAME", error=UnsupportedGrammarError, words=("types.NAME", "copy")),

@@ -16,11 +16,15 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import itertools
+import re
 from collections.abc import Callable, Iterable
 
 from oracles import lexeme_automata as la
 
 from fsa_compile import grammar as g
+
+_GUARDED = re.compile(r"(?P<bare>.*)(?:\(\?!(?P<set>\[(?:[^]\\]|\\.)+\]|[^()\\])\)|(?P<boundary>\\b))", re.S).fullmatch
+"""A pattern with a condition at its end: a character that may not follow, or the end of a word."""
 
 Item = tuple  # (continuation, rule, set it began in)
 END: tuple = ()
@@ -34,6 +38,7 @@ class Compiled:
         self.sets = la.CharacterSets()
         self._reader = la.PatternReader(self.sets)
         self.expressions: list[la.Expression] = []
+        self._guards: dict[int, la.Expression] = {}
         self._names: list[tuple[int, bool, int, str]] = []  # priority, literal, length in the grammar, name
         self._ids: dict[tuple, int] = {}
         self.ignored = frozenset(self._lexeme_of(e) for e in grammar.ignore)
@@ -45,6 +50,7 @@ class Compiled:
         self.shadows: list[la.LexemeAutomaton] = []
         self.keywords: set[int] = set()
         self.words = self.sets.masks[words[1][1]]
+        self.guards = {k: self.sets.masks[members[1]] for k, members in self._guards.items()}
         if grammar.mode == "longest":
             self._settle(words)
         self._cut()
@@ -92,11 +98,19 @@ class Compiled:
         key = (self._plain(body), priority)
         if key not in self._ids:
             self._ids[key] = len(self.expressions)
-            self.expressions.append(self._expression(body))
+            self.expressions.append(self._guarded(body))
             name = rule.name if rule else self.grammar.text[e.start : e.end]
             literal = key[0][0] == "Literal" and not key[0][2]
             self._names.append((priority, literal, body.end - body.start, name))
         return self._ids[key]
+
+    def _guarded(self, body: g.Expression) -> la.Expression:
+        """The expression of a lexeme; the characters that a condition at its end forbids to follow are noted."""
+        found = _GUARDED(body.pattern) if isinstance(body, g.Pattern) and self.grammar.mode == "longest" else None
+        if not found:
+            return self._expression(body)
+        self._guards[len(self.expressions)] = self._reader.read(found["set"] or r"\w", body.flags)
+        return self._reader.read(found["bare"], body.flags)
 
     def _plain(self, e: g.Expression) -> tuple:
         """An expression without places and names."""
@@ -491,7 +505,7 @@ class Recogniser:
             for k, q in shadows:
                 glued |= compiled.shadows[k].on[q] & compiled.words
         for k in ended:
-            key = longer | glued if k in compiled.keywords else longer
+            key = longer | compiled.guards.get(k, 0) | (glued if k in compiled.keywords else 0)
             kernels.setdefault(key, []).extend(here.waiting.get(k, ()))
             if k in self.skipped:
                 kernels[key].extend(here.kernel)

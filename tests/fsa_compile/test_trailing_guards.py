@@ -1,0 +1,139 @@
+r"""Conditions at the end of a terminal, as in `/select\b/`: against Python's `re`, Lark's lexer, and the recogniser of characters."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import lark
+import pytest
+from oracles.earley import Recogniser
+
+from fsa_compile.code_points import NONE, interval
+from fsa_compile.errors import UnsupportedGrammarError
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.regex_syntax import parse
+from fsa_compile.trailing_guards import forbidden_bytes, split_guard
+
+
+def texts(letters: str, longest: int) -> Iterator[str]:
+    for length in range(longest + 1):
+        yield from map("".join, itertools.product(letters, repeat=length))
+
+
+def lark_accepts(judge: lark.Lark, text: str) -> bool:
+    try:
+        judge.parse(text)
+    except lark.exceptions.UnexpectedInput:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "rest", "letters"),
+    [
+        (r"if\b", r"\(|[a-z]+|_|1|-x", "if(_1-x"),
+        (r"(?i:as|at)\b", "[A-Ta-t]|[.]", "aAsSt.é"),
+        (r"[0-9]+(?![A-Za-z0-9_])", "[a-z]+|[.]|,", "01a.,Z"),
+        (r"-(?!-)", "-|x", "-x"),
+        (r"(?:x|yx)(?!x|y+|[z,])", "[xyz,]|[.]", "xyz,."),
+        (r"é(?![é-ü])", "é|ê|[.]", "éê."),
+        (r"a\b(?![.])", "[.]|,|b", "ab.,"),
+    ],
+)
+def test_what_may_follow_is_what_re_lets_follow(terminal: str, rest: str, letters: str) -> None:
+    grammar = f"start: T R?\nT: /{terminal}/\nR: /{rest}/"
+    machine = machine_of(parse_lark(grammar))
+    judge = re.compile(f"(?:{terminal})(?:{rest})?").fullmatch
+    seen = set()
+    for text in texts(letters, 4):
+        assert machine.accepts(text.encode()) == bool(judge(text)), text
+        seen.add(bool(judge(text)))
+    assert seen == {False, True}
+
+
+GRAMMARS = {
+    "number": ('start: NUMBER ("and" NUMBER)* WORD?\nNUMBER: /[0-9]+(?![0-9a-z])/\nWORD: /x[a-z]*/\n%ignore " "', "1andx "),
+    "keyword": ('start: (NOT | "(")* NAME ")"?\nNOT.1: /no\\b/\nNAME: /(?!no\\b)[a-z]+/\n%ignore " "', "no(x) "),
+    "minus": ('start: (MINUS | "+")* "x" (MINUS "x")*\nMINUS: /-(?!-)/\n%ignore " "', "-+x "),
+    "joined": ('start: (WORD | ",")+\nWORD: /a+/ _END\n_END: /(?!b)/\n%ignore " "', "ab, "),
+    "both ends": ('start: A B? | B A\nA: /a\\b|ab\\b/\nB: /[bc-]+/\n%ignore " "', "abc- "),
+}
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_agrees_with_lark_and_the_recogniser(name: str) -> None:
+    text, letters = GRAMMARS[name]
+    grammar = parse_lark(text)
+    machine, recogniser = machine_of(grammar), Recogniser(grammar)
+    judge = lark.Lark(text, parser="lalr", lexer="contextual")
+    accepted = 0
+    for sample in texts(letters, 6):
+        expected = lark_accepts(judge, sample)
+        assert machine.accepts(sample.encode()) == expected, sample
+        if name != "joined":
+            assert recogniser.accepts(sample.encode()) == expected, sample
+        accepted += expected
+    assert accepted > 20
+
+
+def test_every_live_prefix_can_go_on() -> None:
+    machine = machine_of(parse_lark('start: "(" NUMBER ("and" | ")")\nNUMBER: /[0-9]+(?![a-z])/'))
+    assert machine.accepts(b"(1)")
+    assert not machine.run(b"(1a")
+
+
+CHARACTERS = r'start: KEY REST\nKEY: /if\b/\nREST: {} | "("'.replace(r"\n", "\n")
+
+
+def test_characters_beyond_ascii_are_told_apart_where_it_matters() -> None:
+    inside = machine_of(parse_lark(CHARACTERS.format('"é"')))
+    assert [inside.accepts(t.encode()) for t in ("if(", "ifé")] == [True, False]
+    outside = machine_of(parse_lark(CHARACTERS.format('"×"')))
+    assert [outside.accepts(t.encode()) for t in ("if(", "if×")] == [True, True]
+    with pytest.raises(UnsupportedGrammarError, match=r"condition at the end of KEY divides characters[\s\S]*\(\?a:"):
+        machine_of(parse_lark(CHARACTERS.format('"×" | "é"')))
+    ascii_only = machine_of(parse_lark(CHARACTERS.format(r"/[×é]/").replace(r"if\b", r"(?a:if\b)")))
+    assert [ascii_only.accepts(t.encode()) for t in ("if×", "ifé")] == [True, True]
+
+
+def test_without_a_lexer_they_are_refused() -> None:
+    with pytest.raises(UnsupportedGrammarError, match="say in the rules what may follow"):
+        parse_lark(r"start: /if\b/", mode="characters")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "forbidden"),
+    [
+        (r"ab(?![x-z])", "xyz"),
+        ("a(?!x)|b(?!x)", "x"),
+        ("a(?!x)|b(?!y)", ""),
+        ("a(?!x+|y)", "xy"),
+        ("a(?!xy)", ""),
+        ("a(?!x*)", ""),
+        (r"a(?a:\b)", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"),
+        (r"(?:a|-)(?a:\b)", ""),
+    ],
+)
+def test_split_guard(pattern: str, forbidden: str) -> None:
+    tree, (ascii_, wide) = split_guard(parse(pattern))
+    assert "".join(chr(b) for b in range(128) if ascii_ >> b & 1) == forbidden
+    assert not wide
+    if forbidden:
+        assert "Look" not in repr(tree)
+        assert "Anchor" not in repr(tree)
+
+
+def test_forbidden_bytes_of_wide_characters() -> None:
+    # U+00E9 is c3 a9; U+00C0 to U+00FF begin with c3; U+0100 begins with c4.
+    everything = [[(1 << 0xC3, 1)], [(1 << 0xA9, 2)], []]
+    other = [[(1 << 0xC3, 1)], [(1 << 0xAA, 2)], []]
+    assert forbidden_bytes(interval(0xE9, 0xE9), []) == 0
+    assert forbidden_bytes(interval(0xE9, 0xE9), [everything]) == 1 << 0xC3
+    assert forbidden_bytes(interval(0xE9, 0xE9), [other]) == 0
+    assert forbidden_bytes(interval(0xE9, 0xE9), [everything, other]) is None
+    assert forbidden_bytes(interval(0xC0, 0xFF), [everything, other]) == 1 << 0xC3
+    assert forbidden_bytes(NONE, [everything]) == 0
+    assert forbidden_bytes(interval(0x10000, 0x10FFFF), []) == sum(1 << b for b in range(0xF0, 0xF5))
