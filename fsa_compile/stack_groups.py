@@ -81,14 +81,26 @@ class Groups:
 
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""
-        part = self.part[ranges(self.part_offset[group], self.part_offset[group + 1])[1]]
+        part = _taken(self.part, self.part_offset[group], self.part_offset[group + 1])
         row = self.parts.row[part]
         rows = [self.parts.rows[r] for r in row[row >= 0].tolist()]
         part = part[row < 0]
         if len(part) or not rows:
             begin = self.parts.begin[part]
-            rows.append(tables.pack(self.parts.token[ranges(begin, begin + self.parts.size[part])[1]]))
+            rows.append(tables.pack(_taken(self.parts.token, begin, begin + self.parts.size[part])))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+
+_FEW = 12
+"""So many pieces are joined one by one."""
+
+
+def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The values of every range, one range after the other."""
+    if len(begin) > _FEW:
+        return values[ranges(begin, end)[1]]
+    pieces = [values[b:e] for b, e in zip(begin.tolist(), end.tolist())]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -32,6 +32,7 @@ from fsa_compile.quotient import remember
 from fsa_compile.registers import Classes, Registers
 from fsa_compile.stack_entries import Cut, Entries
 from fsa_compile.token_walk import with_aliases
+from fsa_compile.trie_subtrees import kinds_read, subtrees_of
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "walking the vocabulary"
@@ -186,6 +187,7 @@ class _Moves:
       next, push, add: int64[E], of every entry; one more stands for none.
       forks: whether some control has several entries at a symbol.
       plain: int64[S * C], of a machine that neither forks nor counts: 0, the next control, or -1 where more happens.
+      kept: uint64[S], bits of the bytes that leave each control and its register as they are, see `trie_subtrees`.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
@@ -201,6 +203,10 @@ class _Moves:
         self.plain = None
         if not self.forks and not machine.entry_add.any() and not any(add for string in machine.pushes for _, add in string):
             self.plain = np.where((self.push == 0) & (self.next >= 0), self.next, -1)[self.begin]
+        begin = self.begin.reshape(machine.action.shape)
+        same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0) & (self.add[begin] == 0)
+        same &= self.size.reshape(begin.shape) == 1
+        self.kept = kinds_read(same[:, machine.byte_class[:256]])
 
     def live(self, at: np.ndarray) -> np.ndarray:
         """Whether anything is read at control * C + class."""
@@ -244,6 +250,7 @@ class _Walk:
         self.machine, self.tables, self.limits, self.deadline = machine, tables, limits, deadline
         self.most = most
         self.trie = trie_with(tables, machine.specials)
+        self.subtrees = subtrees_of(tables)
         self.moves = _Moves(machine)
         self.registers = registers
         self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
@@ -350,6 +357,8 @@ class _Walk:
         begin = np.searchsorted(depth, np.arange(1, last + 2))
         items, d = _NO_ITEMS, 1
         while d <= last or len(items.owner):
+            if not len(items.owner):
+                d = int(depth[np.searchsorted(depth, d)])
             if d <= last and begin[d] > begin[d - 1]:
                 items = _joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
             items = self._read(items)
@@ -414,7 +423,7 @@ class _Walk:
             ends = ends[self._in_cut(self.cut.token, items.owner[ends], items.node[ends])]
         if len(ends):
             self.records.append((items.owner[ends], token[ends], items.control[ends], items.begun[ends]))
-        size = trie.children[items.node]
+        size = self._unread(items)
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
         if total > _MANY:
@@ -427,20 +436,40 @@ class _Walk:
         items = _Items(items.owner[parent], child, items.control[parent], items.begun[parent])
         return items if self.cut is None else self._cut_off(items)
 
+    def _unread(self, items: _Items) -> np.ndarray:
+        """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below;
+        these tokens are recorded."""
+        size, below = self.trie.children[items.node], self.subtrees
+        stays = (size > 0).nonzero()[0]
+        stays = stays[below.kinds[items.node[stays]] & ~self.moves.kept[items.control[stays]] == 0]
+        if self.cut is not None:
+            stays = stays[~self._of_cut(items.owner[stays])]
+        if len(stays):
+            node = items.node[stays]
+            begin, count = below.begin[node], below.end[node] - below.begin[node]
+            which = stays.repeat(count)
+            at = np.arange(len(which)) + (begin + count - count.cumsum()).repeat(count)
+            self.records.append((items.owner[which], below.token[at], items.control[which], items.begun[which]))
+            size[stays] = 0
+        return size
+
     def _cut_off(self, items: _Items) -> _Items:
         """Items without those that the cut does not lead to."""
         assert self.cut is not None
         items = items.at(self._in_cut(self.cut.path, items.owner, items.node).nonzero()[0])
-        if not ((items.owner >= self.first_cut) & (items.owner < self.first_cut + len(self.cut_of))).any():
+        if not self._of_cut(items.owner).any():
             self.cut = None
         return items
 
     def _in_cut(self, table: np.ndarray, owner: np.ndarray, node: np.ndarray) -> np.ndarray:
         """Whether owners read on at trie nodes: all do but the runs of the cut, which `table` bool[E, T] tells."""
         out = np.ones(len(owner), bool)
-        cut = (owner >= self.first_cut) & (owner < self.first_cut + len(self.cut_of))
+        cut = self._of_cut(owner)
         out[cut] = table[self.cut_of[owner[cut] - self.first_cut], node[cut]]
         return out
+
+    def _of_cut(self, owner: np.ndarray) -> np.ndarray:
+        return (owner >= self.first_cut) & (owner < self.first_cut + len(self.cut_of))
 
     def _entered(self, items: _Items) -> _Items:
         """Walks what leads into controls that read whole classes by symbol strings; the rest of the items, and runs of the

@@ -15,7 +15,9 @@ from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
 from fsa_compile.host_walk import HostWalk
 from fsa_compile.limits import CompileLimits
 from fsa_compile.promote import promote_machine
+from fsa_compile.trie_subtrees import kinds_read, subtrees_of
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
 from tests.oracles.counting import mask_differences
 from tests.oracles.machines import (
     BACK,
@@ -319,3 +321,24 @@ def test_masks_over_a_real_vocabulary(name: str, data_dir: Path) -> None:
     checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=3, length=6)
     assert not wrong, wrong
     assert checked > 500_000
+
+
+def test_subtrees_of_the_trie_hold_the_tokens_below() -> None:
+    v, _symbols = vocabulary([*_PARTS, *_WORDS, "    ", "   \n", "\t \n", "aé", "aéé", "a1", "aB"])
+    tables = tables_for(v)
+    below = subtrees_of(tables)
+    spelled = {0: b""}
+    for node in range(len(tables.trie_first)):
+        for child in range(tables.trie_first[node], tables.trie_first[node] + tables.trie_count[node]):
+            spelled[child] = spelled[node] + bytes([tables.trie_byte[child]])
+    distinct = set(tables.trie_token[tables.trie_token >= 0].tolist())
+    for node, prefix in spelled.items():
+        longer = {t for t in distinct if v.tokens[t].startswith(prefix) and v.tokens[t] != prefix}
+        assert set(below.token[below.begin[node] : below.end[node]].tolist()) == longer
+        for read in (np.arange(256) < 0x80, np.isin(np.arange(256), list(b"[] \n\t")), np.arange(256) != ord("a")):
+            if not below.kinds[node] & ~kinds_read(read[None])[0]:
+                assert all(read[b] for t in longer for b in v.tokens[t][len(prefix) :])
+    ascii_only = kinds_read((np.arange(256) < 0x80)[None])[0]
+    assert below.kinds[0] & ~ascii_only  # every byte is a token
+    space = next(node for node, prefix in spelled.items() if prefix == b"  ")
+    assert not below.kinds[space] & ~kinds_read(np.isin(np.arange(256), list(b" \n"))[None])[0]

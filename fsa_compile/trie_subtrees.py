@@ -1,0 +1,77 @@
+"""What lies below each node of the vocabulary's trie: which bytes are read there, and which tokens end there.
+
+A control that stays where it is on all bytes of a subtree reads all tokens of the subtree into itself, so that long runs of
+spaces, for example, need not be walked byte by byte.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.quotient import remember
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+
+def _kinds() -> np.ndarray:
+    kind = np.full(256, -1)
+    for number, (low, high) in enumerate(((0x61, 0x7B), (0x41, 0x5B), (0x30, 0x3A), (0x80, 0xC0), (0xC0, 0xE0), (0xE0, 0x100))):
+        kind[low:high] = number
+    own = np.array([b for b in (9, 10, 13, *range(32, 127)) if kind[b] < 0])
+    kind[own] = np.arange(6, 6 + len(own))
+    kind[kind < 0] = 6 + len(own)
+    return kind
+
+
+_BIT = np.uint64(1) << _kinds().astype(np.uint64)
+"""A bit for every byte. Letters, digits, control characters and parts of non-ASCII characters share bits."""
+
+
+class Subtrees(NamedTuple):
+    """Of every trie node, what is below it.
+
+    Attributes:
+      kinds: uint64[T], bits of the bytes that are read below.
+      begin, end: int64[T], the tokens that end below are `token[begin:end]`, not that of the node itself.
+      token: int64[*].
+    """
+
+    kinds: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    token: np.ndarray
+
+
+def kinds_read(reads: np.ndarray) -> np.ndarray:
+    """uint64[n], bits of which all bytes are read, from bool[n, 256]; the complement of a union, so 0 bits are never missed."""
+    return ~np.bitwise_or.reduce(np.where(reads, np.uint64(0), _BIT), axis=1)
+
+
+def subtrees_of(tables: VocabularyTables) -> Subtrees:
+    """The subtrees of a vocabulary's trie, remembered."""
+    found = tables.memo.get("subtrees")
+    if found is not None:
+        return found
+    first, count = tables.trie_first, tables.trie_count
+    parent = np.zeros(len(first), np.int64)
+    parent[1:] = np.repeat(np.arange(len(first)), count)
+    level = [1]
+    while level[-1] < len(first):
+        level.append(int(first[level[-1]]))
+    own = (tables.trie_token >= 0).astype(np.int64)
+    kinds, below = np.zeros(len(first), np.uint64), np.zeros(len(first), np.int64)
+    bit = _BIT[tables.trie_byte]
+    for low, high in zip(level[-2::-1], level[:0:-1]):
+        np.bitwise_or.at(kinds, parent[low:high], kinds[low:high] | bit[low:high])
+        np.add.at(below, parent[low:high], below[low:high] + own[low:high])
+    before = np.cumsum(below + own) - below - own
+    begin = own.copy()
+    for low, high in pairwise(level):
+        above = parent[low:high]
+        begin[low:high] += begin[above] + before[low:high] - before[first[above]]
+    token = np.zeros(int(own.sum()), np.int64)
+    ends = own.nonzero()[0]
+    token[begin[ends] - 1] = tables.trie_token[ends]
+    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, token))
