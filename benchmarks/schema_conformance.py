@@ -1,11 +1,13 @@
-"""Which JSON Schemas compile, and are their instances judged right? Byte machines, no tokens.
+"""Which JSON Schemas compile, and are their instances judged right?
 
-    CONSTRAX_DATA=... python benchmarks/schema_conformance.py [--suite dev|official|formats] [--every 1] [--verbose]
+    CONSTRAX_DATA=... python benchmarks/schema_conformance.py [--suite dev|official|formats] [--every 1] [--tokens llama3]
 
 `dev` is the development split of MaskBench (arXiv 2501.10868), `official` the required part of JSON-Schema-Test-Suite for
 drafts 7 and 2020-12 without groups that need other documents, `formats` its format part with formats asserted. Instances are
-written as `json.dumps` writes them. Raw numbers go to `benchmarks/results/schema_conformance.json`, one entry per suite:
-verdicts, the refused schemas with their reasons, and processor time from the decoded schema to its machine.
+written as `json.dumps` writes them, and judged by the byte machine; with `--tokens` by the artifact over a model's vocabulary,
+every instance as the model's tokenizer cuts it, and cut at random. Raw numbers go to
+`benchmarks/results/schema_conformance.json`, one entry per suite: verdicts, the refused schemas with their reasons, and
+processor time from the decoded schema to its machine or artifact.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import gzip
 import json
 import os
 import platform
+import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from fsa_compile import Tokenizer, load_tokenizer
+from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits
+from fsa_compile.promote import promote_machine
 
 RESULTS = Path(__file__).parent / "results" / "schema_conformance.json"
 FILES = {
@@ -49,11 +55,51 @@ def options_of(row: dict[str, Any], suite: str) -> SchemaOptions:
     return SchemaOptions(draft=draft, formats="annotate" if suite == "official" else "assert")  # type: ignore[arg-type]
 
 
-def judge(row: dict[str, Any], suite: str) -> dict[str, Any]:
-    """Verdict on one schema and its instances."""
-    started = time.process_time()
+class Cutter:
+    """Cuts texts into tokens: as the tokenizer does, and at random."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._ids = {text: i for i, text in enumerate(tokenizer.vocabulary.tokens) if text}
+        self._longest = 8
+
+    def ways(self, text: bytes) -> list[list[int]]:
+        """Sequences of ids that write a text."""
+        rng = random.Random(len(text))
+        out, at = list[int](), 0
+        while at < len(text):
+            fits = [n for n in range(1, self._longest + 1) if text[at : at + n] in self._ids and at + n <= len(text)]
+            size = rng.choice(fits)
+            out.append(self._ids[text[at : at + size]])
+            at += size
+        try:
+            return [out, self.tokenizer.encode(text.decode())]
+        except UnicodeDecodeError:  # half a surrogate pair is no UTF-8
+            return [out]
+
+
+def accepts(constraint: CompiledConstraint, ids: list[int]) -> bool:
+    """Whether an artifact accepts a sequence of ids."""
+    walk = constraint.walk()
     try:
-        machine = schema_machine(row["schema"], options=options_of(row, suite), limits=CompileLimits(max_seconds=30))
+        for token in ids:
+            walk.advance(token)
+    except ValueError:
+        return False
+    return walk.accepting
+
+
+def judge(row: dict[str, Any], suite: str, cutter: Cutter | None = None) -> dict[str, Any]:
+    """Verdict on one schema and its instances.
+
+    Args:
+      cutter: to judge by artifacts over its vocabulary.
+    """
+    started = time.process_time()
+    limits = CompileLimits(max_seconds=30 if cutter is None else 300)
+    try:
+        machine = schema_machine(row["schema"], options=options_of(row, suite), limits=limits)
+        constraint = cutter and promote_machine(machine, cutter.tokenizer.vocabulary, source="", limits=limits)
     except ConstraintError as error:
         unsatisfiable = type(error).__name__ == "UnsatisfiableSchemaError"
         right = unsatisfiable and not any(test["valid"] for test in row["tests"])
@@ -69,7 +115,11 @@ def judge(row: dict[str, Any], suite: str) -> dict[str, Any]:
     }
     for i, test in enumerate(row["tests"]):
         text = json.dumps(test["data"], ensure_ascii=False).encode("utf-8", "surrogatepass")
-        if machine.accepts(text) != test["valid"]:
+        if cutter is None or constraint is None:
+            verdicts = {machine.accepts(text)}
+        else:
+            verdicts = {accepts(constraint, ids) for ids in cutter.ways(text)}
+        if verdicts != {test["valid"]}:
             out["false_reject" if test["valid"] else "false_accept"].append(i)
     out["right"] = not out["false_accept"] and not out["false_reject"]
     return out
@@ -115,20 +165,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--suite", choices=[*FILES, "all"], default="all")
     parser.add_argument("--every", type=int, default=1, help="judge every n-th schema")
+    parser.add_argument("--tokens", metavar="MODEL", help="judge by artifacts over a model's vocabulary, such as llama3")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     folder = Path(os.environ.get("CONSTRAX_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    cutter = Cutter(load_tokenizer(folder / "tokenizers" / options.tokens)) if options.tokens else None
     report = json.loads(options.output.read_text()) if options.output.exists() else {}
     for suite in FILES if options.suite == "all" else [options.suite]:
         verdicts = {}
         for row in rows_of(suite, folder)[:: options.every]:
-            verdicts[row["name"]] = judge(row, suite)
+            verdicts[row["name"]] = judge(row, suite, cutter)
         found = figures(verdicts)
         shown = found if options.verbose else {k: v for k, v in found.items() if not isinstance(v, dict) or "p50" in v}
         print(suite, json.dumps(shown, indent=1))
         if options.every == 1:
-            report[suite] = found | {"python": platform.python_version(), "machine": platform.machine()}
+            name = suite if cutter is None else f"{suite}, artifacts over {options.tokens}"
+            report[name] = found | {"python": platform.python_version(), "machine": platform.machine()}
     if options.every == 1:
         options.output.write_text(json.dumps(report, indent=1) + "\n")
     return 0

@@ -3,10 +3,10 @@
     CONSTRAX_DATA=... python benchmarks/schema_speed.py [--every 10] [--only cases|dev] [--model llama3] [--limit 60]
 
 *Cases* are single schemas with bars of their own: medians of repetitions in a running process. *dev* is every n-th schema of
-the development split of MaskBench (arXiv 2501.10868), each compiled once, in an order that is always the same; `--every 1` takes
-all. Times are processor time from the decoded schema to the ready `CompiledConstraint`, vocabulary tables warm, without a cache of
-constraints; `machine` is the part from the schema to its byte machine. Sizes are bytes of the arrays. Raw numbers go to
-`benchmarks/results/schema_speed.json`, with one line per schema.
+the development split of MaskBench (arXiv 2501.10868), each compiled once, in an order that is always the same; `--every 1`
+takes all. Times are processor time from the decoded schema to the ready `CompiledConstraint`, vocabulary tables warm, without
+a cache of constraints; `machine` is the part from the schema to its byte machine. Sizes are bytes of the arrays. Raw numbers go
+to `benchmarks/results/schema_speed.json`, with one line per schema.
 """
 
 from __future__ import annotations

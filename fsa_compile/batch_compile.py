@@ -20,7 +20,6 @@ from fsa_compile.pipeline import vocabulary_of
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
 
-
 _FEW = 16
 """So many schemas are compiled sooner than processes start."""
 

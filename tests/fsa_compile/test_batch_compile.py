@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 
 from fsa_compile import (
-    CompileCache, CompiledConstraint, CompileLimits, ConstraintError, LimitError, PatternError, RegexSyntaxError,
-    SchemaOptions, UnsupportedSchemaError, Vocabulary, compile_json_schema, compile_regex, compile_schemas,
-)  # fmt: skip
+    CompileCache,
+    CompiledConstraint,
+    CompileLimits,
+    ConstraintError,
+    LimitError,
+    PatternError,
+    RegexSyntaxError,
+    SchemaOptions,
+    UnsupportedSchemaError,
+    Vocabulary,
+    compile_json_schema,
+    compile_regex,
+    compile_schemas,
+)
 from fsa_compile.cli import main
 
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], stop_ids=[256])
