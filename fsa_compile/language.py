@@ -7,8 +7,8 @@ on whole strings: `a & b` holds the texts that both hold, `~a` every Unicode str
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from fsa_compile import algebra
 from fsa_compile.acceptors import Alphabet, acceptor_dfa, read_automaton
@@ -19,7 +19,7 @@ from fsa_compile.counted_regex import counted_machine
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton
-from fsa_compile.regex_syntax import parse
+from fsa_compile.regex_syntax import GroupReader, parse
 from fsa_compile.syntax_tree import Concat, Node, Text
 from fsa_compile.utf8 import to_byte_dfa
 
@@ -98,20 +98,38 @@ class Language:
         return f"Language({_cut(self.description)})"
 
 
-def regex(pattern: str, *, flags: int = 0, limits: CompileLimits | None = None) -> Language:
+Extension: TypeAlias = "Language | Callable[..., Language]"
+"""What a name of `extensions` stands for: a language, or a function of the texts between the bars of the group's body."""
+
+
+def regex(
+    pattern: str,
+    *,
+    flags: int = 0,
+    limits: CompileLimits | None = None,
+    extensions: Mapping[str, Extension] | None = None,
+) -> Language:
     r"""The texts that `re.fullmatch(pattern, text, flags)` matches.
 
     Args:
       pattern: Python's dialect, plus `\p{...}` and lookbehind of any width.
       flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.U`, `re.X`.
       limits: bounds on the size of the pattern and its repetitions; those given to `to_byte_dfa` hold too.
+      extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
 
     Raises:
       RegexSyntaxError: the pattern is not well formed.
       UnsupportedPatternError: it is not a regular language.
+      ConstraintError: an extension that is no language, or whose name is no name.
     """
     limits = limits or _DEFAULT_LIMITS
-    return _Regex(parse(pattern, flags, limits), pattern, int(flags), limits)
+    if not extensions and not (isinstance(pattern, str) and "(?P<" in pattern):
+        return _Regex(parse(pattern, flags, limits), pattern, int(flags), limits)
+    from fsa_compile.extensions.groups import ExtensionGroups
+
+    groups = ExtensionGroups(extensions or {})
+    tree = parse(pattern, flags, limits, groups)
+    return groups.language(tree, pattern, int(flags)) or _Regex(tree, pattern, int(flags), limits, groups)
 
 
 def literal(text: str) -> Language:
@@ -148,8 +166,10 @@ def acceptor(automaton: Any, alphabet: Alphabet = "bytes") -> Language:
 
 
 class _Regex(Language):
-    def __init__(self, tree: Node, source: str, flags: int, limits: CompileLimits | None) -> None:
-        self._tree, self._source, self._flags, self._limits = tree, source, flags, limits
+    def __init__(
+        self, tree: Node, source: str, flags: int, limits: CompileLimits | None, groups: GroupReader | None = None
+    ) -> None:
+        self._tree, self._source, self._flags, self._limits, self._groups = tree, source, flags, limits, groups
         self.description = source if not flags else f"{source} (flags {re.RegexFlag(flags)!s})"
 
     def to_byte_machine(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteMachine | None:
@@ -159,7 +179,7 @@ class _Regex(Language):
 
     def _check(self, limits: CompileLimits) -> None:
         if self._limits is not None and limits is not self._limits and limits != self._limits:
-            parse(self._source, self._flags, limits)  # other bounds on size and repetition may hold now
+            parse(self._source, self._flags, limits, self._groups)  # other bounds on size and repetition may hold now
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         self._check(limits)
@@ -168,6 +188,16 @@ class _Regex(Language):
 
     def _why_empty(self) -> str:
         return "the pattern matches no text at all"
+
+
+def from_tree(tree: Node, description: str) -> Language:
+    """The language of a syntax tree without text."""
+    return _Regex(tree, description, 0, None)
+
+
+def tree_of(language: Language) -> Node | None:
+    """The syntax tree of a language that is one pattern, else None."""
+    return language._tree if isinstance(language, _Regex) else None
 
 
 class _Choices(Language):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from fsa_compile import language as languages
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
 from fsa_compile.grammar import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
-from fsa_compile.language import Language
+from fsa_compile.language import Extension, Language
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.promote import promote, promote_machine
 from fsa_compile.vocabulary import Vocabulary
@@ -57,7 +57,12 @@ def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimit
 
 
 def compile_regex(
-    pattern: str | Language, tokenizer: Any, *, flags: int = 0, limits: CompileLimits | None = None
+    pattern: str | Language,
+    tokenizer: Any,
+    *,
+    flags: int = 0,
+    extensions: Mapping[str, Extension] | None = None,
+    limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     r"""Compiles a regular expression: the texts that `re.fullmatch(pattern, text, flags)` matches.
 
@@ -65,13 +70,14 @@ def compile_regex(
       pattern: Python's dialect, plus `\p{...}` and lookbehind of any width; or a language made from patterns.
       tokenizer: see `compile_language`.
       flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.X`.
+      extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
       limits: see `compile_language`.
 
     Raises:
       RegexSyntaxError, UnsupportedPatternError: with the offset in the pattern and a caret below it.
       ConstraintError: see `compile_language`.
     """
-    language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags)
+    language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
     return compile_language(language, tokenizer, limits=limits)
 
 

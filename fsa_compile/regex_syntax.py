@@ -8,7 +8,7 @@ bytes patterns.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from fsa_compile import regex_escapes as escapes
 from fsa_compile.code_points import ANY, ASCII, NONE, CodePointSet, single, union
@@ -16,12 +16,6 @@ from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, Un
 from fsa_compile.limits import CompileLimits
 from fsa_compile.syntax_tree import Alternate, Anchor, AnchorKind, Atomic, Chars, Concat, Look, Node, Repeat, Text
 from fsa_compile.unicode_data import category, same_ignoring_case
-
-EXTENSION_NAMES = frozenset({
-    "QUOTED_TEXT", "UNQUOTED_TEXT", "TEXT_TOKEN", "PARAGRAPH_TOKEN", "IMAGE", "TEXT_UNTIL", "SUBSTRING_OF",
-    "DELIMITED_LIST", "DELIMITED_SUBSEQUENCE_OF",
-})  # fmt: skip
-"""Names of empty groups `(?P<NAME>)` that stand for languages of their own."""
 
 MAX_DEPTH = 100
 """Largest number of groups inside each other."""
@@ -41,6 +35,16 @@ _SURROGATE = re.compile("[\ud800-\udfff]").search
 _FREE, _REPEATED, _NOTHING = 0, 1, 2
 
 
+class GroupReader(Protocol):
+    """What knows the extension groups `(?P<NAME>...)`, which stand for languages of their own."""
+
+    def knows(self, name: str) -> bool:
+        """Whether groups of this name are extensions."""
+
+    def node(self, parser: _Parser, name: str, body: list[Node] | None, start: int, end: int) -> Node:
+        """The tree of a group; `body`: the branches between its bars, None when there is nothing at all."""
+
+
 class _Open(NamedTuple):
     """A group that is not closed yet: what was read before it, and what it will become."""
 
@@ -53,24 +57,27 @@ class _Open(NamedTuple):
     name: str
 
 
-def parse(pattern: str, flags: int = 0, limits: CompileLimits | None = None) -> Node:
+def parse(
+    pattern: str, flags: int = 0, limits: CompileLimits | None = None, extensions: GroupReader | None = None
+) -> Node:
     """The syntax tree of a pattern.
 
     Args:
       pattern: as for `re.compile`.
       flags: `re.A | re.I | re.M | re.S | re.U | re.X`.
       limits: `max_pattern` and `max_repeat` apply here.
+      extensions: reader of extension groups; by default those are read that are patterns themselves.
 
     Raises:
       RegexSyntaxError: the pattern is not well formed.
       UnsupportedPatternError: it uses what is not a regular language.
       LimitError: the pattern or a bound in it is too large.
     """
-    return _Parser(pattern, flags, limits or CompileLimits()).parse()
+    return _Parser(pattern, flags, limits or CompileLimits(), extensions).parse()
 
 
 class _Parser:
-    def __init__(self, pattern: str, flags: int, limits: CompileLimits) -> None:
+    def __init__(self, pattern: str, flags: int, limits: CompileLimits, extensions: GroupReader | None = None) -> None:
         if not isinstance(pattern, str):
             raise ConstraintError(
                 f"a pattern must be a str, not {type(pattern).__name__}",
@@ -83,6 +90,7 @@ class _Parser:
         self.names: dict[str, int] = {}
         self.stack: list[_Open] = []
         self.has_atomic = False
+        self._extensions = extensions
         if not pattern.isascii() and (found := _SURROGATE(pattern)):
             self.refuse_surrogate(found.start(), found.end())
 
@@ -136,10 +144,10 @@ class _Parser:
             elif c == ")":
                 if not stack:
                     self.syntax("unbalanced ): no group is open here", i, fix=r"Write \) for the character itself.")
+                empty = not (branches or items)
                 branches.append(_concat(items, branch_start, i))
-                body = _alternate(branches, branch_start, i)
                 i += 1
-                node, branches, items, branch_start = self.close_group(body, i)
+                node, branches, items, branch_start = self.close_group(branches, empty, branch_start, i)
                 items.append(node)
                 state = _FREE
             elif c == "|":
@@ -279,7 +287,8 @@ class _Parser:
             elif after in ("<=", "<!"):
                 kind, j = after, i + 4
             elif after[:1] == "<" or after == "P<":
-                name, j = self.group_name(i, i + 2 + after.index("<") + 1)
+                name, j, extends = self.group_name(i, i + 2 + after.index("<") + 1)
+                kind = "extension" if extends else kind
             else:
                 if not after or after[0] not in "aiLmsux-":
                     self.refuse_group(i, after)
@@ -287,29 +296,38 @@ class _Parser:
                 if isinstance(opened, int):
                     return opened
                 flags, j = opened
-        if name and text.startswith(")", j) and name in EXTENSION_NAMES and after == "P<":
-            self.unsupported(
-                f"(?P<{name}>) is a reserved extension name that this version does not provide", i, j + 1,
-                fix="Write the language out, or rename the group if an empty group is meant.",
-            )  # fmt: skip
         outer = self.flags
         self.flags = flags
         return _Open(i, kind, branches, items, outer, branch_start, name), j
 
-    def close_group(self, body: Node, end: int) -> tuple[Node, list[Node], list[Node], int]:
+    @property
+    def extensions(self) -> GroupReader:
+        """The reader of extension groups."""
+        if self._extensions is None:
+            from fsa_compile.extensions.groups import TreeGroups
+
+            self._extensions = TreeGroups()
+        return self._extensions
+
+    def close_group(
+        self, body: list[Node], empty: bool, last_start: int, end: int
+    ) -> tuple[Node, list[Node], list[Node], int]:
         """The finished group, and what was being read around it."""
         group = self.stack.pop()
         self.flags = group.flags
-        node = body
+        if group.kind == "extension":
+            node = self.extensions.node(self, group.name, None if empty else body, group.start, end)
+            return node, group.branches, group.items, group.branch_start
+        node = _alternate(body, last_start, end - 1)
         if group.kind == ">":
-            node = Atomic(body, group.start, end)
+            node = Atomic(node, group.start, end)
             self.has_atomic = True
         elif group.kind != "group":
-            node = Look(body, group.kind[0] == "<", group.kind[-1] == "!", group.start, end)
+            node = Look(node, group.kind[0] == "<", group.kind[-1] == "!", group.start, end)
         return node, group.branches, group.items, group.branch_start
 
-    def group_name(self, start: int, i: int) -> tuple[str, int]:
-        """The name at offset `i` of the group at `start`, and where its body begins."""
+    def group_name(self, start: int, i: int) -> tuple[str, int, bool]:
+        """The name at offset `i` of the group at `start`, where its body begins, and whether it is an extension."""
         j = self.text.find(">", i)
         if j < 0:
             self.syntax("missing > after a group name", start, len(self.text))
@@ -318,10 +336,12 @@ class _Parser:
             self.syntax(
                 f"{name!r} is not a group name" if name else "missing group name", start, j + 1, fix="Use letters, digits and _."
             )
+        if self.text.startswith("P<", start + 2) and self.extensions.knows(name):
+            return name, j + 1, True
         if name in self.names:
             self.syntax(f"the group name {name!r} is used twice", start, j + 1, fix=f"The first is at offset {self.names[name]}.")
         self.names[name] = start
-        return name, j + 1
+        return name, j + 1, False
 
     def group_flags(self, start: int, at_start: bool) -> tuple[int, int] | int:
         """Flags at `(?`: (new flags, where the body begins), or the offset after global flags, which take effect."""

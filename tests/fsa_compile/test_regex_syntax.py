@@ -14,7 +14,7 @@ from oracles.text_walks import all_texts, is_trim
 from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsatisfiableError, UnsupportedPatternError
 from fsa_compile.language import regex
 from fsa_compile.limits import CompileLimits
-from fsa_compile.regex_syntax import EXTENSION_NAMES, MAX_DEPTH, parse
+from fsa_compile.regex_syntax import MAX_DEPTH, parse
 from fsa_compile.syntax_tree import Alternate, Chars, Concat, Look, Repeat, Text
 
 MALFORMED = [
@@ -111,14 +111,6 @@ def test_unsupported(pattern, offset, says):
         parse(pattern)
     assert caught.value.start == offset
     assert caught.value.fix
-
-
-@pytest.mark.parametrize("name", sorted(EXTENSION_NAMES))
-def test_reserved_extension_names(name):
-    with pytest.raises(UnsupportedPatternError, match=rf"\(\?P<{name}>\) is a reserved extension name") as caught:
-        parse(f"a(?P<{name}>)")
-    assert caught.value.start == 1
-    assert regex(f"(?P<{name}>x)").to_byte_dfa().accepts(b"x")
 
 
 def test_other_empty_named_groups_are_ordinary():

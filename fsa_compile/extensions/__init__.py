@@ -1,0 +1,55 @@
+"""Extension groups: languages that patterns are no good at, for use inside patterns and beside them.
+
+In a pattern a group `(?P<NAME>)` stands for a whole language, and what follows the name is its argument, texts or patterns
+between bars, escaped as in any pattern:
+
+    (?P<QUOTED_TEXT>)                               a quoted string on one line, with backslash escapes
+    (?P<UNQUOTED_TEXT>)                             a YAML plain scalar on one line
+    (?P<TEXT_UNTIL>END|\\n\\n)                        text up to and including the first stop phrase
+    (?P<SUBSTRING_OF>to be or not to be)            a substring of the text, the empty one included
+    (?P<DELIMITED_LIST>[a-z]+|, )                   one element or more; the part after the bar stands between them
+    (?P<DELIMITED_SUBSEQUENCE_OF>red|green|blue|, ) some of the elements in their order; the last part stands between them
+
+The functions of this module make the same languages, with options. Any language gets a name of your own by
+`regex(pattern, extensions={"CITY": substring_of(text)})`, written `(?P<CITY>)` in the pattern; a function of the texts between
+the bars may stand in place of a language. Flags such as `(?i)` do not reach into a group's language, but into pattern arguments.
+
+A group means one member of its language and nothing about its surroundings: a text matches when it can be cut so that every
+part matches its own piece, and tokens may cross the cuts. Anchors and lookaround can stand beside QUOTED_TEXT, UNQUOTED_TEXT,
+DELIMITED_LIST and named patterns, which are read as if written out, but not beside the other groups.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "EXTENSION_NAMES": "groups",
+    "delimited_list": "languages",
+    "delimited_subsequence_of": "languages",
+    "quoted_text": "languages",
+    "substring_of": "languages",
+    "text_until": "languages",
+    "unquoted_text": "languages",
+}
+
+if TYPE_CHECKING:
+    from fsa_compile.extensions.groups import EXTENSION_NAMES as EXTENSION_NAMES
+    from fsa_compile.extensions.languages import delimited_list as delimited_list
+    from fsa_compile.extensions.languages import delimited_subsequence_of as delimited_subsequence_of
+    from fsa_compile.extensions.languages import quoted_text as quoted_text
+    from fsa_compile.extensions.languages import substring_of as substring_of
+    from fsa_compile.extensions.languages import text_until as text_until
+    from fsa_compile.extensions.languages import unquoted_text as unquoted_text
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fsa_compile.extensions' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fsa_compile.extensions.{home}"), name)
+    globals()[name] = value
+    return value
