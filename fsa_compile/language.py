@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsa_compile import algebra
 from fsa_compile.acceptors import Alphabet, acceptor_dfa, read_automaton
@@ -22,6 +22,9 @@ from fsa_compile.regex_automaton import build_automaton
 from fsa_compile.regex_syntax import GroupReader, parse
 from fsa_compile.syntax_tree import Concat, Node, Text
 from fsa_compile.utf8 import to_byte_dfa
+
+if TYPE_CHECKING:
+    from fsa_compile.extensions.token_symbols import Symbol
 
 _DEFAULT_LIMITS = CompileLimits()
 
@@ -50,6 +53,11 @@ class Language:
           UnsatisfiableError: the language has no member.
           LimitError: a limit is exceeded.
         """
+        if self.symbols:
+            raise ConstraintError(
+                "the language holds special tokens or whole tokens, which are no bytes", where=f"  {_cut(self.description)}",
+                fix="Compile it over a vocabulary: compile_language(language, tokenizer).",
+            )  # fmt: skip
         limits = limits or _DEFAULT_LIMITS
         dfa = self._build(limits, deadline or Deadline(limits))
         if dfa is None or dfa.start == 0:
@@ -57,6 +65,16 @@ class Language:
                 self._why_empty(), where=f"  {_cut(self.description)}", fix="Change it so that some text is accepted."
             )
         return dfa
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """What it holds besides text: special tokens, and symbols for any token (see `extensions.token_symbols`)."""
+        return frozenset()
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether an automaton over bytes takes part, whose strings need not be UTF-8."""
+        return False
 
     def to_byte_machine(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteMachine | None:
         """The language as a byte automaton that counts large repetitions such as `{0,500}` instead of writing them out.
@@ -92,6 +110,7 @@ class Language:
         return _combine("+", self, other)
 
     def __invert__(self) -> Language:
+        _refuse_any_token("~", self)
         return _Complement(self)
 
     def __repr__(self) -> str:
@@ -218,6 +237,10 @@ class _Acceptor(Language):
         self._machine, self._alphabet = machine, alphabet
         self.description = f"{kind} over {alphabet}, {len(machine.final):,} states"
 
+    @property
+    def holds_bytes(self) -> bool:
+        return self._alphabet == "bytes"
+
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         return acceptor_dfa(self._machine, self._alphabet, limits, deadline)
 
@@ -229,6 +252,14 @@ class _Combined(Language):
     def __init__(self, operator: algebra.Operator, left: Language, right: Language) -> None:
         self._operator, self._left, self._right = operator, left, right
         self.description = f"({left.description}) {operator} ({right.description})"
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self._left.symbols | self._right.symbols
+
+    @property
+    def holds_bytes(self) -> bool:
+        return self._left.holds_bytes or self._right.holds_bytes
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         left, right = self._left._build(limits, deadline), self._right._build(limits, deadline)
@@ -252,6 +283,10 @@ class _Complement(Language):
         self._inner = inner
         self.description = f"~({inner.description})"
 
+    @property
+    def holds_bytes(self) -> bool:
+        return self._inner.holds_bytes
+
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         inner = self._inner._build(limits, deadline)
         everything = algebra.universal_text()
@@ -267,7 +302,19 @@ def _combine(operator: algebra.Operator, left: Any, right: Any) -> Language:
             f"the right side of {operator} is a {type(right).__name__}, not a Language",
             fix="Wrap it: regex(...), literal(...), choices(...) or acceptor(...).",
         )
+    if operator in "&-":
+        _refuse_any_token(operator, left, right)
     return _Combined(operator, left, right)
+
+
+def _refuse_any_token(operator: str, *operands: Language) -> None:
+    """Any token is also a text, so that these operators would have to compare tokens with texts."""
+    for language in operands:
+        if any(not symbol.is_one_token for symbol in language.symbols):
+            raise ConstraintError(
+                f"{operator} cannot be used with TEXT_TOKEN or PARAGRAPH_TOKEN", where=f"  {_cut(language.description)}",
+                fix="Describe the text instead, by a pattern such as [^\\n]*.",
+            )  # fmt: skip
 
 
 def _checked_text(text: Any, what: str) -> str:

@@ -48,6 +48,10 @@ def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimit
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
     deadline = Deadline(limits)
+    if language.symbols:
+        from fsa_compile.extensions.token_constraint import compile_with_symbols
+
+        return compile_with_symbols(language, vocabulary, limits, deadline)
     if tables_for(vocabulary).spells_every_byte:  # else a count may not be reachable: only written out is it exact then
         machine = language.to_byte_machine(limits, deadline)
         if machine is not None:
@@ -77,6 +81,9 @@ def compile_regex(
       RegexSyntaxError, UnsupportedPatternError: with the offset in the pattern and a caret below it.
       ConstraintError: see `compile_language`.
     """
+    if isinstance(pattern, Language) and extensions:
+        what = "extensions are for a pattern in text, and this one is a language already"
+        raise ConstraintError(what, fix="Give them to regex(pattern, extensions=...).")
     language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
     return compile_language(language, tokenizer, limits=limits)
 

@@ -9,14 +9,19 @@ between bars, escaped as in any pattern:
     (?P<SUBSTRING_OF>to be or not to be)            a substring of the text, the empty one included
     (?P<DELIMITED_LIST>[a-z]+|, )                   one element or more; the part after the bar stands between them
     (?P<DELIMITED_SUBSEQUENCE_OF>red|green|blue|, ) some of the elements in their order; the last part stands between them
+    (?P<TEXT_TOKEN>)                                any one token that writes text
+    (?P<PARAGRAPH_TOKEN>)                           any one token that writes text without line breaks
+    (?P<IMAGE><image>)                              exactly one of the special tokens named
 
 The functions of this module make the same languages, with options. Any language gets a name of your own by
 `regex(pattern, extensions={"CITY": substring_of(text)})`, written `(?P<CITY>)` in the pattern; a function of the texts between
 the bars may stand in place of a language. Flags such as `(?i)` do not reach into a group's language, but into pattern arguments.
 
 A group means one member of its language and nothing about its surroundings: a text matches when it can be cut so that every
-part matches its own piece, and tokens may cross the cuts. Anchors and lookaround can stand beside QUOTED_TEXT, UNQUOTED_TEXT,
-DELIMITED_LIST and named patterns, which are read as if written out, but not beside the other groups.
+part matches its own piece, and tokens may cross the cuts. Only the last three are about tokens: a cut beside them is a border
+of tokens too. They cannot be spelt in bytes, and TEXT_TOKEN and PARAGRAPH_TOKEN stand neither in `&` nor in `-` and `~`.
+Anchors and lookaround can stand beside QUOTED_TEXT, UNQUOTED_TEXT, DELIMITED_LIST and named patterns, which are read as if
+written out, but not beside the other groups.
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
+    "text_token": "languages",
+    "special_token": "languages",
+    "paragraph_token": "languages",
+    "image": "languages",
     "EXTENSION_NAMES": "groups",
     "delimited_list": "languages",
     "delimited_subsequence_of": "languages",
@@ -38,8 +47,12 @@ if TYPE_CHECKING:
     from fsa_compile.extensions.groups import EXTENSION_NAMES as EXTENSION_NAMES
     from fsa_compile.extensions.languages import delimited_list as delimited_list
     from fsa_compile.extensions.languages import delimited_subsequence_of as delimited_subsequence_of
+    from fsa_compile.extensions.languages import image as image
+    from fsa_compile.extensions.languages import paragraph_token as paragraph_token
     from fsa_compile.extensions.languages import quoted_text as quoted_text
+    from fsa_compile.extensions.languages import special_token as special_token
     from fsa_compile.extensions.languages import substring_of as substring_of
+    from fsa_compile.extensions.languages import text_token as text_token
     from fsa_compile.extensions.languages import text_until as text_until
     from fsa_compile.extensions.languages import unquoted_text as unquoted_text
 

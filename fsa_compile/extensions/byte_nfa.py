@@ -71,7 +71,7 @@ class ByteNfa:
         final = np.concatenate(self._final)
         source, byte, target = (np.concatenate(column) for column in zip(*self._arcs, strict=True))
         source, byte, target, final = self._without_empty(source, byte, target, final)
-        keep = _useful(source, target, final, start, self._deadline)
+        keep = useful_states(source, target, final, start, self._deadline)
         if not keep[start]:
             return None
         number = keep.cumsum() - 1
@@ -189,7 +189,7 @@ def _expand(begin: np.ndarray, end: np.ndarray, deadline: Deadline) -> tuple[np.
     return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
-def _useful(source: np.ndarray, target: np.ndarray, final: np.ndarray, start: int, deadline: Deadline) -> np.ndarray:
+def useful_states(source: np.ndarray, target: np.ndarray, final: np.ndarray, start: int, deadline: Deadline) -> np.ndarray:
     """States on some path from the start to a final state: bool[S]."""
     reached = _reached(source, target, np.array([start]), len(final), deadline)
     return reached & _reached(target, source, final.nonzero()[0], len(final), deadline)

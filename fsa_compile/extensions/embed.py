@@ -29,6 +29,7 @@ from fsa_compile.utf8 import to_byte_dfa
 
 if TYPE_CHECKING:
     from fsa_compile.extensions.groups import ExtensionGroups
+    from fsa_compile.extensions.token_symbols import Symbol
 
 _FIRST_PLACE = LAST + 0x1000
 
@@ -74,6 +75,14 @@ class PatternWithPlaces(Language):
                 pattern=source, start=condition.start, end=condition.end,
                 fix="Intersect instead: regex(...) & regex(...), or write the condition out.",
             )  # fmt: skip
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset().union(*(part.language.symbols for part in self._embedded))
+
+    @property
+    def holds_bytes(self) -> bool:
+        return any(part.language.holds_bytes for part in self._embedded)
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         if self._groups is not None and limits != CompileLimits():

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 _WITHOUT_ARGUMENT: dict[str, Callable[..., Language]] = {
     "QUOTED_TEXT": languages.quoted_text,
     "UNQUOTED_TEXT": languages.unquoted_text,
+    "TEXT_TOKEN": languages.text_token,
+    "PARAGRAPH_TOKEN": languages.paragraph_token,
 }
-_OF_TEXTS: dict[str, Callable[..., Language]] = {"TEXT_UNTIL": languages.text_until, "SUBSTRING_OF": languages.substring_of}
+_OF_TEXTS: dict[str, Callable[..., Language]] = {
+    "TEXT_UNTIL": languages.text_until,
+    "SUBSTRING_OF": languages.substring_of,
+    "IMAGE": languages.special_token,
+}
 _OF_PATTERNS = ("DELIMITED_LIST", "DELIMITED_SUBSEQUENCE_OF")
 _USAGE = {
     "TEXT_UNTIL": r"Write the stop phrases: (?P<TEXT_UNTIL>\n\n|END).",
     "SUBSTRING_OF": "Write the text, (?P<SUBSTRING_OF>some text), or pass extensions={'NAME': substring_of(text)}.",
+    "IMAGE": "Name the special tokens, (?P<IMAGE><image>), or pass extensions={'IMAGE': image([...])}.",
     "DELIMITED_LIST": "Write the element, a bar and the delimiter: (?P<DELIMITED_LIST>[a-z]+|, ).",
     "DELIMITED_SUBSEQUENCE_OF": "Write the elements and last the delimiter: (?P<DELIMITED_SUBSEQUENCE_OF>red|green|blue|, ).",
 }

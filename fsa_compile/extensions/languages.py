@@ -13,6 +13,7 @@ from fsa_compile.errors import ConstraintError
 from fsa_compile.extensions.embed import Embedded, PatternWithPlaces, moved, place, sequence_of_parts
 from fsa_compile.extensions.stop_phrases import text_until_automaton
 from fsa_compile.extensions.substrings import substring_dfa
+from fsa_compile.extensions.token_symbols import AnyToken, OneSymbol, SpecialToken, Symbol
 from fsa_compile.language import Language, from_tree, literal, regex, tree_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.syntax_tree import Concat, Node, Repeat
@@ -118,6 +119,65 @@ def delimited_subsequence_of(
     return _Subsequence(chosen, _language(delimiter, "delimiter"), allow_empty)
 
 
+def text_token() -> Language:
+    """Any one token that writes text.
+
+    It is about tokens and not about bytes: whatever comes before ends with a token, and so does this. The text as a whole is
+    UTF-8; a character that the vocabulary splits may be split between neighbouring text tokens.
+    """
+    return OneSymbol(frozenset({AnyToken("text")}), "any text token")
+
+
+def paragraph_token() -> Language:
+    r"""Any one token that writes text without line breaks (`\n`, `\r`); otherwise as `text_token`."""
+    return OneSymbol(frozenset({AnyToken("paragraph")}), "any text token without line breaks")
+
+
+def special_token(*names: str | int) -> Language:
+    """Exactly one of some special tokens, which write no text.
+
+    Args:
+      names: printed names, or ids. Whether the vocabulary has them is checked when it is known, in `compile_language`.
+
+    Raises:
+      ConstraintError: none is given, or one is neither a name nor an id.
+    """
+    if not names:
+        raise ConstraintError("no special token is named", fix='For example special_token("<image>").')
+    for name in names:
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise ConstraintError(f"{name!r} is neither the name nor the id of a token", fix="Give a str or an int.")
+    return OneSymbol(frozenset(map(SpecialToken, names)), f"special token {' or '.join(map(repr, names[:5]))}")
+
+
+def image(
+    tokens: Iterable[str | int],
+    *,
+    begin: str | int | None = None,
+    end: str | int | None = None,
+    low: int = 1,
+    high: int | None = None,
+) -> Language:
+    """An image as a multi-modal model writes it: special tokens only.
+
+    Args:
+      tokens: names or ids of the special tokens that make up the image.
+      begin, end: special tokens around it, or None.
+      low, high: least and largest number of tokens between them.
+
+    Raises:
+      ConstraintError: see `special_token`; bounds that contradict each other.
+    """
+    if not isinstance(low, int) or low < 0 or (high is not None and (not isinstance(high, int) or high < max(low, 1))):
+        raise ConstraintError(f"an image of {low} to {high} tokens is impossible", fix="Give 0 <= low <= high, and high >= 1.")
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise ConstraintError("the tokens of an image are no list", fix='Give a list such as ["<image>"].')
+    parts = _Parts()
+    body: Node = Repeat(parts.node(special_token(*tokens), "image token"), low, high, 0, 0)
+    around = [[] if name is None else [parts.node(special_token(name), "border")] for name in (begin, end)]
+    return parts.language(Concat([*around[0], body, *around[1]], 0, 0), f"image of {parts.names[0]}")
+
+
 def list_tree(element: Node, delimiter: Node, low: int, high: int | None) -> Node:
     """The syntax tree of a list."""
     start, end = element.start, delimiter.end
@@ -213,6 +273,14 @@ class _Subsequence(Language):
         self._elements, self._delimiter, self._allow_empty = elements, delimiter, allow_empty
         shown = ", ".join(e.description[:30] for e in elements[:5])
         self.description = f"subsequence of {len(elements):,} elements: {shown}{', …' if len(elements) > 5 else ''}"
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self._delimiter.symbols.union(*(element.symbols for element in self._elements))
+
+    @property
+    def holds_bytes(self) -> bool:
+        return any(part.holds_bytes for part in (self._delimiter, *self._elements))
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
         """State 0 is the beginning, 1 + i comes after element i, n + 1 + i after the delimiter that follows it."""
