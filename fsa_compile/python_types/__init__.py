@@ -1,0 +1,167 @@
+"""Python types as constraints: dataclasses, pydantic models, typed dicts, enums, unions, containers, scalars.
+
+    constraint = compile_type(Person, tokenizer)
+    person = parse(Person, text)
+
+Every text that the constraint accepts reads as a value of the type; what cannot be promised is refused, with the place in the
+type. Two styles:
+
+* "json" (default): objects for dataclasses, pydantic models (by alias) and typed dicts, with their fields in order and no
+  others; arrays for lists, tuples, sets and named tuples; enum members by value; dates, times and UUIDs in ISO 8601 and RFC 9562,
+  timedelta as an ISO 8601 duration; bytes in base64. Fields with a default may be left out.
+* "python": constructor calls such as `Person(name='Ada', age=36)` (Koo et al. 2024, §5.2), read without running anything.
+
+Numbers: an int is digits; a float is finite, and has no exponent where a bound other than 0 is asked for; a Decimal has no
+exponent. Bounds hold for the value that is read, rounding included. Elements of a set and keys of a dict may be written twice
+(then they count once), except where they come from a list of at most 10 values. A union's text reads as the first
+member that it fits, an int before a float.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal, TypeAlias
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.errors import ConstraintError
+from fsa_compile.grammar_machine import machine_of
+from fsa_compile.json_schema import SchemaOptions, schema_machine
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.pipeline import vocabulary_of
+from fsa_compile.promote import promote_machine
+from fsa_compile.python_types.constraints import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
+from fsa_compile.python_types.errors import TypeTextError, UnsupportedTypeError
+from fsa_compile.python_types.json_schema import schema_of
+from fsa_compile.python_types.json_values import read_json, write_json
+from fsa_compile.python_types.python_grammar import grammar_of
+from fsa_compile.python_types.python_values import read_python, write_python
+from fsa_compile.python_types.reader import read_type
+from fsa_compile.python_types.shapes import TypeShape
+
+Style: TypeAlias = Literal["json", "python"]
+
+
+def compile_type(
+    T: Any,
+    tokenizer: Any,
+    *,
+    style: Style = "json",
+    options: SchemaOptions | None = None,
+    namespace: dict[str, Any] | None = None,
+    allow_code: bool = False,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a Python type over a tokenizer's vocabulary.
+
+    Args:
+      T: a dataclass, pydantic model, TypedDict, NamedTuple, Enum, Literal, union, container, scalar, or `Annotated` one.
+      tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
+      style: "json", or "python" for constructor calls.
+      options: how JSON is written (`style="json"` only).
+      namespace: names for forward references that the type's own modules do not know, such as `locals()`.
+      allow_code: accept types with validators or `__post_init__`; `parse` runs them, and they may refuse an accepted text.
+      limits: bounds of the compilation.
+
+    Returns:
+      The artifact. `parse(T, text, style=style)` reads every text that it accepts.
+
+    Raises:
+      UnsupportedTypeError: a part of the type cannot be enforced exactly; says where.
+      ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
+
+    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+    >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
+    [True, False, True, False]
+    """
+    vocabulary = vocabulary_of(tokenizer)
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    shape = shape_of(T, namespace, allow_code)
+    machine = machine_of_type(shape, _checked(style), options, limits, deadline)
+    return promote_machine(machine, vocabulary, source=shape.name, limits=limits, deadline=deadline)
+
+
+def parse(
+    T: Any, text: str, *, style: Style = "json", namespace: dict[str, Any] | None = None, allow_code: bool = False
+) -> Any:
+    """The value of type T that a text denotes.
+
+    Args:
+      T, style, namespace, allow_code: as for `compile_type`.
+      text: usually what was generated.
+
+    Raises:
+      TypeTextError: the text is no value of the type; says where.
+      UnsupportedTypeError: see `compile_type`.
+
+    >>> parse(list[int | None], "[1, null]")
+    [1, None]
+    """
+    shape = shape_of(T, namespace, allow_code)
+    return read_json(shape, text) if _checked(style) == "json" else read_python(shape, text)
+
+
+def dump(
+    T: Any, value: Any, *, style: Style = "json", namespace: dict[str, Any] | None = None, allow_code: bool = False
+) -> str:
+    """The canonical text of a value, which the constraint of its type accepts: for examples in a prompt.
+
+    Args:
+      T, style, namespace, allow_code: as for `compile_type`.
+      value: of type T.
+
+    Raises:
+      TypeTextError: it is no value of the type, or one of the few that have no text (NaN, infinities, halves of surrogates).
+
+    >>> dump(dict[str, float], {"a": 1.5})
+    '{"a": 1.5}'
+    """
+    shape = shape_of(T, namespace, allow_code)
+    return write_json(shape, value) if _checked(style) == "json" else write_python(shape, value)
+
+
+def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> dict[str, Any]:
+    """The JSON Schema that `compile_type(T, style="json")` compiles, with `x-fsa-spelling` for what no keyword says."""
+    return schema_of(shape_of(T, namespace, allow_code))
+
+
+def machine_of_type(
+    shape: TypeShape, style: Style, options: SchemaOptions | None, limits: CompileLimits, deadline: Deadline
+) -> ByteMachine:
+    """The byte machine of a type's texts."""
+    if style == "json":
+        return schema_machine(schema_of(shape), options=options, limits=limits, deadline=deadline)
+    if options is not None:
+        raise ConstraintError('options are for style="json"', fix="Leave them out.")
+    return machine_of(grammar_of(shape, limits, deadline), limits=limits, deadline=deadline)
+
+
+def shape_of(T: Any, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
+    """The shape of a type, kept for the last few types."""
+    if namespace is not None:
+        return read_type(T, namespace=namespace, allow_code=allow_code)
+    try:
+        return _known_shape(T, allow_code)
+    except TypeError:  # it cannot be hashed
+        return read_type(T, allow_code=allow_code)
+
+
+@functools.lru_cache(maxsize=128, typed=True)
+def _known_shape(T: Any, allow_code: bool) -> TypeShape:
+    return read_type(T, allow_code=allow_code)
+
+
+def _checked(style: str) -> Style:
+    if style == "json":
+        return "json"
+    if style == "python":
+        return "python"
+    raise ConstraintError(f"unknown style {style!r}", fix='Write style="json" or style="python".')
+
+
+__all__ = [
+    "Ge", "Gt", "Le", "Length", "Lt", "MultipleOf", "Pattern", "TypeTextError", "UnsupportedTypeError",
+    "compile_type", "dump", "json_schema", "parse",
+]  # fmt: skip

@@ -1,0 +1,383 @@
+"""Python types to shapes: aliases, generics, forward references and containers. Classes with fields are read by `records`."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import sys
+import types
+import typing
+import uuid
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from fsa_compile.python_types import records, spellings
+from fsa_compile.python_types.errors import UnsupportedTypeError
+from fsa_compile.python_types.metadata import Condition, conditions
+from fsa_compile.python_types.shapes import (
+    Anything,
+    Binary,
+    Either,
+    Many,
+    Mapping,
+    Nothing,
+    Number,
+    Option,
+    Options,
+    Reference,
+    Row,
+    Shape,
+    Special,
+    Text,
+    Truth,
+    TypeShape,
+)
+
+_MANY: dict[Any, type] = {
+    list: list, set: set, frozenset: frozenset, collections.deque: collections.deque,
+    collections.abc.Sequence: list, collections.abc.MutableSequence: list, collections.abc.Collection: list,
+    collections.abc.Iterable: list, collections.abc.Set: frozenset, collections.abc.MutableSet: set,
+}  # fmt: skip
+_MAPPINGS = (dict, collections.OrderedDict, collections.abc.Mapping, collections.abc.MutableMapping)
+_QUALIFIERS = ("Final", "Required", "NotRequired", "ReadOnly", "InitVar")
+
+
+class Scope(NamedTuple):
+    """What names and type variables mean in some place.
+
+    Attributes:
+      names: for forward references.
+      variables: types by type variable.
+    """
+
+    names: dict[str, Any]
+    variables: dict[Any, Any]
+
+
+def read_type(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
+    """The shape of a type.
+
+    Args:
+      T: any type that is understood.
+      namespace: names for forward references that their own modules do not know.
+      allow_code: whether validators and `__post_init__` may be there, which only `parse` runs.
+
+    Raises:
+      UnsupportedTypeError: a part cannot be enforced exactly.
+    """
+    reader = Reader(namespace or {}, allow_code)
+    name = type_name(T)
+    root = reader.read(T, name, Scope(reader.namespace, {}))
+    shape = TypeShape(name, root, reader.definitions)
+    _check_references(shape)
+    return shape
+
+
+def _check_references(shape: TypeShape) -> None:
+    """Raises where an alias is nothing but itself."""
+    for name in shape.definitions:
+        seen = {name}
+        found = shape.definitions[name]
+        while isinstance(found, Reference):
+            if found.name in seen:
+                raise UnsupportedTypeError("the alias is defined as itself", place=name)
+            seen.add(found.name)
+            found = shape.definitions[found.name]
+
+
+def type_name(T: Any) -> str:
+    """A type's name for people."""
+    if isinstance(T, type) and not typing.get_args(T):
+        return T.__name__
+    return str(T).replace("typing.", "").replace("__main__.", "")
+
+
+class Reader:
+    """Reads types into one set of definitions.
+
+    Attributes:
+      namespace: names for forward references, besides those of modules.
+      allow_code: see `read_type`.
+      definitions: records and aliases by name, in the order of their first use.
+    """
+
+    def __init__(self, namespace: dict[str, Any], allow_code: bool) -> None:
+        self.namespace, self.allow_code = namespace, allow_code
+        self.definitions: dict[str, Shape] = {}
+        self._known: dict[Any, str] = {}
+
+    def read(self, T: Any, place: str, scope: Scope, marks: tuple[Condition, ...] = ()) -> Shape:
+        """The shape of one type.
+
+        Args:
+          T: the type, or a string that names it.
+          place: where it stands.
+          scope: what names mean there.
+          marks: conditions from an `Annotated` around it.
+        """
+        if isinstance(T, (str, typing.ForwardRef)):
+            return self._forward(T, place, scope, marks)
+        if isinstance(T, typing.TypeVar):
+            return self.read(_variable(T, scope), place, scope, marks)
+        if hasattr(T, "__supertype__"):
+            return self.read(T.__supertype__, place, scope, marks)
+        origin, args = typing.get_origin(T), typing.get_args(T)
+        if origin is typing.Annotated:
+            inner = tuple(conditions(T.__metadata__, place, self.allow_code))
+            return self.read(T.__origin__, place, scope, inner + marks)
+        if getattr(origin, "_name", None) in _QUALIFIERS or getattr(origin, "__name__", None) in _QUALIFIERS:
+            return self.read(args[0], place, scope, marks)
+        if origin in (typing.Union, types.UnionType):
+            return self._union(args, place, scope, marks)
+        if origin is typing.Literal:
+            return _unmarked(Options(tuple([_literal(x, place) for x in args])), marks, place)
+        if hasattr(T, "__value__") or hasattr(origin, "__value__"):
+            return self._alias(T, origin, args, place, scope, marks)
+        plain = self._plain(T, place)
+        if plain is not None:
+            return constrained(plain, marks, place)
+        container = self._container(T, origin or T, args, place, scope)
+        if container is not None:
+            return constrained(container, marks, place)
+        made = records.read(self, T, origin, args, place, scope)
+        if made is None:
+            raise UnsupportedTypeError(
+                f"{type_name(T)} is not a type that can be enforced", place=place,
+                fix="Use dataclasses, pydantic models, TypedDict, NamedTuple, Enum, Literal, unions, containers and scalars.",
+            )  # fmt: skip
+        return _unmarked(made, marks, place)
+
+    def defined(self, key: Any, name: str, make: typing.Callable[[], Shape]) -> Reference:
+        """A reference to a definition, which is made when it is needed first; it may refer to itself."""
+        found = self._known.get(key)
+        if found is None:
+            found, count = name, 2
+            while found in self.definitions:
+                found, count = f"{name}_{count}", count + 1
+            self._known[key] = found
+            self.definitions[found] = Nothing()
+            self.definitions[found] = make()
+        return Reference(found)
+
+    def _forward(self, T: str | typing.ForwardRef, place: str, scope: Scope, marks: tuple[Condition, ...]) -> Shape:
+        """What a name stands for; an alias may stand in itself."""
+        found = self._resolved(T, place, scope)
+        if marks or isinstance(found, (type, str)):
+            return self.read(found, place, scope, marks)
+        name = T if isinstance(T, str) else T.__forward_arg__
+        return self.defined(("alias", found, *scope.variables.values()), name, lambda: self.read(found, name, scope))
+
+    def _resolved(self, T: str | typing.ForwardRef, place: str, scope: Scope) -> Any:
+        text = T if isinstance(T, str) else T.__forward_arg__
+        names = dict(scope.names)
+        module = getattr(T, "__forward_module__", None)
+        if module is not None:
+            names = {**(vars(sys.modules[module]) if isinstance(module, str) else vars(module)), **names}
+        try:
+            return eval(text, {**vars(typing), **names})
+        except Exception as error:
+            raise UnsupportedTypeError(
+                f"the forward reference {text!r} cannot be resolved ({error})", place=place,
+                fix="Define the name in the type's module, or pass namespace={...}.",
+            ) from None  # fmt: skip
+
+    def _union(self, members: tuple[Any, ...], place: str, scope: Scope, marks: tuple[Condition, ...]) -> Shape:
+        shapes: list[Shape] = []
+        for member in members:
+            shape = self.read(member, place, scope, () if member in (None, type(None)) else marks)
+            shapes += shape.members if isinstance(shape, Either) else (shape,)
+        return Either(tuple(dict.fromkeys(shapes))) if len(shapes) > 1 else shapes[0]
+
+    def _alias(
+        self, T: Any, origin: Any, args: tuple[Any, ...], place: str, scope: Scope, marks: tuple[Condition, ...]
+    ) -> Shape:
+        """`type X = ...`, with or without parameters."""
+        alias = T if origin is None else origin
+        module = sys.modules.get(alias.__module__)
+        names = {**(vars(module) if module else {}), **self.namespace}
+        variables = dict(zip(alias.__type_params__, [substituted(x, scope) for x in args]))
+        inner = Scope(names, variables)
+        if marks:
+            return self.read(alias.__value__, place, inner, marks)
+        name = type_name(T)
+        return self.defined((alias, *variables.values()), name, lambda: self.read(alias.__value__, name, inner))
+
+    def _plain(self, T: Any, place: str) -> Shape | None:
+        if T is None or T is type(None):
+            return Nothing()
+        if T in (Any, object):
+            return Anything()
+        simple: dict[Any, Shape] = {
+            bool: Truth(), int: Number("int"), float: Number("float"), str: Text(), bytes: Binary(),
+            decimal.Decimal: Number("Decimal"), datetime.date: spellings.date(), datetime.datetime: spellings.moment(),
+            datetime.time: spellings.time(), datetime.timedelta: spellings.timedelta(), uuid.UUID: spellings.identifier(),
+        }  # fmt: skip
+        if isinstance(T, type) and T in simple:
+            return simple[T]
+        if isinstance(T, type) and issubclass(T, enum.Enum):
+            return _enum(T, place)
+        if getattr(T, "__module__", "") == "pydantic.types" and T.__name__ in ("AwareDatetime", "NaiveDatetime"):
+            return spellings.moment("aware" if T.__name__ == "AwareDatetime" else "naive")
+        return None
+
+    def _container(self, T: Any, origin: Any, args: tuple[Any, ...], place: str, scope: Scope) -> Shape | None:
+        if origin is tuple:
+            if not args:
+                return Row(()) if T is not tuple and T is not typing.Tuple else Many(Anything(), tuple)  # noqa: UP006
+            if len(args) == 2 and args[1] is ...:
+                return Many(self.read(args[0], f"{place}[]", scope), tuple)
+            return Row(tuple([self.read(x, f"{place}[{i}]", scope) for i, x in enumerate(args)]))
+        if origin in _MAPPINGS:
+            key = self.read(args[0], f"{place}{{key}}", scope) if args else Text()
+            self._check_hashable(key, f"{place}{{key}}")
+            return Mapping(key, self.read(args[1], f"{place}{{}}", scope) if args else Anything())
+        if origin in _MANY:
+            build = _MANY[origin]
+            item = self.read(args[0], f"{place}[]", scope) if args else Anything()
+            if build in (set, frozenset):
+                self._check_hashable(item, f"{place}[]")
+            return Many(item, build)
+        return None
+
+    def _check_hashable(self, shape: Shape, place: str, seen: frozenset[str] = frozenset()) -> None:
+        """Raises when values of the shape cannot be in a set."""
+        if isinstance(shape, Reference) and shape.name not in seen:
+            self._check_hashable(self.definitions[shape.name], place, seen | {shape.name})
+        elif isinstance(shape, (Either, Row)):
+            for part in shape.members if isinstance(shape, Either) else shape.items:
+                self._check_hashable(part, place, seen)
+        elif isinstance(shape, Many) and shape.build in (tuple, frozenset):
+            self._check_hashable(shape.item, place, seen)
+        elif not _may_hash(shape):
+            raise UnsupportedTypeError(
+                "its values cannot be hashed, so no set or dict can hold them", place=place,
+                fix="Use a list, a tuple or a frozen dataclass.",
+            )  # fmt: skip
+
+
+def _may_hash(shape: Shape) -> bool:
+    if isinstance(shape, (Many, Mapping, Anything)):
+        return False
+    if hasattr(shape, "type"):
+        return shape.type.__hash__ is not None
+    return True
+
+
+def _variable(T: Any, scope: Scope) -> Any:
+    if T in scope.variables:
+        return scope.variables[T]
+    default = getattr(T, "__default__", None)
+    if default is not None and type(default).__name__ not in ("NoDefaultType", "NoDefault"):
+        return default
+    if T.__constraints__:
+        return typing.Union[T.__constraints__]  # noqa: UP007
+    return T.__bound__ if T.__bound__ is not None else Any
+
+
+def substituted(T: Any, scope: Scope) -> Any:
+    """A type argument with the type variables of its scope replaced."""
+    if isinstance(T, typing.TypeVar):
+        return _variable(T, scope)
+    parameters = getattr(T, "__parameters__", ())
+    if parameters and typing.get_origin(T) is not None:
+        return T[tuple([_variable(p, scope) for p in parameters])]
+    return T
+
+
+# finite lists
+
+
+def _literal(value: Any, place: str) -> Option:
+    if isinstance(value, enum.Enum):
+        return Option(value, _constant(value.value, place), f"{type(value).__name__}.{value.name}")
+    return Option(value, _constant(value, place) if not isinstance(value, bytes) else value, repr(value))
+
+
+def _enum(T: type[enum.Enum], place: str) -> Options:
+    if issubclass(T, enum.Flag):
+        raise UnsupportedTypeError("flags combine into values without a name", place=place, fix="Use a set of an Enum.")
+    if not len(T):
+        raise UnsupportedTypeError(f"{T.__name__} has no members", place=place)
+    return Options(tuple([Option(m, _constant(m.value, place), f"{T.__name__}.{m.name}") for m in T]))
+
+
+def _constant(value: Any, place: str) -> Any:
+    """What JSON writes for a value of a finite list; the value itself where JSON has no word for it."""
+    if isinstance(value, str) and any(0xD800 <= ord(c) < 0xE000 for c in value):
+        raise UnsupportedTypeError(f"{value!r:.40} is no Unicode text", place=place)
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    return value
+
+
+# conditions
+
+
+def _unmarked(shape: Shape, marks: tuple[Condition, ...], place: str) -> Shape:
+    if marks:
+        raise _misplaced(marks[0], place)
+    return shape
+
+
+def _misplaced(mark: Condition, place: str) -> UnsupportedTypeError:
+    return UnsupportedTypeError(
+        f"{mark.name}={mark.value!r:.40} says nothing about this type", place=place, fix="Move it to a type that it is about."
+    )
+
+
+def constrained(shape: Shape, marks: tuple[Condition, ...], place: str) -> Shape:
+    """The shape with further conditions.
+
+    Raises:
+      UnsupportedTypeError: a condition is not about such values.
+    """
+    for mark in marks:
+        if isinstance(shape, Number) and mark.name in ("gt", "ge", "lt", "le", "multiple_of"):
+            shape = _bounded(shape, mark, place)
+        elif isinstance(shape, (Text, Many, Mapping)) and mark.name in ("min_length", "max_length"):
+            shape = _sized(shape, mark, place)
+        elif isinstance(shape, Text) and mark.name == "pattern":
+            shape = dataclasses.replace(shape, patterns=(*shape.patterns, mark.value))
+        elif isinstance(shape, Special) and shape.name == "datetime" and mark.name == "zone":
+            shape = spellings.moment(mark.value)
+        elif isinstance(shape, Special) and shape.name == "UUID" and mark.name == "version":
+            shape = spellings.identifier(mark.value)
+        else:
+            raise _misplaced(mark, place)
+    return shape
+
+
+def _sized(shape: Text | Many | Mapping, mark: Condition, place: str) -> Shape:
+    if not isinstance(mark.value, int) or isinstance(mark.value, bool) or mark.value < 0:
+        raise UnsupportedTypeError(f"{mark.name} must be an int that is not negative, not {mark.value!r:.40}", place=place)
+    if mark.name == "min_length":
+        return dataclasses.replace(shape, low=max(shape.low, mark.value))
+    return dataclasses.replace(shape, high=mark.value if shape.high is None else min(shape.high, mark.value))
+
+
+def _bounded(shape: Number, mark: Condition, place: str) -> Number:
+    if isinstance(mark.value, bool) or not isinstance(mark.value, (int, float, decimal.Decimal)):
+        raise UnsupportedTypeError(f"{mark.name} must be a number, not {mark.value!r:.40}", place=place)
+    if mark.name == "multiple_of":
+        factor = Fraction(decimal.Decimal(repr(mark.value)) if isinstance(mark.value, float) else mark.value)
+        if factor <= 0:
+            raise UnsupportedTypeError("multiple_of must be positive", place=place)
+        return dataclasses.replace(shape, multiples=(*shape.multiples, factor))
+    try:
+        bound, strict = Fraction(mark.value), mark.name in ("gt", "lt")
+        if mark.name in ("gt", "ge"):
+            limit = spellings.float_low(bound, strict) if shape.kind == "float" else (bound, strict)
+            if shape.low is None or limit > (shape.low, shape.low_open):
+                shape = dataclasses.replace(shape, low=limit[0], low_open=limit[1])
+        else:
+            limit = spellings.float_high(bound, strict) if shape.kind == "float" else (bound, strict)
+            if shape.high is None or (-limit[0], limit[1]) > (-shape.high, shape.high_open):
+                shape = dataclasses.replace(shape, high=limit[0], high_open=limit[1])
+    except (OverflowError, ValueError):
+        raise UnsupportedTypeError(f"{mark.name}={mark.value!r} is no finite bound", place=place, fix="Leave it out.") from None
+    return shape
