@@ -89,7 +89,7 @@ def random_constraint(vocab_size: int, seed: int = 0, num_nodes: int = 128) -> C
         group_next=group_next,
         arc_offset=np.array(offsets[1], np.int32),
         arc_token=arc_token,
-        arc_next=arc_next,
+        arc_effect=arc_next,
         level_offset=np.array(offsets[2], np.int32),
         level_cost=cost,
         level_row=level_row,

@@ -14,7 +14,8 @@ else that of the last cell popped. The text so far belongs to the language if an
 the case without symbols: its only source is its node.
 
 The outgoing tokens of a node are sets, one per effect (target, push string, registers), stored in one of two ways: *wide*
-sets are bit rows shared by all nodes (`group_*`), *narrow* ones are arcs sorted by token (`arc_*`). A node whose tokens
+sets are bit rows shared by all nodes (`group_*`), *narrow* ones are arcs sorted by token (`arc_*`), each with the number of
+its effect (`effects`). A node whose tokens
 are all narrow and few (`ARC_BURST` at most) has no mask row: its arcs are its mask. Every other node has *levels*: bit
 rows of all its tokens that can still finish within a number of tokens and a number of stack cells. In deterministic
 constraints (`stacks == 1`) all token sets of all sources of a configuration are disjoint.
@@ -67,7 +68,7 @@ class CompiledConstraint:
 
     Axes: N nodes, R rows, W = ceil(V / 32) words, G wide groups, A narrow arcs, L levels, V tokenizer ids, P effective stack
     symbols, S push strings, U symbols in them, I per-token tables. The arrays from `group_push` on have defaults, which are
-    those of a regular constraint.
+    those of a regular constraint; its effects are its nodes.
 
     Attributes:
       vocab_size: V.
@@ -82,16 +83,17 @@ class CompiledConstraint:
       group_offset: int32[N + 1]; groups of node n are `group_offset[n]:group_offset[n + 1]`.
       group_row, group_next: int32[G], token set and target's base node of each wide group.
       arc_offset: int32[N + 1]; arcs of node n, sorted by token.
-      arc_token, arc_next: int32[A].
+      arc_token, arc_effect: int32[A], row of `effects`, never 0.
       level_offset: int32[N + 1]; levels of node n, by ascending (cost, need); none when the node's arcs are its mask.
       level_cost: int32[L], tokens that the level's costliest token and the rest of its completion take.
       level_row: int32[L], row of all tokens whose cost is at most `level_cost` and whose need is at most `level_need`. The
         levels of a node form a grid: where (c, n) and (c', n') are levels, so is (max c, c'; max n, n') unless it adds nothing,
         so that the last level within two limits holds every token within them.
-      group_push, arc_push: int32[G], int32[A], push string, 0 for none.
-      group_add, arc_add: int32[G], int32[A], added to the register of the frame the token set starts in.
-      group_set, arc_set: int32[G], int32[A], register of the target frame where something is pushed.
-      arc_cost, arc_need: int32[A], what `level_cost` and `level_need` are to sets.
+      group_push: int32[G], push string, 0 for none.
+      group_add: int32[G], added to the register of the frame the token set starts in.
+      group_set: int32[G], register of the target frame where something is pushed.
+      effects: int32[E, 6], the distinct effects of arcs (`arc_effects` numbers them): target's base node, push string, add and
+        set as above, then cost and need, which are what `level_cost` and `level_need` are to sets. Row 0 stands for none.
       level_need: int32[L], stack cells beyond those left after the pops.
       level_slope: int32[N, 3], slope of `distance` and of the costs of a node, by the register of its frame.
       need: int32[N], least number of cells beyond the present ones to the end of the node's own frame; of inner nodes 0.
@@ -127,18 +129,14 @@ class CompiledConstraint:
     group_next: np.ndarray
     arc_offset: np.ndarray
     arc_token: np.ndarray
-    arc_next: np.ndarray
+    arc_effect: np.ndarray
     level_offset: np.ndarray
     level_cost: np.ndarray
     level_row: np.ndarray
     group_push: np.ndarray = dataclasses.field(default_factory=_regular)
     group_add: np.ndarray = dataclasses.field(default_factory=_regular)
     group_set: np.ndarray = dataclasses.field(default_factory=_regular)
-    arc_push: np.ndarray = dataclasses.field(default_factory=_regular)
-    arc_add: np.ndarray = dataclasses.field(default_factory=_regular)
-    arc_set: np.ndarray = dataclasses.field(default_factory=_regular)
-    arc_cost: np.ndarray = dataclasses.field(default_factory=_regular)
-    arc_need: np.ndarray = dataclasses.field(default_factory=_regular)
+    effects: np.ndarray = dataclasses.field(default_factory=_regular)
     level_need: np.ndarray = dataclasses.field(default_factory=_regular)
     level_slope: np.ndarray = dataclasses.field(default_factory=_regular)
     need: np.ndarray = dataclasses.field(default_factory=_regular)
@@ -189,6 +187,36 @@ class CompiledConstraint:
         return len(self.symbol_cost)
 
     @property
+    def arc_next(self) -> np.ndarray:
+        """int32[A], target's base node of each arc, made anew."""
+        return self.effects[self.arc_effect, 0]
+
+    @property
+    def arc_push(self) -> np.ndarray:
+        """int32[A], push string of each arc, made anew."""
+        return self.effects[self.arc_effect, 1]
+
+    @property
+    def arc_add(self) -> np.ndarray:
+        """int32[A], what each arc adds to the register, made anew."""
+        return self.effects[self.arc_effect, 2]
+
+    @property
+    def arc_set(self) -> np.ndarray:
+        """int32[A], register of the target frame of each arc, made anew."""
+        return self.effects[self.arc_effect, 3]
+
+    @property
+    def arc_cost(self) -> np.ndarray:
+        """int32[A], cost of each arc, made anew."""
+        return self.effects[self.arc_effect, 4]
+
+    @property
+    def arc_need(self) -> np.ndarray:
+        """int32[A], need of each arc, made anew."""
+        return self.effects[self.arc_effect, 5]
+
+    @property
     def is_regular(self) -> bool:
         """Whether the node alone says where a text stands: there are neither stack symbols nor registers."""
         return not (self.num_symbols or self.increments.size or self.ladder.any() or self.level_slope[:, 2].any())
@@ -228,7 +256,7 @@ class CompiledConstraint:
         for g in range(self.group_offset[node], self.group_offset[node + 1]):
             out[self.row_tokens(self.group_row[g])] = self.group_next[g]
         arcs = slice(self.arc_offset[node], self.arc_offset[node + 1])
-        out[self.arc_token[arcs]] = self.arc_next[arcs]
+        out[self.arc_token[arcs]] = self.effects[self.arc_effect[arcs], 0]
         return out
 
     def row_tokens(self, row: int) -> np.ndarray:
@@ -282,18 +310,14 @@ ARRAYS: dict[str, tuple[type, int]] = {
     "group_next": (np.int32, 1),
     "arc_offset": (np.int32, 1),
     "arc_token": (np.int32, 1),
-    "arc_next": (np.int32, 1),
+    "arc_effect": (np.int32, 1),
     "level_offset": (np.int32, 1),
     "level_cost": (np.int32, 1),
     "level_row": (np.int32, 1),
     "group_push": (np.int32, 1),
     "group_add": (np.int32, 1),
     "group_set": (np.int32, 1),
-    "arc_push": (np.int32, 1),
-    "arc_add": (np.int32, 1),
-    "arc_set": (np.int32, 1),
-    "arc_cost": (np.int32, 1),
-    "arc_need": (np.int32, 1),
+    "effects": (np.int32, 2),
     "level_need": (np.int32, 1),
     "level_slope": (np.int32, 2),
     "need": (np.int32, 1),
@@ -328,15 +352,11 @@ SCALARS: dict[str, type] = {
 
 def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
     """What the arrays with defaults are for a regular constraint."""
-    n, groups, arcs, levels = len(c.accept), len(c.group_row), len(c.arc_token), len(c.level_row)
+    n, groups, levels = len(c.accept), len(c.group_row), len(c.level_row)
     sizes = {
         "group_push": (groups,),
         "group_add": (groups,),
         "group_set": (groups,),
-        "arc_push": (arcs,),
-        "arc_add": (arcs,),
-        "arc_set": (arcs,),
-        "arc_need": (arcs,),
         "level_need": (levels,),
         "need": (n,),
         "ladder": (n, 4),
@@ -351,7 +371,8 @@ def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
         "delta": (0,),
     }
     out = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
-    out["arc_cost"] = (1 + c.distance[c.arc_next]).astype(np.int32)
+    out["effects"] = np.zeros((n, 6), np.int32)
+    out["effects"][1:, 0], out["effects"][1:, 4] = np.arange(1, n), 1 + c.distance[1:]
     out["level_slope"] = np.tile(np.array([0, 1, 0], np.int32), (n, 1))
     out["increments"] = np.zeros((0, c.vocab_size), np.uint16)
     return out

@@ -71,21 +71,19 @@ def _check_sets(c: CompiledConstraint, need: _Need) -> None:
         ("group_row", 1, r),
         ("group_next", 1, n),
         ("arc_token", 0, c.vocab_size),
-        ("arc_next", 1, n),
+        ("arc_effect", 1, len(c.effects)),
         ("level_row", 1, r),
     ):
         _check_ids(getattr(c, name), name, low, bound, need)
     for first, *others in (
         ("group_row", "group_next", "group_push", "group_add", "group_set"),
-        ("arc_token", "arc_next", "arc_push", "arc_add", "arc_set", "arc_cost", "arc_need"),
+        ("arc_token", "arc_effect"),
         ("level_row", "level_cost", "level_need"),
     ):
         for other in others:
             need(len(getattr(c, first)) == len(getattr(c, other)), f"'{first}' and '{other}' differ in length")
     rising = _ascending(c.arc_token, c.arc_offset, strictly=c.stacks == 1)
     need(rising, "the arcs of a node are not sorted by token")
-    _check_numbers(c.arc_cost, "arc_cost", need)
-    _check_numbers(c.arc_need, "arc_need", need)
 
 
 def _check_levels(c: CompiledConstraint, need: _Need) -> None:
@@ -125,10 +123,16 @@ def _check_pushes(c: CompiledConstraint, need: _Need) -> None:
 def _check_effects(c: CompiledConstraint, need: _Need) -> None:
     tables = len(c.increments)
     need(c.increments.shape[1] == c.vocab_size, f"'increments' must have {c.vocab_size:,} columns")
-    for kind in ("group", "arc"):
-        _check_ids(getattr(c, f"{kind}_push"), f"{kind}_push", 0, len(c.push_offset) - 1, need)
-        for name in (f"{kind}_add", f"{kind}_set"):
-            _check_ids(getattr(c, name), name, -tables, _MOST, need)
+    need(len(c.effects) and c.effects.shape[1] == 6, "'effects' must have 6 columns and a first row for none")
+    target, push, add, set_to, cost, cells = c.effects[1:].T
+    _check_ids(target, "effects: target", 1, c.num_nodes, need)
+    for name, value in (("group_push", c.group_push), ("effects: push", push)):
+        _check_ids(value, name, 0, len(c.push_offset) - 1, need)
+    registers = (c.group_add, c.group_set, add, set_to)
+    for name, value in zip(("group_add", "group_set", "effects: add", "effects: set"), registers):
+        _check_ids(value, name, -tables, _MOST, need)
+    _check_numbers(cost, "effects: cost", need)
+    _check_numbers(cells, "effects: need", need)
 
 
 def _check_pops(c: CompiledConstraint, need: _Need) -> None:

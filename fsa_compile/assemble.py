@@ -12,6 +12,7 @@ from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.quotient import remember
 from fsa_compile.token_walk import TokenArcs
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -21,6 +22,9 @@ _PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
 """Up to this many pairs of states, a pair and a token are sorted as one 64-bit number."""
 _FEW_ARCS = 1000
 _FEW_SETS = 64
+_SHARED = "bit rows"
+_SHARED_BYTES = 64 << 20
+"""Constraints over one vocabulary have many rows in common, such as those of JSON strings; so many bytes of rows are kept."""
 
 
 class RowPool:
@@ -30,6 +34,8 @@ class RowPool:
         self._tables, self._limits = tables, limits
         self._ids: dict[int, int] = {0: 0}
         self._rows = [np.zeros(tables.num_words, np.uint32)]
+        shared = tables.memo.get(_SHARED)
+        self._shared: dict[int, np.ndarray] = remember(tables, _SHARED, {}) if shared is None else shared
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self._rows[row]
@@ -69,7 +75,14 @@ class RowPool:
 
     def _number(self, row_hash: int, index: int, build: Callable[[int], np.ndarray]) -> int:
         number = self._ids.get(row_hash)
-        return self.add(row_hash, build(index)) if number is None else number
+        if number is not None:
+            return number
+        row = self._shared.get(row_hash)
+        if row is None:
+            if len(self._shared) * self._rows[0].nbytes > _SHARED_BYTES:
+                self._shared.clear()
+            row = self._shared[row_hash] = build(index)
+        return self.add(row_hash, row)
 
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
@@ -198,7 +211,7 @@ def assemble(
         group_next=groups.target[wide].astype(np.int32),
         arc_offset=arc_offset,
         arc_token=arc_token,
-        arc_next=arc_next,
+        arc_effect=arc_next,
         level_offset=level_offset,
         level_cost=level_cost,
         level_row=level_row,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import RowPool, distances, unspellable
 from fsa_compile.byte_machine import END_HERE, ByteMachine
@@ -432,4 +433,6 @@ class _Parts:
             for name, column in zip(names, columns):
                 if name:
                     out[name] = column[order].astype(np.int32)
+        target, add, cost = (out.pop(name) for name in ("arc_next", "arc_add", "arc_cost"))
+        out["effects"], out["arc_effect"] = arc_effects(target, 0, add, 0, cost, 0)
         return out

@@ -284,7 +284,8 @@ def _effects(c: CompiledConstraint, state: int) -> Iterator[tuple[int, int, NDAr
     for g in range(c.group_offset[state], c.group_offset[state + 1]):
         yield int(c.group_next[g]), int(c.group_push[g]), c.row_tokens(c.group_row[g])
     for a in range(c.arc_offset[state], c.arc_offset[state + 1]):
-        yield int(c.arc_next[a]), int(c.arc_push[a]), np.array([c.arc_token[a]], np.int64)
+        target, push = c.effects[c.arc_effect[a], :2].tolist()
+        yield target, push, np.array([c.arc_token[a]], np.int64)
 
 
 def _pushed(c: CompiledConstraint, push: int) -> str:

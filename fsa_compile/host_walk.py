@@ -203,7 +203,8 @@ class HostWalk:
                 mask |= unpack_row(c.rows[c.level_row[lo + fitting[-1]]], c.vocab_size)
         else:
             arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
-            fits = (c.arc_cost[arcs] <= cost) & (c.arc_need[arcs] <= need)
+            least = c.effects[c.arc_effect[arcs], 4:]
+            fits = (least[:, 0] <= cost) & (least[:, 1] <= need)
             mask[c.arc_token[arcs][fits]] = True
 
     def _after(self, token: int, remaining: int | None) -> _Position | None:
@@ -250,7 +251,7 @@ class HostWalk:
         lo, hi = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
         first, last = np.searchsorted(c.arc_token[lo:hi], [token, token + 1])
         for a in range(lo + int(first), lo + int(last)):
-            yield Effect(int(c.arc_next[a]), int(c.arc_push[a]), int(c.arc_add[a]), int(c.arc_set[a]))
+            yield Effect(*c.effects[c.arc_effect[a], :4].tolist())
 
     def _number(self, value: int, token: int) -> int:
         return value if value >= 0 else int(self.constraint.increments[-1 - value, token])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import RowPool, unspellable
 from fsa_compile.byte_machine import ByteMachine
@@ -335,19 +336,22 @@ class _Layout:
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups = self.sets, self.groups
         which, token = groups.tokens_of(sets.group[narrow])
-        member = narrow[which]
-        order = np.lexsort((token, sets.node[member]))
-        member, token = member[order], token[order]
-        group = sets.group[member]
+        order = np.lexsort((token, sets.node[narrow][which]))
+        token = token[order]
+        group = sets.group[narrow]
+        effects, effect = arc_effects(
+            self.nodes.number[groups.target[group]],
+            self.push[group],
+            groups.add[group],
+            groups.set[group],
+            sets.cost[narrow],
+            sets.need[narrow],
+        )
         return {
-            "arc_offset": _offsets(sets.node[member], self.n),
+            "arc_offset": _offsets(sets.node[narrow][which[order]], self.n),
             "arc_token": token,
-            "arc_next": self.nodes.number[groups.target[group]],
-            "arc_push": self.push[group],
-            "arc_add": groups.add[group],
-            "arc_set": groups.set[group],
-            "arc_cost": sets.cost[member],
-            "arc_need": sets.need[member],
+            "arc_effect": effect[which[order]],
+            "effects": effects,
         }
 
     def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:

@@ -69,7 +69,7 @@ def outgoing_sets(walk: HostWalk) -> Iterator[Outgoing]:
             effect = int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g])
             yield Outgoing(source, effect, unpack_row(c.rows[c.group_row[g]], c.vocab_size))
         arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
-        effects = np.stack([c.arc_next[arcs], c.arc_push[arcs], c.arc_add[arcs], c.arc_set[arcs]], 1)
+        effects = c.effects[c.arc_effect[arcs], :4]
         kinds, which = np.unique(effects, axis=0, return_inverse=True)
         for i, kind in enumerate(kinds):
             tokens = np.zeros(c.vocab_size, bool)

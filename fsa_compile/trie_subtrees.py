@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.quotient import remember
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 
 def _kinds() -> np.ndarray:
@@ -64,8 +64,10 @@ def subtrees_of(tables: VocabularyTables) -> Subtrees:
     kinds, below = np.zeros(len(first), np.uint64), np.zeros(len(first), np.int64)
     bit = _BIT[tables.trie_byte]
     for low, high in zip(level[-2::-1], level[:0:-1]):
-        np.bitwise_or.at(kinds, parent[low:high], kinds[low:high] | bit[low:high])
-        np.add.at(below, parent[low:high], below[low:high] + own[low:high])
+        begin = segment_starts(parent[low:high])
+        above = parent[low + begin]
+        kinds[above] = np.bitwise_or.reduceat(kinds[low:high] | bit[low:high], begin)
+        below[above] = np.add.reduceat(below[low:high] + own[low:high], begin)
     before = np.cumsum(below + own) - below - own
     begin = own.copy()
     for low, high in pairwise(level):

@@ -272,7 +272,7 @@ def sampler_of(folder: Path) -> TokenSampler:
     return TokenSampler(fsa_compile.load_tokenizer(folder).vocabulary)
 
 
-@pytest.mark.parametrize("field", ["level_row", "group_next", "arc_next", "arc_push", "delta"])
+@pytest.mark.parametrize("field", ["level_row", "group_next", "arc_effect", "delta"])
 def test_the_checks_find_a_changed_artifact(field: str) -> None:
     """Token sets, targets, push strings or returns that changed places: each is seen by both references."""
     pairs = [bytes(pair) for pair in itertools.product(b"abcdefghijklmnopqrstuvwxyz", repeat=2)]

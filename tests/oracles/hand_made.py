@@ -70,7 +70,7 @@ def from_table(
         group_next=group_next,
         arc_offset=np.array(offsets[1], np.int32),
         arc_token=arc_token,
-        arc_next=arc_next,
+        arc_effect=arc_next,
         level_offset=np.array(offsets[2], np.int32),
         level_cost=level_cost,
         level_row=level_row,

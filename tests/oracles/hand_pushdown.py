@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, CompiledConstraint
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 
@@ -113,6 +114,7 @@ def from_nodes(
     segments, which = np.unique(table, axis=0, return_inverse=True) if num_symbols else (table[:0], np.zeros(len(nodes), int))
     column = lambda items, width: np.array(items, np.int32).reshape(-1, width).T.copy()  # noqa: E731
     group, arc, level = column(groups, 5), column(arcs, 7), column(levels, 3)
+    effects, effect = arc_effects(*arc[1:])
     name = f"{vocab_size} {stop_ids} ".encode()  # as `hand_made` does
     text = [x for s in strings for x in s]
     return CompiledConstraint(
@@ -132,12 +134,8 @@ def from_nodes(
         group_set=group[4],
         arc_offset=np.array(offsets[1], np.int32),
         arc_token=arc[0],
-        arc_next=arc[1],
-        arc_push=arc[2],
-        arc_add=arc[3],
-        arc_set=arc[4],
-        arc_cost=arc[5],
-        arc_need=arc[6],
+        arc_effect=effect,
+        effects=effects,
         level_offset=np.array(offsets[2], np.int32),
         level_cost=level[0],
         level_need=level[1],
