@@ -5,7 +5,9 @@ For automata of some hundred thousand states, such as a suffix automaton inside 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -62,8 +64,12 @@ class ByteNfa:
         ends = dfa.final.nonzero()[0] + base
         self.add_empty(ends, np.full(len(ends), end))
 
-    def deterministic(self, start: int) -> ByteDfa | None:
+    def deterministic(self, start: int, *, trimmed: bool = False) -> ByteDfa | None:
         """The trimmed deterministic automaton with the given initial state, or None when it accepts nothing.
+
+        Args:
+          start: the initial state.
+          trimmed: whether every state is known to lie on a path from the start to a final state.
 
         Raises:
           LimitError: too many states, too much memory or time.
@@ -71,9 +77,14 @@ class ByteNfa:
         final = np.concatenate(self._final)
         source, byte, target = (np.concatenate(column) for column in zip(*self._arcs, strict=True))
         source, byte, target, final = self._without_empty(source, byte, target, final)
-        keep = useful_states(source, target, final, start, self._deadline)
-        if not keep[start]:
-            return None
+        if trimmed:  # states that only empty arcs lead to have handed their arcs on
+            keep = np.zeros(len(final), bool)
+            keep[target] = True
+            keep[start] = True
+        else:
+            keep = useful_states(source, target, final, start, self._deadline)
+            if not keep[start]:
+                return None
         number = keep.cumsum() - 1
         on = keep[source] & keep[target]
         arcs = _distinct(number[source[on]], byte[on], number[target[on]], int(keep.sum()))
@@ -81,7 +92,7 @@ class ByteNfa:
         first = int(number[start])
         if _is_deterministic(source, byte):
             return _minimal(source, byte, target, final, first, self._limits)
-        found = _subsets(source, byte, target, final, first, self._limits, self._deadline)
+        found = _Subsets((source, byte, target), final, first, self._limits, self._deadline).build()
         if found is None:  # a collision of hashes
             fst = fst_from_arcs(Arcs(first, final, source, byte + 1, target))
             slow = arcs_from_fst(determinize(fst, self._limits, self._deadline))
@@ -211,75 +222,127 @@ def _reached(source: np.ndarray, target: np.ndarray, first: np.ndarray, size: in
     return seen
 
 
-def _subsets(
-    source: np.ndarray,
-    byte: np.ndarray,
-    target: np.ndarray,
-    final: np.ndarray,
-    start: int,
-    limits: CompileLimits,
-    deadline: Deadline,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Subset construction; subsets are told apart by 64-bit sums, which are checked at the end.
+_FEW = 16
+"""Levels with fewer subsets are stepped one by one; a chain has one subset per level."""
+_ROWS_AT_ONCE = 1 << 16
+_ALL_BITS = (1 << 64) - 1
 
-    Returns:
-      source, byte, target int64[E] of the deterministic automaton, sorted by source and byte, and its final states bool[N], the
-      initial state first; None when two subsets had one sum.
-    """
-    S = len(final)
-    begin = np.searchsorted(source, np.arange(S + 1))
-    mixed = _mixed(np.arange(1, S + 1).astype(np.uint64))
-    ids = {int(mixed[start]): 0}
-    member, begins = np.array([start]), np.array([0])  # of the subsets of one level
-    stored, stored_begins, total = [member], [begins], 1
-    arc_source, arc_byte, arc_target, reached, reached_begins, read = [], [], [], [], [], 0
-    first = 0
-    while len(begins):
-        deadline.check(_DOING)
-        size = np.diff(begins, append=len(member))
-        which, at = _expand(begin[member], begin[member + 1], deadline)
-        owner = np.repeat(np.arange(len(begins)), size)[which]
-        key = _sorted_once((owner << 8 | byte[at]) * S + target[at])
+
+class _Subsets:
+    """Subset construction, a level at a time; subsets are told apart by 64-bit sums, which are checked at the end."""
+
+    def __init__(
+        self,
+        arcs: tuple[np.ndarray, np.ndarray, np.ndarray],
+        final: np.ndarray,
+        start: int,
+        limits: CompileLimits,
+        deadline: Deadline,
+    ) -> None:
+        source, self._byte, self._target = arcs
+        self._final, self._start, self._limits, self._deadline = final, start, limits, deadline
+        self._begin = np.searchsorted(source, np.arange(len(final) + 1))
+        self._mixed = _mixed(np.arange(1, len(final) + 1).astype(np.uint64))
+        self._ids: dict[int, int] = {}
+        self._stepped = 0
+        self._kept = 0
+        self._subsets: list[tuple[np.ndarray, np.ndarray]] = []  # members, sizes
+        self._arcs: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._goals: list[tuple[np.ndarray, np.ndarray]] = []  # members and size of the subset that each arc leads to
+
+    def build(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+        """source, byte, target int64[E], sorted by source and byte, and the final states bool[N], the initial one first.
+
+        None when two subsets had one sum.
+        """
+        self._ids[int(self._mixed[self._start])] = 0
+        member, size = np.array([self._start]), np.array([1])
+        self._subsets.append((member, size))
+        while len(size):
+            self._deadline.check(_DOING)
+            step = self._step if len(size) >= _FEW else self._step_few
+            member, size = step(member, size)
+            if len(self._ids) > self._limits.max_states:
+                raise LimitError("max_states", self._limits.max_states, _DOING)
+            self._kept += len(self._goals[-1][0]) + len(self._subsets[-1][0])
+            self._deadline.check_bytes(self._kept * _BYTES_PER_ARC, _DOING)
+        return self._checked()
+
+    def _step(self, member: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Adds the arcs of one level; returns members and sizes of the subsets that are new."""
+        S = len(self._final)
+        which, at = _expand(self._begin[member], self._begin[member + 1], self._deadline)
+        owner = np.repeat(np.arange(len(size)), size)[which]
+        key = _sorted_once((owner << 8 | self._byte[at]) * S + self._target[at])
         label = key // S
         goal = key - label * S
         cut = segment_starts(label)
-        if not len(cut):
-            break
-        sums = np.add.reduceat(mixed[goal], cut)
+        goal_size = np.diff(cut, append=len(goal))
+        sums = np.add.reduceat(self._mixed[goal], cut) if len(cut) else np.zeros(0, np.uint64)
         distinct, example, inverse = np.unique(sums, return_index=True, return_inverse=True)
-        before = len(ids)
-        number = np.array([ids.setdefault(s, len(ids)) for s in distinct.tolist()])
-        if len(ids) > limits.max_states:
-            raise LimitError("max_states", limits.max_states, _DOING)
-        arc_source.append((label[cut] >> 8) + first)
-        arc_byte.append(label[cut] & 255)
-        arc_target.append(number[inverse])
-        reached.append(goal)
-        reached_begins.append(cut + read)
-        read += len(goal)
-        deadline.check_bytes((read + total) * _BYTES_PER_ARC, _DOING)
+        before = len(self._ids)
+        number = np.array([self._ids.setdefault(s, len(self._ids)) for s in distinct.tolist()], np.int64)
+        self._arcs.append(((label[cut] >> 8) + self._stepped, label[cut] & 255, number[inverse]))
+        self._goals.append((goal, goal_size))
+        self._stepped += len(size)
         fresh = example[number >= before]
-        ends = np.append(cut[1:], len(goal))
-        length = ends[fresh] - cut[fresh]
-        _, at = _expand(cut[fresh], ends[fresh], deadline)
-        member, begins = goal[at], length.cumsum() - length
-        first = before
-        stored.append(member)
-        stored_begins.append(begins + total)
-        total += len(member)
-    members, starts = np.concatenate(stored), np.concatenate(stored_begins)
-    if not arc_source:
-        none = np.zeros(0, np.int64)
-        return none, none, none, final[members]
-    goals, goal_starts, arrives = np.concatenate(reached), np.concatenate(reached_begins), np.concatenate(arc_target)
-    size, goal_size = np.diff(starts, append=len(members)), np.diff(goal_starts, append=len(goals))
-    if (size[arrives] != goal_size).any():
-        return None
-    _, at = _expand(starts[arrives], starts[arrives] + goal_size, deadline)
-    if (members[at] != goals).any():
-        return None
-    ends_here = np.logical_or.reduceat(final[members], starts)
-    return np.concatenate(arc_source), np.concatenate(arc_byte), arrives, ends_here
+        _, at = _expand(cut[fresh], cut[fresh] + goal_size[fresh], self._deadline)
+        self._subsets.append((goal[at], goal_size[fresh]))
+        return self._subsets[-1]
+
+    @cached_property
+    def _lists(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        return self._begin.tolist(), self._byte.tolist(), self._target.tolist(), self._mixed.tolist()
+
+    def _step_few(self, member: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As `_step`, one subset at a time, and on through the next levels while they are small."""
+        begin, byte, target, mixed = self._lists
+        level = [part.tolist() for part in np.split(member, size.cumsum()[:-1])]
+        rows: list[tuple[int, int, int]] = []
+        goals: list[list[int]] = []
+        stored: list[list[int]] = []
+        while 0 < len(level) < _FEW and len(self._ids) <= self._limits.max_states and len(rows) < _ROWS_AT_ONCE:
+            fresh = []
+            for members in level:
+                reached: dict[int, set[int]] = {}
+                for q in members:
+                    for k in range(begin[q], begin[q + 1]):
+                        reached.setdefault(byte[k], set()).add(target[k])
+                for b in sorted(reached):
+                    goal = sorted(reached[b])
+                    count = len(self._ids)
+                    number = self._ids.setdefault(sum([mixed[q] for q in goal]) & _ALL_BITS, count)
+                    rows.append((self._stepped, b, number))
+                    goals.append(goal)
+                    if number == count:
+                        fresh.append(goal)
+                self._stepped += 1
+            stored += fresh
+            level = fresh
+        source, label, number_of = np.array(rows, np.int64).reshape(-1, 3).T
+        self._arcs.append((source, label, number_of))
+        self._goals.append(_joined(goals))
+        self._subsets.append(_joined(stored))
+        return _joined(level)
+
+    def _checked(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+        """The result, after comparing every subset reached with the one that has its number."""
+        member, size = (np.concatenate(column) for column in zip(*self._subsets))
+        goal, goal_size = (np.concatenate(column) for column in zip(*self._goals))
+        source, byte, reached = (np.concatenate(column) for column in zip(*self._arcs))
+        begin = size.cumsum() - size
+        if (size[reached] != goal_size).any():
+            return None
+        _, at = _expand(begin[reached], begin[reached] + goal_size, self._deadline)
+        if (member[at] != goal).any():
+            return None
+        return source, byte, reached, np.logical_or.reduceat(self._final[member], begin)
+
+
+def _joined(parts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """All members one after the other, and the size of each part."""
+    flat = np.fromiter(itertools.chain.from_iterable(parts), np.int64)
+    return flat, np.fromiter(map(len, parts), np.int64, len(parts))
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:

@@ -97,11 +97,14 @@ class PatternWithPlaces(Language):
         nfa = ByteNfa(limits, deadline)
         nfa.add_states(dfa.final)
         nfa.add_arcs(*dfa.arcs)
+        alive = True
         for begin, number, end in places:
             part = parts[number]
             if part is not None and part.start:
                 nfa.add_part(part, [begin + 1], end + 1)
-        return nfa.deterministic(dfa.start)
+            else:
+                alive = False
+        return nfa.deterministic(dfa.start, trimmed=alive)
 
     def _why_empty(self) -> str:
         return "the pattern matches no text at all"

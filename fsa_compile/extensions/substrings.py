@@ -8,6 +8,8 @@ Source: A. Blumer et al., "The smallest automaton recognizing the subwords of a 
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
@@ -32,26 +34,43 @@ def substring_dfa(text: bytes, min_bytes: int, limits: CompileLimits, deadline: 
     if not text:
         return None if min_bytes else _empty_text(limits)
     deadline.check_bytes(len(text) * _BYTES_PER_BYTE, _DOING)
-    arcs, ends = _suffix_automaton(text, deadline)
+    arcs, link, length, ends = _suffix_automaton(text, deadline)
     count = np.fromiter(map(len, arcs), np.int64, len(arcs))
     E = int(count.sum())
     source = np.arange(len(arcs)).repeat(count)
-    byte = np.fromiter((b for row in arcs for b in row), np.int64, E)
-    target = np.fromiter((t for row in arcs for t in row.values()), np.int64, E)
+    byte = np.fromiter(itertools.chain.from_iterable(arcs), np.int64, E)
+    target = np.fromiter(itertools.chain.from_iterable(map(dict.values, arcs)), np.int64, E)
     del arcs
     data = np.frombuffer(text, np.uint8)
     continues = np.append((data & 0xC0) == 0x80, False)
-    final = ~continues[np.array(ends) + 1]  # the byte after the string's end begins a character
+    after = np.array(ends) + 1
+    final = ~continues[after]  # the byte after the string's end begins a character
     final[0] = min_bytes == 0
     if continues.any():
-        inner = (source == 0) & ((byte & 0xC0) == 0x80)  # strings begin with a character
-        source, byte, target = source[~inner], byte[~inner], target[~inner]
-        keep = _reachable(source, target, len(final))
+        keep = _begin_characters(~continues, after, np.array(length), np.array(link))
         number = keep.cumsum() - 1
-        on = keep[source]
+        inner = (source == 0) & ((byte & 0xC0) == 0x80)
+        on = keep[source] & ~inner
         source, byte, target, final = number[source[on]], byte[on], number[target[on]], final[keep]
     order = (source << 8 | byte).argsort(kind="stable")
     return dfa_from_arcs(source[order], byte[order], target[order], final, 0, limits)
+
+
+def _begin_characters(begins: np.ndarray, after: np.ndarray, length: np.ndarray, link: np.ndarray) -> np.ndarray:
+    """States with a string that begins with a character: bool[S].
+
+    The strings of a state end at one place and are of all lengths from the one after its link's up to its own.
+
+    Args:
+      begins: bool[n + 1], bytes of the text that begin a character.
+      after: int64[S], place after the strings of each state.
+      length, link: int64[S] of the suffix automaton.
+    """
+    before = np.concatenate([[0], begins.cumsum()])
+    shortest = np.where(link < 0, 0, length[link] + 1)
+    keep = before[after - shortest + 1] > before[after - length]
+    keep[0] = True
+    return keep
 
 
 def _empty_text(limits: CompileLimits) -> ByteDfa:
@@ -59,8 +78,11 @@ def _empty_text(limits: CompileLimits) -> ByteDfa:
     return dfa_from_arcs(none, none, none, np.ones(1, bool), 0, limits)
 
 
-def _suffix_automaton(text: bytes, deadline: Deadline) -> tuple[list[dict[int, int]], list[int]]:
-    """Arcs of each state, and one place in the text where its strings end; state 0 is initial."""
+def _suffix_automaton(text: bytes, deadline: Deadline) -> tuple[list[dict[int, int]], list[int], list[int], list[int]]:
+    """Of each state its arcs, suffix link, longest string's length, and one place in the text where its strings end.
+
+    State 0 is initial; its link is -1.
+    """
     arcs: list[dict[int, int]] = [{}]
     link, length, ends = [-1], [0], [-1]
     last = 0
@@ -92,19 +114,4 @@ def _suffix_automaton(text: bytes, deadline: Deadline) -> tuple[list[dict[int, i
         while p >= 0 and arcs[p].get(c) == q:
             arcs[p][c] = copy
             p = link[p]
-    return arcs, ends
-
-
-def _reachable(source: np.ndarray, target: np.ndarray, size: int) -> np.ndarray:
-    """States that can be reached from state 0, bool[size]; the automaton has no cycle, so counting arrivals suffices."""
-    keep = np.zeros(size, bool)
-    keep[0] = True
-    order = np.argsort(source, kind="stable")
-    begin, target = np.searchsorted(source[order], np.arange(size + 1)).tolist(), target[order].tolist()
-    todo = [0]
-    for q in todo:
-        for r in target[begin[q] : begin[q + 1]]:
-            if not keep[r]:
-                keep[r] = True
-                todo.append(r)
-    return keep
+    return arcs, link, length, ends
