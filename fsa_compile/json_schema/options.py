@@ -47,8 +47,9 @@ class SchemaOptions:
       max_product: joint states of the conditions on one string or number.
       max_controls: states of the byte machine.
       max_modulus: integer that remainders for `multipleOf` are kept of.
-      max_chain: strings of at most this length, and arrays of at most this many alike elements, are written out as states; longer
-        ones are counted in a register where that is exact.
+      max_chain: arrays of at most this many alike elements are written out as states; longer ones are counted in a register where
+        that is exact. Also the characters that may come before those that are counted.
+      max_string_chain: the same for strings of at most this length; 32 compile more slowly when written out.
       max_length: largest bound on a string's length that is counted by states.
       max_count: largest bound on items or properties that is counted by states.
       max_unique: values in the domain of `uniqueItems`.
@@ -71,6 +72,7 @@ class SchemaOptions:
     max_controls: int = 400_000
     max_modulus: int = 4_000
     max_chain: int = 32
+    max_string_chain: int = 8
     max_length: int = 1_024
     max_count: int = 256
     max_unique: int = 10

@@ -236,11 +236,11 @@ class Scalars:
         d = self._decisions
         for v in d.support(formula):
             atom = d.atoms[v]
-            if not isinstance(atom, Length) or atom.high is None or atom.high <= self._options.max_chain:
+            if not isinstance(atom, Length) or atom.high is None or atom.high <= self._options.max_string_chain:
                 continue
             if not d.substitute(formula, {v: 0}):
                 rest = d.substitute(formula, {v: 1})
-                if _settles(self.string_dfa(rest), self._options.max_chain - 1):
+                if _settles(self.string_dfa(rest), min(atom.high, self._options.max_chain) - 1):
                     return rest, atom.low, atom.high
         return None
 

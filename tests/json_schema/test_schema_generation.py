@@ -32,7 +32,7 @@ def test_what_is_generated_validates(data_dir, exhaustive: bool) -> None:
     count = 0
     for at in range(0, len(chosen), BATCH):
         batch = chosen[at : at + BATCH]
-        for (row, constraint, limit, _depth), tokens, status in zip(*generated(batch, vocabulary, seed=at)):
+        for (row, _constraint, limit, _depth), tokens, status in zip(*generated(batch, vocabulary, seed=at)):
             assert status == Status.ACCEPTED, (row["name"], status)
             assert len(tokens) <= limit
             check(row, vocabulary.decode(tokens))
