@@ -27,17 +27,38 @@ class _Place:
     text: tuple[int, ...]
 
 
-def check_conflicts(tables: FrameTables, builder: FrameBuilder, grammar: Grammar, stacks: int) -> None:
-    """Refuses what one stack cannot decide.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Conflict:
+    """Something that one stack (or, if it is endless, any number of them) cannot decide.
+
+    Attributes:
+      tables: trimmed tables.
+      builder: what made them.
+      crowded: controls with several entries, with the sets of symbols; empty if the conflict is
+      circle: controls that return into one another for ever, with the sets of symbols.
+    """
+
+    tables: FrameTables
+    builder: FrameBuilder
+    crowded: dict[int, int]
+    circle: dict[int, int]
+
+    def error(self, grammar: Grammar) -> GrammarConflictError:
+        """The error, with a shortest example."""
+        explainer = _Explainer(self.tables, self.builder, grammar)
+        return explainer.two_ways(self.crowded) if self.crowded else explainer.endless(self.circle)
+
+
+def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Conflict | None:
+    """What one stack cannot decide; with more than one stack several entries are fine, but no chain of returns without bound.
 
     Args:
       tables: trimmed tables.
       builder: what made them.
-      grammar: for the words.
-      stacks: with more than one, several entries are fine; a chain of returns without bound never is.
+      stacks: number of stacks.
 
     Raises:
-      GrammarConflictError: with a shortest example.
+      UncountableError: a counted repetition has to do with it.
     """
     crowded = {
         c: mask
@@ -46,10 +67,9 @@ def check_conflicts(tables: FrameTables, builder: FrameBuilder, grammar: Grammar
     }
     if crowded:
         _check_counted(tables, builder, crowded)
-        raise _Explainer(tables, builder, grammar).two_ways(crowded)
+        return Conflict(tables, builder, crowded, {})
     circle = _circle(tables, builder.end_bit)
-    if circle:
-        raise _Explainer(tables, builder, grammar).endless(circle)
+    return Conflict(tables, builder, {}, circle) if circle else None
 
 
 def is_decided(entries: list[Entry], bounds: tuple[int, int]) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.conflicts import check_conflicts
+from fsa_compile.conflicts import Conflict, find_conflict
+from fsa_compile.errors import ConstraintError, LimitError, UnsupportedGrammarError
 from fsa_compile.frame_trim import trim
 from fsa_compile.frames import FrameBuilder
 from fsa_compile.grammar import Grammar
 from fsa_compile.grammar_checks import check_grammar
+from fsa_compile.hoisting import WAYS, Hoisting
 from fsa_compile.lexemes import Lexicon
 from fsa_compile.lexical_rules import settle
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.machine_minimize import minimal_machine
-from fsa_compile.network import Node, UncountableError, build_network
+from fsa_compile.network import UncountableError, build_network
+from fsa_compile.rule_nodes import Node
 
 
 def machine_of(
@@ -35,37 +38,79 @@ def machine_of(
       deadline: an already running time budget.
 
     Raises:
-      GrammarConflictError: one stack cannot decide the grammar, and `stacks` is 1.
+      GrammarConflictError: one stack cannot decide the grammar, and `stacks` is 1; or no number of stacks can.
       UnsatisfiableError: the start rule has no finite text.
       GrammarError, LimitError: see their classes.
     """
     limits = limits or CompileLimits()
     deadline = deadline or Deadline(limits)
     check_grammar(grammar)
-    written_out: set[Node] = set()
-    while True:
-        try:
-            return _machine(grammar, stacks, specials or {}, written_out, limits, deadline)
-        except UncountableError as error:
-            written_out |= error.nodes
+    attempts = _Attempts(grammar, specials or {}, limits, deadline)
+    for number in (1, stacks) if stacks > 1 else (1,):
+        machine = attempts.machine(number)
+        if machine is not None:
+            return machine
+    raise attempts.error()
 
 
-def _machine(
-    grammar: Grammar,
-    stacks: int,
-    specials: Mapping[str | int, int],
-    written_out: set[Node],
-    limits: CompileLimits,
-    deadline: Deadline,
-) -> ByteMachine:
-    """The machine when some large repetitions are written out and the others counted."""
-    longest = grammar.mode == "longest"
-    lexicon = Lexicon(grammar, specials, limits, deadline)
-    network = build_network(grammar, lexicon, limits, deadline, written_out)
-    if longest:
-        settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
-    builder = FrameBuilder(network, longest=longest, stacks=stacks, limits=limits, deadline=deadline)
-    tables = builder.build()
-    trim(tables, builder, grammar.text)
-    check_conflicts(tables, builder, grammar, stacks)
-    return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name)
+class _Attempts:
+    """Machines of one grammar by several ways to choose what is called: of one language, but not all for one stack."""
+
+    def __init__(
+        self, grammar: Grammar, specials: Mapping[str | int, int], limits: CompileLimits, deadline: Deadline
+    ) -> None:  # fmt: skip
+        self.grammar, self.specials, self.limits, self.deadline = grammar, specials, limits, deadline
+        self.problem: Conflict | UnsupportedGrammarError | None = None
+
+    def machine(self, stacks: int) -> ByteMachine | None:
+        """The machine of the first way that so many stacks can decide; None if there is none."""
+        problem: Conflict | UnsupportedGrammarError | None = None
+        tried: list[object] = []
+        for way in WAYS:
+            found: ByteMachine | Conflict | UnsupportedGrammarError | None
+            try:
+                found = self._counted_machine(stacks, way, tried)
+            except UnsupportedGrammarError as error:
+                found = error
+            except LimitError:
+                if problem is None:
+                    raise
+                break
+            if isinstance(found, ByteMachine):
+                return found
+            problem = problem or found
+        self.problem = problem
+        return None
+
+    def error(self) -> ConstraintError:
+        """Why the usual way failed."""
+        assert self.problem is not None
+        return self.problem.error(self.grammar) if isinstance(self.problem, Conflict) else self.problem
+
+    def _counted_machine(self, stacks: int, way: Hoisting, tried: list[object]) -> ByteMachine | Conflict | None:
+        written_out: set[Node] = set()
+        while True:
+            try:
+                return self._machine(stacks, way, written_out, tried)
+            except UncountableError as error:
+                written_out |= error.nodes
+
+    def _machine(self, stacks: int, way: Hoisting, written_out: set[Node], tried: list[object]) -> ByteMachine | Conflict | None:
+        """The machine when some large repetitions are written out and the others counted; None if that was tried before."""
+        grammar, limits, deadline = self.grammar, self.limits, self.deadline
+        longest = grammar.mode == "longest"
+        lexicon = Lexicon(grammar, self.specials, limits, deadline)
+        network = build_network(grammar, lexicon, limits, deadline, written_out, way)
+        frames = [(frame.dfa, frame.loop and frame.loop.node) for frame in network.frames]
+        if frames in tried:
+            return None
+        tried.append(frames)
+        if longest:
+            settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
+        builder = FrameBuilder(network, longest=longest, stacks=stacks, limits=limits, deadline=deadline)
+        tables = builder.build()
+        trim(tables, builder, grammar.text)
+        conflict = find_conflict(tables, builder, stacks)
+        if conflict:
+            return conflict
+        return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name)

@@ -1,9 +1,9 @@
 """Grammar to network: each called rule ("frame") a minimal automaton over terminals and calls.
 
-Only self-embedding needs a stack. Left recursion and right recursion become loops; what embeds itself becomes a call, and the
-called unit is, where there is one, the bracketed group around the recursion, so that a call is seen from its first byte. Rules
-that do not recurse are written out in place. All of this keeps the language and forgets the trees, so that a grammar whose
-trees are ambiguous may well have a deterministic network. No called frame accepts the empty text.
+Only self-embedding needs a stack. Left recursion and right recursion become loops; what embeds itself becomes a call, of the
+bracketed group around the recursion where there is one (`hoisting`). Rules that do not recurse are written out in place. All of
+this keeps the language and forgets the trees, so that a grammar whose trees are ambiguous may well have a deterministic network.
+No called frame accepts the empty text.
 
 Source: M.-J. Nederhof, "Practical experiments with regular approximation of context-free languages", 2000 (linear recursion).
 """
@@ -13,20 +13,28 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 from fsa_compile.errors import LimitError, UnsupportedGrammarError
 from fsa_compile.grammar import Choice, Expression, Grammar, Reference, Repeat, Sequence
+from fsa_compile.hoisting import WAYS, Hoister, Hoisting
 from fsa_compile.lexemes import Lexicon
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.rule_nodes import (
+    EMPTY,
+    Node,
+    branches_of,
+    choice,
+    recurs,
+    recursive_components,
+    references,
+    sequence,
+    speaks,
+    strong_components,
+    terminals_in,
+    without,
+)  # fmt: skip
 from fsa_compile.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 
-Node: TypeAlias = "tuple[Any, ...]"
-"""An expression over numbers: `("terminal", t)`, `("rule", name)`, `("core", name)` (its non-empty texts), `("call", frame)`,
-`("sequence", *parts)`, `("choice", *branches)`, `("star", part)`, `("nonempty", part)`, `("upto", part, times)`, and for what is
-counted `("count", rule, frame)`, whose rule's body is `("loop", part, number)`."""
-
-EMPTY: Node = ("sequence",)
 _MAX_BRANCHES = 256
 _FEW = 8
 """Repetitions of fewer iterations are written out."""
@@ -38,25 +46,6 @@ _MAX_WRITTEN = 4096
 _MARK = 1 << 60
 """Added to (or taken from) a symbol that begins an iteration, while the automaton of a loop is made."""
 _DOING = "Turning the grammar's rules into automata"
-
-
-def sequence(*parts: Node) -> Node:
-    """Parts one after the other, without nesting."""
-    flat: list[Node] = []
-    for part in parts:
-        if part[0] == "sequence":
-            flat += part[1:]
-        else:
-            flat.append(part)
-    return flat[0] if len(flat) == 1 else ("sequence", *flat)
-
-
-def choice(*branches: Node) -> Node:
-    """One of several branches, without nesting and repetition."""
-    flat: dict[Node, None] = {}
-    for branch in branches:
-        flat.update(dict.fromkeys(branch[1:] if branch[0] == "choice" else (branch,)))
-    return next(iter(flat)) if len(flat) == 1 else ("choice", *flat)
 
 
 @dataclasses.dataclass(eq=False)
@@ -124,7 +113,12 @@ class Network:
 
 
 def build_network(
-    grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline, written_out: set[Node] | None = None
+    grammar: Grammar,
+    lexicon: Lexicon,
+    limits: CompileLimits,
+    deadline: Deadline,
+    written_out: set[Node] | None = None,
+    hoisting: Hoisting = WAYS[0],
 ) -> Network:
     """The network of a grammar whose rules are all productive.
 
@@ -134,20 +128,22 @@ def build_network(
       limits: bounds of the compilation.
       deadline: the running time budget.
       written_out: repetitions that are not to be counted, as `UncountableError` names them.
+      hoisting: which parts of recursive rules become calls.
 
     Raises:
       UncountableError: other repetitions cannot be counted either.
       LimitError: written out, the rules are too large.
       GrammarError: a terminal cannot be an automaton.
     """
-    return _Builder(grammar, lexicon, limits, deadline, written_out or set()).network()
+    return _Builder(grammar, lexicon, limits, deadline, written_out or set(), hoisting).network()
 
 
 class _Builder:
     def __init__(
-        self, grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline, written_out: set[Node]
-    ) -> None:
-        self.written_out = written_out
+        self, grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline, written_out: set[Node],
+        hoisting: Hoisting,
+    ) -> None:  # fmt: skip
+        self.written_out, self.hoisting = written_out, hoisting
         self.rule = grammar.start
         self.loops: dict[str, Loop] = {}
         self.grammar, self.lexicon, self.limits, self.deadline = grammar, lexicon, limits, deadline
@@ -169,9 +165,10 @@ class _Builder:
         self._drop_blank_rules()
         self._find_nullable()
         self.bodies = {name: self._counting(body) for name, body in self.bodies.items()}
-        for component in self._components():
-            for name in component:
-                self.bodies[name] = self._hoisted(self.bodies[name], component, name)
+        self.hoister = Hoister(
+            self.bodies, self.lexicon, self.hoisting, self._can_be_empty, self._first_terminals, self._group, self.deadline
+        )
+        self.hoister.hoist()
         for component in self._components():
             self._split(component)
         while any(self._cut(component) for component in self._components()):
@@ -287,10 +284,10 @@ class _Builder:
         while todo:
             rule = todo.pop()
             for node in [self.bodies[rule]] if rule in self.bodies else [p for parts in self.branches[rule] for p in parts]:
-                for t in _terminals(node):
+                for t in terminals_in(node):
                     if self.home[rule] not in out.setdefault(t, []):
                         out[t].append(self.home[rule])
-                for other in _references(node):
+                for other in references(node):
                     if other not in seen:
                         seen.add(other)
                         todo.append(other)
@@ -305,11 +302,11 @@ class _Builder:
         while changed:
             changed = False
             for name, body in self.bodies.items():
-                if name not in speaking and (_speaks(body) or speaking & set(_references(body))):
+                if name not in speaking and (speaks(body) or speaking & set(references(body))):
                     speaking.add(name)
                     changed = True
         if len(speaking) < len(self.bodies):
-            self.bodies = {name: _without(body, speaking) for name, body in self.bodies.items()}
+            self.bodies = {name: without(body, speaking) for name, body in self.bodies.items()}
 
     def _find_nullable(self) -> None:
         changed = True
@@ -352,44 +349,15 @@ class _Builder:
 
     def _components(self, *, everything: bool = False) -> list[set[str]]:
         """Sets of rules that need one another, callees first; without those that do not recurse unless asked."""
-        needs = {name: list(_references(body)) for name, body in self.bodies.items()}
+        needs = {name: list(references(body)) for name, body in self.bodies.items()}
         for name, branches in self.branches.items():
-            needs[name] = [other for parts in branches for part in parts for other in _references(part)]
-        return [c for c in strong_components(needs) if everything or len(c) > 1 or any(n in needs[n] for n in c)]
+            needs[name] = [other for parts in branches for part in parts for other in references(part)]
+        return strong_components(needs) if everything else recursive_components(needs)
 
     # ---------------------------------------------------------------- recursion to loops and calls
 
-    def _hoisted(self, node: Node, component: set[str], name: str) -> Node:
-        """The node with the bracketed groups around recursion as calls."""
-        if not _recurs(node, component) or node[0] in ("rule", "core"):
-            return node
-        parts = [self._hoisted(part, component, name) if isinstance(part, tuple) else part for part in node[1:]]
-        return sequence(*self._hoisted_parts(parts, component, name)) if node[0] == "sequence" else (node[0], *parts)
-
-    def _hoisted_parts(self, parts: list[Node], component: set[str], name: str) -> list[Node]:
-        solid = [not _recurs(p, component) and not self._can_be_empty(p) for p in parts]
-        spans: list[list[int]] = []
-        for i, part in enumerate(parts):
-            if not _recurs(part, component):
-                continue
-            low = next((j for j in range(i - 1, -1, -1) if solid[j]), -1)
-            high = next((j for j in range(i + 1, len(parts)) if solid[j]), -1)
-            if low < 0 or high < 0:
-                continue
-            low += not self._is_telling(parts[low])
-            if spans and spans[-1][1] >= low:
-                spans[-1][1] = high
-            else:
-                spans.append([low, high])
-        for low, high in reversed(spans):
-            parts = [*parts[:low], ("call", self._group(sequence(*parts[low : high + 1]), name)), *parts[high + 1 :]]
-        return parts
-
-    def _is_telling(self, node: Node) -> bool:
-        """Whether the first symbol of a part is enough to know it, so that a frame can be entered with it."""
-        return all(self.lexicon.stands_alone(t) for t in self._first_terminals(node, set()))
-
-    def _first_terminals(self, node: Node, seen: set[str]) -> set[int]:
+    def _first_terminals(self, node: Node, seen: set[str] | None = None) -> set[int]:
+        seen = set() if seen is None else seen
         match node[0]:
             case "terminal":
                 return {node[1]}
@@ -426,10 +394,10 @@ class _Builder:
 
     def _split(self, component: set[str]) -> None:
         """Splits the rules of a component into branches."""
-        bodies = {name: self._branched(name, component) for name in component}
+        bodies = {name: self._branched(name, component) for name in sorted(component)}
         for name, branches in bodies.items():
             del self.bodies[name]
-            self.branches[name] = [self._hoisted_parts(parts, component, name) for parts in branches]
+            self.branches[name] = [self.hoister.hoisted_parts(parts, component, name) for parts in branches]
 
     def _branched(self, name: str, component: set[str]) -> list[list[Node]]:
         """The non-empty texts of a rule as branches in which recursive rules stand for their non-empty texts.
@@ -448,7 +416,7 @@ class _Builder:
         return [list(branch) for branch in out]
 
     def _flat(self, node: Node, component: set[str]) -> list[list[Node]]:
-        if not _recurs(node, component):
+        if not recurs(node, component):
             return [[node] if node != EMPTY else []]
         match node[0]:
             case "rule":
@@ -483,7 +451,7 @@ class _Builder:
             return [sequence(*parts)]
         out: list[Node] = []
         for part in parts:
-            out += _branches_of(part[1]) if _recurs(part, component) else [("nonempty", part)]
+            out += branches_of(part[1]) if recurs(part, component) else [("nonempty", part)]
         return out
 
     def _without_outer_loop(self, parts: list[Node], flat: list[list[Node]], name: str, component: set[str]) -> list[list[Node]]:
@@ -496,9 +464,9 @@ class _Builder:
             return [[me, me]]
         for last in (True, False):
             loop = parts[-1 if last else 0] if parts else EMPTY
-            if len(component) > 1 or loop[0] != "star" or not _recurs(loop, component):
+            if len(component) > 1 or loop[0] != "star" or not recurs(loop, component):
                 continue
-            rounds = [list(r[1:]) if r[0] == "sequence" else [r] for r in _branches_of(loop[1])]
+            rounds = [list(r[1:]) if r[0] == "sequence" else [r] for r in branches_of(loop[1])]
             everywhere = all(
                 other[-1 if last else 0 :][:1] == [loop] or ([*other, loop] if last else [loop, *other]) in flat for other in flat
             )
@@ -507,7 +475,7 @@ class _Builder:
         return [parts]
 
     def _without_hidden_ends(self, parts: list[Node], component: set[str]) -> Iterator[list[Node]]:
-        where = [i for i, part in enumerate(parts) if _recurs(part, component)]
+        where = [i for i, part in enumerate(parts) if recurs(part, component)]
         if not where:
             whole = sequence(*parts)
             yield ([("nonempty", whole)] if self._can_be_empty(whole) else [whole]) if whole != EMPTY else []
@@ -527,7 +495,7 @@ class _Builder:
         """Makes calls of the recursion that is neither at the left nor at the right end; whether anything changed."""
         sides = {side for name in component for parts in self.branches[name] for side in _sides(parts, component)}
         if "inside" in sides:
-            for name in component:
+            for name in sorted(component):
                 self.branches[name] = [
                     [p if _is_end(i, parts) and p[0] == "core" else self._called(p, component) for i, p in enumerate(parts)]
                     for parts in self.branches[name]
@@ -535,7 +503,7 @@ class _Builder:
             return True
         if {"left", "right"} <= sides and len(component) > 1:
             if not self._collapse(component):
-                for name in component:
+                for name in sorted(component):
                     self.branches[name] = [
                         [*p[:-1], self._called(p[-1], component)] if len(p) > 1 else p for p in self.branches[name]
                     ]
@@ -550,7 +518,7 @@ class _Builder:
             if (name in self.frame_of and len(mine) > 4) or any(me in parts for parts in mine):
                 continue
             written: dict[str, list[list[Node]]] = {}
-            for other in component - {name}:
+            for other in sorted(component - {name}):
                 out: dict[tuple[Node, ...], None] = {}
                 for parts in self.branches[other]:
                     for branch in _substituted(parts, me, mine):
@@ -564,7 +532,7 @@ class _Builder:
 
     def _called(self, node: Node, component: set[str]) -> Node:
         """The node with references to the component as calls."""
-        if node[0] in ("terminal", "call") or not _recurs(node, component):
+        if node[0] in ("terminal", "call") or not recurs(node, component):
             return node
         if node[0] == "core":
             return ("call", self._frame(node[1]))
@@ -574,7 +542,7 @@ class _Builder:
 
     def _build(self, component: set[str]) -> None:
         """Automata of the rules of a component: all their texts, but only the non-empty ones of a rule that is called."""
-        for name in component:
+        for name in sorted(component):
             nfa = SymbolNfa()
             begin, end = nfa.state(), nfa.state()
             if name in self.branches:
@@ -674,16 +642,16 @@ class _Builder:
         """Recursion at the left end (and in a single rule at both ends) goes on from where the rule ends."""
         sides = {side for n in component for parts in self.branches[n] for side in _sides(parts, component)}
         if "left" in sides and len(component) > 1:
-            ends = {n: nfa.state() for n in component}
+            ends = {n: nfa.state() for n in sorted(component)}
             nfa.empty[ends[name]].append(end)
-            for n in component:
+            for n in sorted(component):
                 for parts in self.branches[n]:
                     left = _inner(parts[0], component)
                     self._add_sequence(nfa, parts[1:] if left else parts, ends[left] if left else begin, ends[n])
             return
-        begins = {n: nfa.state() for n in component}
+        begins = {n: nfa.state() for n in sorted(component)}
         nfa.empty[begin].append(begins[name])
-        for n in component:
+        for n in sorted(component):
             for parts in self.branches[n]:
                 left = _inner(parts[0], component) if len(parts) > 1 else ""
                 right = _inner(parts[-1], component)
@@ -693,10 +661,10 @@ class _Builder:
 
 def _without_first_loop(parts: list[Node], component: set[str]) -> Iterator[list[Node]]:
     """A recursion in a loop at the left end is one at the left end in the first round; no call may stand there."""
-    if not parts or parts[0][0] != "star" or not _recurs(parts[0], component):
+    if not parts or parts[0][0] != "star" or not recurs(parts[0], component):
         yield parts
         return
-    for one in _branches_of(parts[0][1]):
+    for one in branches_of(parts[0][1]):
         yield from _without_first_loop([*(one[1:] if one[0] == "sequence" else [one]), *parts], component)
 
 
@@ -719,7 +687,7 @@ def _is_end(i: int, parts: list[Node]) -> bool:
 def _sides(parts: list[Node], component: set[str]) -> Iterator[str]:
     """Where recursion stands in a branch: "left", "right", "inside", or "alone"."""
     for i, part in enumerate(parts):
-        if _recurs(part, component):
+        if recurs(part, component):
             if part[0] != "core" or not _is_end(i, parts):
                 yield "inside"
             else:
@@ -729,93 +697,6 @@ def _sides(parts: list[Node], component: set[str]) -> Iterator[str]:
 def _inner(node: Node, component: set[str]) -> str:
     """The rule of the component that a part is, or ""."""
     return node[1] if node[0] == "core" and node[1] in component else ""
-
-
-def _branches_of(node: Node) -> tuple[Node, ...]:
-    return node[1:] if node[0] == "choice" else (node,)
-
-
-def _references(node: Node) -> Iterator[str]:
-    """Rules that are named in an expression and not called."""
-    if node[0] in ("rule", "core"):
-        yield node[1]
-    elif node[0] not in ("terminal", "call", "count"):
-        for part in node[1:]:
-            if isinstance(part, tuple):
-                yield from _references(part)
-
-
-def _terminals(node: Node) -> Iterator[int]:
-    if node[0] == "terminal":
-        yield node[1]
-    elif node[0] not in ("rule", "core", "call", "count"):
-        for part in node[1:]:
-            if isinstance(part, tuple):
-                yield from _terminals(part)
-
-
-def _without(node: Node, speaking: set[str]) -> Node:
-    """The expression without references to other rules than these."""
-    match node[0]:
-        case "rule":
-            return node if node[1] in speaking else EMPTY
-        case "terminal" | "count":
-            return node
-        case "sequence":
-            return sequence(*(_without(part, speaking) for part in node[1:]))
-        case "choice":
-            return choice(*(_without(branch, speaking) for branch in node[1:]))
-        case _:
-            part = _without(node[1], speaking)
-            return EMPTY if part == EMPTY else (node[0], part, *node[2:])
-
-
-def _speaks(node: Node) -> bool:
-    """Whether a terminal, or a counted repetition, stands in an expression."""
-    if node[0] in ("terminal", "count"):
-        return True
-    return node[0] not in ("rule", "core", "call") and any(_speaks(part) for part in node[1:] if isinstance(part, tuple))
-
-
-def _recurs(node: Node, component: set[str]) -> bool:
-    return any(name in component for name in _references(node))
-
-
-def strong_components(needs: dict[str, list[str]]) -> list[set[str]]:
-    """Strongly connected components of a graph, those without needs in others first. Source: R. Tarjan, 1972."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    path: list[str] = []
-    on_path: set[str] = set()
-    out: list[set[str]] = []
-    for root in needs:
-        todo = [(root, iter(needs[root]))] if root not in index else []
-        if todo:
-            index[root] = low[root] = len(index)
-            path.append(root)
-            on_path.add(root)
-        while todo:
-            name, others = todo[-1]
-            for other in others:
-                if other not in index:
-                    index[other] = low[other] = len(index)
-                    path.append(other)
-                    on_path.add(other)
-                    todo.append((other, iter(needs[other])))
-                    break
-                if other in on_path:
-                    low[name] = min(low[name], index[other])
-            else:
-                todo.pop()
-                if todo:
-                    low[todo[-1][0]] = min(low[todo[-1][0]], low[name])
-                if low[name] == index[name]:
-                    component: set[str] = set()
-                    while name not in component:
-                        component.add(path.pop())
-                    on_path -= component
-                    out.append(component)
-    return out
 
 
 def inside(body: Expression) -> Iterator[Expression]:
