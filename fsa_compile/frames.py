@@ -198,8 +198,9 @@ class FrameBuilder:
 
     def _point(self, t: int, q: int, target: int) -> int:
         """The item inside a lexeme; a lexeme that cannot go on is at its end."""
-        automaton, guard = self.lexicon.terminals[t].automaton, self.lexicon.terminals[t].guard.get(q, 0)
-        if automaton.final[q] and not automaton.arcs[q] and not guard:
+        terminal = self.lexicon.terminals[t]
+        automaton, guard = terminal.automaton, terminal.guard.get(q, 0)
+        if automaton.final[q] and not automaton.arcs[q] and not guard and not terminal.ties:
             return target
         found = self.inside.get((t, q, target))
         if found is None:
@@ -287,13 +288,24 @@ class FrameBuilder:
         going = [i for i in items if i in self.point]
         on = first_symbols(self.arcs[i] for i in going)
         rest = self.every & ~on if self.longest else self.every
-        for i in going:
+        for i in self._at_end(going):
             rest &= ~self.guards.get(i, 0)
         return going, on & only, (rest | self.end_bit) & only
 
+    def _at_end(self, points: Iterable[int]) -> list[int]:
+        """The points at the end of a lexeme. Of terminals that match the same text, it is the one with the least rank."""
+        ended = [i for i in points if self.after[i] >= 0]
+        if not self.longest or len(ended) < 2:
+            return ended
+        ranks = [self.lexicon.terminals[self.point[i][0]].rank for i in ended]
+        best = min(ranks)
+        return [i for i, rank in zip(ended, ranks) if rank == best]
+
     def places(self, c: int) -> set[int]:
         """The places of a control: those it holds, and those after lexemes that may end here."""
-        return {self.after[i] if i in self.point else i for i in self.sets[c][0]} - {-1}
+        items = self.sets[c][0]
+        held = {i for i in items if i not in self.point}
+        return held | {self.after[i] for i in self._at_end(i for i in items if i in self.point)}
 
     def ended(self, c: int) -> frozenset[int]:
         """Callees that may end here."""

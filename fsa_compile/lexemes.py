@@ -73,6 +73,8 @@ class Terminal:
       nullable: whether the empty text belongs to the terminal besides.
       not_before: symbols before which the lexeme may not end, by a condition at the end of the terminal (`trailing_guards`).
       guard: by final state, symbols before which the lexeme may not end there; `lexical_rules` says which.
+      rank: of terminals that begin together and match the same text, the one with the least rank it is.
+      ties: whether another terminal may match the same text at the same place.
     """
 
     name: str
@@ -85,6 +87,8 @@ class Terminal:
     nullable: bool
     not_before: int = 0
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
+    rank: int = 0
+    ties: bool = False
 
 
 class Lexicon:

@@ -9,13 +9,15 @@ What holds in the lexical mode "longest":
 * Where two terminals that begin together match the same text, one of them is it: that of higher priority, then a plain string
   before a pattern, then the wider (by the longest text it can match), then the longer in the grammar's text, then the first name
   in alphabetical order. These are Lark's rules, but that Lark lets a terminal of higher priority also win with a shorter match.
-* The loser loses the text everywhere: a word that is a keyword somewhere where a name may stand too is reserved, and no name in
-  other places either. "Where a name may stand too" is decided by what stands before: both follow the same terminal, or
-  both begin the text. Lark's contextual lexer may accept such a word as a name where the keyword is not possible, or not: its
-  contexts are unions of those of several places. None of its contexts is wider than "follows the same terminal".
-* A keyword is not glued to what follows: a terminal with finitely many texts, all of two or more word characters
-  (`[A-Za-z0-9_]`), may not end before a word character with which some unbounded terminal that begins with the same text
-  could go on. `SELECTa` is no SELECT where names exist, even where no name may stand.
+* What a plain string or a keyword (finitely many texts, all of two or more word characters) wins is reserved: the loser loses
+  the text everywhere, also where the keyword cannot stand. "Begin together" is then decided by what stands before: both follow
+  the same terminal, or both begin the text. Lark's contextual lexer may accept such a word as a name where the keyword is not
+  possible, or not: its contexts are unions of those of several places. None of its contexts is wider than "follows the same
+  terminal".
+* What any other terminal wins, it wins where it may stand, and nowhere else: after a `#` that only a colour may follow, `fff` is
+  a colour, though it would be a name where names may stand too.
+* A keyword is not glued to what follows: it may not end before a word character (`[A-Za-z0-9_]`) with which some unbounded
+  terminal that begins with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand.
 * A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
@@ -48,21 +50,31 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
     original = [t.automaton for t in lexicon.terminals]
+    word = lexicon.class_set(WORD_BYTES)
+    keyword = [_is_keyword(automaton, word) for automaton in original]
+    reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or keyword[i])
     ranks = sorted(range(len(original)), key=lambda i: _rank(lexicon.terminals[i], i))
     better: dict[int, int] = {}
     for place, i in enumerate(ranks):
+        lexicon.terminals[i].rank = place
         better[i] = sum(1 << j for j in ranks[:place])
-    for i, rivals in enumerate(_rivals(len(original), frames, ignore)):
-        winners = [j for j in _members(rivals & better[i]) if _share_text(original[i], original[j])]
-        if winners:
-            left = _difference(original[i], [original[j] for j in winners])
-            if not left.arcs[0]:
-                raise _never(lexicon, i, winners, grammar)
-            lexicon.terminals[i].automaton = left
-    word = lexicon.class_set(WORD_BYTES)
+    contexts = _contexts(len(original), frames, ignore)
+    for i, t in enumerate(lexicon.terminals):
+        own = [context for context in contexts if context >> i & 1]
+        winners = [j for j in _members(_union(own) & better[i]) if _share_text(original[i], original[j])]
+        always = [j for j in winners if all(context >> j & 1 for context in own)]
+        if winners and not _difference(original[i], [original[j] for j in winners if j in always or reserving >> j & 1]).arcs[0]:
+            raise _never(lexicon, i, winners, grammar)
+        reserved = [j for j in winners if reserving >> j & 1]
+        if reserved:
+            t.automaton = _difference(original[i], [original[j] for j in reserved])
+        for j in winners:
+            if not reserving >> j & 1:
+                t.ties = lexicon.terminals[j].ties = True
     unbounded = [a for a in original if not _finite(a)]
     for i, t in enumerate(lexicon.terminals):
-        t.guard = _glued(t.automaton, unbounded, word) if _is_keyword(original[i], word) else {}
+        if keyword[i]:
+            t.automaton, t.guard = _glued(t.automaton, unbounded, word)
         if t.not_before:
             t.guard |= {q: t.guard.get(q, 0) | t.not_before for q, final in enumerate(t.automaton.final) if final}
 
@@ -100,15 +112,17 @@ def first_and_last(frames: list[SymbolDfa]) -> tuple[list[int], list[int]]:
     return first, last
 
 
-def _rivals(count: int, frames: list[SymbolDfa], ignore: list[int]) -> list[int]:
-    """Per terminal the set of those that may follow the same terminal, or begin the text like it."""
+def _contexts(count: int, frames: list[SymbolDfa], ignore: list[int]) -> set[int]:
+    """The sets of terminals that may follow the same terminal, or begin the text; ignored ones may stand anywhere."""
     first, last = first_and_last(frames)
-    follow = follow_sets(count, frames, first, last)
-    ignored = sum(1 << t for t in set(ignore))
-    out = [0] * count
-    for context in {first[0], *follow}:
-        for t in _members(context | ignored):
-            out[t] |= context | ignored
+    ignored = _union(1 << t for t in ignore)
+    return {context | ignored for context in (first[0], *follow_sets(count, frames, first, last)) if context | ignored}
+
+
+def _union(masks: Iterable[int]) -> int:
+    out = 0
+    for mask in masks:
+        out |= mask
     return out
 
 
@@ -214,23 +228,40 @@ def _is_keyword(automaton: Automaton, word: int) -> bool:
     return not any(automaton.final[q] for _, q in automaton.arcs[0])
 
 
-def _glued(keyword: Automaton, unbounded: Iterable[Automaton], word: int) -> dict[int, int]:
-    """Per final state the word characters with which an unbounded terminal could go on from the same text."""
-    out: dict[int, int] = {}
-    for other in unbounded:
-        seen, todo = {(0, 0)}, [(0, 0)]
-        while todo:
-            p, q = todo.pop()
-            if keyword.final[p]:
-                for symbols, _ in other.arcs[q]:
-                    if symbols & word:
-                        out[p] = out.get(p, 0) | symbols & word
-            for x, p2 in keyword.arcs[p]:
-                for y, q2 in other.arcs[q]:
-                    if x & y and (p2, q2) not in seen:
-                        seen.add((p2, q2))
-                        todo.append((p2, q2))
-    return out
+def _glued(keyword: Automaton, unbounded: list[Automaton], word: int) -> tuple[Automaton, dict[int, int]]:
+    """The automaton with texts told apart by how unbounded terminals could go on from them, and by final state these symbols."""
+    first = 0, frozenset((i, 0) for i in range(len(unbounded)))
+    number, order = {first: 0}, [first]
+    arcs: list[list[tuple[int, int]]] = []
+    guards: dict[int, int] = {}
+    for p, beside in order:
+        on = _union(symbols for i, q in beside for symbols, _ in unbounded[i].arcs[q]) & word
+        if keyword.final[p] and on:
+            guards[len(arcs)] = on
+        out = []
+        for symbols, p2 in keyword.arcs[p]:
+            moves = [(both, (i, q2)) for i, q in beside for x, q2 in unbounded[i].arcs[q] if (both := x & symbols)]
+            for part, others in _split(symbols, moves):
+                where = p2, others
+                if where not in number:
+                    number[where] = len(order)
+                    order.append(where)
+                out.append((part, number[where]))
+        arcs.append(out)
+    return Automaton(arcs, [keyword.final[p] for p, _ in order]), guards
+
+
+def _split(symbols: int, moves: list[tuple[int, tuple[int, int]]]) -> list[tuple[int, frozenset[tuple[int, int]]]]:
+    """Parts of a set of symbols by which moves each part allows."""
+    parts: list[tuple[int, frozenset[tuple[int, int]]]] = [(symbols, frozenset())]
+    for mask, target in moves:
+        parts = [
+            piece
+            for have, targets in parts
+            for piece in ((have & mask, targets | {target}), (have & ~mask, targets))
+            if piece[0]
+        ]  # fmt: skip
+    return parts
 
 
 def _members(mask: int) -> Iterable[int]:

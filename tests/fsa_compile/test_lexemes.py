@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 
 import pytest
 from oracles.earley import Recogniser
@@ -158,6 +159,12 @@ class TestLongestMatch:
         built = machine_of(parse_gbnf('root ::= [a-z]+ "while" [a-z.]+'))
         assert built.accepts(b"awhilewhile.x")
 
+    def test_what_is_no_keyword_loses_only_where_the_other_may_stand(self) -> None:
+        built = machine('start: ("#" NAME "{" (NAME ":" "#" HEX ";")* "}")*\nNAME: /[a-z]+/\nHEX: /[0-9a-f]{3}/')
+        assert accepted(built, "#fff{a:#0ff;fff:#fff;}", "#0ff{}", "#abc{abc:#xyz;}") == [True, False, False]
+        both = machine('start: (NAME "." | HEX ";")*\nNAME: /[a-z]+/\nHEX: /[0-9a-f]{3}/')
+        assert accepted(both, "fff.", "0ff;", "fff;") == [True, True, False]
+
     def test_names_that_exclude_keywords_themselves(self) -> None:
         built = machine('start: NAME "if" NAME\nNAME: /(?!if\\b)[a-z]+/\n%ignore " "')
         assert accepted(built, "iffy if a", "a if iff") == [True] * 2
@@ -188,12 +195,27 @@ def random_lexical(rng: random.Random) -> Grammar:
     return Grammar(rules=rules, start="r", ignore=ignore, mode="longest", text="x")
 
 
+def random_overlapping(rng: random.Random) -> Grammar:
+    """Terminals that match the same texts, in contexts of their own and in common ones."""
+    grammar = random_lexical(rng)
+    patterns = ["[a1]+", "a|1a", "[a1]{2}", "aa?", "1+", "a-?", "[a-]+1?", "(?i:aa)", "a+(?!1)"]
+    for name in ("ID", "NUM"):
+        grammar.rules[name] = Rule(name, Pattern(rng.choice(patterns), 0, 1), True, rng.choice([0, 0, 1]), 0, 1)
+    hashed = Choice(tuple(Sequence((Literal("(", 0, 1), Reference(n, 0, 1)), 0, 1) for n in ("ID", "NUM")), 0, 1)
+    for name in [n for n in grammar.rules if n.islower()]:
+        if rng.random() < 0.5:
+            body = Choice((grammar.rules[name].body, rng.choice(hashed.branches)), 0, 1)
+            grammar.rules[name] = Rule(name, body, False, 0, 0, 1)
+    return grammar
+
+
 @pytest.mark.parametrize("stacks", [1, 2])
-def test_random_grammars_against_an_earley_recogniser(stacks: int) -> None:
+@pytest.mark.parametrize("make", [random_lexical, random_overlapping])
+def test_random_grammars_against_an_earley_recogniser(make: Callable[[random.Random], Grammar], stacks: int) -> None:
     """Equal with one stack; with several, nothing more is accepted."""
     done = 0
     for seed in range(60):
-        grammar = random_lexical(random.Random(seed))
+        grammar = make(random.Random(seed))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GrammarWarning)
             try:

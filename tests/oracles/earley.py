@@ -4,8 +4,9 @@ There is no network, no frame, no loop made of a recursion and no byte automaton
 (`lexeme_automata`), rules are read as they stand, bytes of an unfinished character are kept aside.
 
 Longest-match mode follows what `fsa_compile.lexical_rules` promises, by other means: a lexeme that ends leaves behind which
-characters may not come next; Earley sets are told apart by position and these characters. Which texts a lexeme loses to another
-one is settled on expressions, from the pairs of lexemes that are neighbours in some text.
+characters may not come next; Earley sets are told apart by position and these characters. Which texts a lexeme loses to a
+keyword is settled on expressions, from the pairs of lexemes that are neighbours in some text; of others that end together in
+one set the best remains.
 
 Source: J. Earley, "An efficient context-free parsing algorithm", CACM 13(2), 1970; nullable rules as in J. Aycock and
 R. N. Horspool, "Practical Earley Parsing", The Computer Journal 45(6), 2002.
@@ -49,6 +50,7 @@ class Compiled:
         self.automata = [la.LexemeAutomaton(e, self.sets) for e in self.expressions]
         self.shadows: list[la.LexemeAutomaton] = []
         self.keywords: set[int] = set()
+        self.order = [0] * len(self.expressions)
         self.words = self.sets.masks[words[1][1]]
         self.guards = {k: self.sets.masks[members[1]] for k, members in self._guards.items()}
         if grammar.mode == "longest":
@@ -62,20 +64,22 @@ class Compiled:
         originals = self.automata
         self._cut()
         rivals = lexeme_rivals(self)
+        odd = la.alt([la.negation(words), la.EPSILON, la.cat(words[1])])
+        for k, (e, a) in enumerate(zip(self.expressions, originals)):
+            if a.longest < la.UNBOUNDED and not la.LexemeAutomaton(la.both([e, odd]), self.sets).start:
+                self.keywords.add(k)
         rank = [(p, literal, a.longest, length) for (p, literal, length, _), a in zip(self._names, originals)]
+        best_first = sorted(range(len(originals)), key=lambda i: (*(-x for x in rank[i]), self._names[i][3], i))
+        self.order = [best_first.index(i) for i in range(len(originals))]
         better: list[set[int]] = [set() for _ in originals]
         for i in range(len(originals)):
             for j in rivals.get(i, ()):
-                if rank[j] > rank[i] or (rank[j] == rank[i] and (self._names[j][3], j) < (self._names[i][3], i)):
+                if self.order[j] < self.order[i] and (self._names[j][1] or j in self.keywords):
                     better[i].add(j)
         lost = [la.alt(self.expressions[j] for j in sorted(others)) for others in better]
         left = [la.both([e, la.negation(x)]) for e, x in zip(self.expressions, lost)]
         self.automata = [la.LexemeAutomaton(e, self.sets) for e in left]
         self.shadows = [a for a in originals if a.longest == la.UNBOUNDED]
-        odd = la.alt([la.negation(words), la.EPSILON, la.cat(words[1])])
-        for k, (e, a) in enumerate(zip(self.expressions, originals)):
-            if a.longest < la.UNBOUNDED and not la.LexemeAutomaton(la.both([e, odd]), self.sets).start:
-                self.keywords.add(k)
 
     def _reachable(self) -> list[str]:
         found, todo = {self.grammar.start}, [self.grammar.start]
@@ -100,7 +104,7 @@ class Compiled:
             self._ids[key] = len(self.expressions)
             self.expressions.append(self._guarded(body))
             name = rule.name if rule else self.grammar.text[e.start : e.end]
-            literal = key[0][0] == "Literal" and not key[0][2]
+            literal = key[0][0] == "Literal"
             self._names.append((priority, literal, body.end - body.start, name))
         return self._ids[key]
 
@@ -504,6 +508,7 @@ class Recogniser:
                 longer |= compiled.automata[k].on[q]
             for k, q in shadows:
                 glued |= compiled.shadows[k].on[q] & compiled.words
+            ended = [min(ended, key=compiled.order.__getitem__)]
         for k in ended:
             key = longer | compiled.guards.get(k, 0) | (glued if k in compiled.keywords else 0)
             kernels.setdefault(key, []).extend(here.waiting.get(k, ()))
