@@ -45,9 +45,12 @@ _HOME = {
     "SchemaOptions": "json_schema",
     "UnsatisfiableSchemaError": "json_schema",
     "UnsupportedSchemaError": "json_schema",
+    "Call": "python_types",
+    "compile_call": "python_types",
     "compile_type": "python_types",
     "dump": "python_types",
     "parse": "python_types",
+    "parse_call": "python_types",
     "Tokenizer": "tokenizers",
     "load_tokenizer": "tokenizers",
     "Vocabulary": "vocabulary",
@@ -88,11 +91,14 @@ if TYPE_CHECKING:
     from fsa_compile.pipeline import compile_grammar as compile_grammar
     from fsa_compile.pipeline import compile_language as compile_language
     from fsa_compile.pipeline import compile_regex as compile_regex
+    from fsa_compile.python_types import Call as Call
     from fsa_compile.python_types import TypeTextError as TypeTextError
     from fsa_compile.python_types import UnsupportedTypeError as UnsupportedTypeError
+    from fsa_compile.python_types import compile_call as compile_call
     from fsa_compile.python_types import compile_type as compile_type
     from fsa_compile.python_types import dump as dump
     from fsa_compile.python_types import parse as parse
+    from fsa_compile.python_types import parse_call as parse_call
     from fsa_compile.tokenizers import Tokenizer as Tokenizer
     from fsa_compile.tokenizers import load_tokenizer as load_tokenizer
     from fsa_compile.vocabulary import Vocabulary as Vocabulary

@@ -19,7 +19,9 @@ member that it fits, an int before a float.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from fsa_compile.artifact import CompiledConstraint
@@ -30,8 +32,10 @@ from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.pipeline import vocabulary_of
 from fsa_compile.promote import promote_machine
+from fsa_compile.python_types.calls import Call, shape_of_calls, split_text
 from fsa_compile.python_types.constraints import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
 from fsa_compile.python_types.errors import TypeTextError, UnsupportedTypeError
+from fsa_compile.python_types.free_text import text_then
 from fsa_compile.python_types.json_schema import schema_of
 from fsa_compile.python_types.json_values import read_json, write_json
 from fsa_compile.python_types.python_grammar import grammar_of
@@ -122,6 +126,78 @@ def dump(
     return write_json(shape, value) if _checked(style) == "json" else write_python(shape, value)
 
 
+def compile_call(
+    functions: Callable[..., Any] | Sequence[Callable[..., Any]],
+    tokenizer: Any,
+    *,
+    style: Style = "json",
+    trigger: str | None = None,
+    options: SchemaOptions | None = None,
+    namespace: dict[str, Any] | None = None,
+    allow_code: bool = False,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles calls of one function, or of one of several, from their signatures.
+
+    `style="json"` writes `{"name": "add_item", "arguments": {"item": "stool"}}`, `style="python"` `add_item(item='stool')`.
+    Parameters with a default may be left out; those without an annotation take any value.
+
+    Args:
+      functions: a function, or a list of functions with different names.
+      tokenizer, style, options, namespace, allow_code, limits: as for `compile_type`.
+      trigger: None for a call and nothing else. A string such as "<tool_call>" allows any text, too, and where the string occurs
+        first a call must follow, which ends the text.
+
+    Returns:
+      The artifact. `parse_call(functions, text, style=style, trigger=trigger)` reads every text that it accepts.
+
+    Raises:
+      UnsupportedTypeError: a signature cannot be enforced exactly; says where.
+      ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
+    """
+    vocabulary = vocabulary_of(tokenizer)
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
+    machine = machine_of_type(shape, style, options, limits, deadline)
+    if trigger is not None:
+        machine = text_then(machine, trigger, limits, deadline)
+    return promote_machine(machine, vocabulary, source=f"call of {shape.name}", limits=limits, deadline=deadline)
+
+
+def parse_call(
+    functions: Callable[..., Any] | Sequence[Callable[..., Any]],
+    text: str,
+    *,
+    style: Style = "json",
+    trigger: str | None = None,
+    namespace: dict[str, Any] | None = None,
+    allow_code: bool = False,
+) -> Call | str:
+    """The call in a text, or the text itself when there is a trigger to look for and none in it.
+
+    Args:
+      functions, style, trigger, namespace, allow_code: as for `compile_call`.
+      text: usually what was generated.
+
+    Returns:
+      A `Call`: its `function`, `arguments` and the `text` before it; calling it runs the function.
+
+    Raises:
+      TypeTextError: there should be a call, and there is none.
+
+    >>> def add(x: int, y: int = 1): return x + y
+    >>> parse_call(add, '{"name": "add", "arguments": {"x": 3}}')()
+    4
+    """
+    shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
+    before, call = ("", text) if trigger is None else split_text(text, trigger)
+    if call is None:
+        return text
+    found = read_json(shape, call) if style == "json" else read_python(shape, call)
+    return dataclasses.replace(found, text=before)
+
+
 def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> dict[str, Any]:
     """The JSON Schema that `compile_type(T, style="json")` compiles, with `x-fsa-spelling` for what no keyword says."""
     return schema_of(shape_of(T, namespace, allow_code))
@@ -162,6 +238,6 @@ def _checked(style: str) -> Style:
 
 
 __all__ = [
-    "Ge", "Gt", "Le", "Length", "Lt", "MultipleOf", "Pattern", "TypeTextError", "UnsupportedTypeError",
-    "compile_type", "dump", "json_schema", "parse",
+    "Call", "Ge", "Gt", "Le", "Length", "Lt", "MultipleOf", "Pattern", "TypeTextError", "UnsupportedTypeError",
+    "compile_call", "compile_type", "dump", "json_schema", "parse", "parse_call",
 ]  # fmt: skip

@@ -136,9 +136,7 @@ class _Writer:
         raise _bad_key(place)
 
     def _record(self, shape: Record, place: str) -> dict[str, Any]:
-        if any(isinstance(self._shape.resolve(f.shape), Binary) for f in shape.fields) and hasattr(
-            shape.type, "__pydantic_fields__"
-        ):
+        if hasattr(shape.type, "__pydantic_fields__") and any(_holds_bytes(f.shape) for f in shape.fields):
             raise UnsupportedTypeError(
                 "pydantic reads bytes in JSON in its own way", place=place, fix="Use str, or a dataclass (base64)."
             )
@@ -151,6 +149,17 @@ class _Writer:
             "required": [f.key for f in shape.fields if f.required],
             "additionalProperties": False,
         }
+
+
+def _holds_bytes(shape: Shape) -> bool:
+    """Whether bytes stand in a shape, not looking into other classes."""
+    match shape:
+        case Many(item=part) | Wrapped(inner=part) | Mapping(value=part):
+            return _holds_bytes(part)
+        case Row(items=parts) | Either(members=parts):
+            return any(map(_holds_bytes, parts))
+        case _:
+            return isinstance(shape, Binary)
 
 
 _ANYTHING = "any-value"

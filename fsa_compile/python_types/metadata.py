@@ -11,8 +11,8 @@ from fsa_compile.python_types.errors import UnsupportedTypeError
 
 
 class Condition(NamedTuple):
-    """One condition: "gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern" (of the whole string),
-    "zone" ("naive", "aware"), "version" (of a UUID)."""
+    """One condition: "gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern" (of the whole string), "zone"
+    ("naive", "aware"), "version" (of a UUID), "tag" (the field that tells the members of a union apart must be there)."""
 
     name: str
     value: Any
@@ -49,6 +49,8 @@ def _condition(mark: Any, place: str, allow_code: bool) -> Iterator[Condition]:
     elif name == "FieldInfo" and library == "pydantic":
         if mark.discriminator is not None and not isinstance(mark.discriminator, str):
             raise _refused(mark, place)
+        if mark.discriminator is not None:
+            yield Condition("tag", mark.discriminator)
         yield from conditions(mark.metadata, place, allow_code)
     elif own or (library == "annotated_types" and name in ("Gt", "Ge", "Lt", "Le", "MultipleOf", "MinLen", "MaxLen")):
         for field in (*_NUMERIC, *_LENGTHS):

@@ -241,7 +241,7 @@ class _Writer:
 
     def _record(self, shape: Record, place: str) -> Expression:
         members = [(f, self._member(f, shape, place)) for f in shape.fields]
-        body = self._optional(f"fields of {place}", members)
+        body = self._optional(f"fields of {place} {len(self._rules)}", members)
         return _sequence("{", body, "}") if shape.kind == "dict" else _sequence(f"{constructor(shape.type)}(", body, ")")
 
     def _member(self, field: Field, shape: Record, place: str) -> Expression:

@@ -143,7 +143,9 @@ class Reader:
         container = self._container(T, origin or T, args, place, scope)
         if container is not None:
             return constrained(container, marks, place)
-        made = records.read(self, T, origin, args, place, scope)
+        tag = next((mark.value for mark in marks if mark.name == "tag"), None)
+        marks = tuple([mark for mark in marks if mark.name != "tag"])
+        made = records.read(self, T, origin, args, scope, tag)
         if made is None:
             raise UnsupportedTypeError(
                 f"{type_name(T)} is not a type that can be enforced", place=place,

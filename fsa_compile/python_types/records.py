@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _CODE = "Remove it, or pass allow_code=True: then parse runs it, and may refuse a text that the constraint accepts."
 
 
-def read(reader: Reader, T: Any, origin: Any, args: tuple[Any, ...], place: str, scope: Scope) -> Shape | None:
-    """The shape of a class with fields, or None for any other type."""
+def read(reader: Reader, T: Any, origin: Any, args: tuple[Any, ...], scope: Scope, tag: str | None = None) -> Shape | None:
+    """The shape of a class with fields, or None for any other type; the field `tag` cannot be left out."""
     cls = origin if isinstance(origin, type) else T
     if not isinstance(cls, type):
         return None
@@ -40,7 +40,17 @@ def read(reader: Reader, T: Any, origin: Any, args: tuple[Any, ...], place: str,
     module = sys.modules.get(cls.__module__)
     inner = Scope({**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace}, variables)
     name = cls.__name__ + (f"[{', '.join(getattr(x, '__name__', str(x)) for x in given)}]" if given else "")
-    return reader.defined((cls, *given), name, lambda: make(reader, cls, name, inner))
+    if tag is None:
+        return reader.defined((cls, *given), name, lambda: make(reader, cls, name, inner))
+    return reader.defined((cls, *given, "tag", tag), name, lambda: _tagged(make(reader, cls, name, inner), tag))
+
+
+def _tagged(shape: Shape, tag: str) -> Shape:
+    """A record that always has a field, under its name."""
+    if not isinstance(shape, Record):
+        return shape
+    fields = [dataclasses.replace(f, required=True) if f.name == tag else f for f in shape.fields]
+    return dataclasses.replace(shape, fields=tuple(fields))
 
 
 def _hints(cls: type, scope: Scope, name: str) -> dict[str, Any]:

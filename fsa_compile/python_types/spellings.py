@@ -40,7 +40,7 @@ def number_pattern(number: Number) -> str:
     beyond_zero = (number.low_open and number.low == 0) or (number.high_open and number.high == 0)
     if has_exponent(number):
         return _FLOAT_NOT_TINY if beyond_zero else FLOAT
-    whole = "[0-9]*" if number.low is not None and number.high is not None else "[0-9]{0,307}"
+    whole = "[0-9]*" if number.low is not None and number.high is not None else "[0-9]{0,39}"
     return _POSITIONAL % (whole, "[0-9]{1,40}" if beyond_zero else "[0-9]+")
 
 
