@@ -1,4 +1,15 @@
-"""Unions of a node's token sets by limits of cost and need: the cells of a grid, and which of them are worth storing."""
+"""Unions of a node's token sets by limits of cost and need: the cells of a grid, and which of them are worth storing.
+
+Every cell that adds a token becomes a level of the artifact, whose bit row takes V / 8 bytes. Equal rows are stored once, but
+grammars with many nodes and many distinct costs can still have thousands. Where the rows of all levels would take more than
+10 MB (`stack_assemble`), levels are left out: those that add fewer than 16, 64, … tokens to the level below, and in the last
+resort all of a node but the first and the largest. What this means for a text:
+
+* without limits on tokens and depth, nothing: the largest level of a node holds all of its tokens;
+* under limits, a token of a level that was left out is allowed only where the next stored level fits. Masks are then
+  stricter than they need be close to the limits, never looser;
+* no text gets stuck: the first level of a node, which holds its cheapest tokens, is always stored.
+"""
 
 from __future__ import annotations
 

@@ -300,8 +300,8 @@ class _Layout:
         chosen = wide[begin].nonzero()[0]
         lo, hi = begin[chosen], end[chosen]
         first = sets.group[lo]
-        summed = [groups.hash[sets.group[b:e]].sum(dtype=np.uint64) for b, e in zip(lo.tolist(), hi.tolist())]
-        hashes = np.array(summed, np.uint64)
+        summed = np.add.reduceat(groups.hash[sets.group], begin) if len(begin) else np.zeros(0, np.uint64)
+        hashes = summed[chosen]
         unions = _Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.group[lo[i] : hi[i]]))
         add, final = groups.add[first], groups.set[first]

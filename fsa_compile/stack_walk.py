@@ -187,7 +187,8 @@ class _Moves:
       next, push, add: int64[E], of every entry; one more stands for none.
       forks: whether some control has several entries at a symbol.
       plain: int64[S * C], of a machine that neither forks nor counts: 0, the next control, or -1 where more happens.
-      kept: uint64[S], bits of the bytes that leave each control and its register as they are, see `trie_subtrees`.
+      kept, counted: uint64[S], bits of the bytes that leave each control as it is, and its register as it is or one higher; see
+        `trie_subtrees`.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
@@ -204,9 +205,11 @@ class _Moves:
         if not self.forks and not machine.entry_add.any() and not any(add for string in machine.pushes for _, add in string):
             self.plain = np.where((self.push == 0) & (self.next >= 0), self.next, -1)[self.begin]
         begin = self.begin.reshape(machine.action.shape)
-        same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0) & (self.add[begin] == 0)
+        same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0)
         same &= self.size.reshape(begin.shape) == 1
-        self.kept = kinds_read(same[:, machine.byte_class[:256]])
+        self.kept, self.counted = (
+            kinds_read((same & (self.add[begin] == add))[:, machine.byte_class[:256]]) for add in (0, 1)
+        )
 
     def live(self, at: np.ndarray) -> np.ndarray:
         """Whether anything is read at control * C + class."""
@@ -364,7 +367,7 @@ class _Walk:
             items = self._read(items)
             if d == 1 and self.entries is not None:
                 items = self._entered(items)
-            items = self._children(items)
+            items = self._children(items, d)
             d += 1
         self.entries = self.cut = None
 
@@ -414,8 +417,8 @@ class _Walk:
         out = items._replace(control=control, begun=count)
         return out.at((count <= self.high[control]).nonzero()[0])
 
-    def _children(self, items: _Items) -> _Items:
-        """Records the tokens that end at the items' nodes; the items of their children."""
+    def _children(self, items: _Items, depth: int) -> _Items:
+        """Records the tokens that end at the items' nodes, of the given depth; the items of their children."""
         trie, numbers = self.trie, self.tables.numbers
         token = trie.token[items.node]
         ends = (token >= 0).nonzero()[0]
@@ -423,7 +426,7 @@ class _Walk:
             ends = ends[self._in_cut(self.cut.token, items.owner[ends], items.node[ends])]
         if len(ends):
             self.records.append((items.owner[ends], token[ends], items.control[ends], items.begun[ends]))
-        size = self._unread(items)
+        size = self._unread(items, depth)
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
         if total > _MANY:
@@ -436,20 +439,28 @@ class _Walk:
         items = _Items(items.owner[parent], child, items.control[parent], items.begun[parent])
         return items if self.cut is None else self._cut_off(items)
 
-    def _unread(self, items: _Items) -> np.ndarray:
-        """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below;
-        these tokens are recorded."""
+    def _unread(self, items: _Items, depth: int) -> np.ndarray:
+        """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below,
+        or counts all of them; these tokens are recorded."""
         size, below = self.trie.children[items.node], self.subtrees
-        stays = (size > 0).nonzero()[0]
-        stays = stays[below.kinds[items.node[stays]] & ~self.moves.kept[items.control[stays]] == 0]
+        inside = (size > 0).nonzero()[0]
         if self.cut is not None:
-            stays = stays[~self._of_cut(items.owner[stays])]
-        if len(stays):
+            inside = inside[~self._of_cut(items.owner[inside])]
+        kinds, control = below.kinds[items.node[inside]], items.control[inside]
+        for add, read in enumerate((self.moves.kept, self.moves.counted)[: 1 + self.registers.counts]):
+            stays = inside[kinds & ~read[control] == 0]
+            if not len(stays):
+                continue
             node = items.node[stays]
             begin, count = below.begin[node], below.end[node] - below.begin[node]
             which = stays.repeat(count)
-            at = np.arange(len(which)) + (begin + count - count.cumsum()).repeat(count)
-            self.records.append((items.owner[which], below.token[at], items.control[which], items.begun[which]))
+            token = below.token[np.arange(len(which)) + (begin + count - count.cumsum()).repeat(count)]
+            begun = items.begun[which] + add * (self.tables.length[token] - depth)
+            found = items.owner[which], token, items.control[which], begun
+            if add:
+                fits = (begun <= self.high[found[2]]).nonzero()[0]
+                found = tuple(column[fits] for column in found)
+            self.records.append(found)
             size[stays] = 0
         return size
 
