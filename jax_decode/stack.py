@@ -37,6 +37,9 @@ from jax_decode.stack_layout import (
 from jax_decode.state import ConstraintState
 from jax_decode.tables import ACCEPT, DISTANCE, ConstraintTables
 
+_MOST_SELECTED = 64
+"""Cells per token up to which a pass over all cells of a row is better than a scatter, on a TPU."""
+
 
 class Sources(NamedTuple):
     """The nodes whose tokens a row may take, int32[B, S]; S = K * (D + 1), those of one configuration together.
@@ -179,9 +182,27 @@ def pushed(
 
 def appended(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
     """The cells [B, M, *] with new ones [B, n, *] from `alloc` int32[B] on."""
+    if new.shape[1] > _MOST_SELECTED:
+        return _scattered(cell, new, alloc)
+    return jax.lax.platform_dependent(cell, new, alloc, tpu=_selected, default=_scattered)
+
+
+def _scattered(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
     place = alloc[:, None] + jnp.arange(new.shape[1], dtype=jnp.int32)[None]
     return cell.at[batch, place].set(new, mode="promise_in_bounds", unique_indices=True)
+
+
+def _selected(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
+    """One elementwise pass over every column, for a compiler that would lay out the cells anew for a scatter."""
+    place = jnp.arange(cell.shape[1], dtype=jnp.int32)[None] - alloc[:, None]
+    columns = []
+    for c in range(cell.shape[2]):
+        column = cell[:, :, c]
+        for i in range(new.shape[1]):
+            column = jnp.where(place == i, new[:, i, c][:, None], column)
+        columns.append(column)
+    return jnp.stack(columns, -1)
 
 
 def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Array:
@@ -193,7 +214,9 @@ def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Arra
 def _cells_at(cell: jax.Array, index: jax.Array) -> jax.Array:
     """Cells int32[B, n, *] at indices int32[B, n]."""
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
-    return read(cell, jnp.broadcast_to(batch, index.shape), index)
+    batch = jnp.broadcast_to(batch, index.shape)
+    # Column by column: for reads of whole cells the TPU's compiler would pad every cell to 128 lanes, in a copy of them all.
+    return jnp.stack([read(cell[:, :, c], batch, index) for c in range(cell.shape[2])], -1)
 
 
 def _rung(ladder: jax.Array, register: jax.Array) -> jax.Array:
