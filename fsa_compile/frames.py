@@ -212,9 +212,11 @@ class FrameBuilder:
         return found
 
     def _shadow(self, t: int, q: int) -> int:
-        """The item of a lexeme that another stack reads. What cannot go on is one item, of which no control has need."""
-        automaton = self.lexicon.terminals[t].automaton
-        key = (t, q, -1) if automaton.arcs[q] else (-1, 0, -1)
+        """The item of a lexeme that another stack reads. What cannot go on, nor be what this stack reads, is one item, of which
+        no control has need."""
+        terminal = self.lexicon.terminals[t]
+        automaton = terminal.automaton
+        key = (t, q, -1) if automaton.arcs[q] or (automaton.final[q] and terminal.ties) else (-1, 0, -1)
         found = self.inside.get(key)
         if found is None:
             found = self.inside[key] = self._item([], -1)
@@ -294,12 +296,18 @@ class FrameBuilder:
 
     def _at_end(self, points: Iterable[int]) -> list[int]:
         """The points at the end of a lexeme. Of terminals that match the same text, it is the one with the least rank."""
+        points = list(points)
         ended = [i for i in points if self.after[i] >= 0]
-        if not self.longest or len(ended) < 2:
+        if not self.longest or not ended or len(points) < 2:
             return ended
-        ranks = [self.lexicon.terminals[self.point[i][0]].rank for i in ended]
-        best = min(ranks)
-        return [i for i, rank in zip(ended, ranks) if rank == best]
+        rank = {i: self.lexicon.terminals[self.point[i][0]].rank for i in points if self._matches(i)}
+        best = min(rank.values())
+        return [i for i in ended if rank[i] == best]
+
+    def _matches(self, i: int) -> bool:
+        """Whether a point is at the end of a lexeme, of this stack or of another one."""
+        t, q, _ = self.point[i]
+        return t >= 0 and self.lexicon.terminals[t].automaton.final[q]
 
     def places(self, c: int) -> set[int]:
         """The places of a control: those it holds, and those after lexemes that may end here."""
