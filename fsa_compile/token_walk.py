@@ -25,6 +25,8 @@ _PAIR_BYTES = 64
 """Working memory of one (state, trie node) pair while it is expanded."""
 _FEW_PAIRS = 50_000
 """Levels with fewer new pairs are not checked against the limits."""
+_MANY_PAIRS = 400_000
+"""Levels with more new pairs are stepped by the arcs of their states where these are few, as in a suffix automaton."""
 _KEPT_BYTES = 96
 """Memory of one pair reached, until the token sets are assembled."""
 
@@ -97,6 +99,7 @@ def join(
     same = dfa.identity_classes
     beyond, count, byte = tables.trie_beyond, tables.trie_count, tables.trie_byte
     numbers = tables.numbers
+    first_arc = numbers[:0]
     state = state * width
     levels = []
     reached_so_far = 0
@@ -110,6 +113,18 @@ def join(
         if total > _FEW_PAIRS:
             deadline.check(_DOING)
             deadline.check_bytes(total * _PAIR_BYTES + reached_so_far * _KEPT_BYTES, _DOING)
+        if total > _MANY_PAIRS:
+            at = state // width
+            if not len(first_arc):
+                first_arc = np.searchsorted(dfa.arcs[0], np.arange(dfa.num_states + 1))
+            few = 8 * (first_arc[at + 1] - first_arc[at]) < count[node]  # arcs of the state instead of children of the node
+            if few.any():
+                wide = ~few
+                narrow = _by_arcs(dfa, tables, first_arc, origin[few], node[few], at[few], deadline)
+                rest = _by_children(dfa, tables, origin[wide], node[wide], at[wide])
+                origin, node, state = (np.concatenate(pair) for pair in zip(narrow, rest))
+                state *= width
+                continue
         if (most := max(total, len(node))) > len(numbers):
             numbers = np.arange(2 * most)
         parent = numbers[: len(node)].repeat(count[node])
@@ -125,6 +140,42 @@ def join(
     ends = (token >= 0).nonzero()[0]
     origin, token, state = with_aliases(tables, origin[ends], token[ends], state[ends] // width)
     return origin, token, state
+
+
+def _by_arcs(
+    dfa: ByteDfa,
+    tables: VocabularyTables,
+    first_arc: np.ndarray,
+    origin: np.ndarray,
+    node: np.ndarray,
+    state: np.ndarray,
+    deadline: Deadline,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs one byte on, (origin, node, state), by looking up the bytes that each state reads among its node's children."""
+    _, byte, target = dfa.arcs
+    parent, at = _ranges(first_arc[state], first_arc[state + 1])
+    deadline.check_bytes(len(at) * _PAIR_BYTES, _DOING)
+    wanted = node[parent] * 256 + byte[at]
+    child = np.searchsorted(tables.trie_key, wanted)
+    on = (tables.trie_key[np.minimum(child, len(tables.trie_key) - 1)] == wanted).nonzero()[0]
+    return origin[parent[on]], child[on] + 1, target[at[on]]
+
+
+def _by_children(
+    dfa: ByteDfa, tables: VocabularyTables, origin: np.ndarray, node: np.ndarray, state: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs one byte on, (origin, node, state), by stepping with the byte of every child."""
+    parent, child = _ranges(tables.trie_first[node], tables.trie_beyond[node])
+    reached = dfa.table[state[parent], dfa.byte_class[tables.trie_byte[child]]].astype(np.int64)
+    on = reached.nonzero()[0]
+    return origin[parent[on]], child[on], reached[on]
+
+
+def _ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the range, index) for every index of every range."""
+    size = end - begin
+    which = np.repeat(np.arange(len(begin)), size)
+    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
 def with_aliases(

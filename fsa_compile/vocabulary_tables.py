@@ -111,6 +111,11 @@ class VocabularyTables:
         return self.trie_first + self.trie_count
 
     @cached_property
+    def trie_key(self) -> np.ndarray:
+        """int64[T - 1], ascending: 256 * parent + byte of node 1, 2, ...: finds a child by binary search."""
+        return np.repeat(np.arange(len(self.trie_count)), self.trie_count) * 256 + self.trie_byte[1:]
+
+    @cached_property
     def spells_every_byte(self) -> bool:
         """Whether each of the 256 bytes is a token, so that every byte string can be spelled."""
         nodes = self.root_child[self.root_child > 0]
