@@ -85,9 +85,9 @@ def _regex(source: GrammarText, at: int) -> Token:
 
 
 def _after_flags(source: GrammarText, at: int, known: str) -> int:
-    """The offset after the flags that stand directly behind a string or regular expression."""
+    """The offset after the flags that stand directly behind a string or regular expression; a terminal's name is none."""
     found = _WORD(source.text, at)
-    if not found:
+    if not found or not found[0][0].islower():
         return at
     if wrong := next((c for c in found[0] if c not in known), ""):
         source.syntax(

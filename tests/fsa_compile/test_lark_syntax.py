@@ -14,6 +14,7 @@ from oracles.grammar_spans import accepts
 from fsa_compile.common_terminals import COMMON_TERMINALS
 from fsa_compile.errors import ConstraintError, GrammarError, GrammarSyntaxError, LimitError, UnsupportedGrammarError
 from fsa_compile.grammar import Choice, FreeText, Literal, Pattern, Reference, Repeat, Sequence, SpecialToken
+from fsa_compile.grammar_machine import machine_of
 from fsa_compile.grammar_text import MAX_DEPTH, walk
 from fsa_compile.lark_syntax import parse_lark
 from fsa_compile.limits import CompileLimits
@@ -499,3 +500,8 @@ def test_a_mutated_grammar_is_a_grammar_or_an_error(data: st.DataObject) -> None
         j = min(len(text), i + data.draw(st.integers(0, 3)))
         text = text[:i] + data.draw(st.sampled_from(["", *WORDS])) + text[j:]
     check(text)
+
+
+def test_a_name_directly_behind_a_string() -> None:
+    grammar = parse_lark('start: "#"NAME\nNAME: /[a-z]+/')
+    assert machine_of(grammar).accepts(b"#abc")
