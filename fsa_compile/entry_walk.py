@@ -139,7 +139,7 @@ def walk_entries(
     listed_aside = apart[2] == aside
     split = [(apart[0][listed_aside], apart[1][listed_aside])]
     apart = tuple(column[~listed_aside] for column in apart)
-    single = [_restrict_lists(tables, apart, len(entries), byte_sets, pair_source, pair_entry, pair_set)]
+    single = [_restrict_lists(tables, apart, len(entries), source, byte, entry)]
     if aside:
         there = (reached == aside).nonzero()[0]
         which, token = quotient.tokens_of(string[there])
@@ -313,19 +313,19 @@ def _restrict_lists(
     tables: VocabularyTables,
     entry_lists: tuple[np.ndarray, np.ndarray, np.ndarray],
     num_entries: int,
-    byte_sets: np.ndarray,
-    pair_source: np.ndarray,
-    pair_entry: np.ndarray,
-    pair_set: np.ndarray,
+    source: np.ndarray,
+    byte: np.ndarray,
+    entry: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(origin, token, target): each origin takes from its entries the tokens that start with its own first bytes."""
+    """(origin, token, target): each arc takes from its entry's list the tokens that start with its byte."""
     who, token, reached = entry_lists
-    order = np.argsort(who, kind="stable")
-    who, token, reached = who[order], token[order], reached[order]
-    begin = np.searchsorted(who, np.arange(num_entries + 1))
-    which, at = _ranges(begin[pair_entry], begin[pair_entry + 1])
-    keep = np.flatnonzero(byte_sets[pair_set[which], tables.first_byte[token[at]]])
-    return pair_source[which[keep]], token[at[keep]].astype(np.int64), reached[at[keep]]
+    key = who * 256 + tables.first_byte[token]
+    order = np.argsort(key, kind="stable")
+    token, reached = token[order], reached[order]
+    begin = np.searchsorted(key[order], np.arange(num_entries * 256 + 1))
+    led = entry * 256 + byte
+    which, at = _ranges(begin[led], begin[led + 1])
+    return source[which], token[at].astype(np.int64), reached[at]
 
 
 def _string_row(
