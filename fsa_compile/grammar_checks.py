@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 from fsa_compile.errors import GrammarError, UnsatisfiableError
 from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
-from fsa_compile.network import inside, strong_components
+from fsa_compile.network import inside
+from fsa_compile.rule_nodes import strong_components
 
 
 class GrammarWarning(UserWarning):

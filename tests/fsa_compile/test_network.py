@@ -9,15 +9,21 @@ import warnings
 import pytest
 from oracles.derivation import derives
 
+from fsa_compile.conflicts import find_conflict
 from fsa_compile.errors import GrammarError, LimitError, UnsatisfiableError
+from fsa_compile.frame_trim import trim
+from fsa_compile.frames import FrameBuilder
 from fsa_compile.gbnf_syntax import parse_gbnf
 from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
-from fsa_compile.grammar_checks import GrammarWarning
+from fsa_compile.grammar_checks import GrammarWarning, check_grammar
 from fsa_compile.grammar_machine import machine_of
+from fsa_compile.hoisting import WAYS, Hoisting
 from fsa_compile.lark_syntax import parse_lark
 from fsa_compile.lexemes import Lexicon
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.network import Network, build_network, strong_components
+from fsa_compile.machine_minimize import minimal_machine
+from fsa_compile.network import Network, build_network
+from fsa_compile.rule_nodes import strong_components
 from fsa_compile.symbol_dfa import SymbolDfa, minimised, without_empty
 
 
@@ -25,10 +31,10 @@ def characters(text: str) -> Grammar:
     return parse_lark(text, mode="characters")
 
 
-def network(grammar: Grammar, limits: CompileLimits | None = None) -> Network:
+def network(grammar: Grammar, limits: CompileLimits | None = None, way: Hoisting = WAYS[0]) -> Network:
     limits = limits or CompileLimits()
     deadline = Deadline(limits)
-    return build_network(grammar, Lexicon(grammar, {}, limits, deadline), limits, deadline)
+    return build_network(grammar, Lexicon(grammar, {}, limits, deadline), limits, deadline, hoisting=way)
 
 
 def check_language(grammar: Grammar, alphabet: str, longest: int, *, stacks: int = 1) -> int:
@@ -113,6 +119,67 @@ def test_a_call_waits_until_its_opening_word_is_known() -> None:
     machine = machine_of(grammar)
     assert machine.accepts(b"case case cased end end")
     assert not machine.accepts(b"case x")
+
+
+IGNORING = '\nNAME: /[a-z]+/\n%ignore " "'
+BESIDE = {
+    "empty brackets": ('start: "x" | "(" ")" | "(" start ")"', ["()", "((()))", "(x)"], ["", "(", "(()x)"]),
+    "tuples": (
+        'start: "x" | "(" ")" | "(" start ")" | "(" start "," ")" | "(" start ("," start)+ ")"',
+        ["()", "(x,)", "(x,(),x)", "((x))"], ["(,)", "(x,x,)"],
+    ),
+    "casts": (
+        'start: "(" "int" ")" start | "(" start ")" | NAME | start "*" start' + IGNORING,
+        ["(int) (a * b)", "(inte)", "((int)a)"], ["(int)", "(a)b"],
+    ),
+    "keywords around": ('start: NAME | "begin" start "end"' + IGNORING, ["begin begin a end end", "beginner"], ["begin end", "a end"]),
+    "empty tags": ('start: ("t" | "<b>" start "</b>" | "<br/>")*', ["", "<b>t<br/></b>t", "<b></b>"], ["<br></br>", "</b>"]),
+    "a cut before the bracket that closes": ('start: "x" | "[" start ";" "]"', ["[[x;];]"], ["[x]", "[x;"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_calls_beside_what_begins_alike(name: str) -> None:
+    text, accepted, refused = BESIDE[name]
+    machine = machine_of(parse_lark(text, mode="longest" if "NAME" in text else "characters"))
+    assert machine.deterministic
+    assert [t for t in accepted if not machine.accepts(t.encode())] == []
+    assert [t for t in refused if machine.accepts(t.encode())] == []
+
+
+def test_what_brackets_leave_without_recursion_is_not_called() -> None:
+    text = 'start: x | start "and" x\nx: y | y "between" y "and" y\ny: NAME | "(" start ")" | "case" start "end"'
+    assert [frame.name for frame in network(parse_lark(text + IGNORING)).frames] == ["start", "y#1", "y#2"]
+    every = network(parse_lark(text + IGNORING), way=Hoisting(sparing=False)).frames
+    assert [frame.name for frame in every] == ["start", "x#1", "y#1", "y#2"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_choice_of_calls_keeps_the_language(way: Hoisting) -> None:
+    limits, done = CompileLimits(), 0
+    for seed in range(30):
+        grammar = random_rules(random.Random(seed))
+        deadline = Deadline(limits)
+        lexicon = Lexicon(grammar, {}, limits, deadline)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GrammarWarning)
+            try:
+                check_grammar(grammar)
+                frames = build_network(grammar, lexicon, limits, deadline, hoisting=way)
+                builder = FrameBuilder(frames, longest=False, stacks=3, limits=limits, deadline=deadline)
+                tables = builder.build()
+                trim(tables, builder, grammar.text)
+            except (GrammarError, UnsatisfiableError):
+                continue
+        if find_conflict(tables, builder, 3):
+            continue
+        machine = minimal_machine(tables, lexicon.byte_class, (), builder.control_name, builder.symbol_name)
+        for n in range(4):
+            for letters in itertools.product("ab()", repeat=n):
+                text = "".join(letters)
+                assert machine.accepts(text.encode()) == derives(grammar, text), (seed, text)
+        done += 1
+    assert done >= 8
 
 
 def random_expression(rng: random.Random, depth: int, names: list[str]) -> Expression:
