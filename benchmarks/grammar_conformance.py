@@ -34,7 +34,7 @@ import fsa_compile  # noqa: E402
 from fsa_compile import library  # noqa: E402
 
 MACHINE_POSITIONS, MACHINE_TOKENS, WHOLE = 150, 480, 5
-RECOGNISER_POSITIONS, RECOGNISER_TOKENS, SHOWN = 120, 60, 6
+RECOGNISER_POSITIONS, RECOGNISER_TOKENS, SHOWN = 200, 60, 6
 
 
 def figures(tally: Tally) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def portable(name: str) -> str:
     for line in text.splitlines():
         (terminals if re.match(r"[A-Z_]+:|%", line) else rules).append(line)
     plain = [re.sub(r"\[", "(", re.sub(r"\](?!\")", ")?", line)) if '"["' not in line else line for line in rules]
-    named = [re.sub(r"\(\?!\(?.*?\\b\)", "", line).replace("(?ai:", "(?i:") for line in terminals]
+    named = [re.sub(r"\(\?!\(?.*?\\b\)|\(\?![^()]*\)(?=/$)", "", line).replace("(?ai:", "(?i:") for line in terminals]
     return "\n".join([*plain, *named]) + "\n"
 
 

@@ -40,7 +40,7 @@ import jax
 import fsa_compile
 import jax_decode
 import models
-from fsa_compile import draw, draw_grammar, inspect, library
+from fsa_compile import draw_grammar, inspect, library
 
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 decoder = models.load_small()
