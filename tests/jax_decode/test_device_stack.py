@@ -17,6 +17,7 @@ from oracles.toy_decoder import toy
 import jax_decode
 from fsa_compile.artifact_checks import check_contents
 from jax_decode import Categorical, DecodeError, Status
+from jax_decode.stack import _scattered, _selected
 from jax_decode.state import ConstraintState
 
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
@@ -31,6 +32,9 @@ COUNTED = {f"{low}..{high}": (low, high, by_hand.counted(low, high)) for low, hi
 EVERY = [*(c for _, _, c in MACHINES.values()), *(c for _, _, c in COUNTED.values())]
 OPENING = [2, 4, 11, 12, 21, 24, 29, 30, 32]
 """Ids of `BRACKET_TOKENS` that open more than they close."""
+ON_DEVICE = {name: c for name, (_, _, c) in (MACHINES | COUNTED).items()}
+ON_DEVICE["palindromes"] = dataclasses.replace(ON_DEVICE["palindromes"], stacks=7)
+"""As many configurations as a program of a few seconds' compilation follows; the host walk drops the same ones."""
 
 
 def limits_of(constraint, extra: int) -> int:
@@ -87,15 +91,13 @@ def test_the_host_walk_counts(name):
 
 
 @pytest.mark.parametrize("name", [*MACHINES, *COUNTED])
-@pytest.mark.parametrize("extra", [0, 3, 11])
-def test_the_device_is_the_host_walk(name, extra):
+def test_the_device_is_the_host_walk(name):
     """Alone, under budgets from the tightest on and depths from the least on: masks, nodes, registers, stacks, statuses."""
-    c = (MACHINES | COUNTED)[name][-1]
-    rows = 12
-    limits = [max(limits_of(c, extra), 1) + i % 3 for i in range(rows)]
-    depths = [c.shortest_depth + i % 4 for i in range(rows)]
+    c = ON_DEVICE[name]
+    limits = [max(limits_of(c, extra), 1) + i % 3 for i in range(5) for extra in (0, 3, 11)]
+    depths = [c.shortest_depth + i % 4 for i in range(len(limits))]
     for seed, pick in enumerate((any_of, favouring(OPENING))):
-        walk_together([c], [0] * rows, limits=limits, depths=depths, pick=pick, seed=seed)
+        walk_together([c], [0] * len(limits), limits=limits, depths=depths, pick=pick, seed=seed)
 
 
 def test_mixed_batches_are_the_host_walks():
@@ -155,6 +157,18 @@ def test_deep_pops_in_one_token():
     assert advance(tables, state, jnp.array([close], jnp.int32)).status.tolist() == [Status.DEAD_END]
 
 
+def test_both_forms_of_appending_cells_agree():
+    """The TPU's and the others', on one machine; new cells at the very start and the very end too."""
+    rng = np.random.default_rng(0)
+    cell, new = (jnp.asarray(rng.integers(0, 99, shape), jnp.int32) for shape in ((4, 30, 6), (4, 3, 6)))
+    alloc = jnp.array([0, 5, 27, 12], jnp.int32)
+    want = np.array(cell)
+    for row in range(4):
+        want[row, alloc[row] : alloc[row] + 3] = new[row]
+    for form in (_scattered, _selected):
+        assert (np.asarray(form(cell, new, alloc)) == want).all()
+
+
 def test_too_many_configurations_are_dropped_and_said_to_be():
     """Palindromes with three configurations: what is allowed is a palindrome's beginning, and the flag tells when some are not."""
     _, tokens, every = MACHINES["palindromes"]
@@ -171,17 +185,18 @@ def test_too_many_configurations_are_dropped_and_said_to_be():
 
 def test_no_configuration_is_counted_twice():
     """Sampling among overlapping configurations: log-probabilities are those of a set, and the candidates list no token twice."""
-    _, tokens, c = MACHINES["palindromes"]
+    tokens, c = WORD_TOKENS, ON_DEVICE["palindromes"]
     tables = jax_decode.to_device(c)
     state = jax_decode.init_state(tables, np.zeros(1, np.int32), np.full(1, 20))
+    draw, listing = jax.jit(jax_decode.sample), jax.jit(jax_decode.masking.candidates)
     logits = jnp.log(jnp.arange(1, len(tokens) + 1, dtype=jnp.float32))[None]
     for token in (3, 3, 1):
         allowed = np.asarray(mask(tables, state))[0]
-        listed, ok = jax_decode.masking.candidates(tables, state)
+        listed, ok = listing(tables, state)
         got = np.asarray(listed)[np.asarray(ok)].tolist()
         assert len(got) == len(set(got))
         key, step = jnp.zeros((1, 2), jnp.uint32), jnp.zeros(1, jnp.uint32)
-        choice = jax_decode.sample(Categorical(None), logits, key, step, tables, state)
+        choice = draw(Categorical(None), logits, key, step, tables, state)
         weight = np.arange(1, len(tokens) + 1) * allowed
         want = np.log(weight[int(choice.token[0])] / weight.sum())
         assert float(choice.logprob[0]) == pytest.approx(want, abs=1e-5)
