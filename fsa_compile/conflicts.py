@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from fsa_compile.byte_machine import END_RETURN, RETURN, UNCOUNTED
 from fsa_compile.errors import GrammarConflictError
-from fsa_compile.frames import Entry, FrameBuilder, FrameTables
+from fsa_compile.frames import Entry, FrameBuilder, FrameTables, Push
 from fsa_compile.grammar import Grammar
 from fsa_compile.grammar_checks import line_of
 from fsa_compile.network import UncountableError
@@ -162,7 +162,7 @@ class _Explainer:
     def _conflict(self, place: _Place, kind: int) -> GrammarConflictError:
         readings = [
             self._ending(place.control) if entry[0] == RETURN
-            else self._beginning(entry[1][0][0], kind) if entry[1]
+            else self._beginning(entry[1], kind) if entry[1]
             else self._going_on(place.control, kind)
             for entry in self._entries(place.control, kind)
         ]  # fmt: skip
@@ -246,8 +246,18 @@ class _Explainer:
     def _ending(self, control: int) -> str:
         return "it comes after the end of " + self._rules(self.builder.ended(control))
 
-    def _beginning(self, symbol: int, kind: int) -> str:
-        return "it begins " + self._rules(self.builder.symbol_callees[symbol])
+    def _beginning(self, push: Push, kind: int) -> str:
+        levels = [self.builder.symbol_callees[symbol] for symbol, _ in push]
+        rules = len(self.builder.network.frames)
+        outer = [[k for k in callees if k < rules] for callees in levels[:-1]]
+        inner = [k for k in levels[-1] if self._reads(k, kind)] or levels[-1]
+        return "it begins " + ", and in it ".join(self._rules(callees) for callees in [*outer, inner])
+
+    def _reads(self, callee: int, kind: int) -> bool:
+        """Whether a rule or a terminal reads a symbol first, without a call."""
+        frames, terminals = self.builder.network.frames, self.builder.lexicon.terminals
+        first = frames[callee].dfa.arcs[0] if callee < len(frames) else [callee - len(frames)]
+        return any(mask >> kind & 1 for t in first if t >= 0 for mask, _ in terminals[t].automaton.arcs[0])
 
     def _going_on(self, control: int, kind: int) -> str:
         builder = self.builder
