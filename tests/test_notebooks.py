@@ -19,8 +19,8 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    assert [path.name for path in NOTEBOOKS] == ["grammars.ipynb", "quickstart.ipynb"]
-    assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == ["grammars", "quickstart"]
+    assert [path.name for path in NOTEBOOKS] == ["grammars.ipynb", "quickstart.ipynb", "structured_output.ipynb"]
+    assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == ["grammars", "quickstart", "structured_output"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
