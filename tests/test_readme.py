@@ -35,7 +35,7 @@ def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), names)
+        exec(compile(block, "README.md", "exec", dont_inherit=True), names)
     printed = capsys.readouterr().out
     assert re.search(r"^(yes|no), because [a-z ]{3,60}\.$", printed, re.M), printed
     assert "Status.ACCEPTED" in printed

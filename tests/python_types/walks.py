@@ -51,10 +51,10 @@ def has_type(value: Any, T: Any, variables: dict[Any, Any] | None = None) -> boo
     variables = variables or {}
     if isinstance(T, typing.TypeVar):
         return has_type(value, variables[T], variables)
-    if isinstance(T, typing.ForwardRef):
+    if isinstance(T, (typing.ForwardRef, str)):
         from python_types import sample_types
 
-        return has_type(value, getattr(sample_types, T.__forward_arg__), variables)
+        return has_type(value, getattr(sample_types, T if isinstance(T, str) else T.__forward_arg__), variables)
     if hasattr(T, "__supertype__"):
         return has_type(value, T.__supertype__, variables)
     origin, args = typing.get_origin(T), typing.get_args(T)
