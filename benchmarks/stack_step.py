@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
-from jax_decode.masking import candidates, mask_rows, words_of
+from jax_decode.masking import mask_parts
 from jax_decode.stack import sources
 from jax_decode.state import ConstraintState, Status, init_state
 from jax_decode.tables import ARC_COUNT, ConstraintTables, to_device
@@ -59,7 +59,8 @@ def bytes_per_step(tables: ConstraintTables) -> dict[str, int]:
 def masked(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Words, candidate tokens and which are allowed, and the depth of the deepest stack of every row."""
     deepest = sources(tables, state).depth.max(1)
-    return words_of(tables, mask_rows(tables, state)), *candidates(tables, state), deepest
+    words, _, token, allowed = mask_parts(tables, state)
+    return words, token, allowed, deepest
 
 
 step = jax.jit(advance)
@@ -133,7 +134,7 @@ def repeated(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array
 
     def body(i: jax.Array, carry: tuple[jax.Array, ConstraintState]) -> tuple[jax.Array, ConstraintState]:
         total, here = carry
-        words, token, ok = words_of(tables, mask_rows(tables, here)), *candidates(tables, here)
+        words, _, token, ok = mask_parts(tables, here)
         # As in decoding, the token depends on the mask: so every cell is read before one is written, in place.
         seen = jax.lax.population_count(words).sum(1).astype(jnp.int32) + token.sum(1) + ok.sum(1).astype(jnp.int32)
         after = advance(tables, here, tokens + jnp.minimum(seen, 0) // jnp.int32(2**30))

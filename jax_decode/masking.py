@@ -7,11 +7,14 @@ and `mask_logits` are the general, slower form for a user's own sampling code.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import UNREACHABLE
+from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import joined, largest, read
 from jax_decode.stack import Sources, accepts, shortest, slope_at, sources
 from jax_decode.state import ConstraintState
@@ -28,6 +31,34 @@ from jax_decode.tables import (
     LEVEL_ROW,
     ConstraintTables,
 )
+
+
+class MaskParts(NamedTuple):
+    """The tokens that a state allows.
+
+    words: uint32[B, W], bit planes of those that are not listed; word_at: the words of columns int32[B, n], read without `words`
+    where that is cheaper; token, allowed: int32 and bool[B, M + E], the candidate list, 0 where not allowed; M is
+    `tables.max_candidates`.
+    """
+
+    words: jax.Array
+    word_at: Callable[[jax.Array], jax.Array]
+    token: jax.Array
+    allowed: jax.Array
+
+
+def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
+    """Both parts of the mask."""
+    if tables.stacks > 1:
+        words, token, allowed = by_rows(tables, _words_and_candidates, state)
+        batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
+        return MaskParts(words, functools.partial(read, words, batch), token, allowed)
+    rows = mask_rows(tables, state)
+    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *_candidates(tables, state))
+
+
+def _words_and_candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
+    return words_of(tables, mask_rows(tables, state)), *_candidates(tables, state)
 
 
 def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
@@ -76,7 +107,7 @@ def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> ja
 
 def mask_words(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Bit planes of the allowed tokens that are not in the candidate list, uint32[B, W]."""
-    return words_of(tables, mask_rows(tables, state))
+    return mask_parts(tables, state).words
 
 
 def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
@@ -85,13 +116,18 @@ def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Ar
     Returns:
       token int32[B, M + E] (0 where not allowed) and allowed bool[B, M + E]; M is `tables.max_candidates`.
     """
+    parts = mask_parts(tables, state)
+    return parts.token, parts.allowed
+
+
+def _candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
     at = sources(tables, state)
     stops = state.stop_ids
     token = stops
     allowed = (stops >= 0) & accepts(tables, at)[:, None]
     if tables.max_candidates:
         arcs, fits = _listed_arcs(tables, state, at)
-        if tables.stacks > 1:
+        if state.node.shape[1] > 1:
             fits &= _first_of_kind(tables, mask_rows(tables, state), arcs, fits)
         token = jnp.concatenate([arcs, stops], axis=1)
         allowed = jnp.concatenate([fits, allowed], axis=1)
@@ -136,12 +172,12 @@ def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None 
     Returns:
       bool[B, width]. A row that is not running allows nothing.
     """
-    words = mask_words(tables, state)
+    parts = mask_parts(tables, state)
+    words, token, allowed = parts.words, parts.token, parts.allowed
     width = tables.vocab_size if width is None else width
     planes = jnp.arange(32, dtype=jnp.uint32)[None, :, None]
     bits = ((words[:, None, :] >> planes) & 1).astype(bool).reshape(words.shape[0], -1)
     bits = jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
-    token, allowed = candidates(tables, state)
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
     return bits.at[batch, jnp.where(allowed, token, width)].set(True, mode="drop")
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.masking import candidates, mask_rows, words_at, words_of
+from jax_decode.masking import mask_parts
 from jax_decode.noise import gumbel
 from jax_decode.planes import NEVER, clean, log_add, log_sum, scaled
 from jax_decode.reading import read
@@ -66,11 +66,10 @@ def sample(
         num_words, words, listed = words_for(logits.shape[1]), None, None
         allowed = Allowed(logits, None, lambda column: column.astype(jnp.uint32), num_words, None)
     else:
-        rows = mask_rows(tables, state)
-        num_words, words = tables.num_words, words_of(tables, rows)
-        token, ok = candidates(tables, state)
+        words, word_at, token, ok = mask_parts(tables, state)
+        num_words = tables.num_words
         listed = (token, ok, clean(_take(logits, token)))
-        allowed = Allowed(logits, words, lambda column: words_at(tables, rows, column), num_words, listed)
+        allowed = Allowed(logits, words, word_at, num_words, listed)
     if isinstance(sampler, Greedy):
         inverse, threshold = None, None
     else:

@@ -17,8 +17,8 @@ from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 SYMBOL, PARENT, DEPTH, COST, REGISTER, CONTENT = range(6)
 """Columns of a stack cell: effective symbol; the cell below; number of cells up to this one; tokens that it and all below
 take to finish; register of the suspended frame; and, where several stacks are followed, a hash of it and all below."""
-DELTA_OFFSET, NEED = range(2)
-"""Columns of `ConstraintTables.frames`."""
+DELTA_OFFSET, NEED, PARALLEL = range(3)
+"""Columns of `ConstraintTables.frames`; the last is 1 for nodes of constraints that are followed on several stacks."""
 LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = slice(0, 4), slice(4, 7), 7, 8
 """Columns of `ConstraintTables.counters` and `ConstraintTables.symbols` (cost and need of the latter only)."""
 PUSH, ADD, SET = range(3)
@@ -56,7 +56,7 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
     width = 6 if several else 5
     if all(c.is_regular for c in constraints):
         return StackArrays(
-            frames=np.zeros((0, 2), np.int32),
+            frames=np.zeros((0, 3), np.int32),
             counters=np.zeros((0, 8), np.int32),
             delta=np.zeros(0, np.int32),
             group_effects=np.zeros((0, 4), np.int32),
@@ -70,7 +70,7 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
     num_symbols = sum(c.num_symbols for c in constraints)
     own = np.zeros((2, 8), np.int32)  # the dead and the unconstrained node
     own[:, 5] = 1  # slopes divide by it
-    frames, counters, symbols = [np.zeros((2, 2), np.int32)], [own], [np.zeros((0, 9), np.int32)]
+    frames, counters, symbols = [np.zeros((2, 3), np.int32)], [own], [np.zeros((0, 9), np.int32)]
     delta = [np.zeros(max(num_symbols, 1), np.int32)]  # the segment of nodes without children
     group_effects, arc_effects = [np.zeros((1, 4), np.int32)], [np.zeros((0, 4), np.int32)]
     pushes, initial = [np.zeros((1, max_push, 4), np.int32)], []
@@ -78,7 +78,7 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
     nodes, symbol_base, segments, strings = 2, 0, len(delta[0]), 1
     for c in constraints:
         offset = c.delta_offset[1:] + (segments - symbol_base if c.num_symbols else 0)
-        frames.append(np.stack([offset, c.need[1:]], 1).astype(np.int32))
+        frames.append(np.stack([offset, c.need[1:], np.full_like(offset, c.stacks > 1)], 1).astype(np.int32))
         delta.append(np.where(c.delta > 0, c.delta + nodes - 1, 0).astype(np.int32))
         spare = np.zeros((c.num_nodes - 1, 1), np.int32)
         counters.append(np.concatenate([c.ladder[1:], c.level_slope[1:], spare], 1))

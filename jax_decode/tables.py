@@ -62,7 +62,8 @@ class ConstraintTables:
         that a text needs, index of the initial stack's top cell, whether it ever pushes, 0, 0.
       stop_ids: int32[C, E], default end-of-text ids, padded with -1.
       num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
-      frames: int32[N, 2], where the children of a node begin in `delta` (an offset for symbols), and its need.
+      frames: int32[N, 3], where the children of a node begin in `delta` (an offset for symbols), its need, and whether its
+        constraint is followed on several stacks.
       counters: int32[N, 8], ladder and slope of each node.
       delta: int32[*], the source after popping a symbol.
       group_effects, arc_effects: int32[G, 4], int32[A, 4], push string, add and set of each token set, 0.

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.masking import budget
+from jax_decode.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.reading import joined, largest, read
 from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources
 from jax_decode.stack_layout import ADD, NEED, PUSH, SET
@@ -38,6 +39,22 @@ class _Taken(NamedTuple):
     register: jax.Array
 
 
+_MOVED = ("node", "top", "register", "alloc", "cell", "dropped")
+
+
+class _Moved(NamedTuple):
+    """Whether the text was and is accepted, bool[B], and fields of the next state."""
+
+    accept: jax.Array
+    complete: jax.Array
+    node: jax.Array
+    top: jax.Array
+    register: jax.Array
+    alloc: jax.Array
+    cell: jax.Array
+    dropped: jax.Array
+
+
 def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array) -> ConstraintState:
     """Takes one token in every running row.
 
@@ -60,12 +77,10 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
         accept = complete = jnp.zeros_like(running)
         after = dataclasses.replace(state, node=jnp.where(tokens >= 0, FREE, 0)[:, None])
     else:
-        at = sources(tables, state)
-        accept = accepts(tables, at)
-        text = (tokens >= 0) & (tokens < tables.vocab_size)
-        after = _step(tables, state, at, jnp.clip(tokens, 0, tables.vocab_size - 1))
-        after = dataclasses.replace(after, node=jnp.where(text[:, None], after.node, 0))
-        complete = accepts(tables, sources(tables, after))
+        rule = functools.partial(by_rows, tables, _moved) if tables.stacks > 1 else functools.partial(_moved, tables)
+        moved = rule(state, tokens)
+        accept, complete = moved.accept, moved.complete
+        after = dataclasses.replace(state, **{name: getattr(moved, name) for name in _MOVED})
 
     status = jnp.where(remaining > 0, Status.RUNNING, jnp.where(complete, Status.ACCEPTED, Status.TRUNCATED))
     status = jnp.where(after.node[:, 0] == 0, Status.DEAD_END, status)
@@ -86,11 +101,24 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
     )
 
 
+def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) -> _Moved:
+    """What a token makes of rows of one stack, or of K."""
+    at = sources(tables, state)
+    text = (tokens >= 0) & (tokens < tables.vocab_size)
+    after = _step(tables, state, at, jnp.clip(tokens, 0, tables.vocab_size - 1))
+    after = dataclasses.replace(after, node=jnp.where(text[:, None], after.node, 0))
+    complete = accepts(tables, sources(tables, after))
+    wide = {name: getattr(after, name) for name in _MOVED}
+    if tables.stacks > 1:
+        wide |= {name: with_all_stacks(tables, wide[name]) for name in ("node", "top", "register")}
+    return _Moved(accepts(tables, at), complete, **wide)
+
+
 def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
     if not tables.has_stack:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
-    if tables.stacks > 1:
+    if state.node.shape[1] > 1:
         return _several(tables, state, at, tokens)
     taken = _only(tables, at, tokens)
     length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None])
