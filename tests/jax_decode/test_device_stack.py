@@ -140,6 +140,27 @@ def test_neighbours_change_nothing():
         assert a.status.tolist() == b.status.tolist()[2:]
 
 
+def test_rows_with_several_stacks_are_the_same_in_large_batches():
+    """Those rows are worked on a few at a time: more of them than that, in any places, change nothing."""
+    twins = MACHINES["twins"][2]
+    brackets = padded(BRACKETS, twins.vocab_size) if BRACKETS.vocab_size < twins.vocab_size else BRACKETS
+    twins = padded(twins, brackets.vocab_size)
+    tables = jax_decode.to_device([brackets, twins])
+    which = np.random.default_rng(1).permutation([0] * 8 + [1] * 19)
+    many = jax_decode.init_state(tables, which, np.full(27, 30))
+    single = jax_decode.init_state(tables, np.array([0, 1]), np.full(2, 30))
+    several = 0
+    for i in range(12):
+        ours, theirs = np.asarray(mask(tables, single)), np.asarray(mask(tables, many))
+        assert (ours[which] == theirs).all()
+        rng = np.random.default_rng(i)
+        pair = np.array([any_of(rng, row) if row.any() else -1 for row in ours], np.int32)
+        single, many = advance(tables, single, jnp.asarray(pair)), advance(tables, many, jnp.asarray(pair[which]))
+        assert (np.asarray(single.status)[which] == np.asarray(many.status)).all()
+        several += (np.asarray(many.node) > 0).all(1).sum()
+    assert several
+
+
 def test_deep_pops_in_one_token():
     """D cells in one token, all the way down, and one closing bracket too many is refused."""
     tables = jax_decode.to_device(BRACKETS)
