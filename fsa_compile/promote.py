@@ -11,6 +11,7 @@ from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.counter_assemble import assemble_counter
 from fsa_compile.counter_walk import counts_alone, walk_counter
 from fsa_compile.errors import UnsatisfiableError
+from fsa_compile.flatten import flattened
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_assemble import assemble_machine
 from fsa_compile.stack_walk import walk_machine
@@ -64,6 +65,7 @@ def promote_machine(
     deadline: Deadline | None = None,
     extra: dict[str, Any] | None = None,
     stacks: int = 1,
+    flat_states: int = 0,
 ) -> CompiledConstraint:
     """The artifact of a machine with a stack over a vocabulary.
 
@@ -79,6 +81,7 @@ def promote_machine(
       deadline: an already running time budget.
       extra: small JSON values kept in the artifact.
       stacks: how many configurations of a machine that is not deterministic are followed at once.
+      flat_states: a machine that needs at most so many states with its stacks written out becomes a regular artifact.
 
     Raises:
       UnsatisfiableError: the machine accepts nothing.
@@ -90,6 +93,9 @@ def promote_machine(
     deadline = deadline or Deadline(limits)
     if machine.start == 0:
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
+    flat = flattened(machine, flat_states) if flat_states else None
+    if flat is not None:
+        return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra)
     tables = tables_for(vocabulary)
     if tables.spells_every_byte and counts_alone(machine):
         counted = walk_counter(machine, tables, deadline)

@@ -47,6 +47,8 @@ from fsa_compile.pipeline import vocabulary_of
 from fsa_compile.promote import promote_machine
 
 _MAX_RECURSION = 20_000
+FLAT_STATES = 512
+"""Schemas without recursion and counters are compiled without a stack up to this size; larger ones walk faster with one."""
 _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
@@ -88,7 +90,9 @@ def compile_json_schema(
     def make() -> CompiledConstraint:
         deadline = Deadline(limits)
         machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
-        return promote_machine(machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
+        return promote_machine(
+        machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
+    )
 
     if cache is None:
         return make()
