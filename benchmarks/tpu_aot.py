@@ -55,6 +55,7 @@ def abstract_tables(vocab_size: int, stack: bool) -> ConstraintTables:
         arcs=shape((4096, 4), i32),
         levels=shape((1024, 4 if stack else 2), i32),
         rows=shape((512, words_for(vocab_size)), jnp.uint32),
+        only=shape((512,), i32),
         constraints=shape((1, 8), i32),
         stop_ids=shape((1, 2), i32),
         num_constraints=shape((), i32),

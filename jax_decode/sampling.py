@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.masking import mask_parts
+from jax_decode.masking import MaskParts, mask_parts
 from jax_decode.noise import gumbel
 from jax_decode.planes import NEVER, clean, log_add, log_sum, scaled
 from jax_decode.reading import read
@@ -63,13 +63,23 @@ def sample(
       The tokens and their log-probabilities.
     """
     if tables is None or state is None:
-        num_words, words, listed = words_for(logits.shape[1]), None, None
-        allowed = Allowed(logits, None, lambda column: column.astype(jnp.uint32), num_words, None)
+        allowed = among(logits, None, words_for(logits.shape[1]))
     else:
-        words, word_at, token, ok = mask_parts(tables, state)
-        num_words = tables.num_words
-        listed = (token, ok, clean(_take(logits, token)))
-        allowed = Allowed(logits, words, word_at, num_words, listed)
+        allowed = among(logits, mask_parts(tables, state), tables.num_words)
+    return choose(sampler, allowed, key, step, with_raw=with_raw)
+
+
+def among(logits: jax.Array, parts: MaskParts | None, num_words: int) -> Allowed:
+    """Logits float[B, V'] and what a mask (None: everything) allows of them; `num_words` is W."""
+    if parts is None:
+        return Allowed(logits, None, lambda column: column.astype(jnp.uint32), num_words, None)
+    listed = (parts.token, parts.allowed, clean(_take(logits, parts.token)))
+    return Allowed(logits, parts.words, parts.word_at, num_words, listed)
+
+
+def choose(sampler: Sampler, allowed: Allowed, key: jax.Array, step: jax.Array, *, with_raw: bool = True) -> Choice:
+    """Chooses a token for every row of `among(...)`; the other arguments are those of `sample`."""
+    logits, words, num_words, listed = allowed.logits, allowed.words, allowed.num_words, allowed.listed
     if isinstance(sampler, Greedy):
         inverse, threshold = None, None
     else:

@@ -32,6 +32,8 @@ ARC_TOKEN, ARC_NEXT, ARC_COST, ARC_NEED = range(4)
 """Columns of `ConstraintTables.arcs`."""
 LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
 """Columns of `ConstraintTables.levels`."""
+NO_TOKEN, SEVERAL_TOKENS = -1, -2
+"""Of `ConstraintTables.only`, for rows that do not have one token."""
 START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES = range(6)
 """Columns of `ConstraintTables.constraints`."""
 
@@ -58,6 +60,7 @@ class ConstraintTables:
       arcs: int32[A, 4], token, next node, cost and need of each narrow one.
       levels: int32[L, 2] cost and bit row; int32[L, 4] where constraints have stacks: cost, bit row, need, 0.
       rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice.
+      only: int32[R], the token of a row of one token, -1 for an empty row, -2 for a row of several.
       constraints: int32[C, 8], start node, row of all its text tokens, length of its shortest text in tokens, depth of stack
         that a text needs, index of the initial stack's top cell, whether it ever pushes, 0, 0.
       stop_ids: int32[C, E], default end-of-text ids, padded with -1.
@@ -87,6 +90,7 @@ class ConstraintTables:
     arcs: jax.Array
     levels: jax.Array
     rows: jax.Array
+    only: jax.Array
     constraints: jax.Array
     stop_ids: jax.Array
     num_constraints: jax.Array
@@ -173,6 +177,8 @@ def to_device(
     parts = _concatenate(constraints)
     rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
     rows[: len(parts.rows)] = pack_planes(parts.rows, num_words)
+    only = np.full(len(rows), NO_TOKEN, np.int32)
+    only[: len(parts.rows)] = only_tokens(parts.rows)
     sizes = _static_sizes(constraints)
     max_groups, max_levels = sizes["max_groups"], sizes["max_levels"]
     stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1)
@@ -182,6 +188,7 @@ def to_device(
         "arcs": _padded(parts.arcs, 64, max(ARC_BURST, sizes["max_candidates"])),
         "levels": _padded(parts.levels if len(stacks.frames) else parts.levels[:, :2], 64, max(_UNROLLED, max_levels)),
         "rows": rows,
+        "only": only,
         "constraints": _padded(parts.constraints, 1, 0),
         "stop_ids": _stop_table(constraints),
         "num_constraints": np.int32(len(constraints)),
@@ -251,6 +258,16 @@ def pack_planes(rows: NDArray[np.uint32], num_words: int) -> NDArray[np.uint32]:
         _transpose_bits(squares)
         out[lo : lo + step] = squares.transpose(0, 2, 1).reshape(len(part), num_words)
     return out
+
+
+def only_tokens(rows: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """Of bit rows uint32[R, *] in the file's order: the token of each row of one token, else `NO_TOKEN` or `SEVERAL_TOKENS`."""
+    filled = rows != 0
+    full, word = np.count_nonzero(filled, axis=1), filled.argmax(1)
+    bits = rows[np.arange(len(rows)), word]
+    single = (full == 1) & ((bits & (bits - np.uint32(1))) == 0)
+    token = word * 32 + np.frexp(bits.astype(np.float64))[1] - 1  # a power of two is 0.5 * 2 ** (its bit + 1)
+    return np.where(single, token, np.where(full == 0, NO_TOKEN, SEVERAL_TOKENS)).astype(np.int32)
 
 
 def _transpose_bits(squares: NDArray[np.uint32]) -> None:
