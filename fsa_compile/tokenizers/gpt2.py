@@ -44,6 +44,16 @@ class Gpt2Tokenizer(Tokenizer):
         self.vocabulary = vocabulary
         self._names, self._merges, self._pattern, self._source = names, merges, pattern, source
 
+    @property
+    def merges(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
+        """Id of each token by its printed bytes, and the merges in order, of printed bytes."""
+        return self._names, self._merges
+
+    @property
+    def pattern(self) -> str | None:
+        """The splitting pattern, or None when it is not known."""
+        return self._pattern
+
     def encode(self, text: str) -> list[int]:
         text = checked_text(text)
         try:

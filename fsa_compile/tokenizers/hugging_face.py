@@ -56,6 +56,11 @@ class HuggingFaceTokenizer(Tokenizer):
         self.vocabulary, self.kind = vocabulary, kind
         self._spec, self._decoder, self._names, self._source = spec, decoder, names, source
 
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The parsed `tokenizer.json`."""
+        return self._spec
+
     def encode(self, text: str) -> list[int]:
         text = checked_text(text)
         try:

@@ -41,6 +41,16 @@ class TiktokenTokenizer(Tokenizer):
         self.vocabulary = vocabulary
         self._given, self._pattern, self._form, self._source = encoding, pattern, unicode_form, source
 
+    @property
+    def pattern(self) -> str | None:
+        """The splitting pattern, or None when it is not known."""
+        return self._pattern if self._given is None else str(self._given._pat_str)
+
+    @property
+    def unicode_form(self) -> str | None:
+        """The normal form a text is brought to first, or None."""
+        return self._form
+
     def encode(self, text: str) -> list[int]:
         text = checked_text(text)
         if self._form is not None:

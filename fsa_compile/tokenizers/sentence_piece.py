@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,20 +28,22 @@ from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
 SPACE = "▁"
 """How a piece writes a space (U+2581)."""
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-_MARKUP = frozenset({_UNKNOWN, _CONTROL})
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+_MARKUP = frozenset({UNKNOWN, CONTROL})
 _MODEL_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Model:
+class Model:
     """What is read from a model file; the defaults are the format's.
 
     Attributes:
       pieces: text of each piece.
-      types: type of each piece.
+      types: type of each piece, one of `NORMAL` and so on.
       type_at: offset in the file of each piece's one-byte type, or -1 where it has none (an ordinary piece).
+      score_at: offset in the file of each piece's score (a 32-bit float), or -1 where it has none (a score of 0).
+      has_character_map: whether the normalizer rewrites characters.
     """
 
     pieces: list[str]
@@ -51,6 +54,11 @@ class _Model:
     bos_piece: str = "<s>"
     add_dummy_prefix: bool = True
     remove_extra_whitespaces: bool = True
+    score_at: list[int] = dataclasses.field(default_factory=list)
+    has_character_map: bool = False
+    escape_whitespaces: bool = True
+    whitespace_as_suffix: bool = False
+    byte_fallback: bool = False
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -101,6 +109,13 @@ class SentencePieceTokenizer(Tokenizer):
                 break
         return text[dropped:].decode("utf-8", errors="replace")
 
+    @property
+    def model(self) -> tuple[Model, list[float]]:
+        """What the encoder's model says, markup as control pieces, and the score of every piece; read anew."""
+        model = _parse_model(self._model, self._source)
+        scores = [struct.unpack_from("<f", self._model, at)[0] if at >= 0 else 0.0 for at in model.score_at]
+        return model, scores
+
     @functools.cached_property
     def _processor(self) -> Any:
         sentencepiece = require("sentencepiece")
@@ -144,16 +159,16 @@ def load_sentence_piece(
     tokens = [piece.replace(SPACE, " ").encode() for piece in model.pieces]
     special: dict[str, int] = {}
     for i, kind in enumerate(model.types):
-        if kind == _NORMAL and i not in asked:
+        if kind == NORMAL and i not in asked:
             continue
         piece = model.pieces[i]
-        if kind not in _MARKUP and (i in asked or (kind == _USER_DEFINED and is_markup(piece))):
+        if kind not in _MARKUP and (i in asked or (kind == USER_DEFINED and is_markup(piece))):
             _make_control(encoder, model.type_at[i], piece, source)
-            kind = _CONTROL
+            kind = CONTROL
         if kind in _MARKUP:
             special[piece] = i
-        if kind != _USER_DEFINED:
-            tokens[i] = _byte_of(piece, i, source) if kind == _BYTE else b""
+        if kind != USER_DEFINED:
+            tokens[i] = _byte_of(piece, i, source) if kind == BYTE else b""
     eos = special.get(model.eos_piece)
     stops = set(default_stop_ids(special)) | ({eos} if eos is not None else set())
     bos = special.get(model.bos_piece, default_bos_id(special))
@@ -213,12 +228,12 @@ def _make_control(model: bytearray, type_at: int, piece: str, source: str) -> No
             where=source,
             fix="special_tokens may name control, unknown, unused and user-defined pieces only.",
         )
-    model[type_at] = _CONTROL
+    model[type_at] = CONTROL
 
 
-def _parse_model(data: bytes, source: str) -> _Model:
+def _parse_model(data: bytes, source: str) -> Model:
     """The pieces and settings of a serialized model."""
-    model = _Model(pieces=[], types=[], type_at=[])
+    model = Model(pieces=[], types=[], type_at=[])
     sections: dict[int, tuple[int, int]] = {}
     at = _read_common_pieces(data, model, source)
     for field, wire, start, end in _fields(data, at, len(data), source):
@@ -247,22 +262,22 @@ def _parse_model(data: bytes, source: str) -> _Model:
     return model
 
 
-def _read_common_pieces(data: bytes, model: _Model, source: str) -> int:
+def _read_common_pieces(data: bytes, model: Model, source: str) -> int:
     """Reads pieces as long as they have the usual form; returns where the first other field begins.
 
     Nearly every piece is `0a n 0a m text 15 score` with an optional `18 type` and lengths below 128; reading these
     without the general machinery takes a quarter of the time.
     """
     at, last = 0, len(data) - 4
-    pieces, types, type_at = model.pieces, model.types, model.type_at
+    pieces, types, type_at, score_at = model.pieces, model.types, model.type_at, model.score_at
     while at < last and data[at] == 0x0A and data[at + 2] == 0x0A and len(pieces) <= MAX_TOKENS:
         end, text_end = at + 2 + data[at + 1], at + 4 + data[at + 3]
         rest = end - text_end
         # A length of 128 or more has a second byte, which `rest` would misread; 0x15 stands behind the text.
         if data[at + 1] > 127 or end > len(data) or rest not in (5, 7) or data[text_end] != 0x15:
             break
-        kind = data[end - 1] if rest == 7 else _NORMAL
-        if not 1 <= kind <= _BYTE or (rest == 7 and data[end - 2] != 0x18):
+        kind = data[end - 1] if rest == 7 else NORMAL
+        if not 1 <= kind <= BYTE or (rest == 7 and data[end - 2] != 0x18):
             break
         try:
             pieces.append(data[at + 4 : text_end].decode())
@@ -270,15 +285,20 @@ def _read_common_pieces(data: bytes, model: _Model, source: str) -> int:
             raise _damaged(f"piece {len(pieces)} is not UTF-8", at, source) from None
         types.append(kind)
         type_at.append(end - 1 if rest == 7 else -1)
+        score_at.append(text_end + 1)
         at = end
     return at
 
 
-def _read_settings(model: _Model, data: bytes, sections: dict[int, tuple[int, int]], source: str) -> None:
+def _read_settings(model: Model, data: bytes, sections: dict[int, tuple[int, int]], source: str) -> None:
     """Fills in what the trainer, normalizer and denormalizer sections say."""
     for field, wire, start, end in _fields(data, *sections.get(2, (0, 0)), source):
         if field == 3 and wire == 0:
             model.kind = _varint_at(data, start, end)
+        elif field == 24 and wire == 0:
+            model.whitespace_as_suffix = bool(_varint_at(data, start, end))
+        elif field == 35 and wire == 0:
+            model.byte_fallback = bool(_varint_at(data, start, end))
         elif field in (46, 47) and wire == 2:
             name = _text(data, start, end, "a piece name", source)
             model.bos_piece, model.eos_piece = (
@@ -289,6 +309,10 @@ def _read_settings(model: _Model, data: bytes, sections: dict[int, tuple[int, in
             model.add_dummy_prefix = bool(_varint_at(data, start, end))
         elif field == 4 and wire == 0:
             model.remove_extra_whitespaces = bool(_varint_at(data, start, end))
+        elif field == 2 and wire == 2:
+            model.has_character_map = end > start
+        elif field == 5 and wire == 0:
+            model.escape_whitespaces = bool(_varint_at(data, start, end))
     rewrites = any(
         field == 2 and wire == 2 and end > start
         for field, wire, start, end in _fields(data, *sections.get(5, (0, 0)), source)
@@ -305,19 +329,22 @@ def _read_settings(model: _Model, data: bytes, sections: dict[int, tuple[int, in
         )
 
 
-def _read_piece(data: bytes, start: int, end: int, model: _Model, source: str) -> None:
+def _read_piece(data: bytes, start: int, end: int, model: Model, source: str) -> None:
     """Adds one piece of any form: text (field 1) and type (field 3)."""
-    number, text, kind, at = len(model.pieces), "", _NORMAL, -1
+    number, text, kind, at, score = len(model.pieces), "", NORMAL, -1, -1
     for field, wire, first, last in _fields(data, start, end, source):
         if field == 1 and wire == 2:
             text = _text(data, first, last, f"piece {number}", source)
         elif field == 3 and wire == 0:
             kind, at = _varint_at(data, first, last), first if last - first == 1 else -1
-    if not 1 <= kind <= _BYTE:
+        elif field == 2 and wire == 5:
+            score = first
+    if not 1 <= kind <= BYTE:
         raise _damaged(f"piece {number} has the unknown type {kind}", start, source)
     model.pieces.append(text)
     model.types.append(kind)
     model.type_at.append(at)
+    model.score_at.append(score)
 
 
 def _fields(data: bytes, start: int, end: int, source: str) -> Iterator[tuple[int, int, int, int]]:
