@@ -23,6 +23,8 @@ _HOME = {
     "TopK": "samplers",
     "TopP": "samplers",
     "advance": "transition",
+    "fork": "forking",
+    "fork_cache": "forking",
     "generate": "generating",
     "init_state": "state",
     "key_words": "noise",
@@ -30,6 +32,7 @@ _HOME = {
     "mask": "masking",
     "mask_logits": "masking",
     "mask_words": "masking",
+    "rewind": "forking",
     "sample": "sampling",
     "save_orbax": "orbax",
     "to_device": "tables",
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from jax_decode.decoder import Decoder as Decoder
     from jax_decode.decoder import FunctionDecoder as FunctionDecoder
     from jax_decode.errors import DecodeError as DecodeError
+    from jax_decode.forking import fork as fork
+    from jax_decode.forking import fork_cache as fork_cache
+    from jax_decode.forking import rewind as rewind
     from jax_decode.generating import generate as generate
     from jax_decode.generation import Generation as Generation
     from jax_decode.masking import mask as mask

@@ -12,8 +12,9 @@ from jax_decode import inputs, loop
 from jax_decode.errors import DecodeError
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
+from jax_decode.requests import Request, read_positive, read_request
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
-from jax_decode.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
+from jax_decode.state import MAX_DEPTH
 from jax_decode.tables import ConstraintTables
 
 _PROGRESS_TOKENS = 64
@@ -70,30 +71,24 @@ def generate(
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
-    vocab_size = inputs.check_decoder(decoder, tables)
     check_sampler(sampler)
-    num_samples = _positive(num_samples, "num_samples")
-    chunk = _positive(chunk, "chunk")
-    given = inputs.read_prompts(prompts, vocab_size, bos_id)
-    num_prompts = len(given.lengths)
-    which = inputs.read_constraints(constraint, tables, num_prompts)
-    limits = inputs.read_limits(max_new_tokens, num_prompts)
-    stops = inputs.read_stop_ids(stop_ids, tables, which, vocab_size)
-    depths = inputs.read_depths(max_depth, num_prompts)
-    if tables is not None:
-        inputs.check_depth(tables, which, depths)
-        if not allow_truncation:
-            inputs.check_budget(tables, which, limits)
-    steps = inputs.bucket(int(limits.max()), least=chunk)
-    cache_length = _cache_length(decoder, given, limits, steps)
-    if key is None:
-        if not isinstance(sampler, Greedy):
-            raise DecodeError("sampling needs a key", fix="Pass key=jax.random.key(seed).")
-        key = jax.random.key(0)
-    words = key_words(inputs.read_keys(key, num_prompts, num_samples))
-
-    rows = np.repeat(np.arange(num_prompts), num_samples)
-    state = _first_state(tables, which[rows], limits[rows], stops[rows], depths[rows], steps)
+    num_samples = read_positive(num_samples, "num_samples")
+    chunk = read_positive(chunk, "chunk")
+    request = read_request(
+        decoder,
+        prompts,
+        tables,
+        max_new_tokens=max_new_tokens,
+        constraint=constraint,
+        stop_ids=stop_ids,
+        bos_id=bos_id,
+        max_depth=max_depth,
+        least_steps=chunk,
+        allow_truncation=allow_truncation,
+    )
+    given, most = request.prompts, request.most
+    words = read_key_words(key, sampler, request.num_prompts, num_samples)
+    state = request.first_state(num_samples)
     traced, numbers = jax.device_put((prepared(sampler), (given.tokens, given.lengths)))
     carry = loop.prefill(
         decoder,
@@ -102,12 +97,11 @@ def generate(
         words,
         state,
         *numbers,
-        cache_length=cache_length,
-        capacity=steps + chunk,
+        cache_length=request.cache_length,
+        capacity=request.steps + chunk,
         num_samples=num_samples,
         with_raw=bool(raw_logprobs),
     )
-    most = int(limits.max())
     for until in [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS):
         carry = loop.decode(
             decoder,
@@ -124,44 +118,26 @@ def generate(
             progress(min(done, most), most)
             if done >= most:
                 break
-    state = carry.state
+    return on_host(carry, request, num_samples)
+
+
+def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:
+    """What the loop has chosen so far, after one transfer."""
+    state, given = carry.state, request.prompts
     out = (carry.tokens, carry.logprobs, carry.raw_logprobs, state.status, state.dropped)
     tokens, logprobs, raw, status, dropped = jax.device_get(out)
-    return collect(tokens, logprobs, raw, status, dropped, stops[rows], single=given.single and num_samples == 1)
+    stops = request.stop_ids[request.rows(num_samples)]
+    return collect(tokens, logprobs, raw, status, dropped, stops, single=given.single and num_samples == 1)
 
 
-def _first_state(
-    tables: ConstraintTables | None, which: Any, limits: Any, stops: Any, depths: Any, steps: int
-) -> ConstraintState:
-    which, limits, stops, depths = jax.device_put((which.astype(np.int32), limits, stops, depths))
-    if tables is not None:
-        return _init_state(tables, which, limits, stops, max_depth=depths, max_tokens=steps)
-    return _unconstrained_state(limits, stops)
+def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: int) -> jax.Array:
+    """Words of every row's key, uint32[num_prompts * num_samples, 2].
 
-
-_init_state = jax.jit(init_state, static_argnames="max_tokens")
-_unconstrained_state = jax.jit(unconstrained_state)
-
-
-def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:
-    """Slots of the cache: the buckets' sum, but never more than the decoder can serve."""
-    need = given.lengths + limits
-    most = getattr(decoder, "max_length", None)
-    length = given.tokens.shape[1] + steps
-    if most is None:
-        return length
-    bad = np.flatnonzero(need > most)
-    if len(bad):
-        i = int(bad[0])
-        raise DecodeError(
-            f"{given.lengths[i]} prompt tokens and {limits[i]} new ones do not fit the model's {most} positions",
-            where=f"prompt {i}",
-            fix="Shorten the prompt or lower max_new_tokens.",
-        )
-    return min(length, most)
-
-
-def _positive(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise DecodeError(f"{what} is {value!r}", fix="Give a whole number of at least 1.")
-    return int(value)
+    Raises:
+      DecodeError: the key is missing or wrong.
+    """
+    if key is None:
+        if not isinstance(sampler, Greedy):
+            raise DecodeError("sampling needs a key", fix="Pass key=jax.random.key(seed).")
+        key = jax.random.key(0)
+    return key_words(inputs.read_keys(key, num_prompts, num_samples))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jax_decode.decoder import Decoder
 from jax_decode.errors import DecodeError
+from jax_decode.forking import fork_cache
 from jax_decode.samplers import Sampler
 from jax_decode.sampling import sample
 from jax_decode.state import ConstraintState
@@ -79,7 +80,8 @@ def prefill(
     logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
     if num_samples > 1:
         logits = jnp.repeat(logits, num_samples, axis=0)
-        cache = _repeat_rows(decoder, cache, prompts.shape[0], num_samples, cache_length)
+        parent = jnp.repeat(jnp.arange(prompts.shape[0], dtype=jnp.int32), num_samples)
+        cache = fork_cache(decoder, cache, parent, length=cache_length)
     batch = keys.shape[0]
     cache, state, token, out = _choose(decoder, tables, sampler, keys, state, cache, logits, jnp.int32(0), with_raw)
     empty = jnp.zeros((batch, capacity), jnp.float32)
@@ -132,23 +134,6 @@ def decode(
     return jax.lax.while_loop(going, run_chunk, carry)
 
 
-def _repeat_rows(decoder: Decoder, cache: Any, batch: int, count: int, length: int) -> Any:
-    """Every row of the cache `count` times in succession; the batch axis of a leaf is the one that grows with the batch."""
-    one, many = (jax.eval_shape(functools.partial(decoder.init_cache, n, length)) for n in (batch, batch * count))
-
-    def repeat(leaf: jax.Array, small: Any, large: Any) -> jax.Array:
-        grows = [axis for axis, (a, b) in enumerate(zip(small.shape, large.shape)) if a != b]
-        if len(grows) > 1 or len(small.shape) != len(large.shape):
-            raise DecodeError(
-                f"a leaf of the decoder's cache has shape {small.shape} for {batch} rows and {large.shape} for "
-                f"{batch * count}: which axis holds the rows is not clear",
-                fix="Give every leaf one axis of rows, or sample one row per prompt.",
-            )
-        return jnp.repeat(leaf, count, axis=grows[0]) if grows else leaf
-
-    return jax.tree.map(repeat, cache, one, many)
-
-
 def _choose(
     decoder: Decoder,
     tables: ConstraintTables | None,
@@ -161,7 +146,7 @@ def _choose(
     with_raw: bool,
 ) -> tuple[Any, ConstraintState, jax.Array, tuple[jax.Array, ...]]:
     """Samples and advances: cache, next state, token to feed, and (token or -1, logprob, raw logprob)."""
-    _check_logits(logits, decoder.vocab_size)
+    check_logits(logits, decoder.vocab_size)
     counter = jnp.full(keys.shape[:1], step, jnp.uint32)
     choice = sample(sampler, logits[:, -1], keys, counter, tables, state, with_raw=with_raw)
     taken = state.running & (choice.token >= 0)
@@ -173,7 +158,7 @@ def _choose(
     return cache, advance(tables, state, choice.token), jnp.maximum(out[0], 0), out
 
 
-def _check_logits(logits: jax.Array, vocab_size: int) -> None:
+def check_logits(logits: jax.Array, vocab_size: int) -> None:
     """Raises `DecodeError`, while tracing, for logits that are not what the decoder promises."""
     fix = "Check the decoder's apply function; it must return (logits[B, L, vocab_size], cache)."
     if logits.ndim != 3 or logits.shape[-1] != vocab_size:
