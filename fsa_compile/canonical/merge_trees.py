@@ -17,12 +17,14 @@ class MergeTrees:
       left, right: int64[V], parts of the last merge, -1 for atoms and for tokens that are not their own form.
       rank: int64[V], rank of the last merge, -1 likewise.
       own: bool[V], whether merging the token's atoms gives exactly the token.
+      pieces: what merging gives instead, for tokens inside the encoder that are not their own form.
     """
 
     left: np.ndarray
     right: np.ndarray
     rank: np.ndarray
     own: np.ndarray
+    pieces: dict[int, tuple[int, ...]]
 
     def births(self) -> np.ndarray:
         """int64[V], the largest rank in each token's tree, -1 for atoms."""
@@ -39,9 +41,8 @@ class MergeTrees:
 def merge_trees(table: MergeTable) -> MergeTrees:
     """The trees of all tokens; tokens of one length are merged together, one merge a round."""
     size = table.vocab_size
-    trees = MergeTrees(
-        np.full(size, -1, np.int64), np.full(size, -1, np.int64), np.full(size, -1, np.int64), np.zeros(size, bool)
-    )
+    none = np.full(size, -1, np.int64)
+    trees = MergeTrees(none, none.copy(), none.copy(), np.zeros(size, bool), {})
     length = np.diff(table.atom_offset)
     for n in np.unique(length[length > 0]).tolist():
         tokens = np.flatnonzero(length == n)
@@ -64,10 +65,12 @@ def _merge_rows(table: MergeTable, tokens: np.ndarray, rows: np.ndarray, trees: 
         every = np.arange(len(tokens))
         live = rank[every, at] < NO_RANK
         if not live.all():  # stuck before one symbol is left: not its own form
+            trees.pieces.update(zip(tokens[~live].tolist(), map(tuple, rows[~live].tolist())))
             tokens, rows, rank, result, at = tokens[live], rows[live], rank[live], result[live], at[live]
             every = np.arange(len(tokens))
         if width == 2:
             good = result[:, 0] == tokens
+            trees.pieces.update((int(token), (int(made),)) for token, made in zip(tokens[~good], result[~good, 0]))
             done = tokens[good]
             trees.own[done] = True
             trees.left[done], trees.right[done], trees.rank[done] = rows[good, 0], rows[good, 1], rank[good, 0]

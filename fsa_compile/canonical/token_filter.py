@@ -1,0 +1,283 @@
+"""`TokenFilter`: where a token sequence stands in its splitter, as states that are made when they are reached.
+
+Together with the pair rule a filter says exactly which sequences an encoder makes. A state stands for all ways to read the cuts
+of what was written so far (at most a few are alive). After a state and a token two states may follow: one if the pair rule allows
+the last two tokens inside one piece, so that there may be a cut between them or none; one if it forbids them, so that there must
+be a cut.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.canonical.merge_trees import MergeTrees
+from fsa_compile.canonical.pairs import PairRule
+from fsa_compile.canonical.sources import Encoder
+from fsa_compile.canonical.splitter import Splitter
+from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
+from fsa_compile.errors import LimitError
+
+NONE = -1
+"""No state: the sequence is not what the encoder makes of any text."""
+START = 0
+"""State before the first token of a text, and after a special token."""
+_MAX_STATES = 100_000
+
+
+class Moves(NamedTuple):
+    """What follows a state: tokens by class.
+
+    Attributes:
+      class_of: int32[V], class of each token, -1 for tokens that cannot come next.
+      allowed, forbidden: int32[K], next state of each class, after a pair that the rule allows or forbids; `NONE` for none.
+    """
+
+    class_of: np.ndarray
+    allowed: np.ndarray
+    forbidden: np.ndarray
+
+
+class TokenFilter(abc.ABC):
+    """The filter of one encoder."""
+
+    def __init__(self, rule: PairRule) -> None:
+        self.rule = rule
+        self._moves: dict[int, Moves] = {}
+
+    @abc.abstractmethod
+    def final(self, state: int) -> bool:
+        """Whether a text may end here."""
+
+    @abc.abstractmethod
+    def _new_moves(self, state: int) -> Moves: ...
+
+    def moves(self, state: int) -> Moves:
+        """What may follow a state."""
+        found = self._moves.get(state)
+        if found is None:
+            found = self._moves[state] = self._new_moves(state)
+        return found
+
+    def step(self, state: int, last: int, token: int) -> int:
+        """The state after a token; `NONE` if the sequence is then none the encoder makes.
+
+        Args:
+          state: before it.
+          last: the token before it, -1 at the start.
+          token: the token.
+        """
+        moves = self.moves(state)
+        kind = int(moves.class_of[token])
+        if kind < 0:
+            return NONE
+        apart = last >= 0 and bool(self.rule.forbidden(np.array(last), np.array(token)))
+        return int(moves.forbidden[kind] if apart else moves.allowed[kind])
+
+    def accepts(self, tokens: list[int]) -> bool:
+        """Whether the encoder makes exactly these tokens of their text."""
+        state, last = START, -1
+        for token in tokens:
+            state = self.step(state, last, token)
+            if state == NONE:
+                return False
+            last = token
+        return self.final(state)
+
+
+def token_filter(encoder: Encoder, rule: PairRule, trees: MergeTrees, splitter: Splitter | None) -> TokenFilter:
+    """The filter of an encoder: by its splitter, or by its byte tokens."""
+    if splitter is not None:
+        return SplitterFilter(encoder, rule, trees, splitter)
+    return FallbackFilter(encoder, rule)
+
+
+class FallbackFilter(TokenFilter):
+    """Encoders without splitter, whose byte tokens spell whole characters that have no token of their own.
+
+    State = node of the byte automaton of those characters.
+    """
+
+    def __init__(self, encoder: Encoder, rule: PairRule) -> None:
+        super().__init__(rule)
+        assert encoder.byte_tokens is not None
+        assert encoder.characters is not None
+        missing = np.zeros(0x110000, np.int64)
+        missing[encoder.characters] = -1
+        missing[0xD800:0xE000] = -1
+        self._nodes = utf8_classes(missing)
+        self._class_of = np.where(rule.own, 0, -1).astype(np.int32)
+        self._class_of[encoder.byte_tokens] = 1 + np.arange(256)
+
+    def final(self, state: int) -> bool:
+        return state == START
+
+    def _new_moves(self, state: int) -> Moves:
+        row = self._nodes[state]
+        after = np.where(row == BAD, NONE, np.maximum(row, 0))  # ~class: the character is complete
+        after = np.append(START if state == START else NONE, after).astype(np.int32)
+        return Moves(self._class_of, after, np.full_like(after, NONE))
+
+
+class _Reading(NamedTuple):
+    """One way to read the cuts: a state of the splitter, and where its piece stands in the trie of whole tokens."""
+
+    splitter: int
+    piece: int
+
+
+_FREE, _SOLO, _FIRST = 0, 1, 2
+"""Nodes of the trie: left it; the piece is a whole token; nothing was read yet, or a piece begins."""
+
+
+class _Tokens(NamedTuple):
+    """The tokens that can follow inside or between characters, by what they do: K classes.
+
+    splitter: int16[K, S], splitter state after each one, -1 for none; node: int32[K], UTF-8 node; token: int32[K], the token
+    itself for those that are not their own form or are edges of the trie, else -1; own: bool[K].
+    """
+
+    class_of: np.ndarray
+    splitter: np.ndarray
+    node: np.ndarray
+    token: np.ndarray
+    own: np.ndarray
+
+
+class SplitterFilter(TokenFilter):
+    """Byte-level encoders with a splitter.
+
+    Where a piece of text that equals a token becomes that token even though merging does not reach it, such a token may stand
+    only between two cuts, and what merging makes of it must not fill a piece alone: a trie follows the beginnings of pieces.
+    """
+
+    def __init__(self, encoder: Encoder, rule: PairRule, trees: MergeTrees, splitter: Splitter) -> None:
+        super().__init__(rule)
+        self._splitter = splitter
+        self._data, self._offset = encoder.vocabulary.packed
+        self._nodes = utf8_classes(splitter.class_of)
+        self._live = _live_states(self._nodes, splitter.next)
+        self._whole = encoder.table.whole_tokens
+        self._edges: dict[tuple[int, int], int] = {}
+        self._terminal: set[int] = set()
+        for pieces in trees.pieces.values() if self._whole else ():
+            node = _FIRST
+            for piece in pieces:
+                node = self._edges.setdefault((node, piece), 3 + len(self._edges))
+            self._terminal.add(node)
+        self._listed = np.zeros(rule.vocab_size, bool)
+        self._listed[[piece for _, piece in self._edges] + list(trees.pieces)] = True
+        self._tokens: dict[int, _Tokens] = {}
+        self._states: list[tuple[int, tuple[_Reading, ...]]] = []
+        self._numbers: dict[tuple[int, tuple[_Reading, ...]], int] = {}
+        self._number(0, (_Reading(0, _FIRST),))
+
+    def final(self, state: int) -> bool:
+        node, readings = self._states[state]
+        return node == 0 and any(self._splitter.final[r.splitter] and self._may_end(r.piece) for r in readings)
+
+    def _may_end(self, piece: int) -> bool:
+        return piece not in self._terminal
+
+    def _number(self, node: int, readings: tuple[_Reading, ...]) -> int:
+        key = (node, readings)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self._states)
+            self._states.append(key)
+            if found > _MAX_STATES:
+                fix = "Compile the constraint without canonical=True."
+                raise LimitError("canonical filter states", _MAX_STATES, "following the splitter", fix=fix)
+        return found
+
+    def _new_moves(self, state: int) -> Moves:
+        node, readings = self._states[state]
+        tokens = self._tokens.get(node)
+        if tokens is None:
+            tokens = self._tokens[node] = self._read_tokens(node)
+        cut = [self._after(tokens, self._splitter.cut[r.splitter], _FIRST) for r in readings if self._may_cut(node, r)]
+        joined = [self._after(tokens, r.splitter, r.piece) for r in readings if r.piece != _SOLO]
+        forbidden = self._numbered(tokens, cut)
+        return Moves(tokens.class_of, self._numbered(tokens, cut + joined), forbidden)
+
+    def _may_cut(self, node: int, reading: _Reading) -> bool:
+        return node == 0 and self._may_end(reading.piece) and self._splitter.cut[reading.splitter] >= 0
+
+    def _after(self, tokens: _Tokens, splitter: int, piece: int) -> np.ndarray:
+        """Reading after each class of tokens, as splitter + S * piece, -1 for none."""
+        states = tokens.splitter[:, splitter].astype(np.int64)
+        alive = (states >= 0) & self._live[tokens.node, states]
+        if piece != _FIRST or not self._whole:
+            alive &= tokens.own
+        pieces = np.zeros(len(states), np.int64)
+        if piece != _FREE:
+            for k in np.flatnonzero(alive & (tokens.token >= 0)).tolist():
+                pieces[k] = self._edges.get((piece, int(tokens.token[k])), _FREE) if tokens.own[k] else _SOLO
+        return np.where(alive, states + self._live.shape[1] * pieces, NONE)
+
+    def _numbered(self, tokens: _Tokens, columns: list[np.ndarray]) -> np.ndarray:
+        out = np.full(len(tokens.node), NONE, np.int32)
+        if not columns:
+            return out
+        size = self._live.shape[1]
+        rows = np.sort(np.stack(columns, 1), axis=1)
+        for k in np.flatnonzero(rows[:, -1] >= 0).tolist():
+            readings = tuple(_Reading(code % size, code // size) for code in sorted(set(rows[k].tolist())) if code >= 0)
+            out[k] = self._number(int(tokens.node[k]), readings)
+        return out
+
+    def _read_tokens(self, node: int) -> _Tokens:
+        """What every token does from a UTF-8 node, for all states of the splitter at once."""
+        size = len(self._splitter.next)
+        length = np.diff(self._offset)
+        token = np.flatnonzero(length > 0)
+        if node:
+            token = token[self._nodes[node, self._data[self._offset[token]]] != BAD]
+        state = np.tile(np.arange(size, dtype=np.int16), (len(token), 1))
+        at = np.full(len(token), node, np.int32)
+        # One row more for dead threads: index -1 reads it.
+        table = np.concatenate([self._splitter.next, np.full((1, self._splitter.next.shape[1]), NONE)]).astype(np.int16)
+        live = np.arange(len(token))
+        for position in range(int(length[token].max(initial=0))):
+            live = live[length[token[live]] > position]
+            after = self._nodes[at[live], self._data[self._offset[token[live]] + position]]
+            done = live[after < 0]
+            state[done] = table[state[done], ~after[after < 0][:, None]]
+            state[live[after == BAD]] = NONE
+            at[live] = np.maximum(after, 0)
+            live = live[after != BAD]
+        at[(state == NONE).all(1)] = 0
+        own = self.rule.own[token]
+        alone = np.where(self._listed[token], token, -1)
+        chosen, kind = _distinct_rows(state, at, alone, own)
+        class_of = np.full(self.rule.vocab_size, -1, np.int32)
+        class_of[token] = kind
+        return _Tokens(class_of, state[chosen], at[chosen], alone[chosen], own[chosen])
+
+
+def _distinct_rows(state: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One example of each kind of row, and the kind of every row."""
+    if not len(state):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    every = np.concatenate([state.astype(np.int64), *(column.astype(np.int64)[:, None] for column in columns)], 1)
+    weights = np.random.default_rng(5).integers(1, 1 << 62, every.shape[1]) * 2 + 1
+    _, chosen, kind = np.unique(every @ weights, return_index=True, return_inverse=True)
+    kind = kind.ravel()
+    if (every != every[chosen[kind]]).any():
+        raise RuntimeError("two kinds of tokens share a 64-bit hash")
+    return chosen, kind
+
+
+def _live_states(nodes: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """bool[U, S]: whether some character can be completed from a UTF-8 node in a state of the splitter."""
+    complete = (step >= 0).T
+    live = np.zeros((len(nodes), len(step)), bool)
+    node, byte = np.nonzero((nodes >= 0) & (nodes != BAD))
+    ends, last = np.nonzero(nodes < 0)
+    np.logical_or.at(live, ends, complete[~nodes[ends, last]])
+    for _ in range(2):  # a character has at most four bytes, so at most two more lie between its first and its last
+        np.logical_or.at(live, node, live[nodes[node, byte]])
+    live[0] = True  # between characters the text may also end
+    return live
