@@ -30,6 +30,7 @@ from typing import Any
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.compile_cache import CompileCache
+from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.documents import Document, read_schema
@@ -41,10 +42,11 @@ from fsa_compile.json_schema.options import DEFAULT_OPTIONS, SchemaOptions
 from fsa_compile.json_schema.residuals import Residuals
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import Speller
+from fsa_compile.json_schema.truncated import depths_of, truncated, without_counters
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.pipeline import vocabulary_of
-from fsa_compile.promote import promote_machine
+from fsa_compile.promote import promote, promote_machine
 
 _MAX_RECURSION = 20_000
 FLAT_STATES = 512
@@ -89,10 +91,15 @@ def compile_json_schema(
 
     def make() -> CompiledConstraint:
         deadline = Deadline(limits)
+        depths = depths_of(options)
+        if depths is not None:
+            machine = schema_machine(schema, options=without_counters(options), limits=limits, deadline=deadline)
+            dfa = truncated(machine, depths, limits, deadline)
+            return promote(dfa, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
         machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
         return promote_machine(
-        machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
-    )
+            machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
+        )
 
     if cache is None:
         return make()
@@ -128,6 +135,9 @@ def schema_machine(
             'key_order="any" needs a set register in the byte machine, which it does not have yet', pointer="#",
             fix='Leave key_order at "declared".',
         )  # fmt: skip
+    if depths_of(options) is not None:
+        what = "a machine with a stack has no bounds on depth"
+        raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
     document = Document(read_schema(schema), options.draft)
     dead: set[Any] = set()
     with _deep_recursion(document):

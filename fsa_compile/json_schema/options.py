@@ -42,6 +42,10 @@ class SchemaOptions:
       formats: "assert": a string must have its `format`; "annotate": `format` says nothing.
       unenforced_formats: what to do with a `format` of the standard that cannot be enforced exactly (idn-hostname):
         "refuse" the schema, or take it as an annotation. Formats that the standard does not know are annotations.
+      max_object_depth, max_array_depth: how deep objects may stand within objects, and arrays within arrays, whatever is between
+        them. With one of these the artifact needs no stack: every stack within the bounds is written out, and values that would
+        nest deeper are not accepted. None is no bound, for what the schema itself does not nest without end. (For
+        `compile_json_schema`; `schema_machine` refuses them.)
       max_formula: nodes of the decision diagrams of all conditions.
       max_outcomes: kinds of values that one member must be sorted into, because branches stay open after it (at most 62).
       max_product: joint states of the conditions on one string or number.
@@ -66,6 +70,8 @@ class SchemaOptions:
     word_escapes: Escapes = "shortest"
     formats: Literal["assert", "annotate"] = "assert"
     unenforced_formats: Literal["refuse", "annotate"] = "refuse"
+    max_object_depth: int | None = None
+    max_array_depth: int | None = None
     max_formula: int = 300_000
     max_outcomes: int = 62
     max_product: int = 20_000
@@ -94,6 +100,8 @@ class SchemaOptions:
                 )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
             if field.name.startswith("max_") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
                 raise ConstraintError(f"SchemaOptions.{field.name} must be an int that is not negative, not {value!r}")
         if self.max_outcomes > 62:
