@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from fsa_compile.derived_controls import Derived
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
@@ -25,8 +26,8 @@ class Parts:
     Attributes:
       owner, target, count: int64[B], by owner; the register as in `StackArcs`.
       hash: uint64[B], see `VocabularyTables.row_hash`.
-      size: int64[B], number of tokens.
-      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + size[b]]`, ascending; -1 of a bit row.
+      size: int64[B], number of tokens, negative where they are taken away from the parts before.
+      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + abs(size[b])]`, ascending; -1 of a bit row.
       row: int64[B], index into `rows`, or -1.
       token: int64[*].
       rows: bit rows.
@@ -56,6 +57,7 @@ class Groups:
       part_offset: int64[G + 1]; group g consists of parts `part[part_offset[g]:part_offset[g + 1]]`.
       part: int64[*].
       parts: what they are.
+      reduced: bool[G], whether some parts are taken away from those before them; others may follow.
       strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
         a string's first frame is that of the node's, which is not known here: 0.
     """
@@ -70,25 +72,51 @@ class Groups:
     part_offset: np.ndarray
     part: np.ndarray
     parts: Parts
+    reduced: np.ndarray
     strings: list[PushString]
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `group`, token) of every token of some groups that have no bit rows."""
         which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
         part = self.part[at]
-        again, token = ranges(self.parts.begin[part], self.parts.begin[part] + self.parts.size[part])
-        return which[again], self.parts.token[token]
+        size = self.parts.size[part]
+        again, token = ranges(self.parts.begin[part], self.parts.begin[part] + np.abs(size))
+        which, token = which[again], self.parts.token[token]
+        taken = size < 0
+        if not taken.any():
+            return which, token
+        order = np.lexsort((token, which))
+        which, token, sign = which[order], token[order], np.where(taken[again], -1, 1)[order]
+        begin = segment_starts(which * (int(token.max(initial=0)) + 1) + token)
+        left = begin[np.add.reduceat(sign, begin) > 0]
+        return which[left], token[left]
 
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""
-        part = _taken(self.part, self.part_offset[group], self.part_offset[group + 1])
+        reduced = self.reduced[group]
+        if not reduced.any():
+            return self._union(_taken(self.part, self.part_offset[group], self.part_offset[group + 1]), tables)
+        rows = [self._less(int(g), tables) for g in group[reduced]]
+        if not reduced.all():
+            rows.append(self.row_of(group[~reduced], tables))
+        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+    def _union(self, part: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         row = self.parts.row[part]
         rows = [self.parts.rows[r] for r in row[row >= 0].tolist()]
         part = part[row < 0]
         if len(part) or not rows:
             begin = self.parts.begin[part]
-            rows.append(tables.pack(_taken(self.parts.token, begin, begin + self.parts.size[part])))
+            rows.append(tables.pack(_taken(self.parts.token, begin, begin + np.abs(self.parts.size[part]))))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+    def _less(self, group: int, tables: VocabularyTables) -> np.ndarray:
+        """Bit row of a group from some of whose parts tokens are taken away."""
+        part = self.part[self.part_offset[group] : self.part_offset[group + 1]]
+        taken = (self.parts.size[part] < 0).nonzero()[0]
+        first, after = int(taken[0]), int(taken[-1]) + 1
+        row = self._union(part[:first], tables) & ~self._union(part[first:after], tables)
+        return row | self._union(part[after:], tables) if after < len(part) else row
 
 
 _FEW = 12
@@ -131,8 +159,14 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     if not deterministic:
         columns, parts = _once(columns, parts, part, tables)
         part = np.arange(len(columns[0]))
+    if len(arcs.derived.node):
+        columns, part, parts = _with_derived(arcs.derived, columns, part, parts, tables)
+        deadline.check_bytes(len(part) * _PART_BYTES, _DOING)
     order, begin = _sorted(columns)
+    if len(arcs.derived.node):
+        order, begin = _without_empty(order, begin, parts.size[part])
     part = part[order]
+    offset = np.append(begin, len(part))
     node, target, push, add, final = (column[order[begin]] for column in columns)
     deadline.check(_DOING)
     return Groups(
@@ -143,11 +177,98 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         set=final,
         hash=np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64),
         size=np.add.reduceat(parts.size[part], begin) if len(begin) else np.zeros(0, np.int64),
-        part_offset=np.append(begin, len(part)),
+        part_offset=offset,
         part=part,
         parts=parts,
+        reduced=np.diff(np.cumsum(np.append(0, parts.size[part] < 0))[offset]) > 0,
         strings=paths.strings,
     )
+
+
+def _with_derived(
+    derived: Derived, columns: tuple[np.ndarray, ...], part: np.ndarray, parts: Parts, tables: VocabularyTables
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, Parts]:
+    """The same with the token sets of derived controls: those of their bases, less what is lost; then their own, as they are.
+
+    Args:
+      columns: (node, target, push, add, set) of every part of a token set.
+      part: which part it is.
+    """
+    order = np.argsort(columns[0], kind="stable")
+    node = columns[0][order]
+    begin, end = (np.searchsorted(node, derived.base, side=side) for side in ("left", "right"))
+    which, at = ranges(begin, end)
+    copied = order[at]
+    owner, token, of = _lost(derived, order, node, part, parts, tables)
+    key = owner * len(order) + of
+    by_set = np.argsort(key, kind="stable")
+    first = segment_starts(key[by_set])
+    owner, token, of = owner[by_set[first]], token[by_set], of[by_set[first]]
+    taken = Parts(
+        owner=derived.node[owner],
+        target=parts.target[part[of]],
+        count=parts.count[part[of]],
+        hash=np.uint64(0) - np.add.reduceat(tables.token_hash[token], first) if len(first) else np.zeros(0, np.uint64),
+        size=first - np.append(first[1:], len(token)),
+        begin=len(parts.token) + first,
+        row=np.full(len(first), -1),
+        token=token,
+        rows=[],
+    )
+    columns = tuple(
+        np.concatenate([derived.node[which] if i == 0 else column[copied], taken.owner if i == 0 else column[of], column])
+        for i, column in enumerate(columns)
+    )
+    part = np.concatenate([part[copied], len(parts.owner) + np.arange(len(of)), part])
+    names = ("owner", "target", "count", "hash", "size", "begin", "row", "token")
+    joined = {name: np.concatenate([getattr(parts, name), getattr(taken, name)]) for name in names}
+    return columns, part, Parts(**joined, rows=parts.rows)
+
+
+def _lost(
+    derived: Derived, order: np.ndarray, node: np.ndarray, part: np.ndarray, parts: Parts, tables: VocabularyTables
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(index of a derived control, token, place in `part`) of every token that is lost, where its base has it.
+
+    Args:
+      order, node: places in `part` by node, and these nodes.
+    """
+    bases, base_of = np.unique(derived.base, return_inverse=True)
+    owner = np.searchsorted(derived.node, derived.lost[0])
+    token, base = derived.lost[1], base_of[owner]
+    base_of_place, at = ranges(*(np.searchsorted(node, bases, side=side) for side in ("left", "right")))
+    place = order[at]
+    row = parts.row[part[place]]
+    listed = (row < 0).nonzero()[0]
+    begin = parts.begin[part[place[listed]]]
+    which, at = ranges(begin, begin + parts.size[part[place[listed]]])
+    size = tables.vocab_size
+    keys = base_of_place[listed[which]] * size + parts.token[at]
+    sort = np.argsort(keys)
+    keys, of = keys[sort], place[listed[which[sort]]]
+    wanted = base * size + token
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    found = (keys[at] == wanted).nonzero()[0] if len(keys) else at[:0]
+    out = [(owner[found], token[found], of[at[found]])]
+    by_base = np.argsort(base, kind="stable")
+    first = np.searchsorted(base[by_base], np.arange(len(bases) + 1))
+    for i in (row >= 0).nonzero()[0].tolist():
+        b = int(base_of_place[i])
+        mine = by_base[first[b] : first[b + 1]]
+        bits = parts.rows[row[i]][token[mine] >> 5] >> (token[mine] & 31).astype(np.uint32)
+        mine = mine[(bits & 1) > 0]
+        out.append((owner[mine], token[mine], np.full(len(mine), place[i])))
+    return tuple(np.concatenate(column) for column in zip(*out))  # type: ignore[return-value]
+
+
+def _without_empty(order: np.ndarray, begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups from which not everything was taken away: the parts in order, and where groups begin in it."""
+    if not len(begin):
+        return order, begin
+    left = np.add.reduceat(size[order], begin) > 0
+    length = np.diff(np.append(begin, len(order)))
+    order, length = order[np.repeat(left, length)], length[left]
+    return order, np.cumsum(length) - length
 
 
 def _once(

@@ -15,6 +15,8 @@ reads nothing, so the longest chain of inner nodes bounds how many cells any tok
 A link without a symbol says that a run is a part of its caller's own frame: parts that many owners share, such as words
 from their second letter on, are walked once. Machines are deterministic, so the parts of an owner are disjoint and the
 hashes of token sets add up.
+
+Controls that differ from another one at few bytes are not walked: see `derived_controls`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.derived_controls import Derived, derived_controls
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -103,6 +106,7 @@ class StackArcs:
       delta_row: int64[*], row of `delta` for every class of every node, by node.
       delta: int64[*, P], node after popping a symbol, 0 for none.
       num_owners: nodes and runs.
+      derived: controls whose tokens are those of another one as well, but for the lost ones.
     """
 
     node_owner: np.ndarray
@@ -124,6 +128,7 @@ class StackArcs:
     delta_row: np.ndarray
     delta: np.ndarray
     num_owners: int
+    derived: Derived
 
 
 def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> StackArcs:
@@ -266,6 +271,7 @@ class _Walk:
         self.pending: list[_Items] = []
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
+        self.derived = derived_controls(machine, tables, deadline)
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: Cut | None = None
@@ -281,13 +287,15 @@ class _Walk:
 
     def run(self) -> StackArcs:
         self._wave(self._root_items())
+        self._derive_pending()
         control = (self.machine.end == END_RETURN).nonzero()[0]
         self.pending.append(_Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
         most = self._most_counted(self.registers.of_control)
         inner = _InnerNodes(self, Classes(self.registers, np.maximum(most, self.most)))
         while (seeds := inner.wave()) is not None:
             self._wave(seeds)
-        records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
+        self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
+        records = [np.concatenate(c) for c in zip(*self.records)]
         owner, token, target, count = with_aliases(self.tables, *records)
         rows: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3
         sets: list[TokenSet] = []
@@ -318,6 +326,7 @@ class _Walk:
             delta_row=np.concatenate(inner.rows),
             delta=inner.delta(),
             num_owners=self.num_owners,
+            derived=self.derived,
         )
 
     def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
@@ -336,13 +345,41 @@ class _Walk:
         return most
 
     def _root_items(self) -> _Items:
-        """(control, trie node, control) of every first byte and special token that a control reads."""
+        """(control, trie node, control) of every first byte and special token that a control reads; those of derived controls
+        begin where they leave their frame."""
         trie, machine = self.trie, self.machine
         root = np.arange(trie.first[0], trie.first[0] + trie.children[0])
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
         live = machine.action[:, machine.byte_class[trie.symbol[first]]] > 0
+        live[self.derived.node] = False
         control, at = live.nonzero()
-        return _Items(control, first[at], control, np.zeros(len(at), np.int64))
+        owner, node, inside = self.derived.seed
+        zeros = np.zeros(len(at) + len(owner), np.int64)
+        return _Items(np.append(control, owner), np.append(first[at], node), np.append(control, inside), zeros)
+
+    def _derive_pending(self) -> None:
+        """What is pending in the bases is so in derived controls, too, except below what these do differently."""
+        derived, below = self.derived, self.subtrees
+        if not len(derived.node) or not self.pending:
+            return
+        pending = _joined(self.pending)
+        pending = pending.at(np.argsort(pending.owner, kind="stable"))
+        first = np.searchsorted(pending.owner, derived.base)
+        size = np.searchsorted(pending.owner, derived.base, side="right") - first
+        which = np.repeat(np.arange(len(size)), size)
+        at = np.arange(len(which)) + np.repeat(first - (np.cumsum(size) - size), size)
+        node = pending.node[at]
+        owner, top = derived.tops
+        begin = np.searchsorted(owner, derived.node)
+        count = np.searchsorted(owner, derived.node, side="right") - begin
+        pair = np.repeat(np.arange(len(which)), count[which])
+        number = np.arange(len(pair)) - (np.cumsum(count[which]) - count[which])[pair]
+        over, under = top[begin[which[pair]] + number], np.minimum(node[pair], len(below.begin) - 1)
+        lost = np.zeros(len(which), bool)
+        lost[pair[below.holds(over, under) & (node[pair] < len(below.begin))]] = True
+        keep = (~lost).nonzero()[0]
+        items = pending.at(at[keep])
+        self.pending.append(items._replace(owner=derived.node[which[keep]]))
 
     def _depth(self, node: np.ndarray) -> np.ndarray:
         depth = np.searchsorted(self.trie.level, node, side="right")

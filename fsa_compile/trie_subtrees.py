@@ -35,13 +35,20 @@ class Subtrees(NamedTuple):
     Attributes:
       kinds: uint64[T], bits of the bytes that are read below.
       begin, end: int64[T], the tokens that end below are `token[begin:end]`, not that of the node itself.
+      start: int64[T], the same with that of the node itself, which comes first.
       token: int64[*].
     """
 
     kinds: np.ndarray
     begin: np.ndarray
     end: np.ndarray
+    start: np.ndarray
     token: np.ndarray
+
+    def holds(self, over: np.ndarray, under: np.ndarray) -> np.ndarray:
+        """Whether trie nodes are others or below them: bool[n]."""
+        within = (self.begin[over] <= self.start[under]) & (self.end[under] <= self.end[over]) & (over < under)
+        return within | (over == under)
 
 
 def kinds_read(reads: np.ndarray) -> np.ndarray:
@@ -76,4 +83,4 @@ def subtrees_of(tables: VocabularyTables) -> Subtrees:
     token = np.zeros(int(own.sum()), np.int64)
     ends = own.nonzero()[0]
     token[begin[ends] - 1] = tables.trie_token[ends]
-    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, token))
+    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, begin - own, token))

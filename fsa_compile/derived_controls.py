@@ -1,0 +1,215 @@
+"""Controls that read nearly everything as another one does, such as those inside the key of an open object: what differs.
+
+A *derived* control has the moves of its *base* except at some bytes. From the first of these bytes on, both are followed side
+by side through the vocabulary's trie, until they come to the same control: from there on nothing differs any more. So the token
+sets of a derived control are those of its base, without the tokens that were followed, and with what it does with these itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.limits import Deadline
+from fsa_compile.token_walk import with_aliases
+from fsa_compile.trie_subtrees import subtrees_of
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+_DOING = "walking the vocabulary"
+_MOST_BYTES = 48
+"""Bytes at which a derived control, or what it leads to, may differ."""
+_GUESSES = 4
+"""Classes of bytes, those with the most tokens, that tell which base a control may have."""
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Derived:
+    """Controls with a base. Arrays by pairs are sorted by control.
+
+    Attributes:
+      node, base: int64[D], the derived controls, ascending, and their bases, which are not derived themselves.
+      lost: (control, token) int64[*] each, tokens without the effect that they have in the base, unless `record` or a walk from
+        `seed` says so again.
+      record: (control, token, control reached) int64[*] each, tokens that stay in the frame.
+      seed: (control, trie node, control before) int64[*] each, where the walk has to go on: the trie node is read next.
+      tops: (control, trie node) int64[*] each, below which every token is lost.
+    """
+
+    node: np.ndarray
+    base: np.ndarray
+    lost: tuple[np.ndarray, np.ndarray]
+    record: tuple[np.ndarray, np.ndarray, np.ndarray]
+    seed: tuple[np.ndarray, np.ndarray, np.ndarray]
+    tops: tuple[np.ndarray, np.ndarray]
+
+
+NONE_DERIVED = Derived(_NONE, _NONE, (_NONE, _NONE), (_NONE, _NONE, _NONE), (_NONE, _NONE, _NONE), (_NONE, _NONE))
+
+
+def derived_controls(machine: ByteMachine, tables: VocabularyTables, deadline: Deadline) -> Derived:
+    """The controls that are worth deriving, and what they do differently.
+
+    Args:
+      machine: a deterministic one; others have none.
+
+    Raises:
+      LimitError: out of time.
+    """
+    if not machine.deterministic:
+        return NONE_DERIVED
+    plain = _plain_moves(machine)
+    action = _telling_returns_apart(machine)
+    node, base = _pairs(machine, plain, action, tables)
+    return _Lockstep(machine, plain, action, tables, deadline).followed(node, base) if len(node) else NONE_DERIVED
+
+
+def _plain_moves(machine: ByteMachine) -> np.ndarray:
+    """int64[S, C], the next control where only the control changes, 0 where nothing is read, -1 where more happens."""
+    offset = machine.entry_offset
+    some = np.diff(offset) > 0
+    at = offset[:-1][some]
+    following = np.where((machine.entry_push[at] == 0) & (machine.entry_add[at] == 0), machine.entry_next[at], -1)
+    goal = np.zeros(len(some), np.int64)
+    goal[some] = np.where(following > 0, following, -1)
+    return goal[machine.action]
+
+
+def _telling_returns_apart(machine: ByteMachine) -> np.ndarray:
+    """int64[S, C], the machine's actions; where a control returns, one of its own, since it matters which control returns."""
+    offset = machine.entry_offset
+    some = np.diff(offset) > 0
+    returns = np.zeros(len(some), bool)
+    returns[some] = machine.entry_next[offset[:-1][some]] == RETURN
+    return np.where(returns[machine.action], -np.arange(machine.num_controls)[:, None], machine.action)
+
+
+def _pairs(
+    machine: ByteMachine, plain: np.ndarray, action: np.ndarray, tables: VocabularyTables
+) -> tuple[np.ndarray, np.ndarray]:
+    """(control, base) of the controls that may be derived. Bases are controls that most tokens leave as they are."""
+    kind = machine.byte_class[:256]
+    weight = np.bincount(kind, tables.weight, plain.shape[1])
+    stays = (plain == np.arange(len(plain))[:, None]) @ weight
+    is_base = stays > weight.sum() / 2
+    is_base[0] = False
+    uncounted = machine.bounds[:, 0] == UNCOUNTED
+    base = np.zeros(len(plain), np.int64)
+    for k in np.argsort(-weight)[:_GUESSES].tolist():
+        goal = np.maximum(plain[:, k], 0)
+        base = np.where((base == 0) & is_base[goal], goal, base)
+    node = (base != np.arange(len(base))).nonzero()[0]
+    node = node[(base[node] > 0) & uncounted[node] & uncounted[base[node]] & ~is_base[node]]
+    differs = action[node] != action[base[node]]
+    number = differs @ np.bincount(kind, minlength=plain.shape[1])
+    fits = (number <= _MOST_BYTES) & ~differs[:, machine.byte_class[256:]].any(1)
+    return node[fits], base[node[fits]]
+
+
+class _Lockstep:
+    """Follows controls and their bases side by side."""
+
+    def __init__(
+        self, machine: ByteMachine, plain: np.ndarray, action: np.ndarray, tables: VocabularyTables, deadline: Deadline
+    ) -> None:
+        self._plain, self._action, self._tables, self._deadline = plain, action, tables, deadline
+        self._kind = machine.byte_class[:256].astype(np.int64)
+        self._lost: list[tuple[np.ndarray, np.ndarray]] = []
+        self._record: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._seed: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._tops: list[tuple[np.ndarray, np.ndarray]] = []
+        self._rejected = [_NONE]
+
+    def followed(self, node: np.ndarray, base: np.ndarray) -> Derived:
+        owner, above, own, other = node, np.zeros(len(node), np.int64), node, base
+        while len(owner):
+            self._deadline.check(_DOING)
+            owner, above, own, other = self._level(owner, above, own, other)
+        rejected = np.unique(np.concatenate(self._rejected))
+        kept = ~np.isin(node, rejected)
+        lost = self._lost_tokens(rejected)
+        tops = _sorted(self._tops, 2, rejected)
+        record, seed = _sorted(self._record, 3, rejected), _sorted(self._seed, 3, rejected)
+        return Derived(node[kept], base[kept], lost, record, seed, tops)  # type: ignore[arg-type]
+
+    def _lost_tokens(self, rejected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lost tokens, once each, with all ids that write the same bytes."""
+        tables = self._tables
+        owner, token = with_aliases(tables, *_sorted(self._lost, 2, rejected))
+        key = np.unique(owner * tables.vocab_size + token)
+        return key // tables.vocab_size, key % tables.vocab_size
+
+    def _level(
+        self, owner: np.ndarray, above: np.ndarray, own: np.ndarray, other: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One byte more.
+
+        Args:
+          owner: derived controls.
+          above: trie nodes read so far.
+          own, other: the controls that the owner and its base have come to, 0 for none.
+        """
+        which, byte = self._differing(owner, own, other)
+        which, child = self._children(above[which], byte, which)
+        kind = self._kind[self._tables.trie_byte[child]]
+        owner, before = owner[which], own[which]
+        own, other = self._plain[before, kind], self._plain[other[which], kind]
+        on = (own != other) | (own < 0)
+        owner, child, before, own, other = owner[on], child[on], before[on], own[on], other[on]
+        walks = own < 0
+        self._seed.append((owner[walks], child[walks], before[walks]))
+        token = self._tables.trie_token[child]
+        ends = token >= 0
+        self._lost.append((owner[ends], token[ends]))
+        ends &= own > 0
+        self._record.append((owner[ends], token[ends], own[ends]))
+        self._lose_below(owner, child, (own < 0) | (other < 0))
+        own, other = np.maximum(own, 0), np.where(walks, 0, np.maximum(other, 0))
+        on = (own > 0) | (other > 0)
+        return owner[on], child[on], own[on], other[on]
+
+    def _differing(self, owner: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(item, byte) where two controls differ; owners with too many such bytes are given up."""
+        size = len(self._plain)
+        pairs, which = np.unique(own * size + other, return_inverse=True)
+        differs = (self._action[pairs // size] != self._action[pairs % size])[:, self._kind]
+        many = differs.sum(1) > _MOST_BYTES
+        self._rejected.append(owner[many[which]])
+        differs[many] = False
+        pair, byte = differs.nonzero()
+        begin = np.searchsorted(pair, np.arange(len(pairs) + 1))
+        size_of = (begin[1:] - begin[:-1])[which]
+        item = np.repeat(np.arange(len(which)), size_of)
+        at = np.arange(len(item)) + np.repeat(begin[which] - (np.cumsum(size_of) - size_of), size_of)
+        return item, byte[at]
+
+    def _children(self, above: np.ndarray, byte: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(item, child) of the trie nodes that have a child with the byte."""
+        keys = self._tables.trie_key
+        wanted = above * 256 + byte
+        at = np.searchsorted(keys, wanted)
+        found = (keys[np.minimum(at, len(keys) - 1)] == wanted).nonzero()[0]
+        return which[found], at[found] + 1
+
+    def _lose_below(self, owner: np.ndarray, node: np.ndarray, chosen: np.ndarray) -> None:
+        """All tokens below some trie nodes are lost to their owners."""
+        below = subtrees_of(self._tables)
+        owner, node = owner[chosen], node[chosen]
+        self._tops.append((owner, node))
+        begin, size = below.begin[node], below.end[node] - below.begin[node]
+        which = np.repeat(np.arange(len(node)), size)
+        at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+        self._lost.append((owner[which], below.token[at]))
+
+
+def _sorted(parts: Sequence[tuple[np.ndarray, ...]], width: int, rejected: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The columns of all parts, by control, without those that were given up."""
+    columns = [np.concatenate([part[i] for part in parts]) for i in range(width)]
+    if len(rejected):
+        keep = ~np.isin(columns[0], rejected)
+        columns = [column[keep] for column in columns]
+    order = np.argsort(columns[0], kind="stable")
+    return tuple(column[order] for column in columns)

@@ -1,0 +1,84 @@
+"""Controls whose tokens are put together from those of another control: as if each had been walked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsa_compile import stack_walk
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
+from fsa_compile.json_schema import schema_machine
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.promote import promote_machine
+from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
+
+_PIECES = (
+    'na nam name names ame me e ": "," ", "} {" {"na {"name": " :" ":" ":{" ":{} }} },{ } "}, null nul true number er num "] ],',
+    r'value val alue e":"x" e":1} e":{" \u00 \" u006 é lé clé name" name": na" "name" "name": "na x":null,"name a b c d aa ab "]}',
+)
+_SCHEMAS: dict[str, Any] = {
+    "open": {"properties": {"name": {"type": "string"}, "nam": {"type": "integer"}, "number": {}}, "type": "object"},
+    "nested": {
+        "type": "object",
+        "properties": {"name": {"properties": {"name": {}, "value": {"type": "null"}}}, "value": {"additionalProperties": {"type": "null"}}},
+        "required": ["value"],
+    },
+    "recursive": {"type": "object", "properties": {"name": {"$ref": "#"}, "names": {"type": "array", "items": {"$ref": "#"}}}},
+    "banned": {"type": "object", "properties": {"name": False, "na": {"type": "null"}, "clé": {"type": "null"}}},
+    "strings": {"anyOf": [{"enum": ["name", "number"]}, {"type": "array", "items": {"not": {"enum": ["name", "na", 1]}}}]},
+    "outcomes": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}, "contains": {"const": "name"}}},
+    "patterns": {"type": "object", "patternProperties": {"^na": {"type": "null"}, "e$": {"type": "integer"}}, "properties": {"val": True}},
+}  # fmt: skip
+
+
+def _vocabulary() -> Vocabulary:
+    tokens = [bytes([b]) for b in range(256)] + [w.encode() for w in dict.fromkeys(" ".join(_PIECES).split())]
+    tokens += [letter.encode() * n for letter in "abxyz" for n in (2, 3)] + [b"ame"]  # b"ame" twice: two ids write the same
+    letters = [x.encode() for x in "abcdefghijklmnopqrstuvwxyz"]
+    tokens += [*(a + b for a in letters for b in letters), b""]
+    return Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1])
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return _vocabulary()
+
+
+def contents(c: CompiledConstraint) -> list[Any]:
+    """Everything a constraint says, node by node, whatever the order of its rows and sets."""
+    rows = [row.tobytes() for row in c.rows]
+    out: list[Any] = [c.start, c.max_pops, c.accept.tolist(), c.distance.tolist(), c.need.tolist()]
+    out.append(c.delta[c.delta_offset[:, None] + np.arange(c.num_symbols)].tolist() if c.num_symbols else [])
+    for n in range(c.num_nodes):
+        groups = range(c.group_offset[n], c.group_offset[n + 1])
+        levels = range(c.level_offset[n], c.level_offset[n + 1])
+        arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
+        out.append(sorted((rows[c.group_row[g]], int(c.group_next[g]), int(c.group_push[g])) for g in groups))
+        out.append([(int(c.level_cost[i]), int(c.level_need[i]), rows[c.level_row[i]]) for i in levels])
+        out.append((c.arc_token[arcs].tolist(), c.effects[c.arc_effect[arcs]].tolist()))
+    return out
+
+
+def _machine(name: str) -> ByteMachine:
+    return schema_machine(_SCHEMAS[name])
+
+
+@pytest.mark.parametrize("name", _SCHEMAS)
+def test_as_if_walked(name: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = _machine(name)
+    derived = promote_machine(machine, vocabulary, source=name)
+    monkeypatch.setattr(stack_walk, "derived_controls", lambda *_: NONE_DERIVED)
+    assert contents(derived) == contents(promote_machine(machine, vocabulary, source=name))
+
+
+@pytest.mark.parametrize("name", _SCHEMAS)
+def test_some_controls_are_derived(name: str, vocabulary: Vocabulary) -> None:
+    found = derived_controls(_machine(name), tables_for(vocabulary), Deadline(CompileLimits()))
+    assert len(found.node) >= 2
+    assert not set(found.base.tolist()) & set(found.node.tolist())
+    assert len(found.lost[0])
