@@ -1,0 +1,164 @@
+"""YAML texts of the values of a JSON Schema, in block or flow style, that every reader of YAML understands alike.
+
+    constraint = compile_yaml_schema({"type": "object", "properties": {"age": {"type": "integer"}}}, tokenizer)
+
+The schema is read as by `json_schema`, whose conventions on key order, additional keys and numbers hold here too. The layout:
+
+* Block style: `key: value`, or `key:` and below it a list or a mapping; mappings two columns to the right of their key, lists two
+  columns to the right or at the column of their key; `- ` before each item, whose list or mapping begins on the same line.
+  Empty collections are `[]` and `{}`. Collections beyond `YamlOptions.max_indent` are in flow style.
+* Flow style: `{key: value, other: [1, 2]}`, always with a space after `:` and `,`.
+* Scalars: `null`, `true`, `false`, numbers that versions 1.1 and 1.2 read alike; strings plain where no reader takes them for
+  something else, or in single quotes, or in double quotes. Keys likewise.
+* One line break may stand at the end. No comments, anchors, tags, block scalars, or lines that are folded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.compile_cache import CompileCache
+from fsa_compile.errors import ConstraintError
+from fsa_compile.json_schema import _deep_recursion
+from fsa_compile.json_schema.controls import Controls
+from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.errors import UnsatisfiableSchemaError
+from fsa_compile.json_schema.keywords import Keywords
+from fsa_compile.json_schema.machine import Reach
+from fsa_compile.json_schema.residuals import Residuals
+from fsa_compile.json_schema.values import Values
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.pipeline import vocabulary_of
+from fsa_compile.promote import promote_machine
+from fsa_compile.yaml_schema.frames import YamlFrames
+from fsa_compile.yaml_schema.machine import byte_machine
+from fsa_compile.yaml_schema.options import DEFAULT_LAYOUT, Style, YamlOptions
+from fsa_compile.yaml_schema.spelling import YamlSpeller
+from fsa_compile.yaml_schema.texts import Texts, YamlScalars
+
+_SOURCE = 200
+"""Characters of the schema's text that are kept in an artifact, for people."""
+
+
+def compile_yaml_schema(
+    schema: Any,
+    tokenizer: Any,
+    *,
+    style: Style = "block",
+    options: YamlOptions | None = None,
+    limits: CompileLimits | None = None,
+    cache: CompileCache | None = None,
+) -> CompiledConstraint:
+    """Compiles a JSON Schema to a constraint on YAML texts, over a tokenizer's vocabulary.
+
+    Args:
+      schema: a schema as decoded JSON, or its text.
+      tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
+      style: "block": lists and mappings by indentation; "flow": in brackets, on one line.
+      options: the layout, and how the schema is read.
+      limits: bounds of the compilation.
+      cache: where artifacts are kept on disk; None: nowhere.
+
+    Returns:
+      The artifact. Every accepted text is one YAML document that `yaml.safe_load`, and readers of YAML 1.2, read as a value that
+      is valid under the schema; every valid value has such a text, but for the narrowings of `json_schema` and of `YamlOptions`.
+
+    Raises:
+      SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
+      ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
+
+    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
+    >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
+    >>> walk = compile_yaml_schema(schema, vocabulary).walk()
+    >>> walk.advance(0)
+    >>> walk.allowed().tolist()
+    [False, False, True, False]
+    """
+    vocabulary = vocabulary_of(tokenizer)
+    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    schema = schema.decode() if isinstance(schema, bytes) else schema
+    text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
+
+    def make() -> CompiledConstraint:
+        deadline = Deadline(limits)
+        machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline)
+        return promote_machine(machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
+
+    if cache is None:
+        return make()
+    bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
+    key = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
+    return cache.get(key, vocabulary, make)
+
+
+def yaml_machine(
+    schema: Any,
+    *,
+    style: Style = "block",
+    options: YamlOptions | None = None,
+    limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
+) -> ByteMachine:
+    """The byte machine of a schema's YAML texts; see `compile_yaml_schema`.
+
+    Raises:
+      SchemaError: the schema is not well formed.
+      UnsupportedSchemaError: it asks for what is not enforced exactly.
+      UnsatisfiableSchemaError: no value satisfies it.
+      LimitError: a limit of `options.schema` or `limits` is exceeded.
+    """
+    if style not in ("block", "flow"):
+        raise ConstraintError(f"unknown style {style!r}", fix='Write style="block" or style="flow".')
+    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    deadline = deadline or Deadline(limits)
+    document = Document(read_schema(schema), options.schema.draft)
+    dead: set[Any] = set()
+    with _deep_recursion(document):
+        while True:
+            build = _Build(document, style, options, limits, deadline, dead)
+            if not build.poisoned:
+                return build.machine()
+            dead |= build.poisoned
+
+
+class _Build:
+    """One attempt: everything from the schema to its controls, some states being known to be dead."""
+
+    def __init__(
+        self,
+        document: Document,
+        style: Style,
+        options: YamlOptions,
+        limits: CompileLimits,
+        deadline: Deadline,
+        dead: set[Any],
+    ) -> None:
+        schema = options.schema
+        decisions = Decisions(schema.max_formula)
+        values = Values(decisions, schema.max_orders)
+        keywords = Keywords(document, decisions, values, schema)
+        self._controls = controls = Controls(schema.max_controls, deadline)
+        speller = YamlSpeller(controls)
+        scalars = YamlScalars(controls, speller, decisions, keywords, schema, limits)
+        texts = Texts(controls, speller, scalars, decisions, options)
+        residuals = Residuals(decisions, values, keywords, schema, scalars.matches)
+        frames = YamlFrames(controls, speller, scalars, texts, decisions, values, keywords, residuals, options, dead)
+        self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
+        controls.finish()
+        self._reach = Reach(controls, self._ends[-1])
+        self.poisoned = {key for control in self._reach.poisoned if (key := frames.state_keys.get(control)) is not None}
+
+    def machine(self) -> ByteMachine:
+        if self._call is None or not self._reach.outcomes[self._call[1]]:
+            raise UnsatisfiableSchemaError("no value satisfies the schema", pointer="#", fix="Loosen its conditions.")
+        symbol, entry = self._call
+        return byte_machine(self._controls, self._reach, entry, symbol, self._ends)
+
+
+__all__ = ["YamlOptions", "compile_yaml_schema", "yaml_machine"]

@@ -1,0 +1,320 @@
+"""What may be written at a place of a YAML text, as one automaton per form: scalars of a value language, keys, or both.
+
+Where a value begins on the line of its dash, `red` may be a scalar, or a key when a colon follows. So the texts of scalars and
+those of keys are read side by side, and a label says which of them a text is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from fsa_compile.json_schema.atoms import FALSE, NULL, NUMBER, STRING, TRUE, Spelled
+from fsa_compile.json_schema.controls import Controls, Moves
+from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.key_classes import KeyAutomaton
+from fsa_compile.json_schema.scalars import Scalars
+from fsa_compile.json_schema.spelling import QUOTE
+from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
+from fsa_compile.json_schema.text_product import product
+from fsa_compile.yaml_schema.options import Style, YamlOptions
+from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, plain_text
+from fsa_compile.yaml_schema.spelling import YamlSpeller, encoded
+
+Form: TypeAlias = Literal["plain", "single", "double"]
+_DASH = ord("-")
+_LITERALS = ("null", "true", "false")
+_LONGEST_KEY = 900
+"""Characters of text of the longest key that is written: readers refuse more than 1,024."""
+
+
+class YamlScalars(Scalars):
+    """Strings in double quotes, as YAML escapes them."""
+
+    def _listed(self, words: dict[str, int]) -> int:
+        node = self._controls.node
+        spelt = sorted((encoded(word) + b'"', outcome) for word, outcome in words.items())
+
+        def build(begin: int, end: int, depth: int) -> int:
+            if end - begin == 1:
+                text, outcome = spelt[begin]
+                control = self._controls.final(outcome)
+                for byte in reversed(text[depth:]):
+                    control = node(((byte, byte, control),))
+                return control
+            moves = []
+            while begin < end:
+                byte, after = spelt[begin][0][depth], begin + 1
+                while after < end and spelt[after][0][depth] == byte:
+                    after += 1
+                moves.append((byte, byte, build(begin, after, depth + 1)))
+                begin = after
+            return node(moves)
+
+        return build(0, len(spelt), 0) if spelt else 0
+
+    def number_dfa(self, formula: int) -> TextDfa:
+        """The numbers of a formula that every reader of YAML takes for numbers."""
+        d = self._decisions
+        return self._number_dfa(d.choose(d.atom(Spelled(NUMBER_PATTERN)), formula, 0))
+
+    def short_dfa(self, formula: int, most: int) -> TextDfa:
+        """The strings of a formula; of those whose length is counted only the ones of at most `most` characters."""
+        counted = self._counted(formula)
+        if counted is None:
+            return self.string_dfa(formula)
+        rest, low, high = counted
+        if low > most:
+            return TextDfa([()], [0])
+        dfas = [self.string_dfa(rest), lengths(low, min(high, most))]
+        return product(dfas, lambda said: said[0] if said[1] else 0, self._options.max_product, "the length of a string")
+
+
+class Joint(NamedTuple):
+    """Texts of one form at one place.
+
+    Attributes:
+      number: tells them apart.
+      form: how they are quoted.
+      dfa: over decoded texts; its labels are indices into `pairs`.
+      pairs: (outcome of a scalar or 0, class of a key or 0); index 0 is unused.
+      reach: per state the labels that can be reached.
+    """
+
+    number: int
+    form: Form
+    dfa: TextDfa
+    pairs: list[tuple[int, int]]
+    reach: list[frozenset[int]]
+
+
+class Texts:
+    """Makes the automata, and their controls.
+
+    Args:
+      scalars: of the same build.
+    """
+
+    def __init__(
+        self,
+        controls: Controls,
+        speller: YamlSpeller,
+        scalars: YamlScalars,
+        decisions: Decisions,
+        options: YamlOptions,
+    ) -> None:
+        self._controls, self._speller, self._scalars = controls, speller, scalars
+        self._decisions, self._options = decisions, options
+        self._joints: dict[object, Joint | None] = {}
+        self._endings: dict[tuple[int, int], int] = {}
+
+    def moves(
+        self,
+        style: Style,
+        formulas: tuple[int, ...] | None,
+        keys: KeyAutomaton | None,
+        targets: tuple[tuple[int, int], ...],
+        dash: int = 0,
+    ) -> Moves:
+        """The moves that begin a scalar or a key, in every form.
+
+        Args:
+          style: of the collection that all this stands in.
+          formulas: the scalars, as a value's formulas; None: no scalar.
+          keys: the automaton of keys.
+          targets: (class of key, control after its colon), sorted.
+          dash: the control after a dash and a space, 0 when none may come.
+        """
+        out: list[tuple[int, int, int]] = []
+        plain = self._joint("plain", style, formulas, keys if targets else None)
+        if plain is not None:
+            out += self._moves(plain, 0, targets)
+        if dash:
+            out = [*_without(out, _DASH), (_DASH, _DASH, self._after_dash(plain, targets, dash))]
+        quoted: tuple[tuple[int, Form], ...] = ((QUOTE, "double"), (ord("'"), "single"))
+        for mark, form in quoted:
+            if not targets and form == "double":
+                begun = self._scalars.string(formulas[STRING]) if formulas is not None and formulas[STRING] else 0
+            else:
+                joint = self._joint(form, style, formulas, keys if targets else None)
+                begun = self._control(joint, 0, targets) if joint is not None else 0
+            if begun:
+                out.append((mark, mark, begun))
+        return tuple(out)
+
+    def _after_dash(self, plain: Joint | None, targets: tuple[tuple[int, int], ...], dash: int) -> int:
+        """The control after a dash that begins an element, a number or a text."""
+        space = (ord(" "), ord(" "), dash)
+        after = _next(plain, 0, _DASH) if plain is not None else None
+        left = self._within(plain, after, targets) if plain is not None and after is not None else None
+        if plain is None or after is None or left is None:
+            return self._controls.node((space,))
+
+        def make(control: int) -> None:
+            self._controls.moves[control] = (*self._moves(plain, after, left), space)
+
+        return self._controls.later(("dash", plain.number, left, dash), make)
+
+    # automata
+
+    def _joint(self, form: Form, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None) -> Joint | None:
+        read = formulas and (formulas[: STRING + 1] if form == "plain" else formulas[STRING : STRING + 1])
+        key = (form, style if form == "plain" else "", read, keys.number if keys is not None else -1)
+        if key not in self._joints:
+            self._joints[key] = self._make(form, style, formulas, keys)
+        return self._joints[key]
+
+    def _make(self, form: Form, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None) -> Joint | None:
+        parts: dict[str, TextDfa] = {}
+        if formulas is not None:
+            if form == "plain" and any(formulas[: FALSE + 1]):
+                parts["literal"] = words_trie(_LITERALS, number=True)
+            if form == "plain" and formulas[NUMBER]:
+                parts["number"] = self._scalars.number_dfa(formulas[NUMBER])
+            if formulas[STRING]:
+                if form == "double":
+                    parts["string"] = self._scalars.string_dfa(formulas[STRING])
+                else:
+                    parts["string"] = self._scalars.short_dfa(formulas[STRING], self._options.max_plain)
+                if form == "plain":
+                    parts["text"] = plain_text(style)
+        if keys is not None:
+            parts["key"], parts["length"] = keys.dfa, lengths(0, self._options.max_key_length)
+            if form == "plain":
+                parts["key text"] = plain_text(style, key=True)
+        if not parts:
+            return None
+        pairs: list[tuple[int, int]] = [(0, 0)]
+        index: dict[tuple[int, int], int] = {(0, 0): 0}
+        names = list(parts)
+
+        def label(said: tuple[int, ...]) -> int:
+            says = dict(zip(names, said))
+            pair = self._outcome(says, formulas, form), self._key_class(says, keys, form)
+            if pair not in index:
+                index[pair] = len(pairs)
+                pairs.append(pair)
+            return index[pair]
+
+        dfa = product([*parts.values(), any_text()], label, self._options.schema.max_product, "the scalars and keys of one place")
+        return Joint(len(self._joints), form, dfa, pairs, _reachable(dfa)) if any(dfa.labels) else None
+
+    @staticmethod
+    def _outcome(says: dict[str, int], formulas: tuple[int, ...] | None, form: Form) -> int:
+        """The outcome of a text as a scalar."""
+        if formulas is None:
+            return 0
+        if says.get("literal"):
+            return formulas[(NULL, TRUE, FALSE)[says["literal"] - 1]]
+        if says.get("number"):
+            return says["number"]
+        return says.get("string", 0) if form != "plain" or says.get("text") else 0
+
+    def _key_class(self, says: dict[str, int], keys: KeyAutomaton | None, form: Form) -> int:
+        """The class of a text as a key."""
+        found = says.get("key", 0)
+        if keys is None or not found or (form == "plain" and not says["key text"]):
+            return 0
+        name = keys.classes[found].key
+        if name is None:
+            return found if says["length"] else 0
+        return found if len(encoded(name)) <= _LONGEST_KEY else 0
+
+    # controls
+
+    def _within(self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...] | None:
+        """The targets that a state can still reach; None when it reaches no scalar either."""
+        classes = {joint.pairs[label][1] for label in joint.reach[state]}
+        left = tuple([target for target in targets if target[0] in classes])
+        return left if left or any(joint.pairs[label][0] for label in joint.reach[state]) else None
+
+    def _control(self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...]) -> int:
+        """The control of a state, 0 when it leads nowhere."""
+        left = self._within(joint, state, targets)
+        if left is None:
+            return 0
+
+        def make(control: int) -> None:
+            self._controls.moves[control] = self._moves(joint, state, left)
+            if joint.form == "plain":
+                self._controls.outcome[control] = joint.pairs[joint.dfa.labels[state]][0]
+
+        return self._controls.later(("text", joint.number, state, left), make)
+
+    def _moves(self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...]) -> Moves:
+        row = []
+        for low, high, after in joint.dfa.rows[state]:
+            below = self._control(joint, after, targets)
+            if below:
+                row.append((low, high, below))
+        outcome, of_key = joint.pairs[joint.dfa.labels[state]]
+        value = dict(targets).get(of_key, 0) if of_key else 0
+        if joint.form == "plain":
+            return self._plain(joint, state, targets, row, value)
+        close = self._closed(outcome, value)
+        if joint.form == "single":
+            return self._speller.single(tuple(row), close)
+        return self._speller.body(tuple(row), close, "all")
+
+    def _closed(self, outcome: int, value: int) -> int:
+        """The control after a closing quote: the end of a scalar, the colon of a key, or either."""
+        colon = ((ord(":"), ord(":"), value),) if value else ()
+        if not outcome:
+            return self._controls.node(colon)
+        if not colon:
+            return self._controls.final(outcome)
+        found = self._endings.get((outcome, value))
+        if found is None:
+            found = self._endings[outcome, value] = self._controls.new(colon, outcome)
+        return found
+
+    def _plain(
+        self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...], row: list[tuple[int, int, int]], value: int
+    ) -> Moves:
+        """The moves of a plain text; a colon is one of its characters, or ends a key."""
+        out = self._speller.plain(tuple(row))
+        if not value:
+            return out
+        colon = ord(":")
+        after = _next(joint, state, colon)
+        going_on = self._within(joint, after, targets) if after is not None else None
+
+        def make(control: int) -> None:
+            more = self._moves(joint, after, going_on) if after is not None and going_on is not None else ()
+            self._controls.moves[control] = (*self._controls.moves[value], *more)
+
+        control = self._controls.later(("colon", joint.number, state, value, going_on), make)
+        return (*_without(out, colon), (colon, colon, control))
+
+
+def _next(joint: Joint, state: int, character: int) -> int | None:
+    """The state after one more character."""
+    return next((t for low, high, t in joint.dfa.rows[state] if low <= character <= high), None)
+
+
+def _without(moves: Iterable[tuple[int, int, int]], byte: int) -> list[tuple[int, int, int]]:
+    """The moves on other bytes."""
+    out = []
+    for low, high, target in moves:
+        if low <= byte <= high:
+            out += [(a, z, target) for a, z in ((low, byte - 1), (byte + 1, high)) if a <= z]
+        else:
+            out.append((low, high, target))
+    return out
+
+
+def _reachable(dfa: TextDfa) -> list[frozenset[int]]:
+    """Labels that can be reached from each state."""
+    before: list[set[int]] = [set() for _ in dfa.rows]
+    for q, row in enumerate(dfa.rows):
+        for _, _, t in row:
+            before[t].add(q)
+    out = [{label} - {0} for label in dfa.labels]
+    todo = list(range(len(dfa.rows)))
+    while todo:
+        q = todo.pop()
+        for p in before[q]:
+            if not out[q] <= out[p]:
+                out[p] |= out[q]
+                todo.append(p)
+    return list(map(frozenset, out))
