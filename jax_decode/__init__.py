@@ -18,24 +18,40 @@ _HOME = {
     "FunctionDecoder": "decoder",
     "Generation": "generation",
     "Greedy": "samplers",
+    "Masked": "probability.proposals",
+    "Mass": "probability.mass",
     "MinP": "samplers",
+    "Options": "probability.options",
+    "Rejection": "probability.proposals",
+    "Scores": "probability.scoring",
+    "Sequences": "probability.sequences",
     "Status": "state",
+    "TextScores": "probability.text_scores",
     "TopK": "samplers",
     "TopP": "samplers",
+    "WeightedGeneration": "probability.particles",
     "advance": "transition",
+    "enumerate_sequences": "probability.sequences",
     "fork": "forking",
     "fork_cache": "forking",
     "generate": "generating",
+    "generate_smc": "probability.particles",
     "init_state": "state",
     "key_words": "noise",
     "load_orbax": "orbax",
+    "log_mass": "probability.mass",
+    "log_weights": "probability.weights",
     "mask": "masking",
     "mask_logits": "masking",
     "mask_words": "masking",
+    "option_probabilities": "probability.options",
     "rewind": "forking",
     "sample": "sampling",
     "save_orbax": "orbax",
+    "score": "probability.scoring",
+    "score_texts": "probability.text_scores",
     "to_device": "tables",
+    "tokenizations": "probability.tokenizations",
 }
 
 if TYPE_CHECKING:
@@ -53,6 +69,22 @@ if TYPE_CHECKING:
     from jax_decode.noise import key_words as key_words
     from jax_decode.orbax import load_orbax as load_orbax
     from jax_decode.orbax import save_orbax as save_orbax
+    from jax_decode.probability.mass import Mass as Mass
+    from jax_decode.probability.mass import log_mass as log_mass
+    from jax_decode.probability.options import Options as Options
+    from jax_decode.probability.options import option_probabilities as option_probabilities
+    from jax_decode.probability.particles import WeightedGeneration as WeightedGeneration
+    from jax_decode.probability.particles import generate_smc as generate_smc
+    from jax_decode.probability.proposals import Masked as Masked
+    from jax_decode.probability.proposals import Rejection as Rejection
+    from jax_decode.probability.scoring import Scores as Scores
+    from jax_decode.probability.scoring import score as score
+    from jax_decode.probability.sequences import Sequences as Sequences
+    from jax_decode.probability.sequences import enumerate_sequences as enumerate_sequences
+    from jax_decode.probability.text_scores import TextScores as TextScores
+    from jax_decode.probability.text_scores import score_texts as score_texts
+    from jax_decode.probability.tokenizations import tokenizations as tokenizations
+    from jax_decode.probability.weights import log_weights as log_weights
     from jax_decode.samplers import Categorical as Categorical
     from jax_decode.samplers import Greedy as Greedy
     from jax_decode.samplers import MinP as MinP

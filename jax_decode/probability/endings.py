@@ -1,0 +1,44 @@
+"""Where a text ends: whether it may go on, and rows whose text is complete and may not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.masking import mask_parts
+from jax_decode.stack import accepts, sources
+from jax_decode.state import ConstraintState, Status
+from jax_decode.tables import ConstraintTables
+
+
+def goes_on(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Whether a row allows any token that is not a stop, bool[B]."""
+    parts = mask_parts(tables, state)
+    listed = parts.allowed[:, : parts.allowed.shape[1] - state.stop_ids.shape[1]]  # the last ones are the stop ids
+    return (parts.words != 0).any(1) | listed.any(1)
+
+
+def complete(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Whether a row's text, as it stands, is in its language, bool[B]."""
+    return jnp.where(state.running, accepts(tables, sources(tables, state)), state.status == Status.ACCEPTED)
+
+
+def ended(tables: ConstraintTables, state: ConstraintState, always_stop: bool) -> ConstraintState:
+    """The state in which running rows that end without a stop token are `ACCEPTED`: their text is complete and cannot go on.
+
+    Args:
+      tables: from `to_device`.
+      state: the rows.
+      always_stop: static; only rows without stop ids end so.
+    """
+    over = state.running & complete(tables, state) & ~goes_on(tables, state)
+    if always_stop:
+        over &= (state.stop_ids < 0).all(1)
+    return dataclasses.replace(state, status=jnp.where(over, Status.ACCEPTED, state.status).astype(jnp.int32))
+
+
+def stop_columns(state: ConstraintState, width: int) -> jax.Array:
+    """Every row's stop ids, int32[B, E], `width` where there is none: past the last logit."""
+    return jnp.where(state.stop_ids >= 0, state.stop_ids, width)

@@ -1,0 +1,199 @@
+"""How a particle's next token is drawn: by masking, or by rejection. Each draw has a weight whose mean is the allowed mass."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_decode.errors import DecodeError
+from jax_decode.masking import mask_parts
+from jax_decode.planes import NEVER, clean, log_add, log_sum
+from jax_decode.reading import read
+from jax_decode.samplers import Categorical
+from jax_decode.sampling import Choice, sample
+from jax_decode.state import ConstraintState
+from jax_decode.tables import ConstraintTables
+
+_PLAIN = Categorical(None)  # temperature 1, as `samplers.prepared` writes it
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Masked:
+    """Draws among the allowed tokens; the weight is their mass."""
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["max_rejects"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Rejection:
+    """Adaptive weighted rejection sampling: draws from the model's own distribution, without replacement, until one is allowed.
+
+    The token has the same distribution as with `Masked`; the weight is a random number whose mean, given the token, is the
+    allowed mass. In this package a mask costs less than one draw, so `Masked` is both faster and less noisy; this is for checks
+    that have no mask, see `weighted_rejection`.
+
+    Attributes:
+      max_rejects: after so many rejected tokens the mask is used after all; traced.
+    """
+
+    max_rejects: Any = 32
+
+
+Proposal = Masked | Rejection
+
+
+class Draw(NamedTuple):
+    """token: int32[B], -1 where nothing is allowed; log_weight: float32[B], -inf there; raw_logprob: float32[B]; draws: int32[B],
+    tokens drawn from the model's own distribution."""
+
+    token: jax.Array
+    log_weight: jax.Array
+    raw_logprob: jax.Array
+    draws: jax.Array
+
+
+def check_proposal(proposal: Any) -> None:
+    """Raises `DecodeError` unless it is a proposal whose numbers make sense."""
+    if not isinstance(proposal, Proposal):
+        raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked() or Rejection(max_rejects).")
+    if isinstance(proposal, Rejection):
+        most = proposal.max_rejects
+        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most <= 1 << 16:
+            raise DecodeError(f"max_rejects is {most!r}", where="Rejection", fix="Give a whole number from 0 to 65,536.")
+
+
+def draw(
+    proposal: Proposal, logits: jax.Array, key: jax.Array, step: jax.Array, tables: ConstraintTables, state: ConstraintState
+) -> Draw:
+    """Draws a token for every row; see `sampling.sample` for the arguments."""
+    if isinstance(proposal, Masked):
+        return _by_mask(sample(_PLAIN, logits, key, step, tables, state))
+    parts = mask_parts(tables, state)
+
+    def allowed(token: jax.Array) -> jax.Array:
+        plane, column = token // tables.num_words, token % tables.num_words
+        bit = (parts.word_at(column[:, None])[:, 0] >> jnp.minimum(plane, 31).astype(jnp.uint32)) & 1
+        listed = (parts.allowed & (parts.token == token[:, None])).any(1)
+        return ((bit != 0) & (plane < 32)) | listed
+
+    def masked(counter: jax.Array) -> Choice:
+        return sample(_PLAIN, logits, key, counter, tables, state)
+
+    most = jnp.asarray(proposal.max_rejects, jnp.int32)
+    return weighted_rejection(logits, key, step, allowed, masked, most, state.running)
+
+
+class _Trials(NamedTuple):
+    """left: float32[B, V'], logits of the tokens not rejected; tries: int32[], draws so far; rejects: int32[B]; fresh: bool[B],
+    whether the next draw is the first one with these tokens left; log_sum: float32[B], log of the sum of 1 / (mass left) so far;
+    first: int32[B], the first token that was allowed, or -1; done: bool[B], whether a second one was; draws: int32[B]."""
+
+    left: jax.Array
+    tries: jax.Array
+    rejects: jax.Array
+    fresh: jax.Array
+    log_sum: jax.Array
+    first: jax.Array
+    done: jax.Array
+    draws: jax.Array
+
+
+def weighted_rejection(
+    logits: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    allowed: Callable[[jax.Array], jax.Array],
+    masked: Callable[[jax.Array], Choice],
+    max_rejects: jax.Array,
+    needed: jax.Array,
+) -> Draw:
+    """A properly weighted draw of an allowed token, with `allowed` asked about one token per row at a time.
+
+    Tokens are drawn by the model's probabilities p; a rejected one is not drawn again. The first allowed token x is the draw.
+    Then, with x put back and the rejected ones still away, drawing goes on to a second allowed token. With r rejections in all,
+    and m_i the mass left after i of them, the weight is w = 1 / (1/m_0 + … + 1/m_r).
+
+    Why E[w | x] = Z, the allowed mass. Fix the order in which tokens would be rejected. A draw after i rejections is allowed with
+    probability a_i = Z / m_i, whichever x is. The first allowed token comes after i rejections and the second after r >= i with
+    probability (1 - a_0) … (1 - a_{r-1}) a_r · a_i. Summed over i that is P(first one after r) · Z · (1/m_0 + … + 1/m_r), which
+    w turns into P(first one after r) · Z; summed over r, Z. With replacement, m_i = 1, w is the usual estimator (2 - 1) / (n - 1)
+    of n draws up to the second success. Where D rejections come first, the mask gives x, if there is none yet, and Z, and
+    w = 1 / (1/m_0 + … + 1/m_{D-1} + 1/Z). That event has probability (1 - a_0) … (1 - a_{D-1}) (1 + a_0 + … + a_{D-1}), so it
+    adds (1 - a_0) … (1 - a_{D-1}) Z to the mean, just what the sum over r < D leaves out.
+
+    Source: Lipkin et al. 2025, Fast Controlled Generation from Language Models with Adaptive Weighted Rejection Sampling (the
+    scheme; the bounded form and this derivation are our own).
+
+    Args:
+      logits: float[B, V'].
+      key: uint32[B, 2]; step: uint32[B]; see `sampling.sample`.
+      allowed: tokens int32[B] -> bool[B]; any JAX function.
+      masked: counter uint32[B] -> a choice by mask with raw log-probabilities, for rows that reach the limit.
+      max_rejects: int32[], D.
+      needed: bool[B], rows whose draw matters.
+    """
+    x = clean(logits)
+    whole = log_sum(x)
+    rows = jnp.arange(x.shape[0], dtype=jnp.int32)
+    stride = (2 * max_rejects + 3).astype(jnp.uint32)  # no two draws of a row share a counter
+
+    def try_once(t: _Trials) -> _Trials:
+        choice = sample(_PLAIN, t.left, key, step * stride + t.tries.astype(jnp.uint32))
+        token = choice.token
+        log_left = read(x, rows, token) - choice.raw_logprob - whole
+        active = ~t.done & (t.rejects < max_rejects)
+        ok = allowed(token)
+        reject = active & ~ok
+        return _Trials(
+            left=t.left.at[rows, jnp.where(reject, token, x.shape[1])].set(NEVER, mode="drop"),
+            tries=t.tries + 1,
+            rejects=t.rejects + reject.astype(jnp.int32),
+            fresh=reject,
+            log_sum=jnp.where(active & t.fresh, log_add(t.log_sum, -log_left), t.log_sum),
+            first=jnp.where(active & ok & (t.first < 0), token, t.first),
+            done=t.done | (active & ok & (t.first >= 0)),
+            draws=t.draws + active.astype(jnp.int32),
+        )
+
+    def going(t: _Trials) -> jax.Array:
+        return (needed & ~t.done & (t.rejects < max_rejects)).any()
+
+    zeros = jnp.zeros(len(rows), jnp.int32)
+    start = _Trials(
+        left=x,
+        tries=jnp.int32(0),
+        rejects=zeros,
+        fresh=jnp.ones(len(rows), bool),
+        log_sum=jnp.full(len(rows), NEVER, jnp.float32),
+        first=zeros - 1,
+        done=jnp.zeros(len(rows), bool),
+        draws=zeros,
+    )
+    t = jax.lax.while_loop(going, try_once, start)
+
+    def by_mask() -> Draw:
+        return _by_mask(masked(step * stride + stride - 1))
+
+    def nothing() -> Draw:
+        return Draw(t.first, whole, whole, zeros)
+
+    exact = jax.lax.cond((needed & ~t.done).any(), by_mask, nothing)
+    own = read(x, rows, jnp.maximum(t.first, 0)) - whole
+    return Draw(
+        token=jnp.where(t.first >= 0, t.first, exact.token),
+        log_weight=-jnp.where(t.done, t.log_sum, log_add(t.log_sum, -exact.log_weight)),
+        raw_logprob=jnp.where(t.first >= 0, own, exact.raw_logprob),
+        draws=t.draws,
+    )
+
+
+def _by_mask(choice: Choice) -> Draw:
+    drawn = choice.token >= 0
+    weight = jnp.where(drawn, choice.raw_logprob - choice.logprob, NEVER)
+    return Draw(choice.token, weight, jnp.where(drawn, choice.raw_logprob, 0.0), jnp.zeros_like(choice.token))

@@ -1,0 +1,270 @@
+"""`score`: log-probabilities of given token sequences, raw and constrained, from one pass of the model over each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fsa_compile.artifact import UNREACHABLE
+from jax_decode.decoder import Decoder
+from jax_decode.errors import DecodeError
+from jax_decode.forking import fork_cache
+from jax_decode.inputs import bucket
+from jax_decode.planes import NEVER, clean, log_sum
+from jax_decode.probability.endings import complete, goes_on, stop_columns
+from jax_decode.probability.tree import next_tokens
+from jax_decode.requests import Request, read_request
+from jax_decode.state import MAX_DEPTH, ConstraintState
+from jax_decode.tables import ConstraintTables
+from jax_decode.transition import advance
+
+_BLOCK = 32
+"""Positions whose logits are held at once."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Log-probabilities of n sequences, nats.
+
+    Attributes:
+      tokens: int32[*] each.
+      raw_logprobs: float32[*] each, of every token under the model.
+      logprobs: float32[*] each, of every token among the allowed ones; -inf from the first forbidden one on. Without tables the
+        raw ones.
+      accepted: bool[n], whether the constraint accepts the sequence as it stands.
+      stopped: bool[n], whether a stop token after it is counted.
+      raw_stop_logprobs, stop_logprobs: float32[n], of any stop token after it; 0 where not counted.
+    """
+
+    tokens: list[NDArray[np.int32]]
+    raw_logprobs: list[NDArray[np.float32]]
+    logprobs: list[NDArray[np.float32]]
+    accepted: NDArray[np.bool_]
+    stopped: NDArray[np.bool_]
+    raw_stop_logprobs: NDArray[np.float32]
+    stop_logprobs: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def raw_total_logprob(self) -> NDArray[np.float64]:
+        """float64[n], of each sequence under the model, the counted stop token included."""
+        return np.array([x.sum(dtype=np.float64) for x in self.raw_logprobs]) + self.raw_stop_logprobs
+
+    @property
+    def total_logprob(self) -> NDArray[np.float64]:
+        """float64[n], that sampling token by token among the allowed ones writes the sequence; -inf where it is not accepted."""
+        total = np.array([x.sum(dtype=np.float64) for x in self.logprobs]) + self.stop_logprobs
+        return np.where(self.accepted, total, -np.inf)
+
+
+def score(
+    decoder: Any,
+    prompts: Any,
+    tables: ConstraintTables | None = None,
+    *,
+    tokens: Any = None,
+    texts: Any = None,
+    tokenizer: Any = None,
+    constraint: Any = None,
+    stop_ids: Any = None,
+    bos_id: int | None = None,
+    max_depth: Any = MAX_DEPTH,
+    max_new_tokens: Any = None,
+    always_stop: bool = False,
+) -> Scores:
+    """Log-probabilities of continuations that are given.
+
+    Args:
+      decoder, tables, stop_ids, bos_id, max_depth: as in `generate`.
+      prompts: as in `generate`; one for all sequences (it is fed once), or one for each.
+      tokens: token ids of every sequence, a list of lists.
+      texts: instead of tokens: strings, each in the tokenizer's own tokenization (for all of them see `score_texts`).
+      tokenizer: encodes the texts.
+      constraint: index into the tables, one number or one per prompt; as in `generate`.
+      max_new_tokens: the limit under which `generate` would choose tokens, which keeps some from being chosen near it;
+        None for no limit.
+      always_stop: whether a stop token after an accepted sequence counts even where nothing else is allowed; see
+        `jax_decode.probability`. Without tables it counts only then, and only with stop_ids.
+
+    Returns:
+      The log-probabilities of every token, and in total.
+
+    Raises:
+      DecodeError: an argument is wrong; says which, where, and what to do.
+    """
+    rows = _sequences(tokens, texts, tokenizer)
+    longest = max(max(map(len, rows)), 1)
+    options = {"constraint": constraint, "stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
+    limits = longest + 1 if max_new_tokens is None else max_new_tokens
+    request = read_request(decoder, prompts, tables, max_new_tokens=limits, least_steps=16, allow_truncation=True, **options)
+    return scored(decoder, request, rows, limited=max_new_tokens is not None, always_stop=always_stop)
+
+
+def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, limited: bool, always_stop: bool) -> Scores:
+    """`score` after its arguments were read; `limited`: whether the request's limits count."""
+    _check(request, rows, decoder.vocab_size, limited)
+    prompts, count = request.num_prompts, len(rows)
+    each = bucket(count, least=1) if prompts == 1 else 1
+    state = request.first_state(each)
+    if not limited:
+        state = dataclasses.replace(state, remaining=jnp.full_like(state.remaining, UNREACHABLE))
+    block = min(request.steps, _BLOCK)
+    width = -(-(max(map(len, rows)) + 1) // block) * block
+    padded, counts = np.zeros((prompts * each, width), np.int32), np.zeros(prompts * each, np.int32)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)], counts[i] = row, len(row)
+    arrays = (request.prompts.tokens, request.prompts.lengths, request.rows(each).astype(np.int32), padded, counts)
+    out = teacher_forced(
+        decoder, request.tables, state, *jax.device_put(arrays), cache_length=request.cache_length + block, block=block
+    )
+    out = jax.device_get(out)
+    stopped = out.accepted & out.running & (out.goes_on | always_stop)
+    if request.tables is None:
+        stopped = np.full(len(padded), always_stop and (request.stop_ids >= 0).any())
+    return Scores(
+        tokens=rows,
+        raw_logprobs=[out.raw[i, : len(row)] for i, row in enumerate(rows)],
+        logprobs=[out.local[i, : len(row)] for i, row in enumerate(rows)],
+        accepted=out.accepted[:count],
+        stopped=stopped[:count],
+        raw_stop_logprobs=np.where(stopped, out.raw_stop, 0)[:count].astype(np.float32),
+        stop_logprobs=np.where(stopped, out.local_stop, 0)[:count].astype(np.float32),
+    )
+
+
+class _Forced(NamedTuple):
+    """raw, local: float32[B, T], of each token; raw_stop, local_stop: float32[B], of a stop token at the end; accepted, running,
+    goes_on: bool[B], of the state at the end."""
+
+    raw: jax.Array
+    local: jax.Array
+    raw_stop: jax.Array
+    local_stop: jax.Array
+    accepted: jax.Array
+    running: jax.Array
+    goes_on: jax.Array
+
+
+@functools.partial(jax.jit, static_argnames=("cache_length", "block"))
+def teacher_forced(
+    decoder: Decoder,
+    tables: ConstraintTables | None,
+    state: ConstraintState,
+    prompts: jax.Array,
+    lengths: jax.Array,
+    parent: jax.Array,
+    tokens: jax.Array,
+    counts: jax.Array,
+    *,
+    cache_length: int,
+    block: int,
+) -> _Forced:
+    """Feeds the prompts, then the given tokens block by block, and follows the constraints along them.
+
+    Args:
+      decoder, tables: as in `generate`.
+      state: [B], before the first token.
+      prompts: int32[P, L], right padded; lengths: int32[P], at least 1.
+      parent: int32[B], the prompt of each row.
+      tokens: int32[B, T], right padded, T a multiple of `block` and more than the largest count.
+      counts: int32[B].
+      cache_length: slots of the cache.
+      block: positions that are fed at once.
+    """
+    fed = jnp.maximum(lengths - 1, 0)
+    _, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), fed, last_only=True)
+    cache = fork_cache(decoder, cache, parent, length=cache_length)
+    last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[parent]
+    before = jnp.concatenate([last, tokens[:, :-1]], axis=1)
+    batch = tokens.shape[0]
+    starts = jnp.arange(0, tokens.shape[1], block, dtype=jnp.int32)
+    blocks = [x.reshape(batch, -1, block).swapaxes(0, 1) for x in (before, tokens)]
+
+    def feed(carry: Any, xs: Any) -> tuple[Any, Any]:
+        cache, state = carry
+        inputs, targets, start = xs
+        logits, cache = decoder.apply(inputs, cache, jnp.clip(counts + 1 - start, 0, block))
+        at = start + jnp.arange(block, dtype=jnp.int32)
+        follow = functools.partial(_follow, tables, counts)
+        state, out = jax.lax.scan(follow, state, (logits.swapaxes(0, 1), targets.T, at))
+        return (cache, state), out
+
+    (_, state), out = jax.lax.scan(feed, (cache, state), (*blocks, starts))
+    raw, local, raw_stop, local_stop = (x.reshape(-1, batch).T for x in out)
+    end = counts[:, None]
+    raw_stop, local_stop = (jnp.take_along_axis(x, end, axis=1)[:, 0] for x in (raw_stop, local_stop))
+    if tables is None:
+        yes = jnp.ones(batch, bool)
+        return _Forced(raw, local, raw_stop, local_stop, yes, yes, yes)
+    return _Forced(raw, local, raw_stop, local_stop, complete(tables, state), state.running, goes_on(tables, state))
+
+
+def _follow(
+    tables: ConstraintTables | None, counts: jax.Array, state: ConstraintState, xs: tuple[jax.Array, ...]
+) -> tuple[ConstraintState, tuple[jax.Array, ...]]:
+    """One position: log-probabilities of its token and of a stop, raw and among the allowed ones; then the next state."""
+    logits, token, at = xs
+    rows = jnp.arange(len(token), dtype=jnp.int32)
+    if tables is None:
+        x = clean(logits)
+        logprobs, allowed, share = x - log_sum(x)[:, None], jnp.ones(x.shape, bool), jnp.zeros(len(token), jnp.float32)
+    else:
+        logprobs, allowed, share = next_tokens(tables, state, logits)
+    stops = stop_columns(state, logits.shape[1])
+    stop = logprobs.at[rows[:, None], stops].get(mode="fill", fill_value=NEVER)
+    may_stop = allowed.at[rows[:, None], stops].get(mode="fill", fill_value=False)
+    raw = logprobs[rows, token]
+    local = jnp.where(allowed[rows, token], raw - share, NEVER)
+    local_stop = jnp.where(may_stop.any(1), log_sum(jnp.where(may_stop, stop, NEVER)) - share, NEVER)
+    after = advance(tables, state, token)
+    position = jax.tree.map(lambda new, old: jnp.where(_rows_of(at < counts, new), new, old), after.position, state.position)
+    return after.rewound(position), (raw, local, log_sum(stop), local_stop)
+
+
+def _rows_of(flag: jax.Array, leaf: jax.Array) -> jax.Array:
+    """A flag per row, with as many axes as a leaf."""
+    return flag.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _sequences(tokens: Any, texts: Any, tokenizer: Any) -> list[NDArray[np.int32]]:
+    fix = "Give tokens=, a list of lists of ids, or texts=, a list of strings, with tokenizer=."
+    if (tokens is None) == (texts is None):
+        raise DecodeError("there must be either tokens or texts", fix=fix)
+    if texts is not None:
+        if isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
+            raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix=fix)
+        if not hasattr(tokenizer, "encode"):
+            raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'encode'", fix=fix)
+        tokens = [tokenizer.encode(text) for text in texts]
+    if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__") or not len(tokens):
+        raise DecodeError(f"the tokens are {tokens!r}, not a list of sequences", fix=fix)
+    rows = []
+    for i, row in enumerate(tokens):
+        ids = np.asarray(row) if len(np.shape(row)) == 1 else np.zeros((0, 0))
+        if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+            raise DecodeError("the sequence is not a list of token ids", where=f"sequence {i}", fix=fix)
+        rows.append(ids.astype(np.int32))
+    return rows
+
+
+def _check(request: Request, rows: Sequence[NDArray[np.int32]], vocab_size: int, limited: bool) -> None:
+    prompts = request.num_prompts
+    if prompts not in (1, len(rows)):
+        raise DecodeError(f"there are {prompts} prompts for {len(rows)} sequences", fix="Give one for all, or one for each.")
+    for i, row in enumerate(rows):
+        bad = np.flatnonzero((row < 0) | (row >= vocab_size))
+        if len(bad):
+            where = f"position {bad[0]} of sequence {i}"
+            raise DecodeError(f"token id {row[bad[0]]} is outside 0..{vocab_size - 1}", where=where)
+        most = request.limits[0 if prompts == 1 else i]
+        if limited and len(row) > most:
+            raise DecodeError(f"the sequence has {len(row)} tokens, the limit is {most}", where=f"sequence {i}")

@@ -1,0 +1,177 @@
+"""Every token sequence of a small constraint, with its exact probability."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jax_decode.errors import DecodeError
+from jax_decode.probability.tree import Levels, walk_tree
+from jax_decode.probability.weights import by_group
+from jax_decode.requests import Request, read_request
+from jax_decode.state import MAX_DEPTH
+from jax_decode.tables import ConstraintTables
+
+MAX_PREFIXES = 1024
+"""Default limit of the prefixes of one length that can go on: rows of the cache."""
+_FIRST_PREFIXES = 64
+_CHILDREN = 8
+"""Prefixes of one length per row of the cache: most of them are whole sequences."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sequences:
+    """The token sequences of the constraint of each prompt, n in all; none begins another one of its prompt.
+
+    Attributes:
+      tokens: int32[*] each, without the stop token.
+      prompt: int32[n], which prompt it follows.
+      stopped: bool[n], whether a stop token is part of it; several stop ids count together.
+      raw_logprobs: float64[n], log-probability under the model, the stop token's included.
+      logprobs: float64[n], log-probability that sampling token by token among the allowed ones writes it.
+      num_prompts: P.
+    """
+
+    tokens: list[NDArray[np.int32]]
+    prompt: NDArray[np.int32]
+    stopped: NDArray[np.bool_]
+    raw_logprobs: NDArray[np.float64]
+    logprobs: NDArray[np.float64]
+    num_prompts: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def log_mass(self) -> NDArray[np.float64]:
+        """float64[P], log-probability of the constraint after each prompt."""
+        return by_group(self.raw_logprobs, self.prompt, self.num_prompts)
+
+    @property
+    def conditional(self) -> NDArray[np.float64]:
+        """float64[n], probability of each sequence given that its prompt's constraint holds: what sampling should follow."""
+        return np.exp(self.raw_logprobs - self.log_mass[self.prompt])
+
+    def text(self, tokenizer: Any) -> list[str]:
+        """The texts; `tokenizer` is as in `Generation.text`."""
+        tokenizer = getattr(tokenizer, "vocabulary", tokenizer)
+        return [tokenizer.decode(row.tolist()) for row in self.tokens]
+
+
+def enumerate_sequences(
+    decoder: Any,
+    prompts: Any,
+    tables: ConstraintTables,
+    *,
+    max_new_tokens: Any,
+    constraint: Any = None,
+    stop_ids: Any = None,
+    bos_id: int | None = None,
+    max_depth: Any = MAX_DEPTH,
+    always_stop: bool = False,
+    max_prefixes: int = MAX_PREFIXES,
+) -> Sequences:
+    """Every token sequence that the constraint allows after each prompt, with its probability, prefixes fed once.
+
+    Args:
+      decoder, prompts, tables, max_new_tokens, constraint, stop_ids, bos_id, max_depth: as in `generate`; every prompt needs a
+        constraint.
+      always_stop: whether the stop token counts even where nothing else is allowed; see `jax_decode.probability`.
+      max_prefixes: limit of the prefixes of one length that can go on, of all prompts together. The model is run with so many
+        rows at most.
+
+    Returns:
+      The sequences, of prompt 0 first, shorter ones first.
+
+    Raises:
+      DecodeError: an argument is wrong, or the limit was reached.
+    """
+    request = read_constrained(
+        decoder,
+        prompts,
+        tables,
+        max_new_tokens=max_new_tokens,
+        constraint=constraint,
+        stop_ids=stop_ids,
+        bos_id=bos_id,
+        max_depth=max_depth,
+    )
+    found = enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes)
+    if found is None:
+        raise DecodeError(
+            f"the constraint has too many token sequences to enumerate: over {max_prefixes:,} prefixes of one length can go on, "
+            f"or there are over {_CHILDREN * max_prefixes:,}",
+            fix="Raise max_prefixes, lower max_new_tokens, or sample: generate_smc, log_mass(..., key=...).",
+        )
+    return found
+
+
+def read_constrained(decoder: Any, prompts: Any, tables: Any, **options: Any) -> Request:
+    """`read_request` for functions in which every prompt has a constraint.
+
+    Raises:
+      DecodeError: an argument is wrong.
+    """
+    if tables is None:
+        raise DecodeError("there are no tables, so no constraint", fix="Pass jax_decode.to_device(constraint).")
+    request = read_request(decoder, prompts, tables, least_steps=16, allow_truncation=False, **options)
+    for i in np.flatnonzero(request.which < 0):
+        raise DecodeError("the prompt has no constraint", where=f"prompt {i}", fix="Leave it out: its mass is 1.")
+    return request
+
+
+def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixes: int) -> Sequences | None:
+    """The sequences, or None when there are too many; first with few rows, then with as many as are allowed."""
+    tables = request.tables
+    assert tables is not None
+    if max_prefixes < request.num_prompts:
+        return None
+    state = request.first_state(1)
+    given = jax.device_put((request.prompts.tokens, request.prompts.lengths))
+    for rows in sorted({max(min(_FIRST_PREFIXES, max_prefixes), request.num_prompts), max_prefixes}):
+        tree = walk_tree(
+            decoder,
+            tables,
+            state,
+            *given,
+            cache_length=request.cache_length,
+            steps=request.steps,
+            rows=rows,
+            children=_CHILDREN * rows,
+            always_stop=bool(always_stop),
+        )
+        if bool(jax.device_get(tree.fits)):
+            levels, depth, empty = jax.device_get((tree.levels, tree.depth, tree.empty))
+            return _collect(levels, int(depth), empty)
+    return None
+
+
+def _collect(levels: Levels, depth: int, empty: NDArray[np.bool_]) -> Sequences:
+    """Reads the sequences off the tree."""
+    found: list[tuple[int, int, list[int], bool, Any, Any]] = [(int(p), 0, [], False, 0, 0) for p in np.flatnonzero(empty)]
+    prefixes: list[tuple[int, list[int]]] = []
+    children: list[tuple[int, list[int]]] = [(p, []) for p in range(len(empty))]
+    for t in range(depth):
+        prefixes = [children[c] for c in levels.row[t] if c >= 0]
+        for r, (owner, tokens) in enumerate(prefixes):
+            if levels.stop[t, r] > -np.inf:
+                found.append((owner, t, tokens, True, levels.stop[t, r], levels.stop_local[t, r]))
+        children = []
+        for c in np.flatnonzero(levels.parent[t] >= 0):
+            owner, tokens = prefixes[levels.parent[t, c]]
+            children.append((owner, [*tokens, int(levels.token[t, c])]))
+            if levels.ends[t, c]:
+                found.append((owner, t + 1, children[-1][1], False, levels.total[t, c], levels.local[t, c]))
+    found.sort(key=lambda item: item[:2])
+    return Sequences(
+        tokens=[np.array(item[2], np.int32) for item in found],
+        prompt=np.array([item[0] for item in found], np.int32),
+        stopped=np.array([item[3] for item in found], bool),
+        raw_logprobs=np.array([item[4] for item in found], np.float64),
+        logprobs=np.array([item[5] for item in found], np.float64),
+        num_prompts=len(empty),
+    )

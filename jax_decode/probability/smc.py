@@ -1,0 +1,168 @@
+"""The jitted loop of sequential Monte Carlo: particles are drawn token by token, weighted, and resampled in their groups.
+
+Without resampling it is importance sampling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.decoder import Decoder
+from jax_decode.forking import fork, fork_cache
+from jax_decode.planes import NEVER, log_sum
+from jax_decode.probability.endings import ended
+from jax_decode.probability.proposals import Proposal, draw
+from jax_decode.probability.resampling import effective_size, systematic
+from jax_decode.state import ConstraintState, Status
+from jax_decode.tables import ConstraintTables
+from jax_decode.transition import advance
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Particles:
+    """What one step hands to the next: B = G * N particles, those of a group together.
+
+    Attributes:
+      cache, state: of every particle.
+      token: int32[B], last token, not yet fed.
+      step: int32[], tokens drawn so far.
+      log_weights: float32[B], since the group was last resampled.
+      log_mass: float32[G], log of the product of the mean weights at all resamplings so far.
+      tokens: int32[B, T], -1 where none; weights, raw_logprobs: float32[B, T], of each token.
+      ess: float32[T, G], effective sample size after each step, before resampling; resampled: bool[T, G].
+      draws: int32[], tokens drawn from the model's own distribution.
+    """
+
+    cache: Any
+    state: ConstraintState
+    token: jax.Array
+    step: jax.Array
+    log_weights: jax.Array
+    log_mass: jax.Array
+    tokens: jax.Array
+    weights: jax.Array
+    raw_logprobs: jax.Array
+    ess: jax.Array
+    resampled: jax.Array
+    draws: jax.Array
+
+
+jax.tree_util.register_dataclass(Particles, data_fields=[f.name for f in dataclasses.fields(Particles)], meta_fields=[])
+
+
+@functools.partial(jax.jit, static_argnames=("cache_length", "steps", "always_stop"))
+def run_particles(
+    decoder: Decoder,
+    tables: ConstraintTables,
+    proposal: Proposal,
+    keys: jax.Array,
+    state: ConstraintState,
+    prompts: jax.Array,
+    lengths: jax.Array,
+    resample_below: jax.Array,
+    *,
+    cache_length: int,
+    steps: int,
+    always_stop: bool,
+) -> Particles:
+    """Draws until every particle has ended.
+
+    Args:
+      decoder: the model.
+      tables: the constraints.
+      proposal: how tokens are drawn.
+      keys: uint32[B, 2], B = G * N.
+      state: [B], before the first token.
+      prompts: int32[G, L], right padded; lengths: int32[G], at least 1. Every prompt is fed once.
+      resample_below: float32[]; a group is resampled when its effective sample size is below this share of N.
+      cache_length: slots of the cache.
+      steps: T, at least the largest limit of the state.
+      always_stop: see the package.
+    """
+    groups, batch = prompts.shape[0], keys.shape[0]
+    size = batch // groups
+    fed = jnp.maximum(lengths - 1, 0)  # the last token of the prompts is fed in the first step
+    _, cache = decoder.apply(prompts, decoder.init_cache(groups, cache_length), fed, last_only=True)
+    owner = jnp.repeat(jnp.arange(groups, dtype=jnp.int32), size)
+    last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[:, 0]
+    first = Particles(
+        cache=fork_cache(decoder, cache, owner, length=cache_length),
+        state=ended(tables, state, always_stop),
+        token=last[owner],
+        step=jnp.int32(0),
+        log_weights=jnp.zeros(batch, jnp.float32),
+        log_mass=jnp.zeros(groups, jnp.float32),
+        tokens=jnp.full((batch, steps), -1, jnp.int32),
+        weights=jnp.zeros((batch, steps), jnp.float32),
+        raw_logprobs=jnp.zeros((batch, steps), jnp.float32),
+        ess=jnp.full((steps, groups), size, jnp.float32),
+        resampled=jnp.zeros((steps, groups), bool),
+        draws=jnp.int32(0),
+    )
+
+    def going(p: Particles) -> jax.Array:
+        return (p.step < steps) & p.state.running.any()
+
+    def step(p: Particles) -> Particles:
+        p = _extended(decoder, tables, proposal, keys, always_stop, p)
+        p = _resampled(decoder, keys, resample_below, cache_length, p)
+        return dataclasses.replace(p, step=p.step + 1)
+
+    return jax.lax.while_loop(going, step, first)
+
+
+def _extended(
+    decoder: Decoder, tables: ConstraintTables, proposal: Proposal, keys: jax.Array, always_stop: bool, p: Particles
+) -> Particles:
+    """Every running particle takes one token, and its weight the token's."""
+    running = p.state.running
+    logits, cache = decoder.apply(p.token[:, None], p.cache, running.astype(jnp.int32))
+    drawn = draw(proposal, logits[:, -1], keys, jnp.broadcast_to(p.step.astype(jnp.uint32), running.shape), tables, p.state)
+    after = advance(tables, p.state, drawn.token)
+    after = ended(tables, after, always_stop)
+    taken = running & (drawn.token >= 0)
+    weight = jnp.where(taken, drawn.log_weight, jnp.where(running & (after.status != Status.ACCEPTED), NEVER, 0.0))
+    return dataclasses.replace(
+        p,
+        cache=cache,
+        state=after,
+        token=jnp.maximum(drawn.token, 0),
+        log_weights=p.log_weights + weight,
+        tokens=p.tokens.at[:, p.step].set(jnp.where(taken, drawn.token, -1)),
+        weights=p.weights.at[:, p.step].set(jnp.where(taken, drawn.log_weight, 0.0)),
+        raw_logprobs=p.raw_logprobs.at[:, p.step].set(jnp.where(taken, drawn.raw_logprob, 0.0)),
+        draws=p.draws + jnp.where(running, drawn.draws, 0).sum(dtype=jnp.int32),
+    )
+
+
+def _resampled(decoder: Decoder, keys: jax.Array, resample_below: jax.Array, cache_length: int, p: Particles) -> Particles:
+    """Groups of too small an effective size are resampled, as long as one of their particles runs."""
+    groups, batch = len(p.log_mass), len(p.token)
+    size = batch // groups
+    weights = p.log_weights.reshape(groups, size)
+    ess = effective_size(weights)
+    chosen = (ess < resample_below * size) & (ess > 0) & p.state.running.reshape(groups, size).any(1)
+    p = dataclasses.replace(p, ess=p.ess.at[p.step].set(ess), resampled=p.resampled.at[p.step].set(chosen))
+
+    def forked(p: Particles) -> Particles:
+        step = jnp.broadcast_to(p.step.astype(jnp.uint32), (groups,))
+        base = jnp.arange(0, batch, size, dtype=jnp.int32)[:, None]
+        same = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (groups, size))
+        parent = (base + jnp.where(chosen[:, None], systematic(weights, keys[::size], step), same)).reshape(-1)
+        mean = log_sum(weights) - jnp.log(jnp.float32(size))
+        copied = {name: getattr(p, name)[parent] for name in ("token", "tokens", "weights", "raw_logprobs")}
+        return dataclasses.replace(
+            p,
+            **copied,
+            cache=fork_cache(decoder, p.cache, parent, length=cache_length),
+            state=fork(p.state, parent),
+            log_weights=jnp.where(chosen[:, None], 0.0, weights).reshape(-1),
+            log_mass=p.log_mass + jnp.where(chosen, mean, 0.0),
+        )
+
+    return jax.lax.cond(chosen.any(), forked, lambda p: p, p)

@@ -1,0 +1,144 @@
+"""`score_texts`: log-probabilities of texts, summed over all of their tokenizations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jax_decode.errors import DecodeError
+from jax_decode.probability.mass import exact_or_samples
+from jax_decode.probability.scoring import scored
+from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
+from jax_decode.probability.tokenizations import tokenizations
+from jax_decode.probability.weights import log_mean_exp
+from jax_decode.requests import read_request
+from jax_decode.state import MAX_DEPTH
+from jax_decode.tables import ConstraintTables, to_device
+
+_ROWS = 64
+"""Tokenizations that are scored together."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextScores:
+    """Log-probabilities of n texts after one prompt, each summed over its tokenizations; nats.
+
+    Attributes:
+      texts: the texts.
+      raw_logprobs: float64[n], under the model.
+      logprobs: float64[n], that sampling token by token among the allowed ones writes the text; -inf for one that is not
+        accepted. Without tables the raw ones.
+      standard_errors: float64[n], of `raw_logprobs`; 0 where exact.
+      tokenizations: int64[n], how many were summed, or drawn.
+      exact: bool[n], whether that is all of them.
+    """
+
+    texts: list[str]
+    raw_logprobs: NDArray[np.float64]
+    logprobs: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
+    tokenizations: NDArray[np.int64]
+    exact: NDArray[np.bool_]
+
+
+def score_texts(
+    decoder: Any,
+    prompt: Any,
+    texts: Sequence[str],
+    tokenizer: Any,
+    tables: ConstraintTables | None = None,
+    *,
+    key: jax.Array | None = None,
+    samples: int = 256,
+    constraint: Any = None,
+    stop_ids: Any = None,
+    bos_id: int | None = None,
+    max_depth: Any = MAX_DEPTH,
+    always_stop: bool = False,
+    max_prefixes: int = MAX_PREFIXES,
+) -> TextScores:
+    """Log-probabilities of texts that continue a prompt, over all of their tokenizations.
+
+    Args:
+      decoder, tables, constraint, stop_ids, bos_id, max_depth, always_stop: as in `score`.
+      prompt: token ids of one prompt.
+      texts: the texts.
+      tokenizer: as in `tokenizations`.
+      key, samples, max_prefixes: as in `log_mass`: a text with too many tokenizations is scored by drawing some of them, with
+        importance weights.
+
+    Returns:
+      The log-probabilities.
+
+    Raises:
+      DecodeError: an argument is wrong; no tokens write a text; or it has too many tokenizations and there is no key.
+    """
+    constraints = tokenizations(texts, tokenizer)
+    options = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
+    results = []
+    for i, (text, one) in enumerate(zip(texts, constraints)):
+        longest = max(len(text.encode()), 1)
+        lattice = read_constrained(decoder, [prompt], to_device(one), max_new_tokens=longest, constraint=None, **options)
+        found = exact_or_samples(
+            decoder,
+            lattice,
+            key=None if key is None else jax.random.fold_in(key, i),
+            samples=samples,
+            always_stop=False,
+            max_prefixes=max_prefixes,
+        )
+        rows, proposed = _rows(found)
+        request = read_request(
+            decoder,
+            [prompt],
+            tables,
+            max_new_tokens=longest + 1,
+            constraint=constraint,
+            least_steps=16,
+            allow_truncation=True,
+            **options,
+        )
+        results.append((*_totals(decoder, request, rows, always_stop), proposed, isinstance(found, Sequences)))
+    if not results:
+        raise DecodeError("there is no text", fix="Give a list of strings.")
+    raw, local, errors = [], [], []
+    for totals, locals_, proposed, exact in results:
+        drawn = np.log(len(totals)) if exact else 0.0
+        raw.append(log_mean_exp(totals - proposed)[0] + drawn)
+        local.append(log_mean_exp(locals_ - proposed)[0] + drawn)
+        errors.append(0.0 if exact else log_mean_exp(totals - proposed)[1])
+    return TextScores(
+        texts=list(texts),
+        raw_logprobs=np.array(raw, np.float64),
+        logprobs=np.array(local, np.float64),
+        standard_errors=np.array(errors, np.float64),
+        tokenizations=np.array([len(totals) for totals, *_ in results], np.int64),
+        exact=np.array([exact for *_, exact in results], bool),
+    )
+
+
+def _rows(found: Any) -> tuple[list[NDArray[np.int32]], NDArray[np.float64]]:
+    """Token sequences, and the log-probability with which each was drawn: 0 for all of them."""
+    if isinstance(found, Sequences):
+        return found.tokens, np.zeros(len(found))
+    rows = [row for part in found for row in part.generation.tokens]
+    proposed = [part.generation.raw_total_logprob - part.log_weights.reshape(-1) for part in found]
+    return rows, np.concatenate(proposed)
+
+
+def _totals(
+    decoder: Any, request: Any, rows: list[NDArray[np.int32]], always_stop: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Raw and constrained log-probability of every row."""
+    parts = [
+        scored(decoder, request, rows[i : i + _ROWS], limited=False, always_stop=always_stop) for i in range(0, len(rows), _ROWS)
+    ]
+    return (
+        np.concatenate([part.raw_total_logprob for part in parts]),
+        np.concatenate([part.total_logprob for part in parts]),
+    )
