@@ -35,7 +35,7 @@ from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.pipeline import vocabulary_of
 from fsa_compile.promote import promote_machine
-from fsa_compile.yaml_schema.frames import YamlFrames
+from fsa_compile.yaml_schema.frames import Codes, YamlFrames
 from fsa_compile.yaml_schema.machine import byte_machine
 from fsa_compile.yaml_schema.options import DEFAULT_LAYOUT, Style, YamlOptions
 from fsa_compile.yaml_schema.spelling import YamlSpeller
@@ -146,9 +146,10 @@ class _Build:
         self._controls = controls = Controls(schema.max_controls, deadline)
         speller = YamlSpeller(controls)
         scalars = YamlScalars(controls, speller, decisions, keywords, schema, limits)
-        texts = Texts(controls, speller, scalars, decisions, options)
+        code = Codes()
+        texts = Texts(controls, speller, scalars, decisions, options, code)
         residuals = Residuals(decisions, values, keywords, schema, scalars.matches)
-        frames = YamlFrames(controls, speller, scalars, texts, decisions, values, keywords, residuals, options, dead)
+        frames = YamlFrames(controls, speller, scalars, texts, decisions, values, keywords, residuals, options, dead, code)
         self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
         controls.finish()
         self._reach = Reach(controls, self._ends[-1])

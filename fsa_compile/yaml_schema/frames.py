@@ -26,12 +26,23 @@ from fsa_compile.yaml_schema.texts import Texts, YamlScalars
 
 _COMMA, _SPACE, _NEWLINE, _DASH = b", \n-"
 _BRACKETS = {"array": b"[]", "object": b"{}"}
-_LEFT = 1 << 10
-"""Outcomes of block collections are above this: they say at which column the next line begins."""
+_NUMBERED = 1 << 10
+"""Outcomes that are made here are above this."""
 AT_END = -1
 """The "column" of the end of the text."""
 Ends = tuple[tuple[int, frozenset[int]], ...]
 """Per outcome of a frame the columns at which a line may go on after it, AT_END among them."""
+
+
+class Codes:
+    """Numbers outcomes of frames that are no values: a key was read, or a block collection ended at some column."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+
+    def __call__(self, *key: Any) -> int:
+        """The outcome of a key."""
+        return self._known.setdefault(key, _NUMBERED + len(self._known))
 
 
 class State(NamedTuple):
@@ -61,6 +72,7 @@ class YamlFrames(Frames):
 
     Args:
       dead: states known to lead nowhere, by their key.
+      code: outcome of (outcome of the value, column at which the next line begins, column and kind of the collection).
     """
 
     def __init__(
@@ -75,11 +87,11 @@ class YamlFrames(Frames):
         residuals: Residuals,
         options: YamlOptions,
         dead: set[Any],
+        code: Codes,
     ) -> None:
         schema: SchemaOptions = options.schema
         super().__init__(controls, speller, scalars, decisions, values, keywords, residuals, schema, dead)
-        self._texts, self._layout = texts, options
-        self._codes: dict[tuple[int, int, int, str], int] = {}
+        self._texts, self._layout, self._code = texts, options, code
         self._members_of: dict[Any, Any] = {}
 
     # values
@@ -108,13 +120,14 @@ class YamlFrames(Frames):
 
         def make(control: int) -> None:
             if at[0] == "flow":
-                self._controls.moves[control] = self._on_line(formulas, orders, "flow", True, True)
+                self._controls.moves[control] = self._on_line(control, formulas, orders, "flow", True, True)
             elif at[0] == "line":
-                self._controls.moves[control] = self._on_line(formulas, orders, "block", False, self._too_deep(at[1] + 2))
+                deep = self._too_deep(at[1] + 2)
+                self._controls.moves[control] = self._on_line(control, formulas, orders, "block", False, deep)
             elif at[0] == "item":
-                self._controls.moves[control] = self._item(formulas, orders, at[1] + 2, at[2])
+                self._controls.moves[control] = self._item(control, formulas, orders, at[1] + 2, at[2])
             else:
-                self._controls.moves[control] = self._below(formulas, orders, at[1], 0, at[2])
+                self._controls.moves[control] = self._below(control, formulas, orders, at[1], 0, at[2])
 
         return self._controls.later(("yaml", formulas, orders, at), make)
 
@@ -126,9 +139,11 @@ class YamlFrames(Frames):
         out = [State("array", None, formulas[ARRAY])] if formulas[ARRAY] else []
         return out + ([State("object", self._start(orders), formulas[OBJECT])] if formulas[OBJECT] else [])
 
-    def _on_line(self, formulas: tuple[int, ...], orders: Any, style: Any, flow_arrays: bool, flow_objects: bool) -> Moves:
+    def _on_line(
+        self, control: int, formulas: tuple[int, ...], orders: Any, style: Any, flow_arrays: bool, flow_objects: bool
+    ) -> Moves:
         """A scalar, an empty collection, and collections in flow style as far as they are wanted."""
-        moves = list(self._texts.moves(style, formulas, None, ()))
+        moves = list(self._texts.begin(control, style, formulas, None, ()))
         return (*moves, *self._brackets(formulas, orders, {"array": flow_arrays, "object": flow_objects}))
 
     def _brackets(self, formulas: tuple[int, ...], orders: Any, flow: dict[str, bool]) -> Moves:
@@ -143,7 +158,7 @@ class YamlFrames(Frames):
                 moves.append((opening, opening, empty))
         return tuple(moves)
 
-    def _item(self, formulas: tuple[int, ...], orders: Any, column: int, ends: Ends) -> Moves:
+    def _item(self, control: int, formulas: tuple[int, ...], orders: Any, column: int, ends: Ends) -> Moves:
         """What begins on the line of a dash, or the text: a scalar, or a collection whose column this is."""
         deep = self._too_deep(column)
         brackets = self._brackets(formulas, orders, {"array": deep, "object": deep})
@@ -155,18 +170,18 @@ class YamlFrames(Frames):
                 keys, targets = self._keys(state, At(column, ends))
             else:
                 dash = self._element(state, At(column, ends))
-        return (*self._texts.moves("block", formulas, keys, targets, dash), *brackets)
+        return (*self._texts.begin(control, "block", formulas, keys, targets, dash), *brackets)
 
-    def _below(self, formulas: tuple[int, ...], orders: Any, column: int, read: int, ends: Ends) -> Moves:
+    def _below(self, control: int, formulas: tuple[int, ...], orders: Any, column: int, read: int, ends: Ends) -> Moves:
         """The lines of a collection under its key, `read` spaces having been read of the first."""
         moves: list[tuple[int, int, int]] = []
         for state in self._states(formulas, orders):
             if (read == column and state.kind == "array") or (read == column + 2 and not self._too_deep(read)):
-                moves += self._first(state, At(read, ends))
+                moves += self._first(control, state, At(read, ends))
         if read < column + 2:
 
             def make(control: int) -> None:
-                self._controls.moves[control] = self._below(formulas, orders, column, read + 1, ends)
+                self._controls.moves[control] = self._below(control, formulas, orders, column, read + 1, ends)
 
             key = ("below", formulas, orders, column, read + 1, ends)
             moves.append((_SPACE, _SPACE, self._controls.later(key, make)))
@@ -174,11 +189,11 @@ class YamlFrames(Frames):
 
     # members
 
-    def _first(self, state: State, at: At) -> Moves:
+    def _first(self, control: int, state: State, at: At) -> Moves:
         """The moves that begin a member of a block collection at its column."""
         if state.kind == "object":
             classes, targets = self._keys(state, at)
-            return self._texts.moves("block", None, classes, targets) if targets else ()
+            return self._texts.begin(control, "block", None, classes, targets) if targets else ()
         element = self._element(state, at)
         return ((_DASH, _DASH, self._controls.node(((_SPACE, _SPACE, element),))),) if element else ()
 
@@ -211,10 +226,6 @@ class YamlFrames(Frames):
         below = self._entry_at(value, ("below", at.column, self._ends(cases, at)))
         return node(((_NEWLINE, _NEWLINE, caller(symbol, below)), (_SPACE, _SPACE, caller(symbol, line))))
 
-    def _code(self, outcome: int, line: int, column: int, kind: str) -> int:
-        """The outcome of a block collection (its column and kind) after which the next line begins at a column."""
-        return self._codes.setdefault((outcome, line, column, kind), _LEFT + len(self._codes))
-
     def _after(self, state: State, at: At) -> int:
         """The control after a member."""
         if at.column is None:
@@ -245,7 +256,7 @@ class YamlFrames(Frames):
             if read < column:
                 self._controls.moves[control] = ((_SPACE, _SPACE, self._line(state, at, read + 1)),)
             else:
-                self._controls.moves[control] = self._first(state, at)
+                self._controls.moves[control] = self._first(control, state, at)
 
         control = self._controls.later(("line", state, at, read), make)
         if read == column:
@@ -266,7 +277,7 @@ class YamlFrames(Frames):
             elif phase == "after":
                 moves.append((_COMMA, _COMMA, controls.node(((_SPACE, _SPACE, self._in_flow(state, "next")),))))
             elif state.kind == "object":
-                moves += self._texts.moves("flow", None, *self._keys(state, FLOW))
+                moves += self._texts.begin(control, "flow", None, *self._keys(state, FLOW))
             else:
                 symbol, value = self._called(self._possible(self._members(state)[1][0][1], FLOW), FLOW)
                 controls.add_call(control, symbol, self._entry_at(value, ("flow",)))

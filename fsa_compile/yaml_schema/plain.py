@@ -21,6 +21,9 @@ from fsa_compile.yaml_schema.options import Style
 NUMBER_PATTERN = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+][0-9]+)?)?"
 """Numbers that readers of both versions take for the same number: an exponent needs a fraction and a sign."""
 
+NUMERIC_KEY = 16
+"""Longest plain key that begins like a number, among those that a schema does not name."""
+
 _WIDE = r"\xa0-\u2027\u202a-\ufefe\uff00-\ufffd\U00010000-\U0010ffff"
 _INSIDE = {
     "block": rf"!-\"$-9;-~{_WIDE}",
@@ -58,6 +61,13 @@ def plain_text(style: Style, key: bool = False) -> TextDfa:
     pattern = rf"(?:[{_FIRST}]{mark}){after}*(?: +(?:[{inside}]|:+[{inside}#]){after}*)*"
     dfas = [_automaton(pattern), _automaton(_SPECIAL), any_text()]
     return product(dfas, lambda said: int(said[0] > said[1]), 10_000, "plain scalars")
+
+
+@functools.cache
+def key_lengths(most: int) -> TextDfa:
+    """The texts of at most `most` characters, or `NUMERIC_KEY` when they begin as numbers do; those stay ambiguous for long."""
+    numeric = min(NUMERIC_KEY, most) - 1
+    return _automaton(rf"(?s:(?:[^0-9+.\-].{{0,{most - 1}}})?|[0-9+.\-].{{0,{numeric}}})") if most else _automaton("")
 
 
 def _automaton(pattern: str) -> TextDfa:

@@ -6,7 +6,7 @@ those of keys are read side by side, and a label says which of them a text is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 from fsa_compile.json_schema.atoms import FALSE, NULL, NUMBER, STRING, TRUE, Spelled
@@ -18,7 +18,7 @@ from fsa_compile.json_schema.spelling import QUOTE
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
 from fsa_compile.yaml_schema.options import Style, YamlOptions
-from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, plain_text
+from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, key_lengths, plain_text
 from fsa_compile.yaml_schema.spelling import YamlSpeller, encoded
 
 Form: TypeAlias = Literal["plain", "single", "double"]
@@ -78,14 +78,26 @@ class Joint(NamedTuple):
       form: how they are quoted.
       dfa: over decoded texts; its labels are indices into `pairs`.
       pairs: (outcome of a scalar or 0, class of a key or 0); index 0 is unused.
-      reach: per state the labels that can be reached.
+      reach: per state whether a scalar can be reached, and the classes of keys that can.
     """
 
     number: int
     form: Form
     dfa: TextDfa
     pairs: list[tuple[int, int]]
-    reach: list[frozenset[int]]
+    reach: list[tuple[bool, frozenset[int]]]
+
+
+class Wanted(NamedTuple):
+    """What a text may be the beginning of.
+
+    Attributes:
+      targets: (class of key, control after its colon), sorted.
+      called: whether the texts are a frame of their own.
+    """
+
+    targets: tuple[tuple[int, int], ...]
+    called: bool
 
 
 class Texts:
@@ -93,6 +105,7 @@ class Texts:
 
     Args:
       scalars: of the same build.
+      code: numbers the outcomes of frames.
     """
 
     def __init__(
@@ -102,21 +115,25 @@ class Texts:
         scalars: YamlScalars,
         decisions: Decisions,
         options: YamlOptions,
+        code: Callable[..., int],
     ) -> None:
         self._controls, self._speller, self._scalars = controls, speller, scalars
-        self._decisions, self._options = decisions, options
+        self._decisions, self._options, self._code = decisions, options, code
         self._joints: dict[object, Joint | None] = {}
         self._endings: dict[tuple[int, int], int] = {}
 
-    def moves(
+    def begin(
         self,
+        control: int,
         style: Style,
         formulas: tuple[int, ...] | None,
         keys: KeyAutomaton | None,
         targets: tuple[tuple[int, int], ...],
         dash: int = 0,
     ) -> Moves:
-        """The moves that begin a scalar or a key, in every form.
+        """Lets a control begin a scalar or a key, in every form.
+
+        Where any key may come, or a key and a scalar, the text is a frame of its own, which all such places share.
 
         Args:
           style: of the collection that all this stands in.
@@ -124,25 +141,50 @@ class Texts:
           keys: the automaton of keys.
           targets: (class of key, control after its colon), sorted.
           dash: the control after a dash and a space, 0 when none may come.
+
+        Returns:
+          Moves for the control; a call has been added to it.
         """
+        if keys is None or not targets or (formulas is None and all(keys.classes[c].key is not None for c, _ in targets)):
+            return self._first_moves(style, formulas, keys, Wanted(targets, False), dash)
+        controls, code = self._controls, self._code
+        classes = tuple([c for c, _ in targets])
+        read = formulas[: STRING + 1] if formulas is not None else None
+        outcomes = set().union(*map(self._decisions.leaves, read)) - {0} if read is not None else set()
+        returns = {code("key", c): target for c, target in targets} | {code("scalar", o): controls.final(o) for o in outcomes}
+        if dash:
+            returns[code("dash")] = dash
+
+        def make(entry: int) -> None:
+            wanted = Wanted(tuple([(c, controls.final(code("key", c))) for c in classes]), True)
+            after_dash = controls.final(code("dash")) if dash else 0
+            controls.moves[entry] = self._first_moves(style, formulas, keys, wanted, after_dash)
+
+        entry = controls.later(("texts", style, read, keys.number, classes, bool(dash)), make)
+        controls.add_call(control, controls.symbol(tuple(sorted(returns.items()))), entry)
+        return ()
+
+    def _first_moves(
+        self, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None, targets: Wanted, dash: int
+    ) -> Moves:
         out: list[tuple[int, int, int]] = []
-        plain = self._joint("plain", style, formulas, keys if targets else None)
+        plain = self._joint("plain", style, formulas, keys if targets.targets else None)
         if plain is not None:
             out += self._moves(plain, 0, targets)
         if dash:
             out = [*_without(out, _DASH), (_DASH, _DASH, self._after_dash(plain, targets, dash))]
         quoted: tuple[tuple[int, Form], ...] = ((QUOTE, "double"), (ord("'"), "single"))
         for mark, form in quoted:
-            if not targets and form == "double":
+            if not targets.targets and form == "double":
                 begun = self._scalars.string(formulas[STRING]) if formulas is not None and formulas[STRING] else 0
             else:
-                joint = self._joint(form, style, formulas, keys if targets else None)
+                joint = self._joint(form, style, formulas, keys if targets.targets else None)
                 begun = self._control(joint, 0, targets) if joint is not None else 0
             if begun:
                 out.append((mark, mark, begun))
         return tuple(out)
 
-    def _after_dash(self, plain: Joint | None, targets: tuple[tuple[int, int], ...], dash: int) -> int:
+    def _after_dash(self, plain: Joint | None, targets: Wanted, dash: int) -> int:
         """The control after a dash that begins an element, a number or a text."""
         space = (ord(" "), ord(" "), dash)
         after = _next(plain, 0, _DASH) if plain is not None else None
@@ -179,7 +221,8 @@ class Texts:
                 if form == "plain":
                     parts["text"] = plain_text(style)
         if keys is not None:
-            parts["key"], parts["length"] = keys.dfa, lengths(0, self._options.max_key_length)
+            most = self._options.max_key_length
+            parts["key"], parts["length"] = keys.dfa, key_lengths(most) if form == "plain" else lengths(0, most)
             if form == "plain":
                 parts["key text"] = plain_text(style, key=True)
         if not parts:
@@ -190,17 +233,17 @@ class Texts:
 
         def label(said: tuple[int, ...]) -> int:
             says = dict(zip(names, said))
-            pair = self._outcome(says, formulas, form), self._key_class(says, keys, form)
+            pair = self._scalar(says, formulas, form), self._key_class(says, keys, form)
             if pair not in index:
                 index[pair] = len(pairs)
                 pairs.append(pair)
             return index[pair]
 
         dfa = product([*parts.values(), any_text()], label, self._options.schema.max_product, "the scalars and keys of one place")
-        return Joint(len(self._joints), form, dfa, pairs, _reachable(dfa)) if any(dfa.labels) else None
+        return Joint(len(self._joints), form, dfa, pairs, _reachable(dfa, pairs)) if any(dfa.labels) else None
 
     @staticmethod
-    def _outcome(says: dict[str, int], formulas: tuple[int, ...] | None, form: Form) -> int:
+    def _scalar(says: dict[str, int], formulas: tuple[int, ...] | None, form: Form) -> int:
         """The outcome of a text as a scalar."""
         if formulas is None:
             return 0
@@ -222,13 +265,13 @@ class Texts:
 
     # controls
 
-    def _within(self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...] | None:
+    def _within(self, joint: Joint, state: int, targets: Wanted) -> Wanted | None:
         """The targets that a state can still reach; None when it reaches no scalar either."""
-        classes = {joint.pairs[label][1] for label in joint.reach[state]}
-        left = tuple([target for target in targets if target[0] in classes])
-        return left if left or any(joint.pairs[label][0] for label in joint.reach[state]) else None
+        scalar, classes = joint.reach[state]
+        left = tuple([target for target in targets.targets if target[0] in classes])
+        return Wanted(left, targets.called) if left or scalar else None
 
-    def _control(self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...]) -> int:
+    def _control(self, joint: Joint, state: int, targets: Wanted) -> int:
         """The control of a state, 0 when it leads nowhere."""
         left = self._within(joint, state, targets)
         if left is None:
@@ -237,24 +280,28 @@ class Texts:
         def make(control: int) -> None:
             self._controls.moves[control] = self._moves(joint, state, left)
             if joint.form == "plain":
-                self._controls.outcome[control] = joint.pairs[joint.dfa.labels[state]][0]
+                self._controls.outcome[control] = self._outcome(joint.pairs[joint.dfa.labels[state]][0], left)
 
         return self._controls.later(("text", joint.number, state, left), make)
 
-    def _moves(self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...]) -> Moves:
+    def _moves(self, joint: Joint, state: int, targets: Wanted) -> Moves:
         row = []
         for low, high, after in joint.dfa.rows[state]:
             below = self._control(joint, after, targets)
             if below:
                 row.append((low, high, below))
         outcome, of_key = joint.pairs[joint.dfa.labels[state]]
-        value = dict(targets).get(of_key, 0) if of_key else 0
+        value = next((target for c, target in targets.targets if c == of_key), 0) if of_key else 0
         if joint.form == "plain":
             return self._plain(joint, state, targets, row, value)
-        close = self._closed(outcome, value)
+        close = self._closed(self._outcome(outcome, targets), value)
         if joint.form == "single":
             return self._speller.single(tuple(row), close)
         return self._speller.body(tuple(row), close, "all")
+
+    def _outcome(self, outcome: int, targets: Wanted) -> int:
+        """The outcome of a frame that ends with a scalar of an outcome."""
+        return self._code("scalar", outcome) if outcome and targets.called else outcome
 
     def _closed(self, outcome: int, value: int) -> int:
         """The control after a closing quote: the end of a scalar, the colon of a key, or either."""
@@ -269,7 +316,7 @@ class Texts:
         return found
 
     def _plain(
-        self, joint: Joint, state: int, targets: tuple[tuple[int, int], ...], row: list[tuple[int, int, int]], value: int
+        self, joint: Joint, state: int, targets: Wanted, row: list[tuple[int, int, int]], value: int
     ) -> Moves:
         """The moves of a plain text; a colon is one of its characters, or ends a key."""
         out = self._speller.plain(tuple(row))
@@ -282,6 +329,7 @@ class Texts:
         def make(control: int) -> None:
             more = self._moves(joint, after, going_on) if after is not None and going_on is not None else ()
             self._controls.moves[control] = (*self._controls.moves[value], *more)
+            self._controls.outcome[control] = self._controls.outcome[value]
 
         control = self._controls.later(("colon", joint.number, state, value, going_on), make)
         return (*_without(out, colon), (colon, colon, control))
@@ -303,8 +351,8 @@ def _without(moves: Iterable[tuple[int, int, int]], byte: int) -> list[tuple[int
     return out
 
 
-def _reachable(dfa: TextDfa) -> list[frozenset[int]]:
-    """Labels that can be reached from each state."""
+def _reachable(dfa: TextDfa, pairs: list[tuple[int, int]]) -> list[tuple[bool, frozenset[int]]]:
+    """Per state whether a scalar can be reached, and the classes of keys that can."""
     before: list[set[int]] = [set() for _ in dfa.rows]
     for q, row in enumerate(dfa.rows):
         for _, _, t in row:
@@ -317,4 +365,4 @@ def _reachable(dfa: TextDfa) -> list[frozenset[int]]:
             if not out[q] <= out[p]:
                 out[p] |= out[q]
                 todo.append(p)
-    return list(map(frozenset, out))
+    return [(any(pairs[i][0] for i in labels), frozenset(pairs[i][1] for i in labels if pairs[i][1])) for labels in out]
