@@ -117,6 +117,9 @@ class _Lockstep:
     ) -> None:
         self._plain, self._action, self._tables, self._deadline = plain, action, tables, deadline
         self._kind = machine.byte_class[:256].astype(np.int64)
+        self._by_kind = np.argsort(self._kind, kind="stable")
+        self._kind_size = np.bincount(self._kind, minlength=action.shape[1])
+        self._kind_first = np.cumsum(self._kind_size) - self._kind_size
         self._lost: list[tuple[np.ndarray, np.ndarray]] = []
         self._record: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._seed: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -159,32 +162,29 @@ class _Lockstep:
         own, other = self._plain[before, kind], self._plain[other[which], kind]
         on = (own != other) | (own < 0)
         owner, child, before, own, other = owner[on], child[on], before[on], own[on], other[on]
-        walks = own < 0
+        leaves = (own < 0) | (other < 0)
+        walks = (own < 0) | ((own > 0) & (other <= 0))
         self._seed.append((owner[walks], child[walks], before[walks]))
         token = self._tables.trie_token[child]
         ends = token >= 0
         self._lost.append((owner[ends], token[ends]))
-        ends &= own > 0
+        ends &= ~walks & (own > 0)
         self._record.append((owner[ends], token[ends], own[ends]))
-        self._lose_below(owner, child, (own < 0) | (other < 0))
-        own, other = np.maximum(own, 0), np.where(walks, 0, np.maximum(other, 0))
-        on = (own > 0) | (other > 0)
+        self._lose_below(owner[leaves], child[leaves])
+        on = ~walks & ((own > 0) | (other > 0)) & ~leaves
         return owner[on], child[on], own[on], other[on]
 
     def _differing(self, owner: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(item, byte) where two controls differ; owners with too many such bytes are given up."""
-        size = len(self._plain)
-        pairs, which = np.unique(own * size + other, return_inverse=True)
-        differs = (self._action[pairs // size] != self._action[pairs % size])[:, self._kind]
-        many = differs.sum(1) > _MOST_BYTES
-        self._rejected.append(owner[many[which]])
-        differs[many] = False
-        pair, byte = differs.nonzero()
-        begin = np.searchsorted(pair, np.arange(len(pairs) + 1))
-        size_of = (begin[1:] - begin[:-1])[which]
-        item = np.repeat(np.arange(len(which)), size_of)
-        at = np.arange(len(item)) + np.repeat(begin[which] - (np.cumsum(size_of) - size_of), size_of)
-        return item, byte[at]
+        item, kind = (self._action[own] != self._action[other]).nonzero()
+        count = self._kind_size[kind]
+        many = (np.bincount(item, count, len(own)) > _MOST_BYTES)
+        self._rejected.append(owner[many])
+        kept = ~many[item]
+        item, kind, count = item[kept], kind[kept], count[kept]
+        which = np.repeat(np.arange(len(item)), count)
+        at = np.arange(len(which)) + np.repeat(self._kind_first[kind] - (np.cumsum(count) - count), count)
+        return item[which], self._by_kind[at]
 
     def _children(self, above: np.ndarray, byte: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(item, child) of the trie nodes that have a child with the byte."""
@@ -194,10 +194,9 @@ class _Lockstep:
         found = (keys[np.minimum(at, len(keys) - 1)] == wanted).nonzero()[0]
         return which[found], at[found] + 1
 
-    def _lose_below(self, owner: np.ndarray, node: np.ndarray, chosen: np.ndarray) -> None:
+    def _lose_below(self, owner: np.ndarray, node: np.ndarray) -> None:
         """All tokens below some trie nodes are lost to their owners."""
         below = subtrees_of(self._tables)
-        owner, node = owner[chosen], node[chosen]
         self._tops.append((owner, node))
         begin, size = below.begin[node], below.end[node] - below.begin[node]
         which = np.repeat(np.arange(len(node)), size)

@@ -66,10 +66,16 @@ class Entered:
     aside: tuple[np.ndarray, np.ndarray]
 
 
-def wide_states(dfa: ByteDfa) -> np.ndarray:
-    """States that read many bytes, or loop, and do not tell letters or digits apart: bool[S]."""
-    source, _, target = dfa.arcs
+def wide_states(dfa: ByteDfa, among: np.ndarray | None = None) -> np.ndarray:
+    """States that read many bytes, or loop, and do not tell letters or digits apart: bool[S].
+
+    Args:
+      among: bool[S], those in question; all by default.
+    """
     s = dfa.num_states
+    if among is not None:
+        return _reads_classes(dfa, among) if s <= _MAX_ENTRY_STATES else np.zeros(s, bool)
+    source, _, target = dfa.arcs
     if s > _MAX_ENTRY_STATES or len(source) < _WIDE_BYTES:
         return np.zeros(s, bool)
     wide = np.bincount(source, minlength=s) >= _WIDE_BYTES

@@ -93,37 +93,45 @@ def symbol_steps(dfa: ByteDfa, wide: np.ndarray) -> np.ndarray:
       wide: bool[S], states that read whole classes of bytes.
     """
     s = dfa.num_states
-    full = np.full((s + 1, 256), s, np.int64)
-    full[:s] = dfa.table[:, dfa.byte_class]
-    full[:s][~wide & full[:s].any(1)] = s
+    chosen = wide.nonzero()[0]
+    full = dfa.table[chosen][:, dfa.byte_class].astype(np.int64)
     steps = np.zeros((s + 1, NUM_SYMBOLS), np.int64)
-    steps[:, BYTE_SYMBOL[_SINGLE]] = full[:, _SINGLE]
+    steps[:s][~wide & dfa.table.any(1)] = s
+    steps[s] = s
+    mine = steps[chosen]
+    mine[:, BYTE_SYMBOL[_SINGLE]] = full[:, _SINGLE]
     together = full[:, _TOGETHER]
     low = np.minimum.reduceat(together, _TOGETHER_STARTS, axis=1)
     high = np.maximum.reduceat(together, _TOGETHER_STARTS, axis=1)
-    steps[:, _TOGETHER_SYMBOLS] = np.where(low == high, low, s)
-    if full[:s, 0x80:].any():
-        steps[:, SYMBOL_CHARACTER] = _character_step(full, steps)
-    steps[s] = s
+    mine[:, _TOGETHER_SYMBOLS] = np.where(low == high, low, s)
+    steps[chosen] = mine
+    if full[:, 0x80:].any():
+        steps[chosen, SYMBOL_CHARACTER] = _character_step(full, mine, steps)
     steps[:, 0] = 0
     return steps
 
 
-def _character_step(full: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Column of complete characters: the one state that all of them lead to, whatever their bytes, else the marker."""
-    s = len(full) - 1
+def _character_step(full: np.ndarray, mine: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The one state that all complete characters lead to, whatever their bytes, else the marker: of some states.
+
+    Args:
+      full: int64[n, 256], next state of these states by byte.
+      mine: int64[n, NUM_SYMBOLS], by symbol.
+      steps: int64[S + 1, NUM_SYMBOLS], of all states by symbol.
+    """
+    s = len(steps) - 1
     low, mid, high = steps[:, 5], steps[:, 6], steps[:, 7]
     both = np.where(mid == high, mid, s)
     tail = np.where(low == both, low, s)
     early = np.where(low == mid, low, s)
     two, three = tail[tail], tail[tail[tail]]
     ends = [
-        tail[steps[:, 8]],
+        tail[mine[:, 8]],
         tail[high[full[:, 0xE0]]],
-        two[steps[:, 10]],
+        two[mine[:, 10]],
         tail[early[full[:, 0xED]]],
         two[both[full[:, 0xF0]]],
-        three[steps[:, 13]],
+        three[mine[:, 13]],
         two[low[full[:, 0xF4]]],
     ]
     lowest, highest = np.minimum.reduce(ends), np.maximum.reduce(ends)

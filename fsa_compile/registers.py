@@ -25,12 +25,15 @@ class Registers:
     """
 
     def __init__(self, machine: ByteMachine) -> None:
-        bounds = machine.bounds.astype(np.int64)
         kinds: dict[tuple[int, int], int] = {(UNCOUNTED, UNCOUNTED): 0}
-        self.of_control = np.array([kinds.setdefault((a, b), len(kinds)) for a, b in bounds.tolist()], np.int64)
-        control, symbol = machine.ret.nonzero()
+        self.of_control = np.zeros(machine.num_controls, np.int64)
         self.of_symbol = np.zeros(machine.num_symbols, np.int64)
-        self.of_symbol[symbol] = self.of_control[machine.ret[control, symbol]]
+        counting = (machine.bounds != UNCOUNTED).any(1).nonzero()[0]
+        if len(counting):
+            bounds = machine.bounds[counting].tolist()
+            self.of_control[counting] = [kinds.setdefault((a, b), len(kinds)) for a, b in bounds]
+            control, symbol = machine.ret.nonzero()
+            self.of_symbol[symbol] = self.of_control[machine.ret[control, symbol]]
         self.low, self.high = np.array(list(kinds), np.int64).T
         self.low = np.maximum(self.low, 0)
         self.high[self.high == UNCOUNTED] = _UNBOUNDED

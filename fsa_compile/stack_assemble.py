@@ -22,6 +22,7 @@ from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
+_TOKEN_BITS = 22
 _UNBOUNDED = 1 << 20
 """Cost and need of what is not known to be bounded."""
 _LEVEL_BYTES = 10 << 20
@@ -336,9 +337,7 @@ class _Layout:
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups = self.sets, self.groups
         which, token = groups.tokens_of(sets.group[narrow])
-        order = np.lexsort((token, sets.node[narrow][which]))
-        token = token[order]
-        group = sets.group[narrow]
+        node, group = sets.node[narrow][which], sets.group[narrow]
         effects, effect = arc_effects(
             self.nodes.number[groups.target[group]],
             self.push[group],
@@ -347,10 +346,18 @@ class _Layout:
             sets.cost[narrow],
             sets.need[narrow],
         )
+        room = max(1, len(effects)).bit_length()
+        if self.n.bit_length() + _TOKEN_BITS + room < 63:
+            key = (node << _TOKEN_BITS | token) << room | effect[which]
+            key.sort()
+            token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
+        else:
+            order = np.lexsort((token, node))
+            token, effect = token[order], effect[which[order]]
         return {
-            "arc_offset": _offsets(sets.node[narrow][which[order]], self.n),
+            "arc_offset": _offsets(node, self.n),
             "arc_token": token,
-            "arc_effect": effect[which[order]],
+            "arc_effect": effect,
             "effects": effects,
         }
 

@@ -43,6 +43,7 @@ from fsa_compile.vocabulary_tables import segment_starts
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
+_ROOM = 1 << 62
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -78,6 +79,26 @@ class Costs:
             group_need=np.minimum(self.group_need, bound),
             rests=self.rests.at_most(bound),
         )
+
+
+class _Effects:
+    """The distinct effects of token sets.
+
+    Attributes:
+      of_group: int64[G].
+      target, push, add, set: int64[E], as in `Groups`.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        columns = (groups.target, groups.push, groups.add, groups.set)
+        key = groups.target
+        for column in columns[1:]:
+            width = int(column.max(initial=0)) + 1
+            if width * (int(key.max(initial=0)) + 1) >= _ROOM:
+                key = np.unique(key, return_inverse=True)[1]
+            key = key * width + column
+        _, example, self.of_group = np.unique(key, return_index=True, return_inverse=True)
+        self.target, self.push, self.add, self.set = (column[example] for column in columns)
 
 
 class _Places:
@@ -136,7 +157,7 @@ class _Bounds:
     """The solution, step by step. The value of a place or symbol leaves out what is missing up to a lower bound."""
 
     def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> None:
-        self.groups, self.deadline = groups, deadline
+        self.effects, self.deadline = _Effects(groups), deadline
         self.places = places = _Places(machine, arcs)
         self.registers = registers = Registers(machine)
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
@@ -156,10 +177,11 @@ class _Bounds:
         self.string_kind[:, :1] = 0
         self.string_missing = np.maximum(0, registers.low[self.string_kind] - register)
         self.string_register = register
-        self.target_kind = np.where(groups.push > 0, registers.of_control[groups.target], 0)
-        self.target_missing = np.maximum(0, registers.low[self.target_kind] - groups.set)
+        effects = self.effects
+        self.target_kind = np.where(effects.push > 0, registers.of_control[effects.target], 0)
+        self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
         self.windows = Windows(registers, arcs.classes)
-        self._choose(place, group)
+        self._choose(place, effects.of_group[group])
         none = np.zeros(0, np.int64)
         self.iterates, self.must_iterate = (none, none), none
         if registers.counts:
@@ -167,75 +189,75 @@ class _Bounds:
 
     def found(self) -> Costs:
         most = np.where(self.registers.low > 0, _FAR, 0)
-        need, symbol_need, more = self._solved(self._group_needs, self._needs_after, self._iteration_needs, most)
+        need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most)
         need = np.maximum(need, more[self.places.kind])
         symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
-        group_need = self._group_needs(need, symbol_need, more)
-        self._select(group_need, need, symbol_need)
+        token_need = self._token_needs(need, symbol_need, more)
+        self._select(token_need, need, symbol_need)
         best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         while True:
-            distance, symbol_cost, known = self._solved(self._group_costs, self._costs_after, self._iterating, best)
+            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best)
             if not self.windows.lengthen(known, self.places.kind[self.must_iterate]):
                 break
-        group_cost = self._group_costs(distance, symbol_cost, known)
+        token_cost, of_group = self._token_costs(distance, symbol_cost, known), self.effects.of_group
         s = self.num_controls
         rests = self._rests(known)
-        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, group_cost, group_need, rests)
+        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, token_cost[of_group], token_need[of_group], rests)
 
     def _separate_iterations(self) -> None:
         """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
         apart as ways to begin one more."""
-        places, groups = self.places, self.groups
+        places, effects = self.places, self.effects
         value, symbol = np.where(places.ends | self.may_close, 0, _FAR), np.full(self.num_symbols, _FAR)
         while True:
-            after = np.append(symbol, _FAR)[self.string[groups.push][:, 0]] if self.string.shape[1] else value[groups.target]
-            after = np.where(groups.push > 0, after, value[groups.target])
-            new = np.minimum(value, self._by_token(np.minimum(groups.add + after, _FAR)))
+            after = np.append(symbol, _FAR)[self.string[effects.push][:, 0]] if self.string.shape[1] else value[effects.target]
+            after = np.where(effects.push > 0, after, value[effects.target])
+            new = np.minimum(value, self._by_token(np.minimum(effects.add + after, _FAR)))
             least = symbol.copy()
             np.minimum.at(least, places.symbol, np.append(new, _FAR)[places.below])
             if (new == value).all() and (least == symbol).all():
                 break
             value, symbol = new, least
-        begun = (groups.add + after)[self.group]
+        begun = (effects.add + after)[self.effect]
         closes = (places.ends | self.may_close) & (self.registers.low[places.kind] > 0)
-        added = groups.add[self.group]
+        added = effects.add[self.effect]
         iterates = closes[self.place] & (added > 0) & (begun == added)
         stays = closes.copy()
         stays[self.place[iterates & (added == 1)]] = False  # cannot go on below the lower bound: not an end that counts
         self.may_close &= ~stays
         iterates &= ~stays[self.place]
-        self.iterates = self.place[iterates], self.group[iterates]
+        self.iterates = self.place[iterates], self.effect[iterates]
         self.must_iterate = (closes & ~stays).nonzero()[0]
         few = begun <= value[self.place]
-        self._choose(self.place[few], self.group[few])
+        self._choose(self.place[few], self.effect[few])
 
-    def _select(self, group_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
+    def _select(self, token_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
         """From now on, only tokens and endings within each place's need count."""
-        fits = group_need[self.group] <= need[self.place]
-        self._choose(self.place[fits], self.group[fits])
-        place, group = self.iterates
-        fits = group_need[group] <= need[place]
-        self.iterates = place[fits], group[fits]
+        fits = token_need[self.effect] <= need[self.place]
+        self._choose(self.place[fits], self.effect[fits])
+        place, effect = self.iterates
+        fits = token_need[effect] <= need[place]
+        self.iterates = place[fits], effect[fits]
         self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
 
-    def _choose(self, place: np.ndarray, group: np.ndarray) -> None:
-        self.place, self.group, self.begin = place, group, segment_starts(place)
+    def _choose(self, place: np.ndarray, effect: np.ndarray) -> None:
+        self.place, self.effect, self.begin = place, effect, segment_starts(place)
 
-    def _group_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
-        push, target = self.groups.push, self.groups.target
+    def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
+        push, target = self.effects.push, self.effects.target
         padded = np.append(symbol_need, -self.string.shape[1])
         string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
         string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
         own = np.maximum(need[target], np.where(self.target_missing > 0, more[self.target_kind], 0))
         return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
 
-    def _group_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
-        string, own = np.append(symbol_cost, 0)[self.string], distance[self.groups.target]
+    def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
+        string, own = np.append(symbol_cost, 0)[self.string], distance[self.effects.target]
         if self.registers.counts:
             rests = self._rests(best)
             string = string + rests.at(self.string_kind, self.string_register)
-            own = own + rests.at(self.target_kind, self.groups.set)
-        return np.minimum(1 + own + string.sum(1)[self.groups.push], _FAR)
+            own = own + rests.at(self.target_kind, self.effects.set)
+        return np.minimum(1 + own + string.sum(1)[self.effects.push], _FAR)
 
     def _rests(self, best: np.ndarray) -> Rests:
         return self.windows.rests(best, self.places.kind[self.must_iterate])
@@ -260,7 +282,7 @@ class _Bounds:
         """The least of each place's token sets."""
         out = np.full(len(self.places.node), _FAR)
         if len(self.begin):
-            out[self.place[self.begin]] = np.minimum.reduceat(values[self.group], self.begin)
+            out[self.place[self.begin]] = np.minimum.reduceat(values[self.effect], self.begin)
         return out
 
     def _iteration_needs(self, values: np.ndarray) -> np.ndarray:
@@ -275,26 +297,26 @@ class _Bounds:
         """int64[n, STRIDE + 2], the least value of the tokens that begin k iterations, of the places that have to begin some;
         the last column is that of more than `STRIDE`."""
         out = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
-        place, group = self.iterates
+        place, effect = self.iterates
         row = np.searchsorted(self.must_iterate, place)
-        np.minimum.at(out, (row, np.minimum(self.groups.add[group], STRIDE + 1)), values[group])
+        np.minimum.at(out, (row, np.minimum(self.effects.add[effect], STRIDE + 1)), values[effect])
         return out
 
     def _solved(
-        self, group_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values of all places, symbols, and of iterations that satisfy all rules.
 
         Args:
-          group_values: of all token sets, from those of places, symbols and iterations.
+          token_values: of all effects, from those of places, symbols and iterations.
           values_after: what each ending asks of its control, from those of places and symbols.
-          iterating: values of iterations from those of token sets.
+          iterating: values of iterations from those of effects.
           unknown: values of iterations to begin with.
         """
         places = self.places
         left_out = np.zeros(len(places.above), bool)
         while True:
-            value, symbol, iteration = self._least(group_values, iterating, unknown, left_out)
+            value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
             known = np.append(value, _FAR)[places.below] < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
@@ -303,14 +325,14 @@ class _Bounds:
                 break
             left_out |= more
         while True:  # symbols settled, controls pay no more than the difference
-            new = self._by_token(group_values(value, symbol, iteration))
+            new = self._by_token(token_values(value, symbol, iteration))
             new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
             if (new == value).all():
                 return value, symbol, iteration
             value = new
 
     def _least(
-        self, group_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
+        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least values, from above, when the endings left out are paid for in full by their controls."""
         places, paid = self.places, ~left_out
@@ -322,7 +344,7 @@ class _Bounds:
             below = np.append(value, _FAR)[places.below]
             symbol = np.where(returned, 0, _FAR)
             np.maximum.at(symbol, places.symbol[paid], below[paid])
-            values = group_values(value, symbol, iteration)
+            values = token_values(value, symbol, iteration)
             new = np.minimum(self._by_token(values), self._ending(np.where(left_out, below, 0)))
             more = iterating(values)
             if (new == value).all() and (more == iteration).all():

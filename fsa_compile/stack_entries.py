@@ -52,8 +52,8 @@ class Entries:
         table[0] = 0
         self._tables, self._other = tables, s
         self._dfa = ByteDfa(table, machine.byte_class[:256].astype(np.uint8), np.zeros(s + 1, bool), 1)
-        stays = table[:, machine.byte_class[:256]]
-        self._wide = wide_states(self._dfa) & (((stays > 0) & (stays != s)).sum(1) >= _WIDE_BYTES)
+        size = np.bincount(machine.byte_class[:256], minlength=table.shape[1])
+        self._wide = wide_states(self._dfa, ((table > 0) & (table != s)) @ size >= _WIDE_BYTES)
         self._wide[s] = True
 
     def chosen(self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray) -> np.ndarray:

@@ -76,7 +76,16 @@ class Groups:
     strings: list[PushString]
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(index into `group`, token) of every token of some groups that have no bit rows."""
+        """(index into `group`, token) of every token of some groups that have no bit rows, in no order."""
+        reduced = self.reduced[group]
+        if not reduced.any():
+            return self._listed(group)
+        less, other = reduced.nonzero()[0], (~reduced).nonzero()[0]
+        which, token = self._listed(group[other])
+        less_which, less_token = self._listed(group[less])
+        return np.append(other[which], less[less_which]), np.append(token, less_token)
+
+    def _listed(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
         part = self.part[at]
         size = self.parts.size[part]
@@ -85,11 +94,11 @@ class Groups:
         taken = size < 0
         if not taken.any():
             return which, token
-        order = np.lexsort((token, which))
-        which, token, sign = which[order], token[order], np.where(taken[again], -1, 1)[order]
-        begin = segment_starts(which * (int(token.max(initial=0)) + 1) + token)
-        left = begin[np.add.reduceat(sign, begin) > 0]
-        return which[left], token[left]
+        key = (which << _TOKEN_BITS | token) << 1 | ~taken[again]
+        key.sort()
+        begin = segment_starts(key >> 1)
+        left = begin[np.add.reduceat((key & 1) * 2 - 1, begin) > 0]
+        return key[left] >> 1 + _TOKEN_BITS, key[left] >> 1 & (1 << _TOKEN_BITS) - 1
 
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""

@@ -94,9 +94,12 @@ class Nodes:
         self.symbol_place = np.arange(len(self.symbol)) - self.symbol_number[self.symbol]
 
     def _effective_delta(self, delta: np.ndarray, rows: np.ndarray) -> None:
-        used, self.delta_row = np.unique(delta[rows], axis=0, return_inverse=True)
-        self.delta_row = self.delta_row.ravel()
-        child = used[:, self.symbol]
+        seen: dict[bytes, int] = {}
+        which, rows = np.unique(rows, return_inverse=True)
+        chosen = np.concatenate([np.zeros((1, delta.shape[1]), delta.dtype), delta[which]])  # row 0 is dead
+        number = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in chosen], np.int64)
+        self.delta_row = number[1 + rows]
+        child = chosen[np.unique(number, return_index=True)[1]][:, self.symbol]
         self.delta = np.where(child > 0, child + self.symbol_place, 0)
 
     def _longest_path(self) -> int:

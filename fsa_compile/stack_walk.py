@@ -212,9 +212,9 @@ class _Moves:
         begin = self.begin.reshape(machine.action.shape)
         same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0)
         same &= self.size.reshape(begin.shape) == 1
-        self.kept, self.counted = (
-            kinds_read((same & (self.add[begin] == add))[:, machine.byte_class[:256]]) for add in (0, 1)
-        )
+        kind, adds = machine.byte_class[:256], self.add[begin] == 1
+        self.kept = kinds_read(same & ~adds, kind)
+        self.counted = kinds_read(same & adds, kind) if adds.any() else np.zeros_like(self.kept)
 
     def live(self, at: np.ndarray) -> np.ndarray:
         """Whether anything is read at control * C + class."""
@@ -801,9 +801,12 @@ class _InnerNodes:
 
 
 def _alike(rows: np.ndarray) -> np.ndarray:
-    """The first row equal to each row, int64."""
+    """The first row equal to each row, int64; the first row is all 0."""
     seen: dict[bytes, int] = {}
-    return np.array([seen.setdefault(row.tobytes(), i) for i, row in enumerate(rows)], np.int64)
+    out = np.zeros(len(rows), np.int64)
+    some = rows.any(1).nonzero()[0]
+    out[some] = [seen.setdefault(row.tobytes(), i) for i, row in zip(some.tolist(), rows[some])]
+    return out
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

@@ -336,9 +336,9 @@ def test_subtrees_of_the_trie_hold_the_tokens_below() -> None:
         longer = {t for t in distinct if v.tokens[t].startswith(prefix) and v.tokens[t] != prefix}
         assert set(below.token[below.begin[node] : below.end[node]].tolist()) == longer
         for read in (np.arange(256) < 0x80, np.isin(np.arange(256), list(b"[] \n\t")), np.arange(256) != ord("a")):
-            if not below.kinds[node] & ~kinds_read(read[None])[0]:
+            if not below.kinds[node] & ~kinds_read(read[None], np.arange(256))[0]:
                 assert all(read[b] for t in longer for b in v.tokens[t][len(prefix) :])
-    ascii_only = kinds_read((np.arange(256) < 0x80)[None])[0]
+    ascii_only = kinds_read((np.arange(256) < 0x80)[None], np.arange(256))[0]
     assert below.kinds[0] & ~ascii_only  # every byte is a token
     space = next(node for node, prefix in spelled.items() if prefix == b"  ")
-    assert not below.kinds[space] & ~kinds_read(np.isin(np.arange(256), list(b" \n"))[None])[0]
+    assert not below.kinds[space] & ~kinds_read(np.isin(np.arange(256), list(b" \n"))[None], np.arange(256))[0]
