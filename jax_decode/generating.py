@@ -9,7 +9,10 @@ import jax
 import numpy as np
 
 from jax_decode import inputs, loop
+from jax_decode.block_decoding import decode_blocks
+from jax_decode.drafts import ModelDraft, PromptLookup, read_draft
 from jax_decode.errors import DecodeError
+from jax_decode.forced import Forced, read_forced
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
 from jax_decode.requests import Request, read_positive, read_request
@@ -30,6 +33,8 @@ def generate(
     constraint: Any = None,
     sampler: Sampler = Greedy(),  # noqa: B008 (frozen)
     num_samples: int = 1,
+    draft: ModelDraft | PromptLookup | None = None,
+    forced: int | Forced = 0,
     stop_ids: Any = None,
     bos_id: int | None = None,
     max_depth: Any = MAX_DEPTH,
@@ -54,6 +59,11 @@ def generate(
         only constraint applies to all prompts, or constraint i to prompt i.
       sampler: Greedy(), Categorical(…), TopK(…), TopP(…) or MinP(…).
       num_samples: rows per prompt.
+      draft: ModelDraft(…) or PromptLookup(…) lets the model verify several drafted tokens in one pass. The text has the
+        distribution it has without; with `Greedy` it is the same text, as long as the model gives a block the logits it gives
+        single tokens.
+      forced: longest run of tokens that the constraint forces to enter the model as one block, for example 8; 0 samples them like
+        any others; or a `Forced(…)`. The text is the same.
       stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none
         without tables). A constrained row may take one exactly where its text is accepted.
       bos_id: id to put before every prompt.
@@ -87,6 +97,8 @@ def generate(
         allow_truncation=allow_truncation,
     )
     given, most = request.prompts, request.most
+    runs, (drafts, most_drafts) = read_forced(forced), read_draft(draft, decoder, tables)
+    blocks = runs is not None or drafts is not None
     words = read_key_words(key, sampler, request.num_prompts, num_samples)
     state = request.first_state(num_samples)
     traced, numbers = jax.device_put((prepared(sampler), (given.tokens, given.lengths)))
@@ -98,11 +110,28 @@ def generate(
         state,
         *numbers,
         cache_length=request.cache_length,
-        capacity=request.steps + chunk,
+        capacity=1 if blocks else request.steps + chunk,
         num_samples=num_samples,
         with_raw=bool(raw_logprobs),
     )
-    for until in [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS):
+    stops = [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)
+    if blocks:
+        return decode_blocks(
+            decoder,
+            request,
+            drafts,
+            runs,
+            traced,
+            words,
+            carry,
+            numbers,
+            most_drafts=most_drafts,
+            num_samples=num_samples,
+            with_raw=bool(raw_logprobs),
+            stops=stops,
+            progress=progress,
+        )
+    for until in stops:
         carry = loop.decode(
             decoder,
             tables,

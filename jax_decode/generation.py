@@ -12,6 +12,31 @@ from jax_decode.state import Status
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """What decoding cost, int32[B] each.
+
+    Attributes:
+      target_passes: passes of the model that a row took part in, the prompt's included.
+      draft_passes: passes of the draft model, its prompt's not included.
+      drafted: tokens drafted, those that were forced not counted.
+      accepted: how many of them were accepted.
+      forced: tokens taken without sampling because they were the only ones.
+    """
+
+    target_passes: NDArray[np.int32]
+    draft_passes: NDArray[np.int32]
+    drafted: NDArray[np.int32]
+    accepted: NDArray[np.int32]
+    forced: NDArray[np.int32]
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Drafts accepted, as a share of those made; NaN where there were none."""
+        drafted = int(self.drafted.sum())
+        return float(self.accepted.sum()) / drafted if drafted else float("nan")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
     """Generated rows; with several samples per prompt, the samples of prompt i are rows `i * n .. i * n + n - 1`.
 
@@ -27,6 +52,7 @@ class Generation:
       dropped: bool[B], whether a row of an ambiguous constraint followed fewer configurations than there were: then some texts
         of its language could not be chosen. What was chosen is in the language all the same.
       single: whether one prompt was given by itself and sampled once: `text` then returns one string.
+      work: passes, drafts and forced tokens of each row; None where nobody counted.
     """
 
     tokens: list[NDArray[np.int32]]
@@ -39,6 +65,7 @@ class Generation:
     padded: NDArray[np.int32]
     dropped: NDArray[np.bool_]
     single: bool = False
+    work: Work | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -57,6 +84,12 @@ class Generation:
     def raw_total_logprob(self) -> NDArray[np.float64]:
         """float64[B], the same under the model alone."""
         return np.array([x.sum(dtype=np.float64) for x in self.raw_logprobs]) + self.raw_stop_logprobs
+
+    @property
+    def passes_per_token(self) -> float:
+        """Passes of the model for each token taken, stop tokens included, over all rows: 1 without drafts and forced runs."""
+        stops = sum(stop is not None for stop in self.stop_token)
+        return float("nan") if self.work is None else float(self.work.target_passes.sum() / max(self.lengths.sum() + stops, 1))
 
     def text(self, tokenizer: Any) -> Any:
         """The texts.
@@ -94,6 +127,7 @@ def collect(
     stop_ids: NDArray[np.int32],
     *,
     single: bool,
+    work: Work | None = None,
 ) -> Generation:
     """Splits the loop's output into rows.
 
@@ -101,6 +135,7 @@ def collect(
       tokens: int32[B, T], -1 after the last token; logprobs, raw_logprobs: float32[B, T]; status: int32[B];
       dropped: bool[B]; stop_ids: int32[B, E], padded with -1.
       single: see `Generation`.
+      work: what it cost; by default one pass per token.
     """
     taken = (tokens >= 0).sum(1)
     batch = np.arange(len(tokens))
@@ -108,6 +143,9 @@ def collect(
     ended = np.isin(status, (Status.ACCEPTED, Status.FINISHED)) & (taken > 0)
     stopped = ended & (last[:, None] == stop_ids).any(1)
     lengths = taken - stopped
+    if work is None:
+        none, passes = np.zeros_like(status), np.maximum(taken, 1).astype(np.int32)
+        work = Work(target_passes=passes, draft_passes=none, drafted=none, accepted=none, forced=none)
     at = np.maximum(taken - 1, 0)
     padded = np.where(np.arange(max(int(lengths.max()), 1))[None] < lengths[:, None], tokens[:, : max(lengths.max(), 1)], -1)
     return Generation(
@@ -121,4 +159,5 @@ def collect(
         padded=padded.astype(np.int32),
         dropped=dropped,
         single=single,
+        work=work,
     )

@@ -50,15 +50,19 @@ class MaskParts(NamedTuple):
 def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
     """Both parts of the mask."""
     if tables.stacks > 1:
-        words, token, allowed = by_rows(tables, _words_and_candidates, state)
-        batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-        return MaskParts(words, functools.partial(read, words, batch), token, allowed)
+        return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
-    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *_candidates(tables, state))
+    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state))
+
+
+def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array) -> MaskParts:
+    """The mask of these arrays, for masks that were kept, or made elsewhere."""
+    batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
+    return MaskParts(words, functools.partial(read, words, batch), token, allowed)
 
 
 def _words_and_candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
-    return words_of(tables, mask_rows(tables, state)), *_candidates(tables, state)
+    return words_of(tables, mask_rows(tables, state)), *listed(tables, state)
 
 
 def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
@@ -120,7 +124,8 @@ def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Ar
     return parts.token, parts.allowed
 
 
-def _candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
+def listed(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
+    """What `candidates` returns, for rows all of which have one stack, or K."""
     at = sources(tables, state)
     stops = state.stop_ids
     token = stops
@@ -172,14 +177,24 @@ def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None 
     Returns:
       bool[B, width]. A row that is not running allows nothing.
     """
-    parts = mask_parts(tables, state)
-    words, token, allowed = parts.words, parts.token, parts.allowed
-    width = tables.vocab_size if width is None else width
+    return dense(mask_parts(tables, state), tables.vocab_size if width is None else width)
+
+
+def dense(parts: MaskParts, width: int) -> jax.Array:
+    """A mask's parts as booleans, bool[B, width]."""
+    words = parts.words
     planes = jnp.arange(32, dtype=jnp.uint32)[None, :, None]
     bits = ((words[:, None, :] >> planes) & 1).astype(bool).reshape(words.shape[0], -1)
     bits = jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-    return bits.at[batch, jnp.where(allowed, token, width)].set(True, mode="drop")
+    return bits.at[batch, jnp.where(parts.allowed, parts.token, width)].set(True, mode="drop")
+
+
+def allows(parts: MaskParts, tokens: jax.Array, num_words: int) -> jax.Array:
+    """Whether a mask holds the tokens int32[B], bool[B]; -1 it never does."""
+    word = parts.word_at(jnp.maximum(tokens, 0)[:, None] % num_words)[:, 0]
+    bit = (word >> (jnp.maximum(tokens, 0) // num_words).astype(jnp.uint32)) & 1
+    return (tokens >= 0) & ((bit != 0) | (parts.allowed & (parts.token == tokens[:, None])).any(1))
 
 
 def mask_logits(tables: ConstraintTables, state: ConstraintState, logits: jax.Array) -> jax.Array:

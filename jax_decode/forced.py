@@ -1,0 +1,124 @@
+"""Coalescence: where a constraint leaves one token, nothing is sampled, and a run of such tokens enters the model as one block.
+
+Source: Cognetta et al. 2025, §3.3.1; Tran-Thien 2024, "Fast, High-Fidelity LLM Decoding with Regex Constraints".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.errors import DecodeError
+from jax_decode.history import select, write
+from jax_decode.masking import listed, mask_rows
+from jax_decode.parallel_stacks import by_rows
+from jax_decode.reading import read
+from jax_decode.state import ConstraintState
+from jax_decode.tables import SEVERAL_TOKENS, ConstraintTables
+from jax_decode.transition import advance
+
+MAX_RUN = 64
+"""Longest block of forced tokens: every pass of the model is as wide as the longest run may be."""
+
+Rule = Callable[[ConstraintTables, ConstraintState], jax.Array]
+"""Which token is forced in every row, int32[B], -1 for none."""
+
+
+def only_token(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """The only token that a row may take next, int32[B]; -1 where there are several or none. A stop id counts as a token.
+
+    Limits count too: a row whose budget leaves one token has one. Costs no pass over the vocabulary: the tokens of bit rows
+    that hold one were looked up when the tables were made.
+    """
+    return by_rows(tables, _only, state) if tables.stacks > 1 else _only(tables, state)
+
+
+def _only(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    of_rows = read(tables.only, mask_rows(tables, state))
+    token, allowed = listed(tables, state)
+    found = jnp.concatenate([of_rows, jnp.where(allowed, token, -1)], 1)
+    most = found.max(1)
+    least = jnp.where(found >= 0, found, most[:, None]).min(1)  # several stacks may allow the same token
+    return jnp.where((least == most) & (found > SEVERAL_TOKENS).all(1), most, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """How forced tokens are taken.
+
+    Attributes:
+      length: most tokens of a run that enter the model together, 1..64; static. Longer runs take several passes.
+      choose: which token is forced, static: `(tables, state) -> int32[B]`, -1 for none. By default the only allowed one. A
+        rule that decides among spellings (the canonical tokenization of the bytes that must follow) may name one of several
+        allowed tokens; it then counts as the only one, and the others are never taken there.
+    """
+
+    length: int = 8
+    choose: Rule = only_token
+
+
+def read_forced(forced: Any) -> Forced | None:
+    """`forced` as given to `generate`: a number of tokens, 0 for none, or a `Forced`; raises `DecodeError` otherwise."""
+    if isinstance(forced, int) and not isinstance(forced, bool):
+        if forced == 0:
+            return None
+        forced = Forced(forced)
+    fix = f"Give forced=8, a whole number up to {MAX_RUN}, or Forced(length, choose)."
+    if not isinstance(forced, Forced):
+        raise DecodeError(f"'forced' is {forced!r}", fix=fix)
+    length = forced.length
+    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_RUN:
+        raise DecodeError(f"the length of forced runs is {length!r}", fix=fix)
+    return forced
+
+
+def take_run(
+    forced: Forced | None,
+    tables: ConstraintTables | None,
+    state: ConstraintState,
+    tokens: jax.Array,
+    end: jax.Array,
+    room: jax.Array,
+) -> tuple[ConstraintState, jax.Array, jax.Array]:
+    """Takes forced tokens until none is forced or there is no room.
+
+    Args:
+      forced: None takes none.
+      tables: from `to_device`, or None: then nothing is forced.
+      state: the rows.
+      tokens: int32[B, H], the texts; end: int32[B], where each row's next token belongs.
+      room: int32[B], most tokens to take in each row.
+
+    Returns:
+      The states, the texts, and their ends. Loops only as often as the longest run asks for.
+    """
+    if forced is None or tables is None:
+        return state, tokens, end
+    last = end + jnp.minimum(room, forced.length)
+
+    def next_token(state: ConstraintState, end: jax.Array) -> jax.Array:
+        token = forced.choose(tables, state)
+        return jnp.where(state.running & (end < last), token, -1)
+
+    def take(carry: Any) -> Any:
+        state, tokens, end, token = carry
+        goes = token >= 0
+        state = advance_some(tables, state, token, goes)
+        tokens, end = write(tokens, end, token, goes), end + goes.astype(jnp.int32)
+        return state, tokens, end, next_token(state, end)
+
+    start = (state, tokens, end, next_token(state, end))
+    return jax.lax.while_loop(lambda carry: (carry[3] >= 0).any(), take, start)[:3]
+
+
+def advance_some(
+    tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array, goes: jax.Array
+) -> ConstraintState:
+    """`advance` of the rows `goes` bool[B]; the others stay where they are."""
+    after = advance(tables, state, tokens)
+    position = jax.tree.map(lambda new, old: select(goes, new, old), after.position, state.position)
+    return after.rewound(position)
