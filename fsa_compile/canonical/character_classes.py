@@ -49,6 +49,10 @@ def engine_version(engine: Engine) -> str:
 @functools.lru_cache(maxsize=64)
 def _members(item: str, engine: Engine, version: str) -> np.ndarray:
     digest = hashlib.sha256(f"{engine} {version} {item}".encode()).hexdigest()[:32]
+    if len(item) == 1:  # a literal
+        found = np.zeros(NUM_CODE_POINTS, bool)
+        found[ord(item)] = True
+        return _frozen(found)
     folder = cache_folder()
     path = None if folder is None else folder / f"characters-{digest}.npy"
     if path is not None:

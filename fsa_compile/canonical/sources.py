@@ -6,6 +6,8 @@ Whatever would make the encoder more than that is refused by name here, so that 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -71,6 +73,26 @@ def encoder_of(tokenizer: Tokenizer) -> Encoder:
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _hugging_face(tokenizer)
     raise _refused(f"a tokenizer of kind {tokenizer.kind!r} has no merges")
+
+
+def digest_of(tokenizer: Tokenizer) -> str:
+    """A digest (hex) of everything `encoder_of` depends on, without making it.
+
+    Args:
+      tokenizer: from `load_tokenizer`.
+    """
+    digest = hashlib.sha256(f"{tokenizer.kind}\0{tokenizer.vocabulary.fingerprint}\0".encode())
+    parts: list[Any] = []
+    if isinstance(tokenizer, TiktokenTokenizer):
+        parts = [tokenizer.pattern, tokenizer.unicode_form]
+    elif isinstance(tokenizer, Gpt2Tokenizer):
+        parts = [tokenizer.pattern, *map(" ".join, tokenizer.merges[1])]
+    elif isinstance(tokenizer, HuggingFaceTokenizer):
+        parts = [json.dumps(tokenizer.spec, sort_keys=True)]
+    elif isinstance(tokenizer, SentencePieceTokenizer):
+        digest.update(tokenizer.serialized)
+    digest.update("\n".join(map(str, parts)).encode())
+    return digest.hexdigest()
 
 
 def _refused(what: str, where: str = "") -> TokenizerError:

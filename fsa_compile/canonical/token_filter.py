@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.canonical.merge_trees import MergeTrees
 from fsa_compile.canonical.pairs import PairRule
-from fsa_compile.canonical.sources import Encoder
 from fsa_compile.canonical.splitter import Splitter
 from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
 from fsa_compile.errors import LimitError
@@ -87,29 +85,25 @@ class TokenFilter(abc.ABC):
         return self.final(state)
 
 
-def token_filter(encoder: Encoder, rule: PairRule, trees: MergeTrees, splitter: Splitter | None) -> TokenFilter:
-    """The filter of an encoder: by its splitter, or by its byte tokens."""
-    if splitter is not None:
-        return SplitterFilter(encoder, rule, trees, splitter)
-    return FallbackFilter(encoder, rule)
-
-
 class FallbackFilter(TokenFilter):
     """Encoders without splitter, whose byte tokens spell whole characters that have no token of their own.
 
     State = node of the byte automaton of those characters.
+
+    Args:
+      rule: the pair rule.
+      byte_tokens: int32[256], token of each byte.
+      characters: code points that have tokens of their own.
     """
 
-    def __init__(self, encoder: Encoder, rule: PairRule) -> None:
+    def __init__(self, rule: PairRule, byte_tokens: np.ndarray, characters: np.ndarray) -> None:
         super().__init__(rule)
-        assert encoder.byte_tokens is not None
-        assert encoder.characters is not None
         missing = np.zeros(0x110000, np.int64)
-        missing[encoder.characters] = -1
+        missing[characters] = -1
         missing[0xD800:0xE000] = -1
         self._nodes = utf8_classes(missing)
         self._class_of = np.where(rule.own, 0, -1).astype(np.int32)
-        self._class_of[encoder.byte_tokens] = 1 + np.arange(256)
+        self._class_of[byte_tokens] = 1 + np.arange(256)
 
     def final(self, state: int) -> bool:
         return state == START
@@ -151,24 +145,37 @@ class SplitterFilter(TokenFilter):
 
     Where a piece of text that equals a token becomes that token even though merging does not reach it, such a token may stand
     only between two cuts, and what merging makes of it must not fill a piece alone: a trie follows the beginnings of pieces.
+
+    Args:
+      rule: the pair rule.
+      splitter: the splitter.
+      packed: all token bytes and their offsets, as `Vocabulary.packed`.
+      whole_tokens: what merging makes of each such token; None where the encoder has no such rule.
     """
 
-    def __init__(self, encoder: Encoder, rule: PairRule, trees: MergeTrees, splitter: Splitter) -> None:
+    def __init__(
+        self,
+        rule: PairRule,
+        splitter: Splitter,
+        packed: tuple[np.ndarray, np.ndarray],
+        whole_tokens: dict[int, tuple[int, ...]] | None,
+    ) -> None:
         super().__init__(rule)
         self._splitter = splitter
-        self._data, self._offset = encoder.vocabulary.packed
+        self._data, self._offset = packed
         self._nodes = utf8_classes(splitter.class_of)
         self._live = _live_states(self._nodes, splitter.next)
-        self._whole = encoder.table.whole_tokens
+        self._whole = whole_tokens is not None
+        whole_tokens = whole_tokens or {}
         self._edges: dict[tuple[int, int], int] = {}
         self._terminal: set[int] = set()
-        for pieces in trees.pieces.values() if self._whole else ():
+        for pieces in whole_tokens.values():
             node = _FIRST
             for piece in pieces:
                 node = self._edges.setdefault((node, piece), 3 + len(self._edges))
             self._terminal.add(node)
         self._listed = np.zeros(rule.vocab_size, bool)
-        self._listed[[piece for _, piece in self._edges] + list(trees.pieces)] = True
+        self._listed[[piece for _, piece in self._edges] + list(whole_tokens)] = True
         self._tokens: dict[int, _Tokens] = {}
         self._states: list[tuple[int, tuple[_Reading, ...]]] = []
         self._numbers: dict[tuple[int, tuple[_Reading, ...]], int] = {}

@@ -110,6 +110,11 @@ class SentencePieceTokenizer(Tokenizer):
         return text[dropped:].decode("utf-8", errors="replace")
 
     @property
+    def serialized(self) -> bytes:
+        """The serialized model that encodes: the one given, with markup as control pieces."""
+        return self._model
+
+    @property
     def model(self) -> tuple[Model, list[float]]:
         """What the encoder's model says, markup as control pieces, and the score of every piece; read anew."""
         model = _parse_model(self._model, self._source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +154,17 @@ def _is_text(token: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def segmentations(filter_: Any, data: bytes, ids: Mapping[bytes, list[int]], longest: int) -> list[tuple[int, ...]]:
+    """All token sequences that spell `data` and that a `TokenFilter` accepts."""
+    layers: list[dict[tuple[int, int], list[tuple[int, ...]]]] = [{} for _ in range(len(data) + 1)]
+    layers[0][-1, 0] = [()]
+    for begin in range(len(data)):
+        for (last, state), paths in layers[begin].items():
+            for end in range(begin + 1, min(len(data), begin + longest) + 1):
+                for token in ids.get(data[begin:end], ()):
+                    after = filter_.step(state, last, token)
+                    if after >= 0:
+                        layers[end].setdefault((token, after), []).extend((*path, token) for path in paths)
+    return [path for (_, state), paths in layers[-1].items() if filter_.final(state) for path in paths]
