@@ -92,6 +92,7 @@ class YamlFrames(Frames):
         schema: SchemaOptions = options.schema
         super().__init__(controls, speller, scalars, decisions, values, keywords, residuals, schema, dead)
         self._texts, self._layout, self._code = texts, options, code
+        texts.others = self._classes.of((), ())
         self._members_of: dict[Any, Any] = {}
 
     # values

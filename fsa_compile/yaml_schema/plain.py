@@ -21,7 +21,7 @@ from fsa_compile.yaml_schema.options import Style
 NUMBER_PATTERN = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+][0-9]+)?)?"
 """Numbers that readers of both versions take for the same number: an exponent needs a fraction and a sign."""
 
-NUMERIC_KEY = 16
+NUMERIC_KEY = 10
 """Longest plain key that begins like a number, among those that a schema does not name."""
 
 _WIDE = r"\xa0-\u2027\u202a-\ufefe\uff00-\ufffd\U00010000-\U0010ffff"
@@ -64,10 +64,18 @@ def plain_text(style: Style, key: bool = False) -> TextDfa:
 
 
 @functools.cache
-def key_lengths(most: int) -> TextDfa:
-    """The texts of at most `most` characters, or `NUMERIC_KEY` when they begin as numbers do; those stay ambiguous for long."""
-    numeric = min(NUMERIC_KEY, most) - 1
-    return _automaton(rf"(?s:(?:[^0-9+.\-].{{0,{most - 1}}})?|[0-9+.\-].{{0,{numeric}}})") if most else _automaton("")
+def other_keys(most: int, numeric: bool) -> TextDfa:
+    """The keys that are written among those that a schema does not name: printable, of at most `most` characters.
+
+    Args:
+      numeric: whether keys that begin as numbers do are kept to `NUMERIC_KEY` characters, because they stay ambiguous for long.
+    """
+    if not most:
+        return _automaton("")
+    any_ = rf"[ !-~{_WIDE}]"
+    if not numeric:
+        return _automaton(rf"{any_}{{0,{most}}}")
+    return _automaton(rf"(?:(?![0-9+.\-]){any_}{{1,{most}}})?|[0-9+.\-]{any_}{{0,{min(NUMERIC_KEY, most) - 1}}}")
 
 
 def _automaton(pattern: str) -> TextDfa:

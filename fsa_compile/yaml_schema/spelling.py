@@ -8,10 +8,11 @@ Pairs of surrogates, which JSON has, mean two characters in YAML and are not wri
 from __future__ import annotations
 
 import functools
+import itertools
 
 from fsa_compile.json_schema.controls import Bounds, Moves
 from fsa_compile.json_schema.options import Escapes
-from fsa_compile.json_schema.spelling import BACKSLASH, Pieces, Speller, Tree, _classes, _hex_node, _utf8_tree
+from fsa_compile.json_schema.spelling import BACKSLASH, QUOTE, Pieces, Speller, Tree, _classes, _hex_node, _utf8_tree
 from fsa_compile.json_schema.text_dfa import Row
 
 APOSTROPHE = 0x27
@@ -30,12 +31,15 @@ _DIGITS = (
 
 
 class YamlSpeller(Speller):
-    """Spells the states of strings into controls; `body` is for double quotes."""
+    """Spells the states of strings into controls; `body` is for double quotes.
+
+    Escapes are "all", or "shortest": only of characters that do not stand for themselves.
+    """
 
     def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
         targets, pieces = _classes(row)
         out = self._raw(row, b'"\\', bounds)
-        escaped = _escape_tree(pieces)
+        escaped = _escape_tree(pieces if escapes == "all" else _needing_escape(pieces))
         if escaped is not None:
             out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
         return tuple(out)
@@ -99,6 +103,13 @@ def _character(c: str) -> str:
         letter = _LETTERS.get(ord(c))
         return f"\\{letter}" if letter else f"\\x{ord(c):02X}" if ord(c) < 0x100 else f"\\u{ord(c):04X}"
     return c
+
+
+def _needing_escape(pieces: Pieces) -> Pieces:
+    """The parts that do not stand for themselves."""
+    gaps = [(a + 1, b - 1) for (_, a), (b, _) in itertools.pairwise([(0, -1), *_RAW, (0x110000, 0x110000)])]
+    gaps += [(QUOTE, QUOTE), (BACKSLASH, BACKSLASH)]
+    return tuple(sorted((max(a, low), min(z, high), c) for low, high, c in pieces for a, z in gaps if low <= z and a <= high))
 
 
 @functools.lru_cache(maxsize=4096)

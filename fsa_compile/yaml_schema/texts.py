@@ -18,12 +18,14 @@ from fsa_compile.json_schema.spelling import QUOTE
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
 from fsa_compile.yaml_schema.options import Style, YamlOptions
-from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, key_lengths, plain_text
+from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, other_keys, plain_text
 from fsa_compile.yaml_schema.spelling import YamlSpeller, encoded
 
 Form: TypeAlias = Literal["plain", "single", "double"]
 _DASH = ord("-")
 _LITERALS = ("null", "true", "false")
+_UNNAMED = frozenset([1])
+"""The class of keys that are not named, in automata that know no conditions."""
 _LONGEST_KEY = 900
 """Characters of text of the longest key that is written: readers refuse more than 1,024."""
 
@@ -79,6 +81,7 @@ class Joint(NamedTuple):
       dfa: over decoded texts; its labels are indices into `pairs`.
       pairs: (outcome of a scalar or 0, class of a key or 0); index 0 is unused.
       reach: per state whether a scalar can be reached, and the classes of keys that can.
+      shared: states that are the same as one of another automaton, because no named key can be reached any more.
     """
 
     number: int
@@ -86,6 +89,7 @@ class Joint(NamedTuple):
     dfa: TextDfa
     pairs: list[tuple[int, int]]
     reach: list[tuple[bool, frozenset[int]]]
+    shared: dict[int, tuple[Joint, int]]
 
 
 class Wanted(NamedTuple):
@@ -106,6 +110,9 @@ class Texts:
     Args:
       scalars: of the same build.
       code: numbers the outcomes of frames.
+
+    Attributes:
+      others: the automaton of keys that names none; what it has in common with the others is made once.
     """
 
     def __init__(
@@ -120,6 +127,8 @@ class Texts:
         self._controls, self._speller, self._scalars = controls, speller, scalars
         self._decisions, self._options, self._code = decisions, options, code
         self._joints: dict[object, Joint | None] = {}
+        self._made = 0
+        self.others: KeyAutomaton | None = None
         self._endings: dict[tuple[int, int], int] = {}
 
     def begin(
@@ -222,7 +231,7 @@ class Texts:
                     parts["text"] = plain_text(style)
         if keys is not None:
             most = self._options.max_key_length
-            parts["key"], parts["length"] = keys.dfa, key_lengths(most) if form == "plain" else lengths(0, most)
+            parts["key"], parts["length"] = keys.dfa, other_keys(most, numeric=form == "plain")
             if form == "plain":
                 parts["key text"] = plain_text(style, key=True)
         if not parts:
@@ -240,7 +249,29 @@ class Texts:
             return index[pair]
 
         dfa = product([*parts.values(), any_text()], label, self._options.schema.max_product, "the scalars and keys of one place")
-        return Joint(len(self._joints), form, dfa, pairs, _reachable(dfa, pairs)) if any(dfa.labels) else None
+        if not any(dfa.labels):
+            return None
+        self._made += 1
+        joint = Joint(self._made, form, dfa, pairs, _reachable(dfa, pairs), {})
+        if keys is not None and keys.depth and self.others is not None and keys.number != self.others.number:
+            self._share(joint, self._joint(form, style, formulas, self.others))
+        return joint
+
+    def _share(self, joint: Joint, other: Joint | None) -> None:
+        """Finds the states from which only keys that are not named, and scalars, can be reached."""
+        if other is None:
+            return
+        todo, seen = [(0, 0)], {0}
+        while todo:
+            state, same = todo.pop()
+            if joint.reach[state][1] <= _UNNAMED:
+                joint.shared[state] = (other, same)
+                continue
+            for low, _, after in joint.dfa.rows[state]:
+                there = _next(other, same, low)
+                if after not in seen and there is not None:
+                    seen.add(after)
+                    todo.append((after, there))
 
     @staticmethod
     def _scalar(says: dict[str, int], formulas: tuple[int, ...] | None, form: Form) -> int:
@@ -273,6 +304,7 @@ class Texts:
 
     def _control(self, joint: Joint, state: int, targets: Wanted) -> int:
         """The control of a state, 0 when it leads nowhere."""
+        joint, state = joint.shared.get(state, (joint, state))
         left = self._within(joint, state, targets)
         if left is None:
             return 0
@@ -297,7 +329,7 @@ class Texts:
         close = self._closed(self._outcome(outcome, targets), value)
         if joint.form == "single":
             return self._speller.single(tuple(row), close)
-        return self._speller.body(tuple(row), close, "all")
+        return self._speller.body(tuple(row), close, "shortest")
 
     def _outcome(self, outcome: int, targets: Wanted) -> int:
         """The outcome of a frame that ends with a scalar of an outcome."""
