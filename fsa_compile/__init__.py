@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "CompiledConstraint": "artifact",
     "HostWalk": "host_walk",
+    "CanonicalTables": "canonical.tables",
+    "CanonicalWalk": "canonical.walk",
+    "canonical_tables": "canonical.tables",
     "ByteDfa": "byte_dfa",
     "ArtifactError": "errors",
     "ConstraintError": "errors",
@@ -60,6 +63,9 @@ if TYPE_CHECKING:
     from fsa_compile.artifact import CompiledConstraint as CompiledConstraint
     from fsa_compile.batch_compile import compile_schemas as compile_schemas
     from fsa_compile.byte_dfa import ByteDfa as ByteDfa
+    from fsa_compile.canonical.tables import CanonicalTables as CanonicalTables
+    from fsa_compile.canonical.tables import canonical_tables as canonical_tables
+    from fsa_compile.canonical.walk import CanonicalWalk as CanonicalWalk
     from fsa_compile.compile_cache import CompileCache as CompileCache
     from fsa_compile.errors import ArtifactError as ArtifactError
     from fsa_compile.errors import ConstraintError as ConstraintError

@@ -222,15 +222,20 @@ class CompiledConstraint:
         return not (self.num_symbols or self.increments.size or self.ladder.any() or self.level_slope[:, 2].any())
 
     @property
+    def is_canonical(self) -> bool:
+        """Whether only canonical token sequences are allowed: then a walk needs the tokenizer's canonical tables too."""
+        return "canonical" in self.extra
+
+    @property
     def shortest_completion(self) -> int:
         """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
         for a regular constraint, at most a little more for others."""
-        return self.walk().distance
+        return int(self.distance[self.start]) if self.is_canonical else self.walk().distance
 
     @property
     def shortest_depth(self) -> int:
         """Number of stack cells within which some accepted text is complete."""
-        return self.walk().need
+        return 0 if self.is_canonical else self.walk().need
 
     @property
     def max_groups(self) -> int:

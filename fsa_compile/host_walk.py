@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE, CompiledConstraint, unpack_row
+from fsa_compile.errors import ArtifactError
 
 
 class Cell(NamedTuple):
@@ -64,9 +65,15 @@ class HostWalk:
       constraint: what to execute.
       max_depth: most stack cells, or None for no limit. Only tokens after which the text can still be completed within it are
         allowed; where it is less than `constraint.shortest_depth`, nothing is.
+
+    Raises:
+      ArtifactError: the constraint is canonical: what it allows depends on more than its own arrays.
     """
 
     def __init__(self, constraint: CompiledConstraint, max_depth: int | None = None) -> None:
+        if constraint.is_canonical:
+            what = "a constraint on canonical tokens is walked together with its tokenizer's tables"
+            raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
         self.constraint = constraint
         self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
         first = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))

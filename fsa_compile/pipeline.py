@@ -18,12 +18,16 @@ from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
 
 
-def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimits | None = None) -> CompiledConstraint:
+def compile_language(
+    language: Language, tokenizer: Any, *, canonical: bool = False, limits: CompileLimits | None = None
+) -> CompiledConstraint:
     """Compiles a language over a tokenizer's vocabulary.
 
     Args:
       language: from `regex`, `choices`, `literal` or `acceptor`, possibly combined with `|`, `&`, `-`, `~`, `+`.
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes (a path, for example).
+      canonical: whether only those token sequences are allowed that the tokenizer itself makes of a text. It takes a byte-pair
+        encoder (not a bare `Vocabulary`), and `fsa_compile.canonical_tables(tokenizer)` beside the artifact when it is used.
       limits: bounds of the compilation; defaults to `CompileLimits()`.
 
     Returns:
@@ -47,17 +51,47 @@ def compile_language(language: Language, tokenizer: Any, *, limits: CompileLimit
     _checked_limits(limits)
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
+    constraint = _every_tokenization(language, vocabulary, limits, counters=not canonical)
+    return canonical_form(constraint, tokenizer, vocabulary, limits) if canonical else constraint
+
+
+def _every_tokenization(
+    language: Language, vocabulary: Vocabulary, limits: CompileLimits, *, counters: bool
+) -> CompiledConstraint:
+    """The artifact of a language, with or without registers for its counts."""
     deadline = Deadline(limits)
     if language.symbols:
         from fsa_compile.extensions.token_constraint import compile_with_symbols
 
         return compile_with_symbols(language, vocabulary, limits, deadline)
-    if tables_for(vocabulary).spells_every_byte:  # else a count may not be reachable: only written out is it exact then
+    # Without a token for each byte a count may not be reachable: only written out is it exact then.
+    if counters and tables_for(vocabulary).spells_every_byte:
         machine = language.to_byte_machine(limits, deadline)
         if machine is not None:
             return promote_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
     dfa = language.to_byte_dfa(limits, deadline)
     return promote(dfa, vocabulary, source=language.description, limits=limits, deadline=deadline)
+
+
+def canonical_form(
+    constraint: CompiledConstraint, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits
+) -> CompiledConstraint:
+    """A constraint restricted to the token sequences that the tokenizer itself makes of a text.
+
+    Args:
+      constraint: a regular one, over `vocabulary`.
+      tokenizer: it must know its merges, so a `Vocabulary` is not enough.
+      vocabulary: the tokenizer's.
+      limits: bounds of this step; its time starts anew.
+
+    Raises:
+      ConstraintError: the constraint has a stack or counters, the tokenizer is no byte-pair encoder, a limit is exceeded.
+    """
+    from fsa_compile.canonical.product import canonical_product
+    from fsa_compile.canonical.tables import canonical_tables
+
+    tables = canonical_tables(tokenizer)
+    return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits))
 
 
 def compile_regex(
@@ -66,6 +100,7 @@ def compile_regex(
     *,
     flags: int = 0,
     extensions: Mapping[str, Extension] | None = None,
+    canonical: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     r"""Compiles a regular expression: the texts that `re.fullmatch(pattern, text, flags)` matches.
@@ -75,7 +110,7 @@ def compile_regex(
       tokenizer: see `compile_language`.
       flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.X`.
       extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
-      limits: see `compile_language`.
+      canonical, limits: see `compile_language`.
 
     Raises:
       RegexSyntaxError, UnsupportedPatternError: with the offset in the pattern and a caret below it.
@@ -85,17 +120,19 @@ def compile_regex(
         what = "extensions are for a pattern in text, and this one is a language already"
         raise ConstraintError(what, fix="Give them to regex(pattern, extensions=...).")
     language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
-    return compile_language(language, tokenizer, limits=limits)
+    return compile_language(language, tokenizer, canonical=canonical, limits=limits)
 
 
-def compile_choices(strings: Iterable[str], tokenizer: Any, *, limits: CompileLimits | None = None) -> CompiledConstraint:
+def compile_choices(
+    strings: Iterable[str], tokenizer: Any, *, canonical: bool = False, limits: CompileLimits | None = None
+) -> CompiledConstraint:
     """Compiles a finite list of texts, through a minimal trie; 100,000 of them are fine.
 
     Args:
       strings: the texts; duplicates do no harm.
-      tokenizer, limits: see `compile_language`.
+      tokenizer, canonical, limits: see `compile_language`.
     """
-    return compile_language(languages.choices(strings), tokenizer, limits=limits)
+    return compile_language(languages.choices(strings), tokenizer, canonical=canonical, limits=limits)
 
 
 def compile_acceptor(
@@ -103,6 +140,7 @@ def compile_acceptor(
     tokenizer: Any,
     *,
     alphabet: Literal["bytes", "code points"] = "bytes",
+    canonical: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a user's own automaton: a pynini acceptor, an `interegular` FSM, or a transition table.
@@ -110,9 +148,9 @@ def compile_acceptor(
     Args:
       automaton: see `fsa_compile.acceptor` for the forms and their labels.
       alphabet: what its labels stand for.
-      tokenizer, limits: see `compile_language`.
+      tokenizer, canonical, limits: see `compile_language`.
     """
-    return compile_language(languages.acceptor(automaton, alphabet), tokenizer, limits=limits)
+    return compile_language(languages.acceptor(automaton, alphabet), tokenizer, canonical=canonical, limits=limits)
 
 
 Syntax = Literal["lark", "gbnf"]
@@ -126,6 +164,7 @@ def compile_grammar(
     syntax: Syntax | None = None,
     mode: LexicalMode | None = None,
     stacks: int = 1,
+    canonical: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a context-free grammar, written in Lark's syntax or in GBNF.
@@ -140,6 +179,7 @@ def compile_grammar(
       stacks: parallel stacks for grammars that one stack cannot decide; 1 makes every conflict an error. With more, the
         constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
         the decoding result says so.
+      canonical: see `compile_language`; only for grammars that turn out to be regular.
       limits: see `compile_language`.
 
     Returns:
@@ -163,7 +203,8 @@ def compile_grammar(
     vocabulary = vocabulary_of(tokenizer)
     specials = _special_ids(grammar, vocabulary)
     machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
-    return promote_machine(machine, vocabulary, source=text, limits=limits, deadline=deadline, stacks=stacks)
+    constraint = promote_machine(machine, vocabulary, source=text, limits=limits, deadline=deadline, stacks=stacks)
+    return canonical_form(constraint, tokenizer, vocabulary, limits) if canonical else constraint
 
 
 MAX_STACKS = 16

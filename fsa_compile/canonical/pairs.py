@@ -85,9 +85,23 @@ class PairRule:
         Returns:
           bool[n].
         """
-        group, place = np.asarray(self.set_of)[first].astype(np.int64), self.place[second]
+        return self.set_holds(self.set_of[first], second)
+
+    def set_holds(self, group: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Whether forbidden sets hold tokens.
+
+        Args:
+          group: int[n], numbers of sets.
+          second: int[n], token ids; both may be broadcast together.
+
+        Returns:
+          bool[n].
+        """
+        group, place = np.asarray(group, np.int64), self.place[second]
+        if not len(self.end):
+            return np.zeros(np.broadcast_shapes(group.shape, np.shape(place)), bool)
         at = np.searchsorted(self._interval_key, group * (2 * self.vocab_size) + place, side="right") - 1
-        return (at >= self.set_offset[group]) & (place < self.end[np.maximum(at, 0)]) if len(self.end) else at >= 0
+        return (at >= self.set_offset[group]) & (place < self.end[np.maximum(at, 0)])
 
     def forbidden_row(self, first: int) -> np.ndarray:
         """bool[V], the tokens that may not follow `first` inside one piece."""

@@ -29,6 +29,7 @@ from typing import Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.canonical.tables import canonical_tables
 from fsa_compile.compile_cache import CompileCache
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema.controls import Controls
@@ -45,7 +46,7 @@ from fsa_compile.json_schema.spelling import Speller
 from fsa_compile.json_schema.truncated import depths_of, truncated, without_counters
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import vocabulary_of
+from fsa_compile.pipeline import canonical_form, vocabulary_of
 from fsa_compile.promote import promote, promote_machine
 
 _MAX_RECURSION = 20_000
@@ -60,6 +61,7 @@ def compile_json_schema(
     tokenizer: Any,
     *,
     options: SchemaOptions | None = None,
+    canonical: bool = False,
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
 ) -> CompiledConstraint:
@@ -69,6 +71,7 @@ def compile_json_schema(
       schema: a schema as decoded JSON, or its text.
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
       options: how the schema is read and how values are written.
+      canonical: see `compile_language`; only for schemas that become regular, as all do with bounds on depth.
       limits: bounds of the compilation.
       cache: where artifacts are kept on disk; None: nowhere.
 
@@ -90,13 +93,18 @@ def compile_json_schema(
     text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
 
     def make() -> CompiledConstraint:
+        every = every_tokenization()
+        return canonical_form(every, tokenizer, vocabulary, limits) if canonical else every
+
+    def every_tokenization() -> CompiledConstraint:
         deadline = Deadline(limits)
         depths = depths_of(options)
         if depths is not None:
             machine = schema_machine(schema, options=without_counters(options), limits=limits, deadline=deadline)
             dfa = truncated(machine, depths, limits, deadline)
             return promote(dfa, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
-        machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
+        written = without_counters(options) if canonical else options
+        machine = schema_machine(schema, options=written, limits=limits, deadline=deadline)
         return promote_machine(
             machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
         )
@@ -104,7 +112,10 @@ def compile_json_schema(
     if cache is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
-    return cache.get({"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}, vocabulary, make)
+    what = {"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}
+    if canonical:
+        what["canonical"] = canonical_tables(tokenizer).identity
+    return cache.get(what, vocabulary, make)
 
 
 def schema_machine(

@@ -1,0 +1,142 @@
+"""`CanonicalWalk`: executes a canonical constraint token by token in NumPy, with the semantics of the device step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.artifact import UNREACHABLE, CompiledConstraint, unpack_row
+from fsa_compile.canonical.tables import CanonicalTables
+from fsa_compile.errors import ArtifactError
+
+
+class _Position(NamedTuple):
+    node: int
+    last: int
+    finished: bool
+
+
+class CanonicalWalk:
+    """Where a token sequence stands in a canonical constraint.
+
+    A token is allowed exactly when the sequence with it can be completed to the tokens that the tokenizer's encoder makes of some
+    accepted text. End-of-text ids are allowed where the sequence so far is such a one.
+
+    Args:
+      constraint: compiled with `canonical=True`.
+      tables: of the same tokenizer.
+
+    Raises:
+      ArtifactError: the constraint is not canonical, or for other tables.
+    """
+
+    def __init__(self, constraint: CompiledConstraint, tables: CanonicalTables) -> None:
+        check_tables(constraint, tables)
+        self.constraint, self.tables = constraint, tables
+        self._history = [_Position(constraint.start, -1, False)]
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the sequence so far is what the encoder makes of an accepted text."""
+        return bool(self.constraint.accept[self._history[-1].node])
+
+    @property
+    def finished(self) -> bool:
+        """Whether an end-of-text id was taken."""
+        return self._history[-1].finished
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, the end-of-text id included."""
+        return len(self._history) - 1
+
+    def allowed(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token.
+
+        Args:
+          remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after which the
+            text can still be completed inside it are allowed. When nothing fits, the limit is disregarded.
+
+        Returns:
+          bool[V].
+        """
+        c, here = self.constraint, self._history[-1]
+        mask = np.zeros(c.vocab_size, bool)
+        if here.finished:
+            return mask
+        mask = self._tokens(here, int(UNREACHABLE) if remaining is None else remaining)
+        if not mask.any() and not (self.accepting and remaining is not None and remaining >= 0):
+            mask = self._tokens(here, int(UNREACHABLE))
+        if self.accepting:
+            mask[list(c.stop_ids)] = True
+        return mask
+
+    def advance(self, token: int) -> None:
+        """Takes one token.
+
+        Raises:
+          ValueError: the token is not allowed here; the walk is unchanged.
+        """
+        here, c = self._history[-1], self.constraint
+        if not here.finished and token in c.stop_ids and self.accepting:
+            self._history.append(here._replace(finished=True))
+            return
+        node = 0
+        if not here.finished and 0 <= token < c.vocab_size and token not in c.stop_ids:
+            apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
+            node = self._next(here.node + apart, token)
+        if not node:
+            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+        self._history.append(_Position(node, int(token), False))
+
+    def rewind(self, n: int) -> None:
+        """Takes back the last n tokens.
+
+        Raises:
+          ValueError: n is negative or larger than `num_tokens`.
+        """
+        if not 0 <= n <= self.num_tokens:
+            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
+        del self._history[len(self._history) - n :]
+
+    def _tokens(self, here: _Position, limit: int) -> np.ndarray:
+        together = self._row(here.node, limit)
+        if here.last < 0:
+            return together
+        forbidden = self.tables.rule.forbidden_row(here.last)
+        return np.where(forbidden, self._row(here.node + 1, limit), together)
+
+    def _row(self, node: int, limit: int) -> np.ndarray:
+        """The tokens of a node of the artifact within a limit of cost, bool[V]."""
+        c = self.constraint
+        mask = np.zeros(c.vocab_size, bool)
+        low, high = int(c.level_offset[node]), int(c.level_offset[node + 1])
+        if high > low:
+            fitting = int(np.searchsorted(c.level_cost[low:high], limit, side="right"))
+            return unpack_row(c.rows[c.level_row[low + fitting - 1]], c.vocab_size) if fitting else mask
+        arcs = slice(c.arc_offset[node], c.arc_offset[node + 1])
+        mask[c.arc_token[arcs][c.effects[c.arc_effect[arcs], 4] <= limit]] = True
+        return mask
+
+    def _next(self, node: int, token: int) -> int:
+        c = self.constraint
+        for g in range(c.group_offset[node], c.group_offset[node + 1]):
+            if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
+                return int(c.group_next[g])
+        low, high = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
+        at = low + int(np.searchsorted(c.arc_token[low:high], token))
+        return int(c.effects[c.arc_effect[at], 0]) if at < high and c.arc_token[at] == token else 0
+
+
+def check_tables(constraint: CompiledConstraint, tables: CanonicalTables) -> None:
+    """Raises `ArtifactError` unless a constraint is canonical and made with these tables."""
+    wanted = constraint.extra.get("canonical")
+    if wanted is None:
+        fix = "Compile it with canonical=True, or use constraint.walk()."
+        raise ArtifactError("the constraint allows every tokenization", fix=fix)
+    if wanted != tables.identity or constraint.fingerprint != tables.fingerprint:
+        raise ArtifactError(
+            f"the constraint was made with canonical tables {str(wanted)[:12]}; these are {tables.identity[:12]}",
+            fix="Use the same tokenizer and the same version of its encoder's package, or compile the constraint again.",
+        )

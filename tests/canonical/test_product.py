@@ -1,0 +1,254 @@
+"""Canonical constraints against brute force: exactly the encoder's sequences of the accepted texts can be walked, without dead ends."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles import toy_merges
+from oracles.library_encoders import segmentations
+
+import fsa_compile
+from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_regex
+from fsa_compile.canonical.product import canonical_product
+from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.toy import toy_tables
+from fsa_compile.errors import ArtifactError, ConstraintError, LimitError, TokenizerError, UnspellableError
+from fsa_compile.limits import Deadline
+from fsa_compile.tokenizers import Tokenizer, load_tokenizer
+from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
+from tests.canonical.conftest import load_piece_encoder
+
+
+def walked(walk: CanonicalWalk, longest: int) -> Iterator[tuple[int, ...]]:
+    """All complete sequences of at most `longest` tokens; a place where nothing is allowed must be complete."""
+    mask = walk.allowed()
+    assert mask.any() or walk.accepting, "dead end"
+    if walk.accepting:
+        yield ()
+    if longest:
+        for token in np.flatnonzero(mask).tolist():
+            if token in walk.constraint.stop_ids:
+                continue
+            walk.advance(token)
+            for rest in walked(walk, longest - 1):
+                yield (token, *rest)
+            walk.rewind(1)
+
+
+def made(pattern: str, tokens: list[bytes], tables: CanonicalTables) -> CompiledConstraint:
+    vocabulary = Vocabulary.from_tokens(tokens)
+    limits = CompileLimits()
+    return canonical_product(compile_regex(pattern, vocabulary), tables, tables_for(vocabulary), limits, Deadline(limits))
+
+
+SPLITTERS: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
+    (r"[\s\S]+", lambda text: [text]),
+    (r"a?b+|[\s\S]", lambda text: re.findall(r"a?b+|[\s\S]", text)),
+    (r"a+(?!b)|[\s\S]", lambda text: re.findall(r"a+(?!b)|[\s\S]", text)),
+    (r"[ab]{1,3}|c+|[\s\S]", lambda text: re.findall(r"[ab]{1,3}|c+|[\s\S]", text)),
+)
+PATTERNS = ("[abc]{0,5}", "(a|b)*c", "a*", "(ab|ba|c){1,3}", "(?:aa)*b?", "abc|ab|bca|aabb", "[ab]*aba[ab]{0,2}", "c?(a{2}|b){0,4}")
+
+
+@pytest.mark.exhaustive
+def test_random_small_encoders_and_splitters(exhaustive: bool) -> None:
+    """All texts up to 6 letters: the walk gives their canonical sequences and no others, cyclic constraints included."""
+    rng = random.Random(9)
+    compared = 0
+    for round_ in range(600 if exhaustive else 16):
+        tokens, merges = toy_merges.random_encoder(rng, letters=3, merges=rng.randint(1, 7))
+        splitter, cut = SPLITTERS[round_ % len(SPLITTERS)]
+        every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens)]
+        tables = toy_tables(every, merges, pattern=splitter)
+        pattern = rng.choice(PATTERNS)
+        constraint = made(pattern, every, tables)
+        want = set()
+        for text in [b"", *toy_merges.all_texts(3, 6)]:
+            if re.fullmatch(pattern, text.decode()):
+                pieces = [toy_merges.encode(piece.encode(), tokens, merges) for piece in cut(text.decode())]
+                want.add(tuple(token for piece in pieces for token in piece))
+        found = {s for s in walked(CanonicalWalk(constraint, tables), 6) if sum(len(every[t]) for t in s) <= 6}
+        assert found == want, (tokens, merges, splitter, pattern)
+        assert constraint.shortest_completion == min(map(len, want))
+        compared += len(want)
+    assert compared > 300
+
+
+def test_budgets_hold() -> None:
+    """Whatever is chosen under a limit, the text is complete within it."""
+    rng = random.Random(1)
+    for _ in range(4):
+        tokens, merges = toy_merges.random_encoder(rng, letters=2, merges=5)
+        every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens)]
+        tables = toy_tables(every, merges, pattern=r"a+(?!b)|[\s\S]")
+        constraint = made("[ab]*aba[ab]{2,5}", every, tables)
+        for budget in range(constraint.shortest_completion, 9):
+            for _ in range(6):
+                walk = CanonicalWalk(constraint, tables)
+                for left in range(budget, 0, -1):
+                    mask = np.flatnonzero(walk.allowed(left))
+                    if not len(mask):
+                        break
+                    walk.advance(int(rng.choice(mask.tolist())))
+                assert walk.accepting
+
+
+CITIES = "Cologne|Berlin|Munich"
+BOUNDED = (
+    CITIES, "yes|no|maybe", "true|false|null", r"[0-9]{1,3}", r"-?[0-9]{1,2}(\.[0-9]{1,2})?", r"2024-(0[1-9]|1[0-2])-[0-3][0-9]",
+    r"\{\"a\": [0-9], \"b\": (true|false)\}", r"(Mr|Mrs|Dr)\. (Smith|Jones|García)", r"  ?  ?x", r" {1,6}", r"\n{1,3} {0,3}a?",
+    r"(don't|can't|we'll|I've|'tis)", r"[a-d]{1,4}", r"(ab){1,5}", r"a{1,9}", r"(foo|bar|baz)( foo| bar){0,2}", r"https?://(www\.)?a\.(com|org)",
+    "日本語|中文|한국어|ไทย", "naïve|café|Zürich|ÅÄÖ", r"[😀-😃]{1,2}", r"x[⁰-⁳]", r"#[0-9a-f]{2}", r"\"(\\\\n|\\\\\"|a|b){0,3}\"", r"(  |\t)return [01];?\n?",
+    r"(I|i)(s|S) (it|IT)\?{1,2}", r"[\r\n\t ]{1,3}", r"1,000|10,000|1000", r"(\+|-|\*|/){1,4}", r"[A-C][a-c]?[0-2]?", r"(the |a )?(cat|dog)s?\.?",
+)  # fmt: skip
+"""Thirty bounded languages."""
+
+
+def texts_of(constraint: CompiledConstraint, tokens: tuple[bytes, ...]) -> set[bytes]:
+    """All texts of a constraint without loops."""
+    todo, seen, out = [(constraint.start, b"")], set(), set()
+    while todo:
+        node, text = todo.pop()
+        if (node, text) in seen:
+            continue
+        seen.add((node, text))
+        if constraint.accept[node]:
+            out.add(text)
+        after = constraint.outgoing(node)
+        # Every text is spelled by its single bytes too, so longer tokens need not be followed.
+        todo += [(int(after[t]), text + tokens[t]) for t in np.flatnonzero(after).tolist() if len(tokens[t]) == 1]
+    return out
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["gpt2", "llama2", "llama3"])
+def test_bounded_languages(name: str, data_dir: Path, exhaustive: bool) -> None:
+    """Of all segmentations of all accepted texts, exactly the encoder's own can be walked."""
+    if name == "llama3" and not exhaustive:
+        pytest.skip("a large vocabulary more: only with --exhaustive")
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
+    tables, encode = canonical_tables(tokenizer), encoder(name, tokenizer, data_dir)
+    tokens = tokenizer.vocabulary.tokens
+    ids: dict[bytes, list[int]] = {}
+    for i, token in enumerate(tokens):
+        if token:
+            ids.setdefault(token, []).append(i)
+    for pattern in BOUNDED if exhaustive else BOUNDED[:: 6 if name == "gpt2" else 3]:
+        every = compile_regex(pattern, tokenizer)
+        texts = texts_of(every, tokens)
+        want = {tuple(encode(text.decode())) for text in texts}
+        constraint = compile_regex(pattern, tokenizer, canonical=True)
+        assert set(walked(CanonicalWalk(constraint, tables), 40)) == want, pattern
+        assert constraint.shortest_completion == min(map(len, want))
+        sample = sorted(texts)[:: max(1, len(texts) // 20)]
+        for text in sample:  # the oracle among all segmentations of one text
+            assert segmentations(tables.filter, text, ids, 64) == [tuple(encode(text.decode()))]
+
+
+def encoder(name: str, tokenizer: Tokenizer, data: Path) -> Callable[[str], list[int]]:
+    """The library's encoder, without a space in front."""
+    if name == "llama2":
+        piece = load_piece_encoder(name, data)
+        return lambda text: piece(text.encode())
+    return tokenizer.encode
+
+
+def test_cologne_berlin_munich(data_dir: Path) -> None:
+    """Cognetta et al. 2025, Figure 1: three texts, and exactly three sequences."""
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "llama2")
+    constraint, tables = compile_regex(CITIES, tokenizer, canonical=True), canonical_tables(tokenizer)
+    piece = load_piece_encoder("llama2", data_dir)
+    want = {tuple(piece(city)) for city in (b"Cologne", b"Berlin", b"Munich")}
+    assert set(walked(CanonicalWalk(constraint, tables), 8)) == want
+    assert len(np.flatnonzero(CanonicalWalk(constraint, tables).allowed())) == 3
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama2"])
+def test_wide_constraints(name: str, data_dir: Path, documents: list[str]) -> None:
+    """Free text: the encoder's sequences are walked to the end, and at each step the mask is the filter's judgement."""
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
+    tables, encode = canonical_tables(tokenizer), encoder(name, tokenizer, data_dir)
+    constraint = compile_regex(r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"', tokenizer, canonical=True)
+    rng = np.random.default_rng(2)
+    for text in ('"a  b\'s 12345 Zürich — 日本 😀 x"', '"' + re.sub(r'["\\\n]', " ", documents[3][:120]) + '"', '""', '"  "'):
+        walk, path = CanonicalWalk(constraint, tables), encode(text)
+        for i, token in enumerate(path):
+            mask = walk.allowed()
+            assert mask[token]
+            state, last = 0, -1
+            for before in path[:i]:
+                state, last = tables.filter.step(state, last, before), before
+            for other in rng.integers(0, constraint.vocab_size, 200).tolist():
+                assert not mask[other] or tables.filter.step(state, last, other) >= 0
+            walk.advance(token)
+        assert walk.accepting
+    for _ in range(15):  # random walks end in sequences that are their texts' own
+        walk, path = CanonicalWalk(constraint, tables), []
+        for left in range(25, 0, -1):
+            choices = np.flatnonzero(walk.allowed(left))
+            if not len(choices):
+                break
+            token = int(rng.choice(choices))
+            if token in constraint.stop_ids:
+                break
+            path.append(token)
+            walk.advance(token)
+        assert walk.accepting
+        assert list(encode(tokenizer.vocabulary.decode_bytes(path).decode())) == path
+
+
+def test_file_and_refusals(data_dir: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "llama2")
+    tables = canonical_tables(tokenizer)
+    constraint = compile_regex(CITIES, tokenizer, canonical=True)
+    constraint.save(tmp_path / "c.npz")
+    again = CompiledConstraint.load(tmp_path / "c.npz", tokenizer)
+    assert set(walked(CanonicalWalk(again, tables), 8)) == set(walked(CanonicalWalk(constraint, tables), 8))
+    with pytest.raises(ArtifactError, match="walked together with its tokenizer's tables"):
+        again.walk()
+    with pytest.raises(ArtifactError, match="allows every tokenization"):
+        CanonicalWalk(compile_regex(CITIES, tokenizer), tables)
+    with pytest.raises(ArtifactError, match="was made with canonical tables"):
+        CanonicalWalk(constraint, toy_tables([bytes([b]) for b in range(256)], []))
+    with pytest.raises(TokenizerError, match="has no merges"):
+        compile_regex(CITIES, tokenizer.vocabulary, canonical=True)
+    with pytest.raises(ConstraintError, match="without a stack"):
+        fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True)
+    with pytest.raises(LimitError):
+        compile_regex(r"[\s\S]*", tokenizer, canonical=True, limits=CompileLimits(max_states=200))
+    with pytest.raises(UnspellableError, match="canonical"):
+        compile_regex("▁", tokenizer, canonical=True)  # reads back as a space
+    walk = CanonicalWalk(constraint, tables)
+    with pytest.raises(ValueError, match="not allowed"):
+        walk.advance(5)
+    with pytest.raises(ValueError, match="cannot rewind"):
+        walk.rewind(1)
+
+
+def test_every_compile_function(data_dir: Path) -> None:
+    """Choices, automata, grammars without recursion, schemas with bounds on depth, counted repetitions."""
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "gpt2")
+    tables = canonical_tables(tokenizer)
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"], "additionalProperties": False}
+    cases = [
+        (fsa_compile.compile_choices(["red", "green"], tokenizer, canonical=True), "green"),
+        (fsa_compile.compile_grammar('start: "a" ("," "b")?', tokenizer, canonical=True), "a,b"),
+        (fsa_compile.compile_json_schema(schema, tokenizer, canonical=True, options=SchemaOptions(max_object_depth=2, max_array_depth=2)), '{"n": 7}'),
+        (compile_regex("[a-z]{2,300}", tokenizer, canonical=True), "constraint"),
+    ]
+    for constraint, text in cases:
+        walk = CanonicalWalk(constraint, tables)
+        for token in tokenizer.encode(text):
+            assert walk.allowed()[token]
+            walk.advance(token)
+        assert walk.accepting
+        assert walk.allowed()[50256]
+        walk.advance(50256)
+        assert walk.finished
+        assert not walk.allowed().any()
