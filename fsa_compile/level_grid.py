@@ -2,8 +2,9 @@
 
 Every cell that adds a token becomes a level of the artifact, whose bit row takes V / 8 bytes. Equal rows are stored once, but
 grammars with many nodes and many distinct costs can still have thousands. Where the rows of all levels would take more than
-10 MB (`stack_assemble`), levels are left out: those that add fewer than 16, 64, … tokens to the level below, and in the last
-resort all of a node but the first and the largest. What this means for a text:
+1 MB (`stack_assemble`), those levels are left out that add fewer than 16 tokens to the level below; where they would still take
+more than 10 MB, fewer than 64, 256, …, and in the last resort all of a node but the first and the largest. What this means for a
+text:
 
 * without limits on tokens and depth, nothing: the largest level of a node holds all of its tokens;
 * under limits, a token of a level that was left out is allowed only where the next stored level fits. Masks are then
@@ -70,9 +71,11 @@ class Grid:
             cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
             return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
         last = np.append(self.node[1:] != self.node[:-1], True)
+        cells = np.union1d(self.stored(), last.nonzero()[0])
         kept: list[tuple[int, int]] = []  # (need, count) of the node's cells, so far
         out: list[int] = []
-        for i, (need, count, end) in enumerate(zip(self.need.tolist(), self.count.tolist(), last.tolist())):
+        columns = (cells, self.need[cells], self.count[cells], last[cells])
+        for i, need, count, end in zip(*(column.tolist() for column in columns)):
             before = 0
             for less, known in reversed(kept):
                 if less <= need:

@@ -804,7 +804,7 @@ def _alike(rows: np.ndarray) -> np.ndarray:
     """The first row equal to each row, int64; the first row is all 0."""
     seen: dict[bytes, int] = {}
     out = np.zeros(len(rows), np.int64)
-    some = rows.any(1).nonzero()[0]
+    some = np.flatnonzero(rows.any(1))
     out[some] = [seen.setdefault(row.tobytes(), i) for i, row in zip(some.tolist(), rows[some])]
     return out
 

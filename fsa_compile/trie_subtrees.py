@@ -52,8 +52,8 @@ class Subtrees(NamedTuple):
 
 
 def kinds_read(reads: np.ndarray, byte_class: np.ndarray) -> np.ndarray:
-    """uint64[n], bits of which all bytes are read, from bool[n, C] by class, int[256], of byte; the complement of a union, so 0 bits
-    are never missed."""
+    """uint64[n], bits of which all bytes are read, from bool[n, C] by class of byte, int[256]; the complement of a union, so that
+    no bit without bytes is missing."""
     bits = np.zeros(reads.shape[1], np.uint64)
     np.bitwise_or.at(bits, byte_class, _BIT)
     return ~np.bitwise_or.reduce(np.where(reads, np.uint64(0), bits), axis=1)
