@@ -12,7 +12,6 @@ from jax_decode import speculation
 from jax_decode.drafts import Draft
 from jax_decode.forced import Forced
 from jax_decode.generation import Generation, Work, collect
-from jax_decode.loop import Carry
 from jax_decode.requests import Request
 from jax_decode.samplers import Sampler
 
@@ -24,8 +23,6 @@ def decode_blocks(
     forced: Forced | None,
     sampler: Sampler,
     keys: jax.Array,
-    carry: Carry,
-    prompts: tuple[jax.Array, jax.Array],
     *,
     most_drafts: int,
     num_samples: int,
@@ -33,28 +30,29 @@ def decode_blocks(
     stops: Iterable[int],
     progress: Any = None,
 ) -> Generation:
-    """Goes on after `loop.prefill`.
+    """Decodes with drafts, forced runs, or both.
 
     Args:
       decoder, request: as checked.
       draft, most_drafts: from `drafts.read_draft`.
       forced: from `forced.read_forced`.
-      sampler, keys: as `prefill` had them.
-      carry: what it returned.
-      prompts: tokens and lengths, on the device.
+      sampler, keys: from `samplers.prepared`, and every row's words.
       num_samples, with_raw, progress: as given to `generate`.
       stops: numbers of tokens per row after which the loop returns to the host; the last is the limit.
     """
     tables = request.tables
     run = speculation.begin(
+        decoder,
         tables,
         draft,
-        carry,
-        *prompts,
-        forced=forced,
+        sampler,
+        keys,
+        request.first_state(num_samples),
+        *jax.device_put((request.prompts.tokens, request.prompts.lengths)),
         num_samples=num_samples,
         cache_length=request.cache_length,
         capacity=request.steps,
+        with_raw=with_raw,
     )
     for until in stops:
         until = min(until, request.most)

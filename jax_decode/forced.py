@@ -82,37 +82,40 @@ def take_run(
     state: ConstraintState,
     tokens: jax.Array,
     end: jax.Array,
+    token: jax.Array,
+    goes: jax.Array,
     room: jax.Array,
 ) -> tuple[ConstraintState, jax.Array, jax.Array]:
-    """Takes forced tokens until none is forced or there is no room.
+    """Takes a token, then forced ones until none is forced or there is no room.
 
     Args:
-      forced: None takes none.
+      forced: None takes no more than the one token.
       tables: from `to_device`, or None: then nothing is forced.
       state: the rows.
       tokens: int32[B, H], the texts; end: int32[B], where each row's next token belongs.
-      room: int32[B], most tokens to take in each row.
+      token: int32[B], the first one; -1 as in `advance`.
+      goes: bool[B], rows that take it; the others stay where they are.
+      room: int32[B], most forced tokens.
 
     Returns:
       The states, the texts, and their ends. Loops only as often as the longest run asks for.
     """
-    if forced is None or tables is None:
-        return state, tokens, end
-    last = end + jnp.minimum(room, forced.length)
-
-    def next_token(state: ConstraintState, end: jax.Array) -> jax.Array:
-        token = forced.choose(tables, state)
-        return jnp.where(state.running & (end < last), token, -1)
+    last = end + 1 + (jnp.zeros_like(end) if forced is None else jnp.minimum(room, forced.length))
 
     def take(carry: Any) -> Any:
-        state, tokens, end, token = carry
-        goes = token >= 0
+        state, tokens, end, token, goes = carry
         state = advance_some(tables, state, token, goes)
+        goes &= token >= 0
         tokens, end = write(tokens, end, token, goes), end + goes.astype(jnp.int32)
-        return state, tokens, end, next_token(state, end)
+        if forced is not None and tables is not None:
+            token = forced.choose(tables, state)
+            goes &= state.running & (token >= 0) & (end < last)
+        return state, tokens, end, token, goes
 
-    start = (state, tokens, end, next_token(state, end))
-    return jax.lax.while_loop(lambda carry: (carry[3] >= 0).any(), take, start)[:3]
+    start = (state, tokens, end, token, goes)
+    if forced is None or tables is None:
+        return take(start)[:3]
+    return jax.lax.while_loop(lambda carry: carry[4].any(), take, start)[:3]
 
 
 def advance_some(

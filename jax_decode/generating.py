@@ -98,44 +98,40 @@ def generate(
     )
     given, most = request.prompts, request.most
     runs, (drafts, most_drafts) = read_forced(forced), read_draft(draft, decoder, tables)
-    blocks = runs is not None or drafts is not None
     words = read_key_words(key, sampler, request.num_prompts, num_samples)
-    state = request.first_state(num_samples)
-    traced, numbers = jax.device_put((prepared(sampler), (given.tokens, given.lengths)))
-    carry = loop.prefill(
-        decoder,
-        tables,
-        traced,
-        words,
-        state,
-        *numbers,
-        cache_length=request.cache_length,
-        capacity=1 if blocks else request.steps + chunk,
-        num_samples=num_samples,
-        with_raw=bool(raw_logprobs),
-    )
+    sampler = jax.device_put(prepared(sampler))
     stops = [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)
-    if blocks:
+    if runs is not None or drafts is not None:
         return decode_blocks(
             decoder,
             request,
             drafts,
             runs,
-            traced,
+            sampler,
             words,
-            carry,
-            numbers,
             most_drafts=most_drafts,
             num_samples=num_samples,
             with_raw=bool(raw_logprobs),
             stops=stops,
             progress=progress,
         )
+    carry = loop.prefill(
+        decoder,
+        tables,
+        sampler,
+        words,
+        request.first_state(num_samples),
+        *jax.device_put((given.tokens, given.lengths)),
+        cache_length=request.cache_length,
+        capacity=request.steps + chunk,
+        num_samples=num_samples,
+        with_raw=bool(raw_logprobs),
+    )
     for until in stops:
         carry = loop.decode(
             decoder,
             tables,
-            traced,
+            sampler,
             words,
             carry,
             jax.device_put(np.int32(min(until, most))),
