@@ -15,12 +15,15 @@ _HOME = {
     "ConstraintTables": "tables",
     "DecodeError": "errors",
     "Decoder": "decoder",
+    "Forced": "forced",
     "FunctionDecoder": "decoder",
     "Generation": "generation",
     "Greedy": "samplers",
     "Masked": "probability.proposals",
     "Mass": "probability.mass",
     "MinP": "samplers",
+    "ModelDraft": "drafts",
+    "PromptLookup": "drafts",
     "Options": "probability.options",
     "Rejection": "probability.proposals",
     "Scores": "probability.scoring",
@@ -29,6 +32,7 @@ _HOME = {
     "TextScores": "probability.text_scores",
     "TopK": "samplers",
     "TopP": "samplers",
+    "Work": "generation",
     "WeightedGeneration": "probability.particles",
     "advance": "transition",
     "enumerate_sequences": "probability.sequences",
@@ -44,6 +48,7 @@ _HOME = {
     "mask": "masking",
     "mask_logits": "masking",
     "mask_words": "masking",
+    "only_token": "forced",
     "option_probabilities": "probability.options",
     "rewind": "forking",
     "sample": "sampling",
@@ -57,12 +62,17 @@ _HOME = {
 if TYPE_CHECKING:
     from jax_decode.decoder import Decoder as Decoder
     from jax_decode.decoder import FunctionDecoder as FunctionDecoder
+    from jax_decode.drafts import ModelDraft as ModelDraft
+    from jax_decode.drafts import PromptLookup as PromptLookup
     from jax_decode.errors import DecodeError as DecodeError
+    from jax_decode.forced import Forced as Forced
+    from jax_decode.forced import only_token as only_token
     from jax_decode.forking import fork as fork
     from jax_decode.forking import fork_cache as fork_cache
     from jax_decode.forking import rewind as rewind
     from jax_decode.generating import generate as generate
     from jax_decode.generation import Generation as Generation
+    from jax_decode.generation import Work as Work
     from jax_decode.masking import mask as mask
     from jax_decode.masking import mask_logits as mask_logits
     from jax_decode.masking import mask_words as mask_words
