@@ -25,17 +25,26 @@ _HOME = {
     "ModelDraft": "drafts",
     "PromptLookup": "drafts",
     "Options": "probability.options",
+    "RepeatedCache": "decoder",
     "Rejection": "probability.proposals",
     "Scores": "probability.scoring",
     "Sequences": "probability.sequences",
     "Status": "state",
+    "StepByStep": "decoder",
+    "StopStrings": "stopping",
+    "StopWhen": "stopping",
+    "StoppingRule": "stopping",
+    "Streamed": "streaming",
     "TextScores": "probability.text_scores",
+    "TimeLimit": "stopping",
     "TopK": "samplers",
     "TopP": "samplers",
     "Work": "generation",
     "WeightedGeneration": "probability.particles",
     "advance": "transition",
     "enumerate_sequences": "probability.sequences",
+    "Hypotheses": "beam",
+    "beam_search": "beam",
     "fork": "forking",
     "fork_cache": "forking",
     "generate": "generating",
@@ -52,16 +61,23 @@ _HOME = {
     "option_probabilities": "probability.options",
     "rewind": "forking",
     "sample": "sampling",
+    "sample_without_replacement": "beam",
     "save_orbax": "orbax",
     "score": "probability.scoring",
     "score_texts": "probability.text_scores",
+    "stream": "streaming",
     "to_device": "tables",
     "tokenizations": "probability.tokenizations",
 }
 
 if TYPE_CHECKING:
+    from jax_decode.beam import Hypotheses as Hypotheses
+    from jax_decode.beam import beam_search as beam_search
+    from jax_decode.beam import sample_without_replacement as sample_without_replacement
     from jax_decode.decoder import Decoder as Decoder
     from jax_decode.decoder import FunctionDecoder as FunctionDecoder
+    from jax_decode.decoder import RepeatedCache as RepeatedCache
+    from jax_decode.decoder import StepByStep as StepByStep
     from jax_decode.drafts import ModelDraft as ModelDraft
     from jax_decode.drafts import PromptLookup as PromptLookup
     from jax_decode.errors import DecodeError as DecodeError
@@ -105,6 +121,12 @@ if TYPE_CHECKING:
     from jax_decode.state import ConstraintState as ConstraintState
     from jax_decode.state import Status as Status
     from jax_decode.state import init_state as init_state
+    from jax_decode.stopping import StoppingRule as StoppingRule
+    from jax_decode.stopping import StopStrings as StopStrings
+    from jax_decode.stopping import StopWhen as StopWhen
+    from jax_decode.stopping import TimeLimit as TimeLimit
+    from jax_decode.streaming import Streamed as Streamed
+    from jax_decode.streaming import stream as stream
     from jax_decode.tables import ConstraintTables as ConstraintTables
     from jax_decode.tables import to_device as to_device
     from jax_decode.transition import advance as advance

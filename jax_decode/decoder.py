@@ -98,3 +98,46 @@ jax.tree_util.register_dataclass(
     data_fields=["params"],
     meta_fields=["apply_fn", "init_cache_fn", "vocab_size", "rewind_fn"],
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class StepByStep:
+    """An `apply_fn` for `FunctionDecoder` made of a function that takes one token of one row.
+
+    So a model needs to know nothing of batches, of padding or of rows of different lengths: rows are mapped, the tokens of a
+    block are taken one after another, and padding leaves no trace. A prompt costs as many steps as it has tokens.
+
+    Attributes:
+      step_fn: `(params, token int32[], cache) -> (logits[V'], cache)`, of one row.
+    """
+
+    step_fn: Callable[..., Any]
+
+    def __call__(self, params: Any, tokens: jax.Array, cache: Any, lengths: jax.Array) -> Any:
+        """See `Decoder.apply`."""
+
+        def row(tokens: jax.Array, cache: Any, length: jax.Array) -> Any:
+            def step(cache: Any, at: tuple[jax.Array, jax.Array]) -> Any:
+                token, index = at
+                logits, after = self.step_fn(params, token, cache)
+                return jax.tree.map(lambda new, old: jnp.where(index < length, new, old), after, cache), logits
+
+            cache, logits = jax.lax.scan(step, cache, (tokens, jnp.arange(tokens.shape[0], dtype=jnp.int32)))
+            return logits, cache
+
+        return jax.vmap(row)(tokens, cache, lengths)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatedCache:
+    """An `init_cache_fn` for `FunctionDecoder` made of a function that makes the cache of one row.
+
+    Attributes:
+      init_fn: `(length) -> cache`, of one row.
+    """
+
+    init_fn: Callable[[int], Any]
+
+    def __call__(self, batch_size: int, length: int) -> Any:
+        """See `Decoder.init_cache`."""
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *x.shape)), self.init_fn(length))

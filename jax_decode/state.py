@@ -30,6 +30,10 @@ class Status(enum.IntEnum):
     """The limit was reached before the text was complete (or, without a constraint, before a stop id)."""
     DEAD_END = 4
     """A forbidden token was taken. The package's own samplers never do that."""
+    ABSENT = 5
+    """There is no such row: fewer texts exist than were asked for. Only in results."""
+    STOPPED = 6
+    """A stopping rule ended the row; its text need not be complete. Only between chunks of `stream`, and in its results."""
 
 
 class Position(NamedTuple):

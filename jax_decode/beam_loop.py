@@ -1,0 +1,318 @@
+"""The jitted programs behind `beam_search`: prefill, and a `while` over chunks of `scan` that never talks to the host.
+
+Every prompt has B beams (texts that can still grow) and N finished texts. A step ranks every allowed continuation of every beam:
+the best B go on, ends compete with the finished texts. Beams are paths in a tree, so no two are alike; a text with several stop
+tokens ends once, with their joint probability. What a beam was made of is kept as one token and one parent per step; the texts
+are read backwards at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.decoder import Decoder
+from jax_decode.forking import fork, fork_cache
+from jax_decode.masking import mask
+from jax_decode.planes import LOWEST, NEVER, clean, log_sum
+from jax_decode.ranking import Ranking
+from jax_decode.stack import accepts, sources
+from jax_decode.state import ConstraintState, Status
+from jax_decode.tables import FREE, ConstraintTables
+from jax_decode.transition import advance
+
+
+class Finished(NamedTuple):
+    """Finished texts, [P, n] each, in the order of their scores; -inf where there is none.
+
+    score: float32; weight: log-probability by which they were ranked; length: text tokens; beam: of the last text token; stop:
+    stop token, -1 for none; status; dropped: see `ConstraintState`; logprob, raw_logprob: float32, of the end, among the allowed
+    tokens and among all.
+    """
+
+    score: jax.Array
+    weight: jax.Array
+    length: jax.Array
+    beam: jax.Array
+    stop: jax.Array
+    status: jax.Array
+    dropped: jax.Array
+    logprob: jax.Array
+    raw_logprob: jax.Array
+
+
+class Trail(NamedTuple):
+    """What every beam chose at every step, [T, P, B] each: its parent beam, token, and the token's log-probabilities."""
+
+    parent: jax.Array
+    token: jax.Array
+    logprob: jax.Array
+    raw_logprob: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamCarry:
+    """What one step hands to the next, and the output so far; R = P * B rows, the beams of one prompt together.
+
+    Attributes:
+      cache: the decoder's, R rows.
+      state: R rows.
+      logits: float[R, V'], what the decoder says of the next token.
+      step: int32[], tokens chosen so far.
+      rank: float32[P, B], descending; -inf where there is no beam.
+      weight: float32[P, B], total log-probability by which the beams are ranked.
+      finished: the best N finished texts.
+      trail: of all steps; None inside a chunk, whose output `scan` collects.
+    """
+
+    cache: Any
+    state: ConstraintState
+    logits: jax.Array
+    step: jax.Array
+    rank: jax.Array
+    weight: jax.Array
+    finished: Finished
+    trail: Any
+
+    @property
+    def alive(self) -> jax.Array:
+        """bool[R], rows that hold a beam."""
+        return (self.rank > NEVER).reshape(-1)
+
+
+jax.tree_util.register_dataclass(BeamCarry, data_fields=[f.name for f in dataclasses.fields(BeamCarry)], meta_fields=[])
+
+
+@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "beams", "keep"))
+def prefill(
+    decoder: Decoder,
+    tables: ConstraintTables | None,
+    ranking: Ranking,
+    state: ConstraintState,
+    prompts: jax.Array,
+    lengths: jax.Array,
+    *,
+    cache_length: int,
+    capacity: int,
+    beams: int,
+    keep: int,
+) -> BeamCarry:
+    """Feeds the prompts, each once.
+
+    Args:
+      decoder: the model.
+      tables: the constraints, or None.
+      ranking: of R rows.
+      state: [R].
+      prompts: int32[P, L], right padded; lengths: int32[P].
+      cache_length: slots of the cache.
+      capacity: T, steps the output can hold.
+      beams: B.
+      keep: N.
+    """
+    count = prompts.shape[0]
+    logits, cache = decoder.apply(prompts, decoder.init_cache(count, cache_length), lengths, last_only=True)
+    parent = jnp.repeat(jnp.arange(count, dtype=jnp.int32), beams)
+    first = jnp.arange(beams, dtype=jnp.int32)[None] == 0
+    whole, real = jnp.zeros((capacity, count, beams), jnp.int32), jnp.zeros((capacity, count, beams), jnp.float32)
+    return BeamCarry(
+        cache=fork_cache(decoder, cache, parent, length=cache_length),
+        state=state,
+        logits=jnp.repeat(logits[:, -1], beams, axis=0),
+        step=jnp.int32(0),
+        rank=jnp.where(first, ranking.root(count * beams).reshape(count, beams), NEVER),
+        weight=jnp.zeros((count, beams), jnp.float32),
+        finished=_none_finished(count, keep),
+        trail=Trail(whole, whole - 1, real, jnp.zeros_like(real)),
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("chunk",), donate_argnames=("carry",))
+def search(
+    decoder: Decoder, tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry, until: jax.Array, *, chunk: int
+) -> BeamCarry:
+    """Steps until no beam can improve the finished texts, or `until` int32[] steps were made; checks once per chunk.
+
+    The trail's capacity must reach `chunk - 1` steps beyond `until`. The carry is donated, the tables never.
+    """
+
+    def step(carry: BeamCarry, _: None) -> tuple[BeamCarry, Trail]:
+        carry, row, made = _choose(tables, ranking, carry)
+        cache = fork_cache(decoder, carry.cache, row)
+        tokens = jnp.maximum(made.token, 0).reshape(-1, 1)
+        logits, cache = decoder.apply(tokens, cache, carry.alive.astype(jnp.int32))
+        return dataclasses.replace(carry, logits=logits[:, -1], cache=cache), made
+
+    def run_chunk(carry: BeamCarry) -> BeamCarry:
+        start = carry.step
+        inner, outs = jax.lax.scan(step, dataclasses.replace(carry, trail=None), None, length=chunk)
+        trail = Trail(*(jax.lax.dynamic_update_slice(x, out, (start, 0, 0)) for x, out in zip(carry.trail, outs)))
+        return dataclasses.replace(inner, trail=trail)
+
+    def going(carry: BeamCarry) -> jax.Array:
+        return (carry.step < until) & carry.alive.any()
+
+    return jax.lax.while_loop(going, run_chunk, carry)
+
+
+class Texts(NamedTuple):
+    """Tokens int32[P, N, T], -1 after the last, the stop token included, and their log-probabilities float32[P, N, T]."""
+
+    tokens: jax.Array
+    logprobs: jax.Array
+    raw_logprobs: jax.Array
+
+
+@jax.jit
+def read_back(trail: Trail, finished: Finished) -> Texts:
+    """The finished texts, from the last token to the first."""
+    prompt = jnp.arange(finished.beam.shape[0], dtype=jnp.int32)[:, None]
+
+    def step(beam: jax.Array, at: tuple[jax.Array, Trail]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        index, made = at
+        inside = index < finished.length
+        ends = (index == finished.length) & (finished.stop >= 0)
+        token = jnp.where(inside, made.token[prompt, beam], jnp.where(ends, finished.stop, -1))
+        logprob = jnp.where(inside, made.logprob[prompt, beam], jnp.where(ends, finished.logprob, 0.0))
+        raw = jnp.where(inside, made.raw_logprob[prompt, beam], jnp.where(ends, finished.raw_logprob, 0.0))
+        return jnp.where(inside, made.parent[prompt, beam], beam), (token, logprob, raw)
+
+    steps = jnp.arange(trail.token.shape[0], dtype=jnp.int32)
+    _, outs = jax.lax.scan(step, finished.beam, (steps, trail), reverse=True)
+    return Texts(*(x.transpose(1, 2, 0) for x in outs))
+
+
+def _none_finished(count: int, keep: int) -> Finished:
+    none, zero = jnp.full((count, keep), NEVER, jnp.float32), jnp.zeros((count, keep), jnp.int32)
+    status = jnp.full_like(zero, Status.ABSENT)
+    return Finished(none, none, zero, zero, zero - 1, status, zero > 0, jnp.zeros_like(none), jnp.zeros_like(none))
+
+
+def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry) -> tuple[BeamCarry, jax.Array, Trail]:
+    """One step of all beams: ranks their continuations, keeps the best, forks the state and advances.
+
+    Returns:
+      The carry, its cache and logits still those of the parents; the parents' rows, int32[R]; what was chosen.
+    """
+    count, beams = carry.rank.shape
+    state, alive = carry.state, carry.alive
+    x = clean(carry.logits)
+    allowed, stopping, may_end = _continuations(tables, state, alive, x.shape[1])
+    text = allowed & ~_any_of(state.stop_ids, x.shape[1])
+    stop_logits = jnp.where(stopping, _take(x, jnp.maximum(state.stop_ids, 0)), NEVER)
+    ends = log_sum(stop_logits)
+    weight = jnp.where(alive, carry.weight.reshape(-1), 0.0)[:, None]
+    rank = carry.rank.reshape(-1)
+    weights = ranking.log_probs(x, ends, text)
+    weights = jnp.where(weights == NEVER, NEVER, jnp.maximum(weight + weights, LOWEST))
+    ranks = ranking.ranks(rank, weights, carry.step)
+    allowed_sum, raw_sum = log_sum(jnp.concatenate([jnp.where(text, x, NEVER), ends[:, None]], 1)), log_sum(x)
+
+    # Nothing may follow an accepted text whose vocabulary has no stop token: it ends by itself.
+    silent = may_end & ~text.any(1) & (ends == NEVER)
+    end_rank, end_weight = jnp.where(silent, rank, ranks[:, -1]), jnp.where(silent, weight[:, 0], weights[:, -1])
+    stop = jnp.take_along_axis(state.stop_ids, jnp.argmax(stop_logits, 1)[:, None], 1)[:, 0]
+    free = state.node[:, 0] == FREE
+    own = jnp.broadcast_to(jnp.arange(beams, dtype=jnp.int32)[None], (count, beams))
+    length = jnp.full((count * beams,), carry.step, jnp.int32)
+    ended = Finished(
+        score=ranking.score(end_rank, length + jnp.where(silent, 0, 1)),
+        weight=end_weight,
+        length=length,
+        beam=own.reshape(-1),
+        stop=jnp.where(silent, -1, stop),
+        status=jnp.where(free, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
+        dropped=state.dropped,
+        logprob=jnp.where(silent, 0.0, ends - allowed_sum),
+        raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
+    )
+
+    best, parent, token = _best_of(ranks[:, :-1], count, beams)
+    row = (parent + jnp.arange(count, dtype=jnp.int32)[:, None] * beams).reshape(-1)
+    exists = (best > NEVER).reshape(-1)
+    chosen = jnp.maximum(token, 0).reshape(-1)
+    logit = _at(x, row, chosen)
+    logprob, raw = (jnp.where(exists, jnp.minimum(logit - total[row], 0.0), 0.0) for total in (allowed_sum, raw_sum))
+    weight = jnp.where(exists, _at(weights, row, chosen), 0.0)
+    state = advance(tables, fork(state, row), jnp.where(exists, chosen, -1))
+    complete = exists & ((state.status == Status.ACCEPTED) | (state.status == Status.TRUNCATED))
+    filled = Finished(  # the limit was reached
+        score=ranking.score(jnp.where(complete, best.reshape(-1), NEVER), length + 1),
+        weight=weight,
+        length=length + 1,
+        beam=own.reshape(-1),
+        stop=jnp.full_like(length, -1),
+        status=state.status,
+        dropped=state.dropped,
+        logprob=jnp.zeros_like(weight),
+        raw_logprob=jnp.zeros_like(weight),
+    )
+    finished = _merged(carry.finished, ended, filled)
+    rank = jnp.where((exists & state.running).reshape(count, beams), best, NEVER)
+    most = carry.step + 1 + jnp.where(rank > NEVER, state.remaining.reshape(count, beams), 0).max(1)
+    bound = ranking.bound(rank.max(1), jnp.full_like(most, carry.step + 1), most)
+    rank = jnp.where((bound <= finished.score[:, -1])[:, None], NEVER, rank)
+    after = BeamCarry(
+        cache=carry.cache,
+        state=state,
+        logits=carry.logits,
+        step=carry.step + 1,
+        rank=rank,
+        weight=weight.reshape(count, beams),
+        finished=finished,
+        trail=None,
+    )
+    token = jnp.where(exists, chosen, -1)
+    return after, row, Trail(parent, *(v.reshape(count, beams) for v in (token, logprob, raw)))
+
+
+def _continuations(
+    tables: ConstraintTables | None, state: ConstraintState, alive: jax.Array, width: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What may follow: tokens bool[R, V'], which of the stop ids bool[R, E], and whether a text is accepted, bool[R]."""
+    alive = alive & state.running
+    free = state.node[:, 0] == FREE
+    if tables is None:
+        accept = jnp.zeros_like(alive)
+        allowed = jnp.broadcast_to(alive[:, None], (len(alive), width))
+    else:
+        accept = accepts(tables, sources(tables, state)) & ~free
+        allowed = mask(tables, state, width=width) & alive[:, None]
+    stopping = (state.stop_ids >= 0) & (alive & (accept | free))[:, None]
+    return allowed, stopping, accept & alive
+
+
+def _any_of(stop_ids: jax.Array, width: int) -> jax.Array:
+    """bool[R, V'], which tokens are stop ids of their row."""
+    ids = jnp.arange(width, dtype=jnp.int32)[None]
+    return functools.reduce(jnp.logical_or, [ids == stop_ids[:, e : e + 1] for e in range(stop_ids.shape[1])])
+
+
+def _best_of(ranks: jax.Array, count: int, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The best B of ranks float32[R, V'] of every prompt: rank, beam and token, [P, B] each; the first among equals."""
+    each = min(beams, ranks.shape[1])
+    best, token = jax.lax.top_k(ranks, each)
+    best, place = jax.lax.top_k(best.reshape(count, -1), beams)
+    token = jnp.take_along_axis(token.reshape(count, -1), place, 1)
+    return best, (place // each).astype(jnp.int32), token.astype(jnp.int32)
+
+
+def _merged(finished: Finished, *more: Finished) -> Finished:
+    """The best N of the finished texts and of others, [R] each; those finished first among equals."""
+    count, keep = finished.score.shape
+    parts = [finished, *(Finished(*(x.reshape(count, -1) for x in part)) for part in more)]
+    every = Finished(*(jnp.concatenate(field, 1) for field in zip(*parts)))
+    _, place = jax.lax.top_k(every.score, keep)
+    return Finished(*(jnp.take_along_axis(x, place, 1) for x in every))
+
+
+def _take(x: jax.Array, index: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(x, index, axis=1)
+
+
+def _at(x: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
+    return x.at[row, column].get(mode="promise_in_bounds")
