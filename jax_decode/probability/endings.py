@@ -6,11 +6,13 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_decode.masking import mask_parts
+from jax_decode.requests import Request
 from jax_decode.stack import accepts, sources
 from jax_decode.state import ConstraintState, Status
-from jax_decode.tables import ConstraintTables
+from jax_decode.tables import SHORTEST, ConstraintTables
 
 
 def goes_on(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
@@ -25,20 +27,30 @@ def complete(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     return jnp.where(state.running, accepts(tables, sources(tables, state)), state.status == Status.ACCEPTED)
 
 
-def ended(tables: ConstraintTables, state: ConstraintState, always_stop: bool) -> ConstraintState:
+def ended(tables: ConstraintTables, state: ConstraintState, always_stop: jax.Array) -> ConstraintState:
     """The state in which running rows that end without a stop token are `ACCEPTED`: their text is complete and cannot go on.
 
     Args:
       tables: from `to_device`.
       state: the rows.
-      always_stop: static; only rows without stop ids end so.
+      always_stop: bool[]; only rows without stop ids end so.
     """
     over = state.running & complete(tables, state) & ~goes_on(tables, state)
-    if always_stop:
-        over &= (state.stop_ids < 0).all(1)
+    over &= ~always_stop | (state.stop_ids < 0).all(1)
     return dataclasses.replace(state, status=jnp.where(over, Status.ACCEPTED, state.status).astype(jnp.int32))
+
+
+def first_state(request: Request, each: int, always_stop: jax.Array) -> ConstraintState:
+    """`request.first_state(each)`, with `ended` applied where the empty text may be complete."""
+    assert request.tables is not None
+    state = request.first_state(each)
+    shortest = np.asarray(jax.device_get(request.tables.constraints))[request.which, SHORTEST]
+    return _ended(request.tables, state, always_stop) if (shortest == 0).any() else state
 
 
 def stop_columns(state: ConstraintState, width: int) -> jax.Array:
     """Every row's stop ids, int32[B, E], `width` where there is none: past the last logit."""
     return jnp.where(state.stop_ids >= 0, state.stop_ids, width)
+
+
+_ended = jax.jit(ended)

@@ -14,6 +14,7 @@ from jax_decode import inputs
 from jax_decode.errors import DecodeError
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
+from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
 from jax_decode.probability.smc import run_particles
@@ -127,18 +128,19 @@ def weighted(
     proposal = jax.tree.map(np.int32, proposal)
     traced = jax.device_put((proposal, request.prompts.tokens, request.prompts.lengths, np.float32(resample_below)))
     proposal, prompts, lengths, below = traced
+    stop = jax.device_put(np.bool_(always_stop))
     p = run_particles(
         decoder,
         request.tables,
         proposal,
         key_words(inputs.read_keys(key, request.num_prompts, size)),
-        request.first_state(size),
+        first_state(request, size, stop),
         prompts,
         lengths,
         below,
+        stop,
         cache_length=request.cache_length,
         steps=request.steps,
-        always_stop=bool(always_stop),
     )
     names = ("tokens", "weights", "raw_logprobs", "log_weights", "log_mass", "ess", "resampled", "draws", "step")
     out = jax.device_get({name: getattr(p, name) for name in names} | {"status": p.state.status, "dropped": p.state.dropped})

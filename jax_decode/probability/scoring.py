@@ -113,7 +113,7 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
     """`score` after its arguments were read; `limited`: whether the request's limits count."""
     _check(request, rows, decoder.vocab_size, limited)
     prompts, count = request.num_prompts, len(rows)
-    each = bucket(count, least=1) if prompts == 1 else 1
+    each = bucket(count) if prompts == 1 else 1
     state = request.first_state(each)
     if not limited:
         state = dataclasses.replace(state, remaining=jnp.full_like(state.remaining, UNREACHABLE))

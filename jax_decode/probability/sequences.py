@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
+from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, walk_tree
 from jax_decode.probability.weights import by_group
 from jax_decode.requests import Request, read_request
@@ -130,19 +131,19 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
     assert tables is not None
     if max_prefixes < request.num_prompts:
         return None
-    state = request.first_state(1)
-    given = jax.device_put((request.prompts.tokens, request.prompts.lengths))
+    *given, stop = jax.device_put((request.prompts.tokens, request.prompts.lengths, np.bool_(always_stop)))
+    state = first_state(request, 1, stop)
     for rows in sorted({max(min(_FIRST_PREFIXES, max_prefixes), request.num_prompts), max_prefixes}):
         tree = walk_tree(
             decoder,
             tables,
             state,
             *given,
+            stop,
             cache_length=request.cache_length,
             steps=request.steps,
             rows=rows,
             children=_CHILDREN * rows,
-            always_stop=bool(always_stop),
         )
         if bool(jax.device_get(tree.fits)):
             levels, depth, empty = jax.device_get((tree.levels, tree.depth, tree.empty))

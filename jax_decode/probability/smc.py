@@ -55,7 +55,7 @@ class Particles:
 jax.tree_util.register_dataclass(Particles, data_fields=[f.name for f in dataclasses.fields(Particles)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "steps", "always_stop"))
+@functools.partial(jax.jit, static_argnames=("cache_length", "steps"))
 def run_particles(
     decoder: Decoder,
     tables: ConstraintTables,
@@ -65,10 +65,10 @@ def run_particles(
     prompts: jax.Array,
     lengths: jax.Array,
     resample_below: jax.Array,
+    always_stop: jax.Array,
     *,
     cache_length: int,
     steps: int,
-    always_stop: bool,
 ) -> Particles:
     """Draws until every particle has ended.
 
@@ -77,12 +77,12 @@ def run_particles(
       tables: the constraints.
       proposal: how tokens are drawn.
       keys: uint32[B, 2], B = G * N.
-      state: [B], before the first token.
+      state: [B], before the first token, from `endings.first_state`.
       prompts: int32[G, L], right padded; lengths: int32[G], at least 1. Every prompt is fed once.
       resample_below: float32[]; a group is resampled when its effective sample size is below this share of N.
+      always_stop: bool[], see the package.
       cache_length: slots of the cache.
       steps: T, at least the largest limit of the state.
-      always_stop: see the package.
     """
     groups, batch = prompts.shape[0], keys.shape[0]
     size = batch // groups
@@ -92,7 +92,7 @@ def run_particles(
     last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[:, 0]
     first = Particles(
         cache=fork_cache(decoder, cache, owner, length=cache_length),
-        state=ended(tables, state, always_stop),
+        state=state,
         token=last[owner],
         step=jnp.int32(0),
         log_weights=jnp.zeros(batch, jnp.float32),
@@ -117,7 +117,7 @@ def run_particles(
 
 
 def _extended(
-    decoder: Decoder, tables: ConstraintTables, proposal: Proposal, keys: jax.Array, always_stop: bool, p: Particles
+    decoder: Decoder, tables: ConstraintTables, proposal: Proposal, keys: jax.Array, always_stop: jax.Array, p: Particles
 ) -> Particles:
     """Every running particle takes one token, and its weight the token's."""
     running = p.state.running

@@ -15,7 +15,7 @@ from jax_decode.probability.mass import exact_or_samples
 from jax_decode.probability.scoring import scored
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
 from jax_decode.probability.tokenizations import tokenizations
-from jax_decode.probability.weights import log_mean_exp
+from jax_decode.probability.weights import by_group, log_mean_exp
 from jax_decode.requests import read_request
 from jax_decode.state import MAX_DEPTH
 from jax_decode.tables import ConstraintTables, to_device
@@ -35,7 +35,7 @@ class TextScores:
         accepted. Without tables the raw ones.
       standard_errors: float64[n], of `raw_logprobs`; 0 where exact.
       tokenizations: int64[n], how many were summed, or drawn.
-      exact: bool[n], whether that is all of them.
+      exact: whether they are all.
     """
 
     texts: list[str]
@@ -43,7 +43,7 @@ class TextScores:
     logprobs: NDArray[np.float64]
     standard_errors: NDArray[np.float64]
     tokenizations: NDArray[np.int64]
-    exact: NDArray[np.bool_]
+    exact: bool
 
 
 def score_texts(
@@ -69,66 +69,63 @@ def score_texts(
       prompt: token ids of one prompt.
       texts: the texts.
       tokenizer: as in `tokenizations`.
-      key, samples, max_prefixes: as in `log_mass`: a text with too many tokenizations is scored by drawing some of them, with
-        importance weights.
+      key, samples, max_prefixes: as in `log_mass`: where the texts have too many tokenizations, some are drawn, with importance
+        weights.
 
     Returns:
       The log-probabilities.
 
     Raises:
-      DecodeError: an argument is wrong; no tokens write a text; or it has too many tokenizations and there is no key.
+      DecodeError: an argument is wrong; no tokens write a text; or they have too many tokenizations and there is no key.
     """
     constraints = tokenizations(texts, tokenizer)
-    options = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
-    results = []
-    for i, (text, one) in enumerate(zip(texts, constraints)):
-        longest = max(len(text.encode()), 1)
-        lattice = read_constrained(decoder, [prompt], to_device(one), max_new_tokens=longest, constraint=None, **options)
-        found = exact_or_samples(
-            decoder,
-            lattice,
-            key=None if key is None else jax.random.fold_in(key, i),
-            samples=samples,
-            always_stop=False,
-            max_prefixes=max_prefixes,
-        )
-        rows, proposed = _rows(found)
-        request = read_request(
-            decoder,
-            [prompt],
-            tables,
-            max_new_tokens=longest + 1,
-            constraint=constraint,
-            least_steps=16,
-            allow_truncation=True,
-            **options,
-        )
-        results.append((*_totals(decoder, request, rows, always_stop), proposed, isinstance(found, Sequences)))
-    if not results:
+    if not constraints:
         raise DecodeError("there is no text", fix="Give a list of strings.")
-    raw, local, errors = [], [], []
-    for totals, locals_, proposed, exact in results:
-        drawn = np.log(len(totals)) if exact else 0.0
-        raw.append(log_mean_exp(totals - proposed)[0] + drawn)
-        local.append(log_mean_exp(locals_ - proposed)[0] + drawn)
-        errors.append(0.0 if exact else log_mean_exp(totals - proposed)[1])
+    count, longest = len(constraints), max(max(len(text.encode()) for text in texts), 1)
+    options = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
+    lattices = read_constrained(
+        decoder,
+        [prompt] * count,
+        to_device(constraints),
+        max_new_tokens=longest,
+        constraint=list(range(count)),
+        **options,
+    )
+    found = exact_or_samples(decoder, lattices, key=key, samples=samples, always_stop=False, max_prefixes=max_prefixes)
+    request = read_request(
+        decoder,
+        [prompt],
+        tables,
+        max_new_tokens=longest + 1,
+        constraint=constraint,
+        least_steps=16,
+        allow_truncation=True,
+        **options,
+    )
+    rows, owner, proposed = _rows(found, count)
+    raw, local = (x - proposed for x in _totals(decoder, request, rows, always_stop))
+    exact = isinstance(found, Sequences)
+    each = np.bincount(owner, minlength=count)
+    drawn = np.zeros(count) if exact else np.log(each)
+    errors = [0.0 if exact else float(log_mean_exp(raw[owner == i])[1]) for i in range(count)]
     return TextScores(
         texts=list(texts),
-        raw_logprobs=np.array(raw, np.float64),
-        logprobs=np.array(local, np.float64),
+        raw_logprobs=by_group(raw, owner, count) - drawn,
+        logprobs=by_group(local, owner, count) - drawn,
         standard_errors=np.array(errors, np.float64),
-        tokenizations=np.array([len(totals) for totals, *_ in results], np.int64),
-        exact=np.array([exact for *_, exact in results], bool),
+        tokenizations=each,
+        exact=exact,
     )
 
 
-def _rows(found: Any) -> tuple[list[NDArray[np.int32]], NDArray[np.float64]]:
-    """Token sequences, and the log-probability with which each was drawn: 0 for all of them."""
+def _rows(found: Any, count: int) -> tuple[list[NDArray[np.int32]], NDArray[np.intp], NDArray[np.float64]]:
+    """Token sequences, the text each writes, and the log-probability with which it was drawn: 0 for all of them."""
     if isinstance(found, Sequences):
-        return found.tokens, np.zeros(len(found))
+        return found.tokens, found.prompt.astype(np.intp), np.zeros(len(found))
     rows = [row for part in found for row in part.generation.tokens]
+    owner = [np.repeat(np.arange(count), part.log_weights.shape[1]) for part in found]
     proposed = [part.generation.raw_total_logprob - part.log_weights.reshape(-1) for part in found]
-    return rows, np.concatenate(proposed)
+    return rows, np.concatenate(owner), np.concatenate(proposed)
 
 
 def _totals(

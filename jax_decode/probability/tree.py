@@ -67,39 +67,37 @@ class _Carry(NamedTuple):
     levels: Levels
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "steps", "rows", "children", "always_stop"))
+@functools.partial(jax.jit, static_argnames=("cache_length", "steps", "rows", "children"))
 def walk_tree(
     decoder: Decoder,
     tables: ConstraintTables,
     state: ConstraintState,
     prompts: jax.Array,
     lengths: jax.Array,
+    always_stop: jax.Array,
     *,
     cache_length: int,
     steps: int,
     rows: int,
     children: int,
-    always_stop: bool,
 ) -> Tree:
     """All sequences of every prompt's constraint.
 
     Args:
       decoder: the model.
       tables: the constraints.
-      state: [P], before the first token.
+      state: [P], before the first token, from `endings.first_state`.
       prompts: int32[P, L], right padded; lengths: int32[P], at least 1.
+      always_stop: bool[], see the package.
       cache_length: slots of the cache.
       steps: T, most tokens of a sequence.
       rows: R, most prefixes of one length that can go on, of all prompts together; at least P.
       children: M, most prefixes of one length.
-      always_stop: see the package.
     """
     count = prompts.shape[0]
     fed = jnp.maximum(lengths - 1, 0)  # the last token of the prompts is what level 0 feeds
     _, cache = decoder.apply(prompts, decoder.init_cache(count, cache_length), fed, last_only=True)
     last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[:, 0]
-    state = ended(tables, state, always_stop)
-    empty = ~state.running
     place = jnp.arange(rows, dtype=jnp.int32)
     owner = jnp.minimum(place, count - 1)
     zeros = jnp.zeros(rows, jnp.float32)
@@ -120,7 +118,7 @@ def walk_tree(
 
     grow = functools.partial(_grow, decoder, tables, cache_length, always_stop)
     carry = jax.lax.while_loop(going, grow, carry)
-    return Tree(carry.levels, carry.depth, carry.fits, empty)
+    return Tree(carry.levels, carry.depth, carry.fits, ~state.running)
 
 
 def _no_levels(steps: int, rows: int, children: int) -> Levels:
@@ -130,7 +128,7 @@ def _no_levels(steps: int, rows: int, children: int) -> Levels:
     return Levels(row, per_row, per_row, number, number, jnp.zeros((steps, children), bool), per_child, per_child)
 
 
-def _grow(decoder: Decoder, tables: ConstraintTables, cache_length: int, always_stop: bool, carry: _Carry) -> _Carry:
+def _grow(decoder: Decoder, tables: ConstraintTables, cache_length: int, always_stop: jax.Array, carry: _Carry) -> _Carry:
     """Feeds one level and makes the next."""
     state, width = carry.state, decoder.vocab_size
     logits, cache = decoder.apply(carry.token[:, None], carry.cache, state.running.astype(jnp.int32))
