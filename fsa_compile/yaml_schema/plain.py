@@ -18,10 +18,10 @@ from fsa_compile.regex_automaton import build_automaton
 from fsa_compile.regex_syntax import parse
 from fsa_compile.yaml_schema.options import Style
 
-NUMBER_PATTERN = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+][0-9]+)?)?"
-"""Numbers that readers of both versions take for the same number: an exponent needs a fraction and a sign."""
+NUMBER_PATTERN = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+](?:[0-9]{1,2}|[12][0-9]{2}))?)?"
+"""Numbers that readers of both versions take for the same number: an exponent needs a fraction and a sign, and is below 300."""
 
-NUMERIC_KEY = 10
+NUMERIC_KEY = 6
 """Longest plain key that begins like a number, among those that a schema does not name."""
 
 _WIDE = r"\xa0-\u2027\u202a-\ufefe\uff00-\ufffd\U00010000-\U0010ffff"
