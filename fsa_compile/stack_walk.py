@@ -16,7 +16,8 @@ A link without a symbol says that a run is a part of its caller's own frame: par
 from their second letter on, are walked once. Machines are deterministic, so the parts of an owner are disjoint and the
 hashes of token sets add up.
 
-Controls that differ from another one at few bytes are not walked: see `derived_controls`.
+Controls that differ from another one at few bytes are not walked (`derived_controls`), and parts of machines that many machines
+share are walked once (`leaf_walks`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
-from fsa_compile.derived_controls import Derived, derived_controls
+from fsa_compile.derived_controls import NONE_DERIVED, Derived, derived_controls
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.leaf_walks import Leaf, LeafWalk, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
 from fsa_compile.registers import Classes, Registers
 from fsa_compile.stack_entries import Cut, Entries
+from fsa_compile.token_parts import Parts, parts_of
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import kinds_read, subtrees_of
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
@@ -107,6 +110,7 @@ class StackArcs:
       delta: int64[*, P], node after popping a symbol, 0 for none.
       num_owners: nodes and runs.
       derived: controls whose tokens are those of another one as well, but for the lost ones.
+      leaves: tokens found earlier; their owners have no others above.
     """
 
     node_owner: np.ndarray
@@ -129,6 +133,7 @@ class StackArcs:
     delta: np.ndarray
     num_owners: int
     derived: Derived
+    leaves: list[Parts]
 
 
 def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> StackArcs:
@@ -254,6 +259,8 @@ class _Walk:
         most: np.ndarray,
         limits: CompileLimits,
         deadline: Deadline,
+        *,
+        whole: bool = True,
     ) -> None:
         self.machine, self.tables, self.limits, self.deadline = machine, tables, limits, deadline
         self.most = most
@@ -271,7 +278,12 @@ class _Walk:
         self.pending: list[_Items] = []
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
-        self.derived = derived_controls(machine, tables, deadline)
+        self.derived, leaves = NONE_DERIVED, list[Leaf]()
+        if whole:  # not a leaf itself
+            self.derived = derived_controls(machine, tables, deadline)
+            leaves = leaves_of(machine, self.derived.node, np.unique(self.derived.base), tables, self._leaf_walk)
+        self.leaves = leaves
+        self.leaf_parts: list[Parts] = []
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: Cut | None = None
@@ -286,7 +298,8 @@ class _Walk:
         self.of_run, self.callers = _Columns(2), _Columns(3)
 
     def run(self) -> StackArcs:
-        self._wave(self._root_items())
+        leaving = self._take_leaves()
+        self._wave(_joined([self._root_items(), leaving]))
         self._derive_pending()
         control = (self.machine.end == END_RETURN).nonzero()[0]
         self.pending.append(_Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
@@ -295,15 +308,8 @@ class _Walk:
         while (seeds := inner.wave()) is not None:
             self._wave(seeds)
         self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
-        records = [np.concatenate(c) for c in zip(*self.records)]
-        owner, token, target, count = with_aliases(self.tables, *records)
-        rows: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3
-        sets: list[TokenSet] = []
-        if self.found is not None:
-            more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
-            owner, token, target, count = (np.concatenate(c) for c in zip((owner, token, target, count), more))
-            rows, sets = self.found.by_row, self.found.sets
-        links = [np.concatenate(c) for c in zip(*self.links)] if self.links else [np.zeros(0, np.int64)] * 4
+        (owner, token, target, count), rows, sets = self._tokens()
+        links = self._all_links()
         kind = np.concatenate(inner.kinds)
         self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
         return StackArcs(
@@ -327,7 +333,53 @@ class _Walk:
             delta=inner.delta(),
             num_owners=self.num_owners,
             derived=self.derived,
+            leaves=self.leaf_parts,
         )
+
+    def _tokens(
+        self,
+    ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray, np.ndarray], list[TokenSet]]:
+        """(owner, token, target, count) of single tokens, (owner, target, set) of large sets, and the sets, as in `StackArcs`."""
+        records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
+        single = with_aliases(self.tables, *records)
+        none = np.zeros(0, np.int64)
+        if self.found is None:
+            return single, (none, none, none), []
+        more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
+        return tuple(np.concatenate(c) for c in zip(single, more)), self.found.by_row, self.found.sets
+
+    def _all_links(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 4
+
+    def _leaf_walk(self, machine: ByteMachine, size: int) -> LeafWalk:
+        """Walks the machine of a leaf, whose first controls belong to it."""
+        registers = Registers(machine)
+        walk = _Walk(machine, self.tables, registers, registers.low * 0, self.limits, self.deadline, whole=False)
+        walk._wave(walk._root_items())
+        single, rows, sets = walk._tokens()
+        parts = parts_of(self.tables, single, rows, sets)
+        pending = _joined(walk.pending) if walk.pending else _NO_ITEMS
+        pending = pending.at(pending.owner <= size)
+        parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
+        return LeafWalk(parts, walk._all_links(), tuple(pending), size, walk.num_owners - machine.num_controls)
+
+    def _take_leaves(self) -> _Items:
+        """Adds what was found of the leaves; what is to be read where tokens leave them."""
+        leaving = [_NO_ITEMS]
+        for controls, found in self.leaves:
+            number = np.concatenate([[0], controls, np.arange(self.num_owners, self.num_owners + found.runs)])
+            self.num_owners += found.runs
+            parts = found.parts
+            self.leaf_parts.append(dataclasses.replace(parts, owner=number[parts.owner], target=number[parts.target]))
+            run, caller, symbol, count = found.links
+            self.links.append((number[run], number[caller], symbol, count))
+            owner, node, control, count = found.leaving
+            leaving.append(_Items(number[owner], node, number[control], count))
+        items = _joined(leaving)
+        at = items.control * self.width + self.kind_of[items.node]
+        returns = self.moves.next[self.moves.begin[at]] == RETURN
+        self.pending.append(items.at(returns & self.moves.live(at)))
+        return items.at(~returns & self.moves.live(at))
 
     def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
         """int64[F], most iterations begun by one token in nodes of each kind, so far."""
@@ -339,6 +391,7 @@ class _Walk:
         counts = [(owner, begun) for owner, *_, begun in self.records]
         counts += [(caller, begun) for _, caller, _, begun in self.links]
         counts += [(items.owner, items.begun) for items in self.pending]
+        counts += [(parts.owner, parts.count) for parts in self.leaf_parts]
         for owner, count in counts:
             np.maximum.at(most, of_owner[owner], count)
         most[0] = 0
@@ -352,6 +405,8 @@ class _Walk:
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
         live = machine.action[:, machine.byte_class[trie.symbol[first]]] > 0
         live[self.derived.node] = False
+        for controls, found in self.leaves:
+            live[controls[: found.size]] = False
         control, at = live.nonzero()
         owner, node, inside = self.derived.seed
         zeros = np.zeros(len(at) + len(owner), np.int64)
