@@ -7,11 +7,11 @@ those of keys are read side by side, and a label says which of them a text is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fsa_compile.json_schema.atoms import FALSE, NULL, NUMBER, STRING, TRUE, Spelled
 from fsa_compile.json_schema.controls import Controls, Moves
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
 from fsa_compile.json_schema.key_classes import KeyAutomaton
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import QUOTE
@@ -28,6 +28,11 @@ _UNNAMED = frozenset([1])
 """The class of keys that are not named, in automata that know no conditions."""
 _LONGEST_KEY = 900
 """Characters of text of the longest key that is written: readers refuse more than 1,024."""
+
+
+_MAX_CONSTANTS = 256
+_constants: dict[Any, tuple[TextDfa, list[tuple[int, int]], list[tuple[bool, frozenset[int]]]]] = {}
+"""Automata of places where any value of some kinds, and any key, may stand: the same for every schema."""
 
 
 class YamlScalars(Scalars):
@@ -216,6 +221,30 @@ class Texts:
         return self._joints[key]
 
     def _make(self, form: Form, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None) -> Joint | None:
+        read = formulas[: STRING + 1] if formulas is not None else ()
+        unnamed = keys is not None and self.others is not None and keys.number == self.others.number
+        if all(f < FIRST_NODE for f in read) and (keys is None or unnamed):
+            constant = (form, style, formulas is None, read, keys is None, self._options.max_key_length)
+            found = _constants.get(constant)
+            if found is None:
+                if len(_constants) >= _MAX_CONSTANTS:
+                    _constants.clear()
+                found = _constants[constant] = self._automaton(form, style, formulas, keys)
+        else:
+            found = self._automaton(form, style, formulas, keys)
+        dfa, pairs, reach = found
+        if not any(dfa.labels):
+            return None
+        self._made += 1
+        joint = Joint(self._made, form, dfa, pairs, reach, {})
+        if keys is not None and keys.depth and self.others is not None and keys.number != self.others.number:
+            self._share(joint, self._joint(form, style, formulas, self.others))
+        return joint
+
+    def _automaton(
+        self, form: Form, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None
+    ) -> tuple[TextDfa, list[tuple[int, int]], list[tuple[bool, frozenset[int]]]]:
+        """The automaton of a place, the pairs that its labels stand for, and what its states reach."""
         parts: dict[str, TextDfa] = {}
         if formulas is not None:
             if form == "plain" and any(formulas[: FALSE + 1]):
@@ -235,7 +264,7 @@ class Texts:
             if form == "plain":
                 parts["key text"] = plain_text(style, key=True)
         if not parts:
-            return None
+            return TextDfa([()], [0]), [(0, 0)], [(False, frozenset())]
         pairs: list[tuple[int, int]] = [(0, 0)]
         index: dict[tuple[int, int], int] = {(0, 0): 0}
         names = list(parts)
@@ -249,13 +278,7 @@ class Texts:
             return index[pair]
 
         dfa = product([*parts.values(), any_text()], label, self._options.schema.max_product, "the scalars and keys of one place")
-        if not any(dfa.labels):
-            return None
-        self._made += 1
-        joint = Joint(self._made, form, dfa, pairs, _reachable(dfa, pairs), {})
-        if keys is not None and keys.depth and self.others is not None and keys.number != self.others.number:
-            self._share(joint, self._joint(form, style, formulas, self.others))
-        return joint
+        return dfa, pairs, _reachable(dfa, pairs)
 
     def _share(self, joint: Joint, other: Joint | None) -> None:
         """Finds the states from which only keys that are not named, and scalars, can be reached."""
