@@ -709,7 +709,7 @@ class _InnerNodes:
         if not len(index):
             return None
         begin = segment_starts(index)
-        total = np.add.reduceat(_mix(node * walk.machine.num_controls + control), begin)
+        total = np.add.reduceat(mixed(node * walk.machine.num_controls + control), begin)
         _, example, which = np.unique(total, return_index=True, return_inverse=True)
         row[index[begin]] = self._num_segments + which
         lo, hi = begin[example], np.append(begin[1:], len(index))[example]
@@ -761,9 +761,9 @@ class _InnerNodes:
         begin = segment_starts(pair)
         total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
         if len(begin):
-            total[pair[begin]] = np.add.reduceat(_mix(node * (3 * walk.machine.num_controls) + code), begin)
+            total[pair[begin]] = np.add.reduceat(mixed(node * (3 * walk.machine.num_controls) + code), begin)
         some = total > 0
-        total[some] += _mix(-1 - kind[some])  # nodes of different kinds are different nodes
+        total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
         self._add_segments(columns, count, child)
         if not len(new):
@@ -847,7 +847,7 @@ class _InnerNodes:
         key = frame.tobytes()
         found = self._columns.get(key)
         if found is None:
-            column = (_mix(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
+            column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
             _, example, which = np.unique(column, return_index=True, return_inverse=True)
             some = self.walk.ret[frame][:, example].any(0)
             number = np.where(some, np.cumsum(some) - 1, int(some.sum()))
@@ -864,7 +864,7 @@ def _alike(rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """Random-looking uint64 of integers (the finaliser of SplitMix64), so that sets are told apart by their sums."""
     x = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(30)
