@@ -68,6 +68,7 @@ _HOME = {
     "stream": "streaming",
     "to_device": "tables",
     "tokenizations": "probability.tokenizations",
+    "weighted_rejection": "probability.proposals",
 }
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from jax_decode.probability.particles import generate_smc as generate_smc
     from jax_decode.probability.proposals import Masked as Masked
     from jax_decode.probability.proposals import Rejection as Rejection
+    from jax_decode.probability.proposals import weighted_rejection as weighted_rejection
     from jax_decode.probability.scoring import Scores as Scores
     from jax_decode.probability.scoring import score as score
     from jax_decode.probability.sequences import Sequences as Sequences
