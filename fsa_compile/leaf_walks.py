@@ -23,6 +23,8 @@ from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _FEWEST_ARCS = 40
 """Leaves that read fewer bytes in all are not worth it."""
+_FEWEST_CALLED = 32
+"""Calls at fewer bytes are walked."""
 _MOST_BYTES = 128 << 20
 """Memory of the leaves that are kept for a vocabulary."""
 
@@ -123,6 +125,48 @@ def leaves_of(
             found = walk(_machine(*content), len(controls))
             kept.put(key, found)
         out.append(Leaf(every, found))
+    return out
+
+
+class LeafCall(NamedTuple):
+    """A control that, at some bytes, calls and then does what a control of a leaf does at these bytes, which are all it reads.
+
+    Attributes:
+      caller, entry: controls; the latter belongs to a leaf.
+      symbol: what is pushed.
+      bytes: bool[256].
+    """
+
+    caller: int
+    entry: int
+    symbol: int
+    bytes: np.ndarray
+
+
+def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
+    """The calls of whole controls of leaves, at many bytes: their tokens need not be walked again."""
+    if not leaves or len(machine.pushes) < 2:
+        return []
+    offset = machine.entry_offset
+    some = np.diff(offset) > 0
+    entry = np.where(some, offset[:-1], 0)
+    push = np.where(some, machine.entry_push[entry], 0)
+    does = np.where(some & (machine.entry_next[entry] > 0), 2 * machine.entry_next[entry] + machine.entry_add[entry], 0)
+    size = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1])
+    callers = ((push > 0)[machine.action] @ size >= _FEWEST_CALLED).nonzero()[0]
+    if not len(callers):
+        return []
+    inside = np.concatenate([leaf.controls[: leaf.walk.size] for leaf in leaves])
+    own = np.where(push == 0, does, 0)[machine.action[inside]]
+    known = {row.tobytes(): control for row, control in zip(own, inside.tolist())}
+    out = []
+    for caller in callers.tolist():
+        pushed = push[machine.action[caller]]
+        for p in np.unique(pushed[pushed > 0]).tolist():
+            (symbol, add), *more = machine.pushes[p]
+            found = known.get(np.where(pushed == p, does[machine.action[caller]], 0).tobytes())
+            if found is not None and not add and not more:
+                out.append(LeafCall(caller, found, symbol, (pushed == p)[machine.byte_class[:256]]))
     return out
 
 

@@ -31,7 +31,7 @@ from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.derived_controls import NONE_DERIVED, Derived, derived_controls
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError, LimitError
-from fsa_compile.leaf_walks import Leaf, LeafWalk, leaves_of
+from fsa_compile.leaf_walks import Leaf, LeafCall, LeafWalk, leaf_calls, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
 from fsa_compile.registers import Classes, Registers
@@ -282,7 +282,7 @@ class _Walk:
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
             leaves = leaves_of(machine, self.derived.node, np.unique(self.derived.base), tables, self._leaf_walk)
-        self.leaves = leaves
+        self.leaves, self.calls = leaves, leaf_calls(machine, leaves)
         self.leaf_parts: list[Parts] = []
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
@@ -378,8 +378,22 @@ class _Walk:
         items = _joined(leaving)
         at = items.control * self.width + self.kind_of[items.node]
         returns = self.moves.next[self.moves.begin[at]] == RETURN
-        self.pending.append(items.at(returns & self.moves.live(at)))
-        return items.at(~returns & self.moves.live(at))
+        pending = items.at(returns & self.moves.live(at))
+        self.pending.append(pending)
+        return _joined([items.at(~returns & self.moves.live(at)), *(self._called_leaf(call, pending) for call in self.calls)])
+
+    def _called_leaf(self, call: LeafCall, pending: _Items) -> _Items:
+        """Links a call to the control of a leaf; what is to be read in the caller where tokens return from there.
+
+        Args:
+          pending: of the leaves.
+        """
+        caller, entry, symbol, _ = call
+        none = np.zeros(1, np.int64)
+        self.links.append((none + entry, none + caller, none + symbol, none))
+        back = pending.at((pending.owner == entry) & (self._depth(pending.node) > 1))  # at least one byte is read by the entry
+        back = back.at((back.begun >= self.low[back.control]) & (self.ret[back.control, symbol] > 0))
+        return _Items(back.owner * 0 + caller, back.node, self.ret[back.control, symbol], back.begun * 0)
 
     def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
         """int64[F], most iterations begun by one token in nodes of each kind, so far."""
@@ -407,6 +421,8 @@ class _Walk:
         live[self.derived.node] = False
         for controls, found in self.leaves:
             live[controls[: found.size]] = False
+        for call in self.calls:
+            live[call.caller, : len(root)] &= ~call.bytes[trie.symbol[root]]
         control, at = live.nonzero()
         owner, node, inside = self.derived.seed
         zeros = np.zeros(len(at) + len(owner), np.int64)
