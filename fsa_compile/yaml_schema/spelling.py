@@ -64,9 +64,9 @@ class YamlSpeller(Speller):
 
         return (*moves, (APOSTROPHE, APOSTROPHE, self._controls.later(key, make)))
 
-    def plain(self, row: Row) -> Moves:
+    def plain(self, row: Row, bounds: Bounds | None = None) -> Moves:
         """The moves of a state in a plain scalar."""
-        return tuple(self._raw(row, b"", None))
+        return tuple(self._raw(row, b"", bounds))
 
     def _raw(self, row: Row, without: bytes, bounds: Bounds | None) -> list[tuple[int, int, int]]:
         """The moves of characters that stand for themselves."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from fsa_compile.errors import LimitError
 from fsa_compile.json_schema.atoms import FALSE, NULL, NUMBER, STRING, TRUE, Spelled
 from fsa_compile.json_schema.controls import Controls, Moves
 from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
@@ -17,6 +18,7 @@ from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import QUOTE
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
+from fsa_compile.yaml_schema.counted_plain import CountedPlain
 from fsa_compile.yaml_schema.options import Style, YamlOptions
 from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, other_keys, plain_text
 from fsa_compile.yaml_schema.spelling import YamlSpeller, encoded
@@ -30,6 +32,8 @@ _LONGEST_KEY = 900
 """Characters of text of the longest key that is written: readers refuse more than 1,024."""
 
 
+_LARGE = 400
+"""Strings whose automaton has more states are written plain or in single quotes only when they are short."""
 _MAX_CONSTANTS = 256
 _constants: dict[Any, tuple[TextDfa, list[tuple[int, int]], list[tuple[bool, frozenset[int]]]]] = {}
 """Automata of places where any value of some kinds, and any key, may stand: the same for every schema."""
@@ -65,11 +69,18 @@ class YamlScalars(Scalars):
         d = self._decisions
         return self._number_dfa(d.choose(d.atom(Spelled(NUMBER_PATTERN)), formula, 0))
 
+    def counted(self, formula: int) -> tuple[int, int, int] | None:
+        """(rest, low, high) when the strings are those of the rest of low to high characters, and a register counts them."""
+        return self._counted(formula)
+
     def short_dfa(self, formula: int, most: int) -> TextDfa:
-        """The strings of a formula; of those whose length is counted only the ones of at most `most` characters."""
+        """The strings of a formula, without longer ones than `most` where length is counted or the automaton is large."""
         counted = self._counted(formula)
         if counted is None:
-            return self.string_dfa(formula)
+            dfa = self.string_dfa(formula)
+            if len(dfa.rows) <= _LARGE:
+                return dfa
+            return product([dfa, lengths(0, most)], lambda said: said[0] if said[1] else 0, self._options.max_product, "a string")
         rest, low, high = counted
         if low > most:
             return TextDfa([()], [0])
@@ -183,7 +194,10 @@ class Texts:
     ) -> Moves:
         out: list[tuple[int, int, int]] = []
         plain = self._joint("plain", style, formulas, keys if targets.targets else None)
-        if plain is not None:
+        counted = self._counted_plain(style, formulas) if formulas is not None and not targets.targets and not dash else None
+        if counted is not None:
+            out += counted.first()
+        elif plain is not None:
             out += self._moves(plain, 0, targets)
         if dash:
             out = [*_without(out, _DASH), (_DASH, _DASH, self._after_dash(plain, targets, dash))]
@@ -197,6 +211,18 @@ class Texts:
             if begun:
                 out.append((mark, mark, begun))
         return tuple(out)
+
+    def _counted_plain(self, style: Style, formulas: tuple[int, ...]) -> CountedPlain | None:
+        """The plain strings of a language that says nothing of a string but its length, which is counted; None for any other."""
+        counted = self._scalars.counted(formulas[STRING]) if formulas[STRING] and not any(formulas[:STRING]) else None
+        if counted is None or counted[0] >= FIRST_NODE or counted[2] <= self._options.max_plain:
+            return None
+        rest, low, high = counted
+        joint = self._joint("plain", style, (*formulas[:STRING], rest), None)
+        if joint is None:
+            return None
+        make = (self._controls, self._speller, joint.number, joint.dfa, rest, self._code, low, high, self._options.max_plain)
+        return CountedPlain(*make)
 
     def _after_dash(self, plain: Joint | None, targets: Wanted, dash: int) -> int:
         """The control after a dash that begins an element, a number or a text."""
@@ -277,7 +303,13 @@ class Texts:
                 pairs.append(pair)
             return index[pair]
 
-        dfa = product([*parts.values(), any_text()], label, self._options.schema.max_product, "the scalars and keys of one place")
+        most_states, doing = self._options.schema.max_product, "the scalars and keys of one place"
+        try:
+            dfa = product([*parts.values(), any_text()], label, most_states, doing)
+        except LimitError:
+            if form != "plain" or formulas is None or not formulas[STRING]:
+                raise
+            return self._automaton(form, style, (*formulas[:STRING], 0, *formulas[STRING + 1 :]), keys)  # strings have quotes
         return dfa, pairs, _reachable(dfa, pairs)
 
     def _share(self, joint: Joint, other: Joint | None) -> None:

@@ -208,7 +208,27 @@ def test_lengths_of_keys_and_strings():
         assert accepts(machine, f'{quoted("k" * n)}: "{"x" * 40}"') == accepts(machine, f'{"k" * n}: "{"x" * 40}"') == (n == 32)
     for n in (39, 40, 100, 101):
         assert accepts(machine, f'k: "{"x" * n}"') == (40 <= n <= 100)
-    assert not accepts(machine, "k: " + "x" * 50), "longer than max_plain"
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 60), (40, 120), (3, 33)])
+@pytest.mark.parametrize("style", ["block", "flow"])
+def test_counted_plain_strings(style, low, high):
+    """Plain strings are never longer or shorter than the schema says; words of up to half the bound are plain."""
+    pattern = "a: {}\n" if style == "block" else "{{a: {}}}"
+    schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": low, "maxLength": high}}, "required": ["a"]}
+    machine = yaml_machine(schema | {"additionalProperties": False}, style=style)
+    rng = random.Random(high)
+    for _ in range(60):
+        text = "".join(rng.choice("abcde é:12") for _ in range(rng.choice([low, high, high + 1, max(1, low - 1), high // 2])))
+        if accepts(machine, pattern.format(text)):
+            value = read(pattern.format(text))["a"]
+            assert isinstance(value, str)
+            assert low <= len(value) <= high
+        assert accepts(machine, pattern.format(f'"{text}"')) == (low <= len(text) <= high)
+        made = random_text(machine, rng, soft=rng.choice([20, high]))
+        assert made is None or low <= len(read(made.decode())["a"]) <= high
+    words = ("words and more " * 10)[: high // 2].strip()
+    assert accepts(machine, pattern.format(words)) == (low <= len(words))
 
 
 def test_masks_are_the_machine_s(data_dir):
