@@ -18,7 +18,7 @@ from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import QUOTE
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
-from fsa_compile.yaml_schema.counted_plain import CountedPlain
+from fsa_compile.yaml_schema.counted_texts import CountedPlain, counted_single
 from fsa_compile.yaml_schema.options import Style, YamlOptions
 from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, other_keys, plain_text
 from fsa_compile.yaml_schema.spelling import YamlSpeller, encoded
@@ -194,9 +194,11 @@ class Texts:
     ) -> Moves:
         out: list[tuple[int, int, int]] = []
         plain = self._joint("plain", style, formulas, keys if targets.targets else None)
-        counted = self._counted_plain(style, formulas) if formulas is not None and not targets.targets and not dash else None
+        counted = self._counted_only(style, formulas) if formulas is not None and not targets.targets and not dash else None
         if counted is not None:
-            out += counted.first()
+            any_length, rest, low, high = counted
+            of_plain = (any_length.number, any_length.dfa, rest, self._code, low, high, self._options.max_plain)
+            out += CountedPlain(self._controls, self._speller, *of_plain).first()
         elif plain is not None:
             out += self._moves(plain, 0, targets)
         if dash:
@@ -205,6 +207,9 @@ class Texts:
         for mark, form in quoted:
             if not targets.targets and form == "double":
                 begun = self._scalars.string(formulas[STRING]) if formulas is not None and formulas[STRING] else 0
+            elif counted is not None:
+                _, rest, low, high = counted
+                begun = counted_single(self._controls, self._speller, rest, self._code, low, high)
             else:
                 joint = self._joint(form, style, formulas, keys if targets.targets else None)
                 begun = self._control(joint, 0, targets) if joint is not None else 0
@@ -212,17 +217,13 @@ class Texts:
                 out.append((mark, mark, begun))
         return tuple(out)
 
-    def _counted_plain(self, style: Style, formulas: tuple[int, ...]) -> CountedPlain | None:
-        """The plain strings of a language that says nothing of a string but its length, which is counted; None for any other."""
+    def _counted_only(self, style: Style, formulas: tuple[int, ...]) -> tuple[Joint, int, int, int] | None:
+        """(plain texts of any length, outcome, low, high) where a string's length is all that is asked for, and is counted."""
         counted = self._scalars.counted(formulas[STRING]) if formulas[STRING] and not any(formulas[:STRING]) else None
         if counted is None or counted[0] >= FIRST_NODE or counted[2] <= self._options.max_plain:
             return None
-        rest, low, high = counted
-        joint = self._joint("plain", style, (*formulas[:STRING], rest), None)
-        if joint is None:
-            return None
-        make = (self._controls, self._speller, joint.number, joint.dfa, rest, self._code, low, high, self._options.max_plain)
-        return CountedPlain(*make)
+        joint = self._joint("plain", style, (*formulas[:STRING], counted[0]), None)
+        return None if joint is None else (joint, *counted)
 
     def _after_dash(self, plain: Joint | None, targets: Wanted, dash: int) -> int:
         """The control after a dash that begins an element, a number or a text."""

@@ -1,4 +1,4 @@
-"""Plain strings of bounded length, counted in a register.
+"""Plain and single-quoted strings of bounded length, counted in a register.
 
 A plain scalar cannot end in a space or a colon, so a run may have to read one more character after its last counted one.
 Therefore the character after a single space, colon or the like is not counted: a count of n stands for n to 2 n characters, and
@@ -9,9 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fsa_compile.code_points import LAST
 from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.text_dfa import TextDfa
-from fsa_compile.yaml_schema.spelling import YamlSpeller
+from fsa_compile.yaml_schema.spelling import APOSTROPHE, YamlSpeller
+
+
+def counted_single(
+    controls: Controls, speller: YamlSpeller, outcome: int, code: Callable[..., int], low: int, high: int
+) -> int:
+    """The control after the opening apostrophe of low to high characters, none of which is an apostrophe."""
+    ended, bounds = code("counted", outcome), (low, high)
+    closing = controls.node(((APOSTROPHE, APOSTROPHE, controls.final(outcome)),))
+
+    def loop(control: int) -> None:
+        controls.bounds[control] = bounds
+        controls.outcome[control] = ended
+        controls.adds.add(control)
+        controls.moves[control] = speller.single(((0, LAST, control),), 0, bounds)
+
+    def begin(control: int) -> None:
+        body = controls.later(("counted single", outcome, bounds), loop)
+        controls.moves[control] = controls.moves[closing] if not low else ()
+        controls.add_call(control, controls.symbol(((ended, closing),)), body)
+
+    return controls.later(("single", outcome, bounds), begin)
 
 
 class CountedPlain:
