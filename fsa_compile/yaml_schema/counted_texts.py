@@ -36,6 +36,10 @@ def counted_single(
     return controls.later(("single", outcome, bounds), begin)
 
 
+_UNDECIDED = 12
+"""Longest beginning of a plain string that might still become something else, such as a number."""
+
+
 class CountedPlain:
     """The controls of one automaton of plain texts that all have the same outcome.
 
@@ -45,7 +49,7 @@ class CountedPlain:
       outcome: what the frame ends with.
       code: numbers the outcomes of frames.
       low, high: bounds on the length.
-      most: characters that are written out, at most, while a text may still turn out to be no string.
+      most: strings up to this length are written out, not counted; at least `_UNDECIDED`.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class CountedPlain:
         low: int, high: int, most: int,
     ) -> None:  # fmt: skip
         self._controls, self._speller, self._number, self._dfa, self._outcome = controls, speller, number, dfa, outcome
-        self._low, self._high, self._most = low, high, most
+        self._low, self._high, self._most = low, high, max(most, _UNDECIDED)
         self._core = _core(dfa)
         self._ended = code("counted", outcome)
         self._symbol = controls.symbol(((self._ended, controls.final(outcome)),))
@@ -67,16 +71,25 @@ class CountedPlain:
 
         def make(control: int) -> None:
             controls = self._controls
-            low, high = max(0, self._low - read), (self._high - read) // 2
             if self._dfa.labels[state] and self._low <= read <= self._high:
                 controls.outcome[control] = self._outcome
-            if state in self._core and max(1, low) <= high:
-                controls.add_call(control, self._symbol, self._counted(state, (low, high)))
-            elif read < min(self._most, self._high):
+            counted = state in self._core
+            bounds = self._bounds(read) if counted else None
+            if bounds is not None:
+                controls.add_call(control, self._symbol, self._counted(state, bounds))
+            elif read < min(self._high, self._most if counted else _UNDECIDED):
                 row = tuple([(a, z, self._begun(t, read + 1)) for a, z, t in self._dfa.rows[state]])
                 controls.moves[control] = self._speller.plain(row)
 
         return self._controls.later(("plain", self._number, self._low, self._high, state, read), make)
+
+    def _bounds(self, read: int) -> Bounds | None:
+        """The bounds of the counted frame after so many characters, alike for several numbers of them; None: write them out."""
+        if self._high <= self._most:
+            return None
+        first, last = (1, 2) if read <= 2 else (3, _UNDECIDED)
+        low, high = max(0, self._low - first), (self._high - last) // 2
+        return (low, high) if max(1, low) <= high else None
 
     def _counted(self, state: int, bounds: Bounds) -> int:
         """The control of a state within the counted frame."""

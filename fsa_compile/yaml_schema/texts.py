@@ -220,7 +220,7 @@ class Texts:
     def _counted_only(self, style: Style, formulas: tuple[int, ...]) -> tuple[Joint, int, int, int] | None:
         """(plain texts of any length, outcome, low, high) where a string's length is all that is asked for, and is counted."""
         counted = self._scalars.counted(formulas[STRING]) if formulas[STRING] and not any(formulas[:STRING]) else None
-        if counted is None or counted[0] >= FIRST_NODE or counted[2] <= self._options.max_plain:
+        if counted is None or counted[0] >= FIRST_NODE:
             return None
         joint = self._joint("plain", style, (*formulas[:STRING], counted[0]), None)
         return None if joint is None else (joint, *counted)
