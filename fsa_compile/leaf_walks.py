@@ -128,6 +128,12 @@ def leaves_of(
     return out
 
 
+def forget_leaves() -> None:
+    """Drops what was kept, of all vocabularies."""
+    with _KEPT_LOCK:
+        _KEPT.clear()
+
+
 class LeafCall(NamedTuple):
     """A control that, at some bytes, calls and then does what a control of a leaf does at these bytes, which are all it reads.
 

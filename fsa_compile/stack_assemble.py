@@ -161,9 +161,9 @@ def _once_each(members: _Members, num_nodes: int) -> tuple[_Members, np.ndarray]
     signature = np.add.reduceat(mixed((members.hash ^ limits).view(np.int64)), begin)
     _, example, which = np.unique(signature, return_index=True, return_inverse=True)
     alike[members.node[begin]] = members.node[begin[example]][which]
-    chosen = np.repeat(alike[members.node[begin]] == members.node[begin], np.diff(np.append(begin, len(members.node)))).nonzero()[0]
-    columns = (members.node, members.cost, members.need, members.hash, members.size)
-    return _Members(*(column[chosen] for column in columns), lambda i: members.row_of(chosen[i])), alike
+    chosen = (alike[members.node] == members.node).nonzero()[0]
+    node, cost, need, hashes, size = (column[chosen] for column in members[:5])
+    return _Members(node, cost, need, hashes, size, lambda i: members.row_of(chosen[i])), alike
 
 
 class _Layout:
