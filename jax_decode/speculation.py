@@ -280,6 +280,7 @@ class Turn:
         spelled = jnp.full_like(p.end, -1)
         if self.spells:
             assert self.tables is not None
+            assert parts is not None
             spelled = likely_spelling(self.tables, p.state)
             spelled = jnp.where(goes & allows(parts, spelled, self.num_words), spelled, -1)
         if isinstance(self.draft, ModelDraft):
