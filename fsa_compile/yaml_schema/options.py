@@ -29,7 +29,7 @@ class YamlOptions:
     """
 
     max_indent: int = 12
-    max_key_length: int = 32
+    max_key_length: int = 40
     max_plain: int = 32
     schema: SchemaOptions = DEFAULT_OPTIONS
 
