@@ -101,7 +101,7 @@ def test_every_sequence_and_its_probabilities(always_stop, exhaustive):
 
 @pytest.mark.parametrize("name", ["brackets", "counted", "twins"])
 def test_stacks_counters_and_several_configurations(name, exhaustive):
-    if name != "brackets" and not exhaustive:
+    if not exhaustive:
         pytest.skip("run by --exhaustive: every kind of stack is another program")
     c, limit = {
         "brackets": (by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS), 3),
