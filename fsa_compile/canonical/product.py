@@ -16,8 +16,8 @@ Source: Tran-Thien 2024 (CartesianMerge, relevant states); Cognetta et al. 2025,
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,12 +78,25 @@ def canonical_product(
     return assemble_product(constraint, edges, vocabulary, limits, deadline, extra)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Outgoing:
-    """The tokens of a constraint's node, in ascending order, and where they lead."""
+class _Outgoing(NamedTuple):
+    """The tokens of a constraint's node from one kind of filter state, by what they do: G segments of alike tokens.
+
+    Attributes:
+      token: int64[n], segment after segment; by_token: the order that sorts them.
+      sets: int64[n], forbidden set of each.
+      begin: int64[G + 1], where each segment begins.
+      target: int64[G], node of the constraint that a segment leads to.
+      kind: int64[G], its class in the filter, -1 for special tokens.
+      distinct: per segment, its forbidden sets without repetition.
+    """
 
     token: np.ndarray
+    by_token: np.ndarray
+    sets: np.ndarray
+    begin: np.ndarray
     target: np.ndarray
+    kind: np.ndarray
+    distinct: list[np.ndarray]
 
 
 class _Product:
@@ -94,72 +107,70 @@ class _Product:
         self._limits, self._deadline = limits, deadline
         self._special = np.diff(tables.packed[1]) == 0
         self._set_of = tables.rule.set_of.astype(np.int64)
-        self._outgoing: dict[int, _Outgoing] = {}
+        self._known: dict[tuple[int, int], _Outgoing] = {}
         self.number: dict[tuple[int, int], int] = {}
         self.nodes: list[tuple[int, int]] = []
+        self.outgoing: list[_Outgoing] = []
+        """Per node: its tokens."""
         self.targets: list[tuple[np.ndarray, np.ndarray]] = []
-        """Per node: product node of each outgoing token after an allowed and after a forbidden pair, -1 for none."""
+        """Per node: product node of each segment after an allowed and after a forbidden pair, int64[G], -1 for none."""
         self._sets: list[np.ndarray] = []
         """Per node: forbidden sets of the tokens that lead into it, ascending."""
         self._distance: list[np.ndarray] = []
         """Per node: distance after each of these sets."""
+        self._same = np.zeros(0, np.int64)
+        """Per node: its distance where that is the same after all sets, else -1."""
 
     def far(self, node: int) -> bool:
         """Whether no accepted text can be completed from a node, whatever came before it."""
         return bool((self._distance[node] >= _FAR).all())
 
-    def outgoing(self, node: int) -> _Outgoing:
-        found = self._outgoing.get(node)
+    def _outgoing(self, node: int, class_of: np.ndarray) -> _Outgoing:
+        # Filter states share the array of classes as long as they stand at the same place inside a character.
+        key = (node, id(class_of))
+        found = self._known.get(key)
         if found is None:
             every = self.constraint.outgoing(node)
             token = np.flatnonzero(every)
-            found = self._outgoing[node] = _Outgoing(token, every[token].astype(np.int64))
+            token = token[(class_of[token] >= 0) | self._special[token]]
+            width = int(class_of.max(initial=0)) + 2
+            code = every[token].astype(np.int64) * width + class_of[token] + 1
+            order = np.argsort(code, kind="stable")
+            token, code = token[order], code[order]
+            first = np.flatnonzero(np.append(True, code[1:] != code[:-1])) if len(code) else np.zeros(0, np.int64)
+            sets = self._set_of[token]
+            distinct = [np.unique(part) for part in np.split(sets, first[1:])] if len(code) else []
+            target, kind = code[first] // width, code[first] % width - 1
+            begin = np.append(first, len(code))
+            found = self._known[key] = _Outgoing(token, np.argsort(token), sets, begin, target, kind, distinct)
         return found
 
     def explore(self) -> None:
         """Finds all product nodes, breadth first, and the sets that lead into each."""
         self._numbered(self.constraint.start, START)
-        into: list[list[np.ndarray]] = [[np.zeros(1, np.int64)]]
+        into: list[dict[int, np.ndarray]] = [{-1: np.zeros(1, np.int64)}]
         at = 0
         while at < len(self.nodes):
             self._deadline.check("following the canonical tokens of the constraint")
             node, state = self.nodes[at]
-            after = self.outgoing(node)
             moves = self.filter.moves(state)
-            kind = moves.class_of[after.token]
+            after = self._outgoing(node, moves.class_of)
             branches = []
             for states in (moves.allowed, moves.forbidden):
-                then = np.where(kind >= 0, states[np.maximum(kind, 0)], NONE)
-                if self.filter.final(state):
-                    then[self._special[after.token]] = START  # a special token is a cut of its own
-                branches.append(self._targets(after.target, then))
-            into += [[] for _ in range(len(self.nodes) - len(into))]
+                # A special token is a cut of its own.
+                special = START if self.filter.final(state) else NONE
+                then = np.where(after.kind >= 0, states[np.maximum(after.kind, 0)] if len(states) else NONE, special)
+                pairs = zip(after.target.tolist(), then.tolist())
+                branches.append(np.array([self._numbered(q, f) if f >= 0 else -1 for q, f in pairs], np.int64))
+            into += [{} for _ in range(len(self.nodes) - len(into))]
             for numbers in branches:
-                self._collect(into, numbers, after.token)
+                for number, sets in zip(numbers.tolist(), after.distinct):
+                    if number >= 0:
+                        into[number][id(sets)] = sets
+            self.outgoing.append(after)
             self.targets.append((branches[0], branches[1]))
             at += 1
-        self._sets = [np.unique(np.concatenate(sets)) for sets in into]
-
-    def _collect(self, into: list[list[np.ndarray]], numbers: np.ndarray, token: np.ndarray) -> None:
-        live = np.flatnonzero(numbers >= 0)
-        if not len(live):
-            return
-        size = len(self.rule.set_offset)
-        both = np.unique(numbers[live].astype(np.int64) * size + self._set_of[token[live]])
-        owner, sets = both // size, both % size
-        first = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
-        for number, part in zip(owner[first].tolist(), np.split(sets, first[1:])):
-            into[number].append(part)
-
-    def _targets(self, target: np.ndarray, state: np.ndarray) -> np.ndarray:
-        """Product node of each (node, filter state), int32[n], -1 where there is no state."""
-        out = np.full(len(target), -1, np.int32)
-        live = np.flatnonzero(state >= 0)
-        key = target[live] << 32 | state[live].astype(np.int64)
-        distinct, inverse = np.unique(key, return_inverse=True)
-        numbers = [self._numbered(k >> 32, k & 0xFFFFFFFF) for k in distinct.tolist()]
-        out[live] = np.array(numbers, np.int32)[inverse.ravel()]
-        return out
+        self._sets = [np.unique(np.concatenate(list(sets.values()))) for sets in into]
 
     def _numbered(self, node: int, state: int) -> int:
         key = (node, state)
@@ -175,10 +186,10 @@ class _Product:
         """Computes all distances: nodes are looked at again whenever what follows them got closer."""
         before: list[set[int]] = [set() for _ in self.nodes]
         for node, branches in enumerate(self.targets):
-            for target in np.unique(np.concatenate(branches)).tolist():
-                if target >= 0:
-                    before[target].add(node)
+            for target in set(np.concatenate(branches).tolist()) - {-1}:
+                before[target].add(node)
         self._distance = [np.full(len(sets), _FAR) for sets in self._sets]
+        self._same = np.full(len(self.nodes), _FAR)
         order = sorted(range(len(self.nodes)), key=lambda k: int(self.constraint.distance[self.nodes[k][0]]))
         todo, waiting = deque(order), set(order)
         while todo:
@@ -188,6 +199,7 @@ class _Product:
             closer = self._settled(node)
             if (closer < self._distance[node]).any():
                 self._distance[node] = closer
+                self._same[node] = closer[0] if (closer == closer[0]).all() else -1
                 new = [b for b in before[node] if b not in waiting]
                 todo.extend(new)
                 waiting.update(new)
@@ -199,16 +211,15 @@ class _Product:
 
     def costs(self, node: int) -> tuple[np.ndarray, np.ndarray]:
         """Tokens that each outgoing token and the shortest completion after it take, per branch: int64[n] each."""
-        token = self.outgoing(self.nodes[node][0]).token
+        after = self.outgoing[node]
         out = []
         for numbers in self.targets[node]:
-            cost = np.full(len(token), _FAR)
-            live = np.flatnonzero(numbers >= 0)
-            order = live[np.argsort(numbers[live], kind="stable")]
-            changes = 1 + np.flatnonzero(numbers[order][1:] != numbers[order][:-1])
-            for part in np.split(order, changes) if len(order) else ():
-                target = int(numbers[part[0]])
-                index = np.searchsorted(self._sets[target], self._set_of[token[part]])
+            same = np.where(numbers >= 0, self._same[np.maximum(numbers, 0)], _FAR)
+            cost = np.repeat(np.minimum(same + 1, _FAR), np.diff(after.begin))
+            for segment in np.flatnonzero(same < 0).tolist():
+                target = int(numbers[segment])
+                part = slice(after.begin[segment], after.begin[segment + 1])
+                index = np.searchsorted(self._sets[target], after.sets[part])
                 cost[part] = np.minimum(self._distance[target][index] + 1, _FAR)
             out.append(cost)
         return out[0], out[1]
@@ -218,20 +229,23 @@ class _Product:
         sets = self._sets[node]
         if self.accepts(node):
             return np.zeros(len(sets), np.int64)
-        token = self.outgoing(self.nodes[node][0]).token
+        token = self.outgoing[node].token
         allowed, forbidden = self.costs(node)
         best = np.full(len(sets), int(forbidden.min(initial=_FAR)))  # what may come in any case: its pair cannot forbid it
         useful = np.flatnonzero(allowed < best.max(initial=0))
-        useful = useful[np.argsort(allowed[useful], kind="stable")]
-        open_, at, step = np.arange(len(sets)), 0, 8
-        while at < len(useful) and len(open_):
-            step = min(step, max(8, _TESTED // len(open_)))
-            chosen = useful[at : at + step]
-            open_ = open_[best[open_] > allowed[chosen[0]]]
-            apart = self.rule.set_holds(sets[open_][:, None], token[chosen][None])
-            cost = np.where(apart, _FAR, allowed[chosen][None]).min(1, initial=_FAR)
-            best[open_] = np.minimum(best[open_], cost)
-            at, step = at + step, step * 4
+        open_ = np.arange(len(sets))
+        while len(useful) and len(open_):
+            level = int(allowed[useful].min())
+            open_ = open_[best[open_] > level]
+            here, useful = useful[allowed[useful] == level], useful[allowed[useful] > level]
+            at, step = 0, 8
+            while at < len(here) and len(open_):
+                step = min(step, max(8, _TESTED // len(open_)))
+                apart = self.rule.set_holds(sets[open_][:, None], token[here[at : at + step]][None])
+                reached = ~apart.all(1)
+                best[open_[reached]] = level
+                open_ = open_[~reached]
+                at, step = at + step, step * 4
         return best
 
     def edges(self) -> ProductEdges:
@@ -240,10 +254,12 @@ class _Product:
         number = np.cumsum(alive) - 1
         parts = []
         for node in np.flatnonzero(alive).tolist():
-            token = self.outgoing(self.nodes[node][0]).token
+            after = self.outgoing[node]
+            segment = np.repeat(np.arange(len(after.target)), np.diff(after.begin))
             for branch, (numbers, cost) in enumerate(zip(self.targets[node], self.costs(node))):
-                kept = cost < _FAR
-                parts.append((2 * number[node] + 1 + branch, token[kept], 2 * number[numbers[kept]] + 1, cost[kept]))
+                kept = after.by_token[cost[after.by_token] < _FAR]
+                target = 2 * number[numbers[segment[kept]]] + 1
+                parts.append((int(2 * number[node] + 1 + branch), after.token[kept], target, cost[kept]))
         accept = np.zeros(2 * int(alive.sum()) + 1, bool)
         distance = np.full(len(accept), _FAR)
         for node in np.flatnonzero(alive).tolist():
