@@ -1,6 +1,6 @@
 """How many passes of the model does a token cost, and how many tokens a second does that make?
 
-    python benchmarks/speculative.py [--quick] [--prompts N] [--repeats N] [--output FILE]
+    python benchmarks/speculative.py [--quick] [--only OBJECT] [--prompts N] [--repeats N] [--output FILE]
 
 The small model that comes with the package writes JSON objects for held-out prompts of `models.corpus`: one whose keys it was
 trained on, and one with the keys of the example object of Koo et al. 2024. Every mode writes the text of plain decoding with
@@ -146,6 +146,7 @@ def main() -> None:
     """Measures, prints, writes the JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="greedy only, three repetitions")
+    parser.add_argument("--only", nargs="+", default=list(OBJECTS), choices=list(OBJECTS), help="some objects")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -159,7 +160,7 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(),
         "versions": {"python": platform.python_version(), "jax": jax.__version__, "numpy": np.__version__},
         "prompts": options.prompts,
-        "objects": {name: measure(name, model, tokenizer, prompts, repeats, options.quick) for name in OBJECTS},
+        "objects": {name: measure(name, model, tokenizer, prompts, repeats, options.quick) for name in options.only},
     }
     for name, by_sampler in report["objects"].items():
         for sampler, rows in by_sampler.items():
