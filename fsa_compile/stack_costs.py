@@ -335,18 +335,22 @@ class _Bounds:
         self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least values, from above, when the endings left out are paid for in full by their controls."""
-        places, paid = self.places, ~left_out
-        value = np.full(len(places.node), _FAR)
-        returned = np.zeros(self.num_symbols, bool)
-        returned[places.symbol[paid]] = True
+        places, paid = self.places, (~left_out).nonzero()[0]
+        paid = paid[np.argsort(places.symbol[paid], kind="stable")]
+        begin = segment_starts(places.symbol[paid])
+        returned, paid_below = places.symbol[paid[begin]], places.below[paid]
+        known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
+        asked = np.zeros(len(places.above), np.int64)
         while True:
             self.deadline.check(_DOING)
-            below = np.append(value, _FAR)[places.below]
-            symbol = np.where(returned, 0, _FAR)
-            np.maximum.at(symbol, places.symbol[paid], below[paid])
-            values = token_values(value, symbol, iteration)
-            new = np.minimum(self._by_token(values), self._ending(np.where(left_out, below, 0)))
-            more = iterating(values)
-            if (new == value).all() and (more == iteration).all():
-                return value, symbol, iteration
-            value, iteration = new, more
+            symbol = np.full(self.num_symbols, _FAR)
+            if len(begin):
+                symbol[returned] = np.maximum.reduceat(known[paid_below], begin)
+            values = token_values(known[:-1], symbol, iteration)
+            if left_out.any():
+                asked = np.where(left_out, known[places.below], 0)
+            new = np.minimum(self._by_token(values), self._ending(asked))
+            more = iterating(values) if self.registers.counts else iteration
+            if (new == known[:-1]).all() and (more is iteration or (more == iteration).all()):
+                return new, symbol, iteration
+            known[:-1], iteration = new, more
