@@ -235,15 +235,22 @@ class Turn:
         """Takes the chosen token and what it forces, then drafts; `state` and `end` are then those after all drafts."""
         rounds = jnp.int32(0) if self.draft is None else self.draft.length
 
-        def step(i: jax.Array, carry: tuple[Progress, Decisions]) -> tuple[Progress, Decisions]:
-            p, decisions = self._noted(i, self._took(i, carry[0]), carry[1])
+        def step(i: jax.Array, p: Progress, decisions: Decisions) -> tuple[Progress, Decisions]:
+            p, decisions = self._noted(i, self._took(i, p), decisions)
             if self.draft is None:
                 return p, decisions
             return _if(i < rounds, lambda carry: self._draft_one(i, *carry), (p, decisions))
 
+        def next_step(carry: tuple[jax.Array, jax.Array, Progress, Decisions]) -> Any:
+            i, _, p, decisions = carry
+            p, decisions = step(i, p, decisions)
+            return i + 1, (i < rounds) & (p.token >= 0).any(), p, decisions
+
         start = (p, self._no_decisions(p))
-        # Without drafts the loop's only step stands alone.
-        return jax.lax.fori_loop(0, rounds + 1, step, start) if self.draft is not None else step(jnp.int32(0), start)
+        if self.draft is None:
+            return step(jnp.int32(0), *start)
+        # Ends early where no row has drafted anything: what is noted of the place after the last draft is then complete.
+        return jax.lax.while_loop(lambda carry: carry[1], next_step, (jnp.int32(0), jnp.bool_(True), *start))[2:]
 
     def _took(self, i: jax.Array, p: Progress) -> Progress:
         """Takes `token` in every running row, and what it forces as far as the block has room."""
@@ -346,11 +353,14 @@ class Turn:
 
     def _verified(self, decisions: Decisions, reads: jax.Array, p: Progress) -> Progress:
         """Feeds the rows that read, keeps the drafts that stand, and chooses a token after them."""
-        block, lengths = read_block(p.tokens, p.fed, self.width), jnp.where(reads, p.end - p.fed, 0)
-        last_only = not self.most_drafts and not self.with_raw
-        logits, cache = self.decoder.apply(block, p.cache, lengths, last_only=last_only)
-        check_logits(logits, self.decoder.vocab_size)
-        verdict = self._verdict(p, logits, decisions)
+        lengths = jnp.where(reads, p.end - p.fed, 0)
+        logits = None
+        if self.with_raw:
+            logits, cache = self._fed(p, p.cache, lengths, self.width)
+            picked = self._picked(p, logits, decisions)
+        else:
+            cache, picked = self._read(p, decisions, lengths)
+        verdict = self._verdict(p, picked, decisions)
         at = _place(decisions.at, verdict.kept)
         state = p.state.rewound(jax.tree.map(lambda field: _place(field, verdict.kept), decisions.before))
         chosen = state.running & (verdict.token >= 0)
@@ -369,7 +379,7 @@ class Turn:
             forced=p.counts.forced + at - decisions.at[0] - verdict.kept,
         )
         logprobs, raw_logprobs = self._logprobs(p, decisions, verdict, chosen), p.raw_logprobs
-        if self.with_raw:
+        if logits is not None:
             raw_logprobs = self._raw_logprobs(p, tokens, logits, jnp.where(reads, at + chosen.astype(jnp.int32), 0))
         return Progress(
             cache=cache,
@@ -386,17 +396,40 @@ class Turn:
             counts=counts,
         )
 
+    def _fed(self, p: Progress, cache: Any, lengths: jax.Array, width: int) -> tuple[jax.Array, Any]:
+        """Logits after every token of blocks of a static width, or after the last alone where no others are wanted; the cache."""
+        last_only = not self.with_raw and (width == 1 or not self.most_drafts)
+        logits, cache = self.decoder.apply(read_block(p.tokens, p.fed, width), cache, lengths, last_only=last_only)
+        check_logits(logits, self.decoder.vocab_size)
+        return logits, cache
+
+    def _picked(self, p: Progress, logits: jax.Array, decisions: Decisions) -> jax.Array:
+        """Logits of the decisions, [(R + 1) * B, V']: those at place i are of the token that follows the block's i-th."""
+        place = jnp.clip(decisions.at - 1 - p.fed[None], 0, logits.shape[1] - 1)
+        rows = jnp.arange(len(p.end), dtype=jnp.int32)[None]
+        return logits[rows, place].reshape(-1, logits.shape[-1])
+
+    def _read(self, p: Progress, decisions: Decisions, lengths: jax.Array) -> tuple[Any, jax.Array]:
+        """The cache and the logits of the decisions. Where no row has more than one token to read, the block is that narrow."""
+
+        def block(width: int, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+            logits, cache = self._fed(p, carry[0], lengths, width)
+            return cache, self._picked(p, logits, decisions)
+
+        wide = functools.partial(block, self.width)
+        shape = jax.eval_shape(wide, (p.cache, None))[1]
+        carry, narrow = (p.cache, jnp.zeros(shape.shape, shape.dtype)), lengths.max() <= 1
+        if self.width == 1:
+            return wide(carry)
+        return _if(~narrow, wide, _if(narrow, functools.partial(block, 1), carry))
+
     def _verdict(self, p: Progress, logits: jax.Array, decisions: Decisions) -> Verdict:
         """What the target says at every decision, under the masks that were made while drafting."""
-        rows = jnp.arange(len(p.end), dtype=jnp.int32)[None]
-        # Logits at place i are those of the token that follows the block's i-th.
-        place = jnp.clip(decisions.at - 1 - p.fed[None], 0, logits.shape[1] - 1)
-        picked = logits[rows, place].reshape(-1, logits.shape[-1])
         parts, width = None, logits.shape[-1]
         if self.tables is not None:
             arrays = (decisions.words, decisions.token, decisions.allowed)
             parts, width = parts_at(*(x.reshape(-1, x.shape[-1]) for x in arrays)), self.tables.vocab_size
-        allowed, step = among(picked, parts, self.num_words), decisions.at - p.start[None]
+        allowed, step = among(logits, parts, self.num_words), decisions.at - p.start[None]
         if not self.rejects:
             return by_same_draw(self.sampler, allowed, self.keys, step, decisions.drafts)
         assert isinstance(self.draft, ModelDraft)
