@@ -171,6 +171,12 @@ def to_device(
     """
     constraints = [constraint] if isinstance(constraint, CompiledConstraint) else constraint
     constraints = _checked(constraints, logits_width)
+    for c in constraints:
+        if c.has_sets:
+            raise DecodeError(
+                "a constraint has sets of keys, which the device step does not follow yet",
+                fix='Compile the schema with SchemaOptions(key_order="declared").',
+            )
     first = constraints[0]
     width = max(first.vocab_size, logits_width or 0)
     num_words = words_for(width)

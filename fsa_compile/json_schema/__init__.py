@@ -141,11 +141,6 @@ def schema_machine(
     """
     options, limits = options or DEFAULT_OPTIONS, limits or CompileLimits()
     deadline = deadline or Deadline(limits)
-    if options.key_order == "any":
-        raise UnsupportedSchemaError(
-            'key_order="any" needs a set register in the byte machine, which it does not have yet', pointer="#",
-            fix='Leave key_order at "declared".',
-        )  # fmt: skip
     if depths_of(options) is not None:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
