@@ -9,10 +9,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
 from jax_decode.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.reading import joined, largest, read
-from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources
+from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources, without_twins
 from jax_decode.stack_layout import ADD, NEED, PUSH, SET
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import (
@@ -29,7 +30,10 @@ from jax_decode.tables import (
 
 
 class _Taken(NamedTuple):
-    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effect, and the source it was taken at."""
+    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effect, and the source it was taken at.
+
+    guard, held, used: with sets of keys, guard, row of the set of an opened frame, and the source's own set.
+    """
 
     target: jax.Array
     push: jax.Array
@@ -37,9 +41,14 @@ class _Taken(NamedTuple):
     set_to: jax.Array
     cell: jax.Array
     register: jax.Array
+    guard: jax.Array | None = None
+    held: jax.Array | None = None
+    used: Words = ()
 
 
-_MOVED = ("node", "top", "register", "alloc", "cell", "dropped")
+_PLAIN = 6
+"""Fields of `_Taken` that there are without sets of keys."""
+_MOVED = ("node", "top", "register", "used", "alloc", "cell", "dropped")
 
 
 class _Moved(NamedTuple):
@@ -50,6 +59,7 @@ class _Moved(NamedTuple):
     node: jax.Array
     top: jax.Array
     register: jax.Array
+    used: jax.Array
     alloc: jax.Array
     cell: jax.Array
     dropped: jax.Array
@@ -93,6 +103,7 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
         node=jnp.where(moves[:, None], after.node, state.node),
         top=jnp.where(moves[:, None], after.top, state.top),
         register=jnp.where(moves[:, None], after.register, state.register),
+        used=jnp.where(moves[:, None], after.used, state.used),
         alloc=jnp.where(moves, after.alloc, state.alloc),
         cell=after.cell,
         dropped=jnp.where(moves, after.dropped, state.dropped),
@@ -120,7 +131,7 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
     if state.node.shape[1] > 1:
         return _several(tables, state, at, tokens)
-    taken = _only(tables, at, tokens)
+    taken = _guarded(tables, at, tokens) if tables.key_words else _only(tables, at, tokens)
     length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None])
     cell = appended(state.cell, cells.cell[:, 0], state.alloc)
     return dataclasses.replace(state, **fields, alloc=state.alloc + length[:, 0], cell=cell)
@@ -146,7 +157,8 @@ def _landed(
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
     register = added(taken.register, number(tables, taken.add, tokens))
-    cells = pushed(tables, state, taken.push, taken.cell, register, alloc)
+    used = after_guard(tables, taken.guard, taken.used) if taken.guard is not None else ()
+    cells = pushed(tables, state, taken.push, taken.cell, register, alloc, used)
     own = added(jnp.zeros_like(register), number(tables, taken.set_to, tokens))
     register = jnp.where(taken.push > 0, own, register)
     fields = {
@@ -154,26 +166,56 @@ def _landed(
         "top": jnp.where(cells.length > 0, alloc + cells.length - 1, taken.cell),
         "register": register,
     }
+    if taken.held is not None:
+        opened = with_keys(tables, taken.held)
+        fields["used"] = jnp.concatenate([jnp.where(taken.push > 0, new, own) for new, own in zip(opened, used)], 1)
     return cells.length, fields, cells
 
 
 def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
     record = read(tables.nodes, at.node)
-
-    def numbered(i: jax.Array) -> jax.Array:
-        return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
-
-    slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
-    group, cell, register = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register)
-    taken = _group_taken(tables, slot > 0, group, cell, register)
+    taken = _only_group(tables, at, record, tokens)
     if not tables.search_depth:
         return taken
     hit, arc = _last_arcs(tables, record, tokens[:, None])
     arc, cell, register = (_any(jnp.where(hit, x, 0)) for x in (arc, at.cell, at.register))
     hit = _any(hit.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
-    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken)))
+    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other[:_PLAIN], taken[:_PLAIN])))
+
+
+def _only_group(tables: ConstraintTables, at: Sources, record: jax.Array, tokens: jax.Array) -> _Taken:
+    """The one wide token set that holds each row's token, [B, 1]."""
+
+    def numbered(i: jax.Array) -> jax.Array:
+        return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
+
+    slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
+    group, cell, register, *used = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register, *at.used)
+    return _group_taken(tables, slot > 0, group, cell, register)._replace(used=tuple(used))
+
+
+def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
+    """Like `_only` with sets of keys: of a source's arcs with the row's token, the one whose guard allows its set."""
+    plain = without_twins(tables, at)
+    taken = _only_group(tables, plain, read(tables.nodes, plain.node), tokens)
+    record = read(tables.nodes, at.node)
+    _, last = _last_arcs(tables, record, tokens[:, None])
+    chosen = jnp.zeros_like(last)
+    for back in range(tables.max_repeats):
+        arc = jnp.maximum(last - back, 0)
+        hit = (last - back >= record[..., ARC_OFFSET]) & (record[..., ARC_COUNT] > 0)
+        hit &= read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None]
+        hit &= allows(tables, read(tables.arc_sets, arc, jnp.zeros_like(arc)), at.used)
+        chosen = jnp.where(hit, arc + 1, chosen)
+    some = chosen > 0
+    arc, cell, register, *used = (_bits(jnp.where(some, x, 0)) for x in (chosen - 1, at.cell, at.register, *at.used))
+    hit = _any(some.astype(jnp.int32)) > 0
+    other = _arc_taken(tables, hit, arc, cell, register)
+    guard, held = (jnp.where(hit, read(tables.arc_sets, arc, jnp.full_like(arc, i)), 0) for i in range(2))
+    words = tuple(jnp.where(hit, x, y) for x, y in zip(used, taken.used))
+    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other[:_PLAIN], taken[:_PLAIN])), guard, held, words)
 
 
 def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
@@ -200,7 +242,7 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
         alike = [x == jnp.take_along_axis(x, first, 1) for x in (node, register, cells.content, cells.depth)]
         left &= ~functools.reduce(jnp.logical_and, alike)
     index, exist = jnp.concatenate(chosen, 1), jnp.stack(exists, 1)
-    kept = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken))
+    kept = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken[:_PLAIN]))
     stride = jnp.arange(count, dtype=jnp.int32)[None] * tables.max_push
     _, fields, cells = _landed(tables, state, kept, tokens, state.alloc[:, None] + stride)
     return dataclasses.replace(
@@ -228,7 +270,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
         hit = inside & (read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None, None])
         own = (hit, arc, at.cell[..., None], at.register[..., None])
         parts.append(_arc_taken(tables, *(jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in own)))
-    return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
+    return _Taken(*(jnp.concatenate(field, 1) for field in zip(*(part[:_PLAIN] for part in parts))))
 
 
 def _group_taken(tables: ConstraintTables, hit: jax.Array, group: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
@@ -283,6 +325,11 @@ def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -
         at += step
     at = jnp.minimum(at, last)
     return (at < end) & (read(tables.arcs, at, column) == tokens), at
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """The bits of all sources, [B, 1]."""
+    return functools.reduce(jnp.bitwise_or, [x[:, s : s + 1] for s in range(x.shape[1])])
 
 
 def _any(x: jax.Array) -> jax.Array:

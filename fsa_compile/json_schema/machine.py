@@ -151,7 +151,7 @@ class _MoveTable:
     """
 
     def __init__(
-        self, controls: Controls, reach: Reach, live: list[int], number: np.ndarray, symbol: int, guards: KeyGuards | None = None = None
+        self, controls: Controls, reach: Reach, live: list[int], number: np.ndarray, symbol: int, guards: KeyGuards | None = None
     ) -> None:
         self._controls, self._reach, self._number = controls, reach, number
         self.symbols = {symbol: 0}
