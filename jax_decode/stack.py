@@ -100,7 +100,8 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     if used:
         twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
         fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
-    return Sources(*fields[:5], tuple(fields[5:]))
+    node, cell, cost, depth, own, *words = fields
+    return Sources(node, cell, cost, depth, own, tuple(words))
 
 
 def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
@@ -108,7 +109,8 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
     if not tables.key_words:
         return at
     size = tables.max_pops + 1
-    return Sources(*(field[:, :size] for field in at[:5]), tuple(word[:, :size] for word in at.used))
+    node, cell, cost, depth, register = (x[:, :size] for x in (at.node, at.cell, at.cost, at.depth, at.register))
+    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used))
 
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:

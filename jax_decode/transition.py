@@ -30,10 +30,7 @@ from jax_decode.tables import (
 
 
 class _Taken(NamedTuple):
-    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effect, and the source it was taken at.
-
-    guard, held, used: with sets of keys, guard, row of the set of an opened frame, and the source's own set.
-    """
+    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effect, and the source it was taken at."""
 
     target: jax.Array
     push: jax.Array
@@ -41,13 +38,16 @@ class _Taken(NamedTuple):
     set_to: jax.Array
     cell: jax.Array
     register: jax.Array
-    guard: jax.Array | None = None
-    held: jax.Array | None = None
-    used: Words = ()
 
 
-_PLAIN = 6
-"""Fields of `_Taken` that there are without sets of keys."""
+class _Keys(NamedTuple):
+    """Of token sets, int32[B, 1]: guard, row of the set of keys of a frame they open, and the set of their source."""
+
+    guard: jax.Array
+    held: jax.Array
+    used: Words
+
+
 _MOVED = ("node", "top", "register", "used", "alloc", "cell", "dropped")
 
 
@@ -131,8 +131,8 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
     if state.node.shape[1] > 1:
         return _several(tables, state, at, tokens)
-    taken = _guarded(tables, at, tokens) if tables.key_words else _only(tables, at, tokens)
-    length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None])
+    taken, keys = _guarded(tables, at, tokens) if tables.key_words else (_only(tables, at, tokens), None)
+    length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None], keys)
     cell = appended(state.cell, cells.cell[:, 0], state.alloc)
     return dataclasses.replace(state, **fields, alloc=state.alloc + length[:, 0], cell=cell)
 
@@ -153,11 +153,16 @@ def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> j
 
 
 def _landed(
-    tables: ConstraintTables, state: ConstraintState, taken: _Taken, tokens: jax.Array, alloc: jax.Array
+    tables: ConstraintTables,
+    state: ConstraintState,
+    taken: _Taken,
+    tokens: jax.Array,
+    alloc: jax.Array,
+    keys: _Keys | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
     register = added(taken.register, number(tables, taken.add, tokens))
-    used = after_guard(tables, taken.guard, taken.used) if taken.guard is not None else ()
+    used = after_guard(tables, keys.guard, keys.used) if keys is not None else ()
     cells = pushed(tables, state, taken.push, taken.cell, register, alloc, used)
     own = added(jnp.zeros_like(register), number(tables, taken.set_to, tokens))
     register = jnp.where(taken.push > 0, own, register)
@@ -166,8 +171,8 @@ def _landed(
         "top": jnp.where(cells.length > 0, alloc + cells.length - 1, taken.cell),
         "register": register,
     }
-    if taken.held is not None:
-        opened = with_keys(tables, taken.held)
+    if keys is not None:
+        opened = with_keys(tables, keys.held)
         fields["used"] = jnp.concatenate([jnp.where(taken.push > 0, new, own) for new, own in zip(opened, used)], 1)
     return cells.length, fields, cells
 
@@ -175,31 +180,31 @@ def _landed(
 def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
     record = read(tables.nodes, at.node)
-    taken = _only_group(tables, at, record, tokens)
+    taken, _ = _only_group(tables, at, record, tokens)
     if not tables.search_depth:
         return taken
     hit, arc = _last_arcs(tables, record, tokens[:, None])
     arc, cell, register = (_any(jnp.where(hit, x, 0)) for x in (arc, at.cell, at.register))
     hit = _any(hit.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
-    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other[:_PLAIN], taken[:_PLAIN])))
+    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken)))
 
 
-def _only_group(tables: ConstraintTables, at: Sources, record: jax.Array, tokens: jax.Array) -> _Taken:
-    """The one wide token set that holds each row's token, [B, 1]."""
+def _only_group(tables: ConstraintTables, at: Sources, record: jax.Array, tokens: jax.Array) -> tuple[_Taken, Words]:
+    """The one wide token set that holds each row's token, [B, 1], and the set of keys of its source."""
 
     def numbered(i: jax.Array) -> jax.Array:
         return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
 
     slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
     group, cell, register, *used = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register, *at.used)
-    return _group_taken(tables, slot > 0, group, cell, register)._replace(used=tuple(used))
+    return _group_taken(tables, slot > 0, group, cell, register), tuple(used)
 
 
-def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
+def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, _Keys]:
     """Like `_only` with sets of keys: of a source's arcs with the row's token, the one whose guard allows its set."""
     plain = without_twins(tables, at)
-    taken = _only_group(tables, plain, read(tables.nodes, plain.node), tokens)
+    taken, of_group = _only_group(tables, plain, read(tables.nodes, plain.node), tokens)
     record = read(tables.nodes, at.node)
     _, last = _last_arcs(tables, record, tokens[:, None])
     chosen = jnp.zeros_like(last)
@@ -214,8 +219,8 @@ def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken
     hit = _any(some.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
     guard, held = (jnp.where(hit, read(tables.arc_sets, arc, jnp.full_like(arc, i)), 0) for i in range(2))
-    words = tuple(jnp.where(hit, x, y) for x, y in zip(used, taken.used))
-    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other[:_PLAIN], taken[:_PLAIN])), guard, held, words)
+    words = tuple(jnp.where(hit, x, y) for x, y in zip(used, of_group))
+    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken))), _Keys(guard, held, words)
 
 
 def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
@@ -242,7 +247,7 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
         alike = [x == jnp.take_along_axis(x, first, 1) for x in (node, register, cells.content, cells.depth)]
         left &= ~functools.reduce(jnp.logical_and, alike)
     index, exist = jnp.concatenate(chosen, 1), jnp.stack(exists, 1)
-    kept = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken[:_PLAIN]))
+    kept = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken))
     stride = jnp.arange(count, dtype=jnp.int32)[None] * tables.max_push
     _, fields, cells = _landed(tables, state, kept, tokens, state.alloc[:, None] + stride)
     return dataclasses.replace(
@@ -270,7 +275,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
         hit = inside & (read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None, None])
         own = (hit, arc, at.cell[..., None], at.register[..., None])
         parts.append(_arc_taken(tables, *(jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in own)))
-    return _Taken(*(jnp.concatenate(field, 1) for field in zip(*(part[:_PLAIN] for part in parts))))
+    return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
 
 
 def _group_taken(tables: ConstraintTables, hit: jax.Array, group: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
