@@ -13,13 +13,14 @@ the frame's bit set wherever the formula does not depend on it. It depends on it
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsa_compile.artifact import MAX_KEYS
 from fsa_compile.code_points import is_surrogate
 from fsa_compile.json_schema.atoms import Count, Has, Members, Names
 from fsa_compile.json_schema.controls import Controls
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
 from fsa_compile.json_schema.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
@@ -62,6 +63,7 @@ class AnyOrder:
         self._of_kind: list[_Frame] = []
         self._matters: dict[tuple[int, int], int] = {}
         self._after: dict[Any, int] = {}
+        self._exclusive: dict[tuple[int, int], bool] = {}
 
     def first(self, keys: Order, formula: int) -> int:
         """The control after "{" of an object that declares some keys."""
@@ -87,6 +89,7 @@ class AnyOrder:
                     required |= 1 << i
         if required and count is not None and formula:
             formula = self._without_required(formula, count, required.bit_count())
+        formula = self._without_contradictions(formula, [key for i, key in enumerate(keys) if required >> i & 1])
         known = self._kinds.get((keys, required))
         if known is None:
             index = {key: i for i, key in enumerate(keys)}
@@ -94,6 +97,27 @@ class AnyOrder:
             self._of_kind.append(known)
             self._controls.required.append(required)
         return known, formula
+
+    def _without_contradictions(self, formula: int, required: list[str]) -> int:
+        """The formula, but possible wherever two tables hold that have no common value for a required key: no object is like
+        that at its end, so this says nothing, and `oneOf` becomes a condition that profits from no falsity."""
+        d, k = self._decisions, self._keywords
+        tables = [(v, k.tables[atom.table].properties) for v in d.support(formula) if isinstance(atom := d.atoms[v], Members)]
+        for (v, first), (w, second) in itertools.combinations(tables, 2):
+            common = [key for key in required if key in first and key in second and first[key] != second[key]]
+            if formula >= FIRST_NODE and any(self._excluded(first[key], second[key]) for key in common):
+                together = d.both(d.atom(d.atoms[v]), d.atom(d.atoms[w]))
+                formula = d.choose(together, max(d.leaves(formula)), formula)
+        return formula
+
+    def _excluded(self, first: int, second: int) -> bool:
+        """Whether no value satisfies both of two numbered subschemas; False where that does not show at once."""
+        pair = (min(first, second), max(first, second))
+        found = self._exclusive.get(pair)
+        if found is None:
+            both = self._frames.both(*map(self._keywords.numbered, pair))
+            found = self._exclusive[pair] = not any(self._residuals.pruned(both).formulas)
+        return found
 
     def _is_plain(self, formula: int, variable: int) -> bool:
         """Whether an atom is asked for whatever else is, and the only one of its type."""

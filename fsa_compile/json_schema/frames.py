@@ -122,6 +122,10 @@ class Frames:
             moves.append((_OPEN_OBJECT, _OPEN_OBJECT, first))
         return tuple(moves)
 
+    def both(self, a: Value, b: Value) -> Value:
+        """The values in a and in b."""
+        return self._values.both(a, b)
+
     def either(self, a: Value, b: Value) -> Value:
         """The values in a or in b."""
         return self._values.any_of([a, b])
