@@ -98,8 +98,8 @@ def check_pairs(name: str, data: Path, tokenizer: Tokenizer, tables: CanonicalTa
     encoder = encoder_of(tokenizer)
     unmerged = {tokens[token] for token in tables.unmerged}
     trees = merge_trees(encoder.table)
-    kinds = pair_kinds(rule, trees, encoder.table, tokens, np.random.default_rng(0), count // 5)
-    kinds["text"] = text_pairs(lambda text: encode(text.encode()), documents(data), rule.own, count // 5)
+    kinds = pair_kinds(rule, trees, encoder.table, tokens, np.random.default_rng(0), count // 4)
+    kinds["text"] = text_pairs(lambda text: encode(text.encode()), documents(data), rule.own, count // 4)
     out: dict[str, Any] = {}
     for kind, pairs in kinds.items():
         tally = {"pairs": len(pairs), "forbidden": 0, "whole_tokens_apart": 0, "wrong": 0}

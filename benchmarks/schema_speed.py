@@ -5,8 +5,10 @@
 *Cases* are single schemas with bars of their own: medians of repetitions in a running process. *dev* is every n-th schema of
 the development split of MaskBench (arXiv 2501.10868), each compiled once, in an order that is always the same; `--every 1`
 takes all. Times are processor time from the decoded schema to the ready `CompiledConstraint`, vocabulary tables warm, without
-a cache of constraints; `machine` is the part from the schema to its byte machine. Sizes are bytes of the arrays. Raw numbers go
-to `benchmarks/results/schema_speed.json`, with one line per schema.
+a cache of constraints; `machine` is the part from the schema to its byte machine. What a process keeps of the string bodies,
+numbers and formats of earlier schemas (`fsa_compile.leaf_walks`) counts as warm; `cold` are the same cases, and with `--cold`
+the same schemas, each compiled after that was dropped. Sizes are bytes of the arrays. Raw numbers go to
+`benchmarks/results/schema_speed.json`, with one line per schema.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from benchmarks.schema_conformance import options_of, percentiles, rows_of
 from fsa_compile import load_tokenizer
 from fsa_compile.artifact import ARRAYS, CompiledConstraint
 from fsa_compile.errors import ConstraintError
-from fsa_compile.json_schema import SchemaOptions, schema_machine
+from fsa_compile.json_schema import FLAT_STATES, SchemaOptions, schema_machine
+from fsa_compile.leaf_walks import forget_leaves
 from fsa_compile.limits import CompileLimits
 from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
@@ -82,13 +85,17 @@ def cases() -> dict[str, tuple[Any, float | None]]:
     }
 
 
-def compiled(schema: Any, options: SchemaOptions, vocabulary: Vocabulary, limits: CompileLimits) -> dict[str, Any]:
+def compiled(
+    schema: Any, options: SchemaOptions, vocabulary: Vocabulary, limits: CompileLimits, *, cold: bool = False
+) -> dict[str, Any]:
     """Milliseconds and sizes of one compilation, or why there is none."""
+    if cold:
+        forget_leaves()
     begin = time.process_time()
     try:
         machine = schema_machine(schema, options=options, limits=limits)
         middle = time.process_time()
-        constraint = promote_machine(machine, vocabulary, source="", limits=limits)
+        constraint = promote_machine(machine, vocabulary, source="", limits=limits, flat_states=FLAT_STATES)
     except ConstraintError as error:
         spent = (time.process_time() - begin) * 1e3
         return {"refused": f"{type(error).__name__}: {error}".split("\n")[0], "total": round(spent, 2)}
@@ -119,18 +126,21 @@ def timed_cases(vocabulary: Vocabulary, limits: CompileLimits, repeats: int) -> 
             "total": round(statistics.median(r["total"] for r in runs), 2),
             "machine": round(statistics.median(r["machine"] for r in runs), 2),
             "least": min(r["total"] for r in runs),
+            "cold": statistics.median(
+                compiled(schema, SchemaOptions(), vocabulary, limits, cold=True)["total"] for _ in range(repeats)
+            ),
             "bar": bar,
         }
     return out
 
 
-def dev_split(folder: Path, every: int, vocabulary: Vocabulary, limits: CompileLimits) -> dict[str, Any]:
+def dev_split(folder: Path, every: int, vocabulary: Vocabulary, limits: CompileLimits, *, cold: bool) -> dict[str, Any]:
     """Every n-th schema of the development split, in a mixed order, and percentiles."""
     rows = rows_of("dev", folder)
     random.Random(1).shuffle(rows)
     found: dict[str, dict[str, Any]] = {}
     for i, row in enumerate(rows[::every]):
-        found[row["name"]] = compiled(row["schema"], options_of(row, "dev"), vocabulary, limits)
+        found[row["name"]] = compiled(row["schema"], options_of(row, "dev"), vocabulary, limits, cold=cold)
         if sys.stderr.isatty():
             print(f"\r{i + 1}/{len(rows[::every])}", end="", file=sys.stderr)
     made = [x for x in found.values() if "refused" not in x]
@@ -148,6 +158,7 @@ def dev_split(folder: Path, every: int, vocabulary: Vocabulary, limits: CompileL
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", choices=["cases", "dev"])
+    parser.add_argument("--cold", action="store_true", help="drop what is kept of earlier schemas before each one of the split")
     parser.add_argument("--every", type=int, default=10, help="take every n-th schema of the split (10)")
     parser.add_argument("--repeats", type=int, default=7, help="repetitions of each case (7)")
     parser.add_argument("--limit", type=float, default=60, help="most seconds for one schema (60)")
@@ -166,10 +177,12 @@ def main() -> int:
     if given.only != "dev":
         report["cases"] = timed_cases(vocabulary, limits, given.repeats)
         for name, run in report["cases"].items():
-            print(f"{name:22} {run['total']:8.2f} ms (machine {run['machine']:.2f}), {run['megabytes']:.2f} MB; bar {run['bar']}")
+            times = f"{run['total']:8.2f} ms, cold {run['cold']:.2f} (machine {run['machine']:.2f})"
+            print(f"{name:22} {times}, {run['megabytes']:.2f} MB; bar {run['bar']}")
     if given.only != "cases":
-        report["dev"] = dev_split(folder, given.every, vocabulary, limits)
-        print(json.dumps({k: v for k, v in report["dev"].items() if k != "by schema"}, indent=1))
+        name = "dev, cold" if given.cold else "dev"
+        report[name] = dev_split(folder, given.every, vocabulary, limits, cold=given.cold)
+        print(json.dumps({k: v for k, v in report[name].items() if k != "by schema"}, indent=1))
     lines = json.dumps(report, indent=1)
     given.output.write_text(lines + "\n")
     return 0

@@ -67,6 +67,7 @@ def abstract_tables(vocab_size: int, stack: bool) -> ConstraintTables:
         pushes=shape((64 * with_stack, pushes, 4), i32),
         symbols=shape((64 * with_stack, 9), i32),
         increments=shape((with_stack, vocab_size if stack else 1), jnp.uint16),
+        spelling=shape((0,), i32),
         initial=shape((with_stack, pushes + 1, 5), i32),
         vocab_size=vocab_size,
         fingerprint="",

@@ -54,6 +54,8 @@ _HOME = {
     "dump": "python_types",
     "parse": "python_types",
     "parse_call": "python_types",
+    "YamlOptions": "yaml_schema",
+    "compile_yaml_schema": "yaml_schema",
     "Tokenizer": "tokenizers",
     "load_tokenizer": "tokenizers",
     "Vocabulary": "vocabulary",
@@ -108,6 +110,8 @@ if TYPE_CHECKING:
     from fsa_compile.tokenizers import Tokenizer as Tokenizer
     from fsa_compile.tokenizers import load_tokenizer as load_tokenizer
     from fsa_compile.vocabulary import Vocabulary as Vocabulary
+    from fsa_compile.yaml_schema import YamlOptions as YamlOptions
+    from fsa_compile.yaml_schema import compile_yaml_schema as compile_yaml_schema
 
 __all__ = sorted(_HOME)
 

@@ -33,6 +33,7 @@ _EPILOG = """examples:
   fsa-compile batch schemas/*.json --tokenizer tokenizer.model --output constraints/
   fsa-compile check date.npz --tokenizer tokenizer.model 2024-02-30 2024-13-01
   fsa-compile check library:json --tokenizer tokenizer.model '[1, 2,]'
+  fsa-compile tokenizer report tokenizer.model
 
 A CONSTRAINT is a file written by `compile`, or is compiled on the spot: a grammar file (.lark, .gbnf), library:NAME for a
 grammar of the library, or else a pattern.
@@ -109,6 +110,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--max-depth", type=int, metavar="N", help="most stack cells of a grammar (default: no limit)")
     _compile_options(command, tokenizer_required=True)
     command.set_defaults(run=_check)
+
+    command = commands.add_parser("tokenizer", help="what a tokenizer's own encoder makes of texts: counts and odd tokens")
+    command.add_argument("what", choices=("report",), help="report: canonical tokens, forbidden pairs, tokens never reached")
+    command.add_argument("tokenizer", metavar="PATH", help="as --tokenizer of the other commands")
+    command.add_argument("--examples", type=int, default=10, metavar="N", help="tokens to list of each kind (default 10)")
+    command.add_argument("--json", action="store_true", help="print JSON, all tokens included")
+    command.set_defaults(run=_tokenizer_report)
     return parser
 
 
@@ -154,6 +162,19 @@ def _schema_options(command: argparse.ArgumentParser) -> None:
         choices = SchemaOptions.choices(name)
         default = getattr(SchemaOptions(), name)
         schema.add_argument(f"--{name}", choices=choices, default=default, help=f"{explained} (default: {default})")
+
+
+def _tokenizer_report(args: argparse.Namespace) -> int:
+    from fsa_compile.canonical.report import describe, tokenizer_report
+    from fsa_compile.canonical.tables import canonical_tables
+
+    tokenizer = _tokenizer(args)
+    report = tokenizer_report(canonical_tables(tokenizer), tokenizer.vocabulary)
+    if args.json:
+        _print_json(dataclasses.asdict(report))
+    else:
+        print(describe(report, tokenizer.vocabulary, args.examples))
+    return 0
 
 
 def _compile(args: argparse.Namespace) -> int:

@@ -21,6 +21,8 @@ from fsa_compile.vocabulary_tables import VocabularyTables
 _DOING = "walking the vocabulary"
 _MOST_BYTES = 48
 """Bytes at which a derived control, or what it leads to, may differ."""
+_MOST_STEPS = 500
+"""Trie nodes at which a control may be followed beside its base; one that differs at more is walked like any other."""
 _GUESSES = 4
 """Classes of bytes, those with the most tokens, that tell which base a control may have."""
 _NONE = np.zeros(0, np.int64)
@@ -119,6 +121,7 @@ class _Lockstep:
         self, machine: ByteMachine, plain: np.ndarray, action: np.ndarray, tables: VocabularyTables, deadline: Deadline
     ) -> None:
         self._plain, self._action, self._tables, self._deadline = plain, action, tables, deadline
+        self._steps = np.zeros(machine.num_controls, np.int64)
         self._kind = machine.byte_class[:256].astype(np.int64)
         self._by_kind = np.argsort(self._kind, kind="stable")
         self._kind_size = np.bincount(self._kind, minlength=action.shape[1])
@@ -160,6 +163,12 @@ class _Lockstep:
         """
         which, byte = self._differing(owner, own, other)
         which, child = self._children(above[which], byte, which)
+        self._steps += np.bincount(owner[which], minlength=len(self._steps))
+        far = self._steps > _MOST_STEPS
+        if far.any():
+            self._rejected.append(far.nonzero()[0])
+            kept = ~far[owner[which]]
+            which, child = which[kept], child[kept]
         kind = self._kind[self._tables.trie_byte[child]]
         owner, before = owner[which], own[which]
         own, other = self._plain[before, kind], self._plain[other[which], kind]

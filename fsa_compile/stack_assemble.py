@@ -18,11 +18,11 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.registers import Registers
 from fsa_compile.set_layout import SetLayout
 from fsa_compile.stack_costs import Costs, costs_of
-from fsa_compile.stack_groups import Groups, groups_of
+from fsa_compile.stack_groups import Groups, groups_of, ranges
 from fsa_compile.stack_nodes import Increments, Nodes
 from fsa_compile.stack_sets import with_sets
-from fsa_compile.stack_walk import StackArcs
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.stack_walk import StackArcs, mixed
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "assembling the artifact"
 _TOKEN_BITS = 22
@@ -158,6 +158,21 @@ def _overlapping(
         np.where(positive, 1, -1),
         row_of,
     )
+
+
+def _once_each(members: _Members, num_nodes: int) -> tuple[_Members, np.ndarray]:
+    """The members of one of every few nodes that have the same ones, and int64[N], which one stands for each node."""
+    begin = segment_starts(members.node)
+    alike = np.arange(num_nodes)
+    if not len(begin):
+        return members, alike
+    limits = mixed((members.cost << 32) + members.need)
+    signature = np.add.reduceat(mixed((members.hash ^ limits).view(np.int64)), begin)
+    _, example, which = np.unique(signature, return_index=True, return_inverse=True)
+    alike[members.node[begin]] = members.node[begin[example]][which]
+    chosen = (alike[members.node] == members.node).nonzero()[0]
+    node, cost, need, hashes, size = (column[chosen] for column in members[:5])
+    return _Members(node, cost, need, hashes, size, lambda i: members.row_of(chosen[i])), alike
 
 
 class _Layout:
@@ -441,7 +456,7 @@ class _Layout:
         narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
         has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
         has_rows[len(self.nodes.kind) :] = False
-        members = self._members(has_rows[sets.node].nonzero()[0])
+        members, alike = _once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = self._stored(grid)
 
@@ -452,11 +467,13 @@ class _Layout:
 
         rows = self.pool.numbers(grid.union[cell], build)
         self.deadline.check(_DOING)
+        first = _offsets(grid.node[cell], self.n).astype(np.int64)
+        node, at = ranges(first[alike], first[alike + 1])
         return {
-            "level_offset": _offsets(grid.node[cell], self.n),
-            "level_cost": grid.cost[cell],
-            "level_need": grid.need[cell],
-            "level_row": rows,
+            "level_offset": _offsets(node, self.n),
+            "level_cost": grid.cost[cell][at],
+            "level_need": grid.need[cell][at],
+            "level_row": rows[at],
         }
 
     def _members(self, chosen: np.ndarray) -> _Members:

@@ -11,38 +11,12 @@ from fsa_compile.derived_controls import Derived
 from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_walk import StackArcs
+from fsa_compile.token_parts import TOKEN_BITS, Parts, joined_parts, parts_of
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
-_TOKEN_BITS = 22
-_PACKED_KEYS = 1 << (63 - _TOKEN_BITS)
 PushString: TypeAlias = tuple[tuple[int, int], ...]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Parts:
-    """Tokens of one owner with one target and count: the smallest sets.
-
-    Attributes:
-      owner, target, count: int64[B], by owner; the register as in `StackArcs`.
-      hash: uint64[B], see `VocabularyTables.row_hash`.
-      size: int64[B], number of tokens, negative where they are taken away from the parts before.
-      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + abs(size[b])]`, ascending; -1 of a bit row.
-      row: int64[B], index into `rows`, or -1.
-      token: int64[*].
-      rows: bit rows.
-    """
-
-    owner: np.ndarray
-    target: np.ndarray
-    count: np.ndarray
-    hash: np.ndarray
-    size: np.ndarray
-    begin: np.ndarray
-    row: np.ndarray
-    token: np.ndarray
-    rows: list[np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,11 +90,11 @@ class Groups:
         taken = size < 0
         if not taken.any():
             return which, token
-        key = (which << _TOKEN_BITS | token) << 1 | ~taken[again]
+        key = (which << TOKEN_BITS | token) << 1 | ~taken[again]
         key.sort()
         begin = segment_starts(key >> 1)
         left = begin[np.add.reduceat((key & 1) * 2 - 1, begin) > 0]
-        return key[left] >> 1 + _TOKEN_BITS, key[left] >> 1 & (1 << _TOKEN_BITS) - 1
+        return key[left] >> 1 + TOKEN_BITS, key[left] >> 1 & (1 << TOKEN_BITS) - 1
 
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""
@@ -178,7 +152,9 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     Raises:
       LimitError: out of time or memory.
     """
-    parts = _parts(arcs, tables)
+    single = (arcs.owner, arcs.token, arcs.target, arcs.count)
+    rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
+    parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
     paths = _paths(arcs, parts, deadline)
     first = np.searchsorted(parts.owner, np.arange(arcs.num_owners + 1))
     size = first[paths.owner + 1] - first[paths.owner]
@@ -339,39 +315,6 @@ def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
         key = key * width + column
     order = np.argsort(key, kind="stable")
     return order, segment_starts(key[order])
-
-
-def _parts(arcs: StackArcs, tables: VocabularyTables) -> Parts:
-    width, most = len(arcs.accept), int(arcs.count.max(initial=0)) + 1
-    pair = (arcs.owner * width + arcs.target) * most + arcs.count
-    if arcs.num_owners * width * most < _PACKED_KEYS:
-        key = (pair << _TOKEN_BITS) | arcs.token
-        key.sort()
-        token, pair = key & ((1 << _TOKEN_BITS) - 1), key >> _TOKEN_BITS
-    else:
-        order = np.lexsort((arcs.token, pair))
-        token, pair = arcs.token[order], pair[order]
-    begin = segment_starts(pair)
-    columns: tuple[np.ndarray, ...] = (
-        pair[begin] // (width * most),
-        pair[begin] // most % width,
-        pair[begin] % most,
-        np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
-        np.append(begin[1:], len(pair)) - begin,
-        begin,
-        np.full(len(begin), -1),
-    )
-    if len(arcs.row_owner):
-        none = np.zeros(len(arcs.row_owner), np.int64)
-        hashes = np.array([s.hash for s in arcs.sets], np.uint64)[arcs.row_set]
-        size = np.array([s.count for s in arcs.sets])[arcs.row_set]
-        wide = (arcs.row_owner, arcs.row_target, none, hashes, size, none - 1, arcs.row_set)
-        columns = tuple(np.concatenate(pair) for pair in zip(columns, wide))
-        order = np.argsort(columns[0], kind="stable")
-        columns = tuple(column[order] for column in columns)
-    owner, target, count, hashes, size, begin, row = columns
-    rows = [s.row for s in arcs.sets]
-    return Parts(owner=owner, target=target, count=count, hash=hashes, size=size, begin=begin, row=row, token=token, rows=rows)
 
 
 class _Paths(NamedTuple):

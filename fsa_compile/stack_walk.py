@@ -16,7 +16,9 @@ A link without a symbol says that a run is a part of its caller's own frame: par
 from their second letter on, are walked once. Machines are deterministic, so the parts of an owner are disjoint and the
 hashes of token sets add up.
 
-Controls that differ from another one at few bytes are not walked: see `derived_controls`.
+Controls that differ from another one at few bytes are not walked (`derived_controls`), and parts of machines that many machines
+share are walked once (`leaf_walks`).
+
 Frames with a set of keys do not count; there, the number of a guard (`key_sets`) stands for the register: what the token asked
 of the set so far, and did to it. In runs the set was empty at first, so nothing is asked of it.
 """
@@ -29,15 +31,17 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
-from fsa_compile.derived_controls import Derived, derived_controls
+from fsa_compile.derived_controls import NONE_DERIVED, Derived, derived_controls
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.guarded_pops import GuardedPops, PopClasses
 from fsa_compile.key_sets import Guards
+from fsa_compile.leaf_walks import Leaf, LeafCall, LeafWalk, leaf_calls, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
 from fsa_compile.registers import Classes, Registers
 from fsa_compile.stack_entries import Cut, Entries
+from fsa_compile.token_parts import Parts, parts_of
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import kinds_read, subtrees_of
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
@@ -113,6 +117,7 @@ class StackArcs:
       derived: controls whose tokens are those of another one as well, but for the lost ones.
       guards: what counts stand for in frames with sets; only `Guards()` where no frame has one.
       pops: more rows of `delta`, of nodes whose tokens leave a frame under a condition on its set.
+      leaves: tokens found earlier; their owners have no others above.
     """
 
     node_owner: np.ndarray
@@ -137,6 +142,7 @@ class StackArcs:
     derived: Derived
     guards: Guards
     pops: PopClasses
+    leaves: list[Parts]
 
 
 def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> StackArcs:
@@ -263,6 +269,8 @@ class _Walk:
         most: np.ndarray,
         limits: CompileLimits,
         deadline: Deadline,
+        *,
+        whole: bool = True,
     ) -> None:
         self.machine, self.tables, self.limits, self.deadline = machine, tables, limits, deadline
         self.most = most
@@ -282,7 +290,13 @@ class _Walk:
         self.first_cut, self.cut_of = 0, np.zeros(0, np.int64)
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
-        self.derived = derived_controls(machine, tables, deadline)
+        self.derived, leaves = NONE_DERIVED, list[Leaf]()
+        if whole:  # not a leaf itself
+            self.derived = derived_controls(machine, tables, deadline)
+            if machine.sets is None:
+                leaves = leaves_of(machine, self.derived.node, np.unique(self.derived.base), tables, self._leaf_walk)
+        self.leaves, self.calls = leaves, leaf_calls(machine, leaves)
+        self.leaf_parts: list[Parts] = []
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: Cut | None = None
@@ -297,7 +311,8 @@ class _Walk:
         self.of_run, self.callers = _Columns(2), _Columns(3)
 
     def run(self) -> StackArcs:
-        self._wave(self._root_items())
+        leaving = self._take_leaves()
+        self._wave(_joined([self._root_items(), leaving]))
         self._derive_pending()
         control = (self.machine.end == END_RETURN).nonzero()[0]
         self.pending.append(_Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
@@ -306,15 +321,8 @@ class _Walk:
         while (seeds := inner.wave()) is not None:
             self._wave(seeds)
         self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
-        records = [np.concatenate(c) for c in zip(*self.records)]
-        owner, token, target, count = with_aliases(self.tables, *records)
-        rows: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3
-        sets: list[TokenSet] = []
-        if self.found is not None:
-            more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
-            owner, token, target, count = (np.concatenate(c) for c in zip((owner, token, target, count), more))
-            rows, sets = self.found.by_row, self.found.sets
-        links = [np.concatenate(c) for c in zip(*self.links)] if self.links else [np.zeros(0, np.int64)] * 4
+        (owner, token, target, count), rows, sets = self._tokens()
+        links = self._all_links()
         kind = np.concatenate(inner.kinds)
         self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
         return StackArcs(
@@ -340,7 +348,67 @@ class _Walk:
             derived=self.derived,
             guards=self.guards,
             pops=inner.pops.classes(),
+            leaves=self.leaf_parts,
         )
+
+    def _tokens(
+        self,
+    ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray, np.ndarray], list[TokenSet]]:
+        """(owner, token, target, count) of single tokens, (owner, target, set) of large sets, and the sets, as in `StackArcs`."""
+        records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
+        single = with_aliases(self.tables, *records)
+        none = np.zeros(0, np.int64)
+        if self.found is None:
+            return single, (none, none, none), []
+        more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
+        return tuple(np.concatenate(c) for c in zip(single, more)), self.found.by_row, self.found.sets
+
+    def _all_links(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 4
+
+    def _leaf_walk(self, machine: ByteMachine, size: int) -> LeafWalk:
+        """Walks the machine of a leaf, whose first controls belong to it."""
+        registers = Registers(machine)
+        walk = _Walk(machine, self.tables, registers, registers.low * 0, self.limits, self.deadline, whole=False)
+        walk._wave(walk._root_items())
+        single, rows, sets = walk._tokens()
+        parts = parts_of(self.tables, single, rows, sets)
+        pending = _joined(walk.pending) if walk.pending else _NO_ITEMS
+        pending = pending.at(pending.owner <= size)
+        parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
+        return LeafWalk(parts, walk._all_links(), tuple(pending), size, walk.num_owners - machine.num_controls)
+
+    def _take_leaves(self) -> _Items:
+        """Adds what was found of the leaves; what is to be read where tokens leave them."""
+        leaving = [_NO_ITEMS]
+        for controls, found in self.leaves:
+            number = np.concatenate([[0], controls, np.arange(self.num_owners, self.num_owners + found.runs)])
+            self.num_owners += found.runs
+            parts = found.parts
+            self.leaf_parts.append(dataclasses.replace(parts, owner=number[parts.owner], target=number[parts.target]))
+            run, caller, symbol, count = found.links
+            self.links.append((number[run], number[caller], symbol, count))
+            owner, node, control, count = found.leaving
+            leaving.append(_Items(number[owner], node, number[control], count))
+        items = _joined(leaving)
+        at = items.control * self.width + self.kind_of[items.node]
+        returns = self.moves.next[self.moves.begin[at]] == RETURN
+        pending = items.at(returns & self.moves.live(at))
+        self.pending.append(pending)
+        return _joined([items.at(~returns & self.moves.live(at)), *(self._called_leaf(call, pending) for call in self.calls)])
+
+    def _called_leaf(self, call: LeafCall, pending: _Items) -> _Items:
+        """Links a call to the control of a leaf; what is to be read in the caller where tokens return from there.
+
+        Args:
+          pending: of the leaves.
+        """
+        caller, entry, symbol, _ = call
+        none = np.zeros(1, np.int64)
+        self.links.append((none + entry, none + caller, none + symbol, none))
+        back = pending.at((pending.owner == entry) & (self._depth(pending.node) > 1))  # at least one byte is read by the entry
+        back = back.at((back.begun >= self.low[back.control]) & (self.ret[back.control, symbol] > 0))
+        return _Items(back.owner * 0 + caller, back.node, self.ret[back.control, symbol], back.begun * 0)
 
     def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
         """int64[F], most iterations begun by one token in nodes of each kind, so far."""
@@ -352,6 +420,7 @@ class _Walk:
         counts = [(owner, begun) for owner, *_, begun in self.records]
         counts += [(caller, begun) for _, caller, _, begun in self.links]
         counts += [(items.owner, items.begun) for items in self.pending]
+        counts += [(parts.owner, parts.count) for parts in self.leaf_parts]
         for owner, count in counts:
             np.maximum.at(most, of_owner[owner], count)
         most[~self.registers.counted] = 0
@@ -365,6 +434,10 @@ class _Walk:
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
         live = machine.action[:, machine.byte_class[trie.symbol[first]]] > 0
         live[self.derived.node] = False
+        for controls, found in self.leaves:
+            live[controls[: found.size]] = False
+        for call in self.calls:
+            live[call.caller, : len(root)] &= ~call.bytes[trie.symbol[root]]
         control, at = live.nonzero()
         owner, node, inside = self.derived.seed
         zeros = np.zeros(len(at) + len(owner), np.int64)
@@ -699,7 +772,7 @@ class _InnerNodes:
         if not len(index):
             return None
         begin = segment_starts(index)
-        total = np.add.reduceat(_mix(node * walk.machine.num_controls + control), begin)
+        total = np.add.reduceat(mixed(node * walk.machine.num_controls + control), begin)
         _, example, which = np.unique(total, return_index=True, return_inverse=True)
         row[index[begin]] = self._num_segments + which
         lo, hi = begin[example], np.append(begin[1:], len(index))[example]
@@ -751,9 +824,9 @@ class _InnerNodes:
         begin = segment_starts(pair)
         total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
         if len(begin):
-            total[pair[begin]] = np.add.reduceat(_mix(node * (3 * walk.machine.num_controls) + code), begin)
+            total[pair[begin]] = np.add.reduceat(mixed(node * (3 * walk.machine.num_controls) + code), begin)
         some = total > 0
-        total[some] += _mix(-1 - kind[some])  # nodes of different kinds are different nodes
+        total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
         self._add_segments(columns, count, child)
         if not len(new):
@@ -837,7 +910,7 @@ class _InnerNodes:
         key = frame.tobytes()
         found = self._columns.get(key)
         if found is None:
-            column = (_mix(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
+            column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
             _, example, which = np.unique(column, return_index=True, return_inverse=True)
             some = self.walk.ret[frame][:, example].any(0)
             number = np.where(some, np.cumsum(some) - 1, int(some.sum()))
@@ -854,7 +927,7 @@ def _alike(rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """Random-looking uint64 of integers (the finaliser of SplitMix64), so that sets are told apart by their sums."""
     x = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(30)

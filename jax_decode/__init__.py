@@ -16,6 +16,7 @@ _HOME = {
     "DecodeError": "errors",
     "Decoder": "decoder",
     "Forced": "forced",
+    "ForcedText": "drafts",
     "FunctionDecoder": "decoder",
     "Generation": "generation",
     "Greedy": "samplers",
@@ -53,6 +54,7 @@ _HOME = {
     "key_words": "noise",
     "load_orbax": "orbax",
     "log_mass": "probability.mass",
+    "longest_spelling": "forced",
     "log_weights": "probability.weights",
     "mask": "masking",
     "mask_logits": "masking",
@@ -68,6 +70,7 @@ _HOME = {
     "stream": "streaming",
     "to_device": "tables",
     "tokenizations": "probability.tokenizations",
+    "weighted_rejection": "probability.proposals",
 }
 
 if TYPE_CHECKING:
@@ -78,10 +81,12 @@ if TYPE_CHECKING:
     from jax_decode.decoder import FunctionDecoder as FunctionDecoder
     from jax_decode.decoder import RepeatedCache as RepeatedCache
     from jax_decode.decoder import StepByStep as StepByStep
+    from jax_decode.drafts import ForcedText as ForcedText
     from jax_decode.drafts import ModelDraft as ModelDraft
     from jax_decode.drafts import PromptLookup as PromptLookup
     from jax_decode.errors import DecodeError as DecodeError
     from jax_decode.forced import Forced as Forced
+    from jax_decode.forced import longest_spelling as longest_spelling
     from jax_decode.forced import only_token as only_token
     from jax_decode.forking import fork as fork
     from jax_decode.forking import fork_cache as fork_cache
@@ -103,6 +108,7 @@ if TYPE_CHECKING:
     from jax_decode.probability.particles import generate_smc as generate_smc
     from jax_decode.probability.proposals import Masked as Masked
     from jax_decode.probability.proposals import Rejection as Rejection
+    from jax_decode.probability.proposals import weighted_rejection as weighted_rejection
     from jax_decode.probability.scoring import Scores as Scores
     from jax_decode.probability.scoring import score as score
     from jax_decode.probability.sequences import Sequences as Sequences

@@ -119,8 +119,10 @@ class StepByStep:
         def row(tokens: jax.Array, cache: Any, length: jax.Array) -> Any:
             def step(cache: Any, at: tuple[jax.Array, jax.Array]) -> Any:
                 token, index = at
-                logits, after = self.step_fn(params, token, cache)
-                return jax.tree.map(lambda new, old: jnp.where(index < length, new, old), after, cache), logits
+                old, structure = jax.tree.flatten(cache)  # before the step, which may change its argument in place
+                logits, after = self.step_fn(params, token, jax.tree.unflatten(structure, old))
+                kept = [jnp.where(index < length, x, y) for x, y in zip(jax.tree.leaves(after), old, strict=True)]
+                return jax.tree.unflatten(structure, kept), logits
 
             cache, logits = jax.lax.scan(step, cache, (tokens, jnp.arange(tokens.shape[0], dtype=jnp.int32)))
             return logits, cache

@@ -65,7 +65,32 @@ class PromptLookup:
 
 jax.tree_util.register_dataclass(PromptLookup, data_fields=["length"], meta_fields=["ngram", "share_penalties"])
 
-Draft = ModelDraft | PromptLookup
+@dataclasses.dataclass(frozen=True)
+class ForcedText:
+    """Drafts what the constraint forces and nothing else; no second model.
+
+    Between two places where there is something to decide, such as the keys and the punctuation of an object, the text is forced,
+    while its tokens are not, because it can be cut in several ways. The longest tokens are drafted, and the model has the last
+    word, as with `PromptLookup`: the text is the one without drafts, token for token. The tables must know the tokens' texts:
+    `to_device(constraint, vocabulary=tokenizer)`. With such tables the other drafts begin with what is forced, too.
+
+    Attributes:
+      length: most tokens before each pass of the target, 1..32; lengths in one bucket share a compilation.
+
+    Source: Cognetta et al. 2025, §3.3.1, where the model is not asked.
+    """
+
+    length: Any = 8
+
+    @property
+    def share_penalties(self) -> bool:
+        """Forced texts come from the constraint: always."""
+        return True
+
+
+jax.tree_util.register_dataclass(ForcedText, data_fields=["length"], meta_fields=[])
+
+Draft = ModelDraft | PromptLookup | ForcedText
 
 
 def read_draft(draft: Any, decoder: Any, tables: ConstraintTables | None) -> tuple[Draft | None, int]:
@@ -76,13 +101,17 @@ def read_draft(draft: Any, decoder: Any, tables: ConstraintTables | None) -> tup
     """
     if draft is None:
         return None, 0
-    fix = "Give draft=ModelDraft(decoder, length), or draft=PromptLookup(length, ngram)."
+    fix = "Give draft=ModelDraft(decoder, length), PromptLookup(length, ngram) or ForcedText(length)."
     if not isinstance(draft, Draft):
         raise DecodeError(f"the draft is {type(draft).__name__}", fix=fix)
     length = _whole(draft.length, "the draft's length", MAX_DRAFT, fix)
     _check_rewind(decoder, "decoder")
     if isinstance(draft, ModelDraft):
         _check_model(draft.decoder, decoder, tables)
+    elif isinstance(draft, ForcedText):
+        if tables is None or not tables.spelling.shape[0]:
+            fix = "Call to_device(constraint, vocabulary=tokenizer)."
+            raise DecodeError("the tables do not know the texts of the tokens", fix=fix)
     else:
         _whole(draft.ngram, "the draft's ngram", MAX_DRAFT, fix)
     return dataclasses.replace(draft, length=jax.device_put(np.int32(length))), 1 << (length - 1).bit_length()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jax_decode.errors import DecodeError
 from jax_decode.history import select, write
-from jax_decode.masking import listed, mask_rows
+from jax_decode.masking import allows, likely_spelling, listed, mask_parts, mask_rows
 from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import read
 from jax_decode.state import ConstraintState
@@ -32,8 +32,11 @@ def only_token(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """The only token that a row may take next, int32[B]; -1 where there are several or none. A stop id counts as a token.
 
     Limits count too: a row whose budget leaves one token has one. Costs no pass over the vocabulary: the tokens of bit rows
-    that hold one were looked up when the tables were made.
+    that hold one were looked up when the tables were made. Only canonical constraints, whose masks are more than their rows,
+    are counted mask by mask.
     """
+    if getattr(tables, "pairs", None) is not None:
+        return _counted(tables, state)
     return by_rows(tables, _only, state) if tables.stacks > 1 else _only(tables, state)
 
 
@@ -46,6 +49,33 @@ def _only(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     return jnp.where((least == most) & (found > SEVERAL_TOKENS).all(1), most, -1)
 
 
+def longest_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Where the following text is forced, its longest allowed token; elsewhere the only token. A rule for `Forced`.
+
+    The model is not asked in which tokens it would write what it must write: the fewest passes, and the same texts can be
+    written, but a text's probability is then that of one of its tokenizations. (`ForcedText` asks.) The tables must know the
+    tokens: `to_device(constraint, vocabulary=tokenizer)`.
+
+    Source: Tran-Thien 2024.
+    """
+    if not tables.spelling.shape[0]:
+        fix = "Call to_device(constraint, vocabulary=tokenizer)."
+        raise DecodeError("the tables do not know the texts of the tokens", fix=fix)
+    token = likely_spelling(tables, state)
+    return jnp.where(allows(mask_parts(tables, state), token, tables.num_words), token, only_token(tables, state))
+
+
+def _counted(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    parts = mask_parts(tables, state)
+    count = jax.lax.population_count(parts.words).sum(1).astype(jnp.int32) + parts.allowed.sum(1, dtype=jnp.int32)
+    column = jnp.argmax(parts.words != 0, 1).astype(jnp.int32)
+    word = jnp.take_along_axis(parts.words, column[:, None], axis=1)[:, 0]
+    plane = 31 - jax.lax.clz(word).astype(jnp.int32)
+    of_words = jnp.where(word > 0, plane * tables.num_words + column, -1)
+    token = jnp.maximum(of_words, jnp.where(parts.allowed, parts.token, -1).max(1))
+    return jnp.where(count == 1, token, -1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Forced:
     """How forced tokens are taken.
@@ -54,7 +84,7 @@ class Forced:
       length: most tokens of a run that enter the model together, 1..64; static. Longer runs take several passes.
       choose: which token is forced, static: `(tables, state) -> int32[B]`, -1 for none. By default the only allowed one. A
         rule that decides among spellings (the canonical tokenization of the bytes that must follow) may name one of several
-        allowed tokens; it then counts as the only one, and the others are never taken there.
+        allowed tokens, which then counts as the only one. The token that begins a block is sampled all the same.
     """
 
     length: int = 8

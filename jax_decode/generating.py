@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_decode import inputs, loop
 from jax_decode.block_decoding import decode_blocks
-from jax_decode.drafts import ModelDraft, PromptLookup, read_draft
+from jax_decode.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
 from jax_decode.errors import DecodeError
 from jax_decode.forced import Forced, read_forced
 from jax_decode.generation import Generation, collect
@@ -33,7 +33,7 @@ def generate(
     constraint: Any = None,
     sampler: Sampler = Greedy(),  # noqa: B008 (frozen)
     num_samples: int = 1,
-    draft: ModelDraft | PromptLookup | None = None,
+    draft: ModelDraft | PromptLookup | ForcedText | None = None,
     forced: int | Forced = 0,
     stop_ids: Any = None,
     bos_id: int | None = None,
@@ -59,9 +59,9 @@ def generate(
         only constraint applies to all prompts, or constraint i to prompt i.
       sampler: Greedy(), Categorical(…), TopK(…), TopP(…) or MinP(…).
       num_samples: rows per prompt.
-      draft: ModelDraft(…) or PromptLookup(…) lets the model verify several drafted tokens in one pass. The text has the
-        distribution it has without; with `Greedy` it is the same text, as long as the model gives a block the logits it gives
-        single tokens.
+      draft: ModelDraft(…), PromptLookup(…) or ForcedText(…) lets the model verify several drafted tokens in one pass. The text
+        has the distribution it has without; with `Greedy` it is the same text, as long as the model gives a block the logits
+        that it gives single tokens.
       forced: longest run of tokens that the constraint forces to enter the model as one block, for example 8; 0 samples them like
         any others; or a `Forced(…)`. The text is the same.
       stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import UNREACHABLE
+from jax_decode.canonical import BOUNDED, LAST, chosen, pair_words
 from jax_decode.key_sets import allows as allowed_by
 from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import joined, largest, read
@@ -25,6 +26,7 @@ from jax_decode.tables import (
     ARC_NEED,
     ARC_OFFSET,
     ARC_TOKEN,
+    FREE,
     LEVEL_COST,
     LEVEL_COUNT,
     LEVEL_NEED,
@@ -53,6 +55,9 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
     if tables.stacks > 1:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
+    if tables.pairs is not None:
+        both = jnp.stack([words_of(tables, rows[:, :1]), words_of(tables, rows[:, 1:])], 1)
+        return parts_at(chosen(pair_words(tables.pairs, state.register[:, LAST]), both), *listed(tables, state))
     return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state))
 
 
@@ -68,14 +73,17 @@ def _words_and_candidates(tables: ConstraintTables, state: ConstraintState) -> t
 
 def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
     """Tokens a row may still take, int32[B]; no limit when not even the shortest completion fits."""
-    return jnp.where(state.remaining < shortest(tables, at), UNREACHABLE, state.remaining)
+    hopeless = state.remaining < shortest(tables, at)
+    if tables.pairs is not None:  # whether a limit fits depends on the last token too: it is known of the start only
+        hopeless |= (state.register[:, BOUNDED] == 0) & (state.node[:, 0] > FREE)
+    return jnp.where(hopeless, UNREACHABLE, state.remaining)
 
 
 def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array | None]:
     """What the tokens of every source may cost and need, int32[B, S] each (no need without stacks)."""
     most = budget(tables, state, at)[:, None]
     if not tables.has_stack:
-        return most, None
+        return jnp.broadcast_to(most, at.node.shape), None
     return most - at.cost - slope_at(tables, at.node, at.register), state.depth_limit[:, None] - at.depth
 
 
@@ -156,7 +164,13 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         fits &= arcs[..., ARC_NEED] <= limit[1]
     if at.used:
         fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
-    return arcs[..., ARC_TOKEN], fits
+    token = arcs[..., ARC_TOKEN]
+    if tables.pairs is not None:
+        words = pair_words(tables.pairs, state.register[:, LAST])
+        batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
+        bit = read(words, batch, token % tables.num_words) >> (token // tables.num_words).astype(jnp.uint32)
+        fits &= ((bit & 1) != 0) == (slots >= count[:, :1])  # those of the partner are for forbidden pairs
+    return token, fits
 
 
 def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:
@@ -192,6 +206,12 @@ def dense(parts: MaskParts, width: int) -> jax.Array:
     bits = jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
     return bits.at[batch, jnp.where(parts.allowed, parts.token, width)].set(True, mode="drop")
+
+
+def likely_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Where the following text is forced, the longest token of it, int32[B]; -1 elsewhere. Limits are not looked at."""
+    found = read(tables.spelling, sources(tables, state).node)
+    return jnp.where(state.running, found.max(1), -1)
 
 
 def allows(parts: MaskParts, tokens: jax.Array, num_words: int) -> jax.Array:

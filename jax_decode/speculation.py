@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.decoder import Decoder
-from jax_decode.drafts import Draft, ModelDraft, look_up
+from jax_decode.drafts import Draft, ModelDraft, PromptLookup, look_up
 from jax_decode.forced import Forced, take_run
 from jax_decode.forking import fork_cache
 from jax_decode.history import read_block, write
 from jax_decode.loop import check_logits
-from jax_decode.masking import allows, mask_parts, parts_at
-from jax_decode.planes import clean, log_sum
+from jax_decode.masking import allows, likely_spelling, mask_parts, parts_at
+from jax_decode.planes import LOWEST, clean, log_sum
 from jax_decode.samplers import Greedy, Sampler
 from jax_decode.sampling import among, choose, sample
 from jax_decode.state import ConstraintState, Position, Status
@@ -212,6 +212,12 @@ class Turn:
         return isinstance(self.draft, ModelDraft) and not self.draft.same_noise and not isinstance(self.sampler, Greedy)
 
     @property
+    def spells(self) -> bool:
+        """Whether drafts begin with what the constraint forces."""
+        known = self.tables is not None and self.tables.spelling.shape[0] > 0
+        return known and self.draft is not None and self.draft.share_penalties
+
+    @property
     def num_words(self) -> int:
         """W of the target's masks."""
         return words_for(self.decoder.vocab_size) if self.tables is None else self.tables.num_words
@@ -271,21 +277,30 @@ class Turn:
         if self.tables is not None and self.draft.share_penalties:
             parts = parts_at(decisions.words[i], decisions.token[i], decisions.allowed[i])
         goes = p.state.running & (p.end - p.fed < self.width) & ((i == 0) | (p.token >= 0))
+        spelled = jnp.full_like(p.end, -1)
+        if self.spells:
+            assert self.tables is not None
+            assert parts is not None
+            spelled = likely_spelling(self.tables, p.state)
+            spelled = jnp.where(goes & allows(parts, spelled, self.num_words), spelled, -1)
         if isinstance(self.draft, ModelDraft):
-            p, logits = self._draft_fed(p, goes)
-            token, decisions = self._drawn(i, p, logits, parts, decisions)
-        else:
+            p, logits = self._draft_fed(p, goes & (spelled < 0))
+            token, decisions = self._drawn(i, p, logits, parts, decisions, spelled)
+        elif isinstance(self.draft, PromptLookup):
             token = look_up(p.tokens, p.end, self.draft.ngram)
             if parts is not None:
                 token = jnp.where(allows(parts, token, self.num_words), token, -1)
+            token = jnp.where(spelled >= 0, spelled, token)
+        else:
+            token = spelled
         token = jnp.where(goes, token, -1)
         return dataclasses.replace(p, token=token), decisions._replace(drafts=decisions.drafts.at[i].set(token))
 
     def _draft_fed(self, p: Progress, goes: jax.Array) -> tuple[Progress, jax.Array]:
         """The draft model's logits after the texts so far, [B, V'']."""
         assert isinstance(self.draft, ModelDraft)
-        # At most: the last draft, the token chosen after it, and what both forced.
-        block = read_block(p.tokens, p.draft_fed, 2 + 2 * self.run)
+        # At most: the last draft, the token chosen after it, and what both forced; and drafts that are not this model's.
+        block = read_block(p.tokens, p.draft_fed, 2 + 2 * self.run + (self.most_drafts if self.spells else 0))
         lengths = jnp.where(goes, p.end - p.draft_fed, 0)
         logits, cache = self.draft.decoder.apply(block, p.draft_cache, lengths, last_only=True)
         check_logits(logits, self.draft.decoder.vocab_size)
@@ -294,9 +309,12 @@ class Turn:
         return p, logits[:, -1]
 
     def _drawn(
-        self, i: jax.Array, p: Progress, logits: jax.Array, parts: Any, decisions: Decisions
+        self, i: jax.Array, p: Progress, logits: jax.Array, parts: Any, decisions: Decisions, spelled: jax.Array
     ) -> tuple[jax.Array, Decisions]:
-        """What the draft model draws, and the decisions with what rejection must know of it."""
+        """What the draft model draws, or what is forced, and the decisions with what rejection must know of it."""
+        if self.spells and self.rejects:  # a forced text is drafted with probability 1
+            place = jnp.arange(logits.shape[1], dtype=jnp.int32)[None]
+            logits = jnp.where((spelled >= 0)[:, None] & (place != spelled[:, None]), LOWEST, logits.astype(jnp.float32))
         allowed = among(logits, parts, words_for(logits.shape[1]) if parts is None else self.num_words)
         key = draft_key(self.keys) if self.rejects else self.keys
         token = choose(self.sampler, allowed, key, (p.end - p.start).astype(jnp.uint32), with_raw=False).token
@@ -304,7 +322,7 @@ class Turn:
             own = drawn_logprob(self.sampler, allowed, scores_of(self.sampler, allowed), parts, token)
             logprobs, kept = decisions.logprobs.at[i].set(own), decisions.logits.at[i].set(logits.astype(jnp.float32))
             decisions = decisions._replace(logprobs=logprobs, logits=kept)
-        return token, decisions
+        return jnp.where(spelled >= 0, spelled, token), decisions
 
     def _no_decisions(self, p: Progress) -> Decisions:
         """Room for R + 1 decisions."""

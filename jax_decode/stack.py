@@ -38,7 +38,7 @@ from jax_decode.stack_layout import (
     SYMBOL_NEED,
 )
 from jax_decode.state import ConstraintState
-from jax_decode.tables import ACCEPT, DISTANCE, ConstraintTables
+from jax_decode.tables import ACCEPT, DISTANCE, FREE, ConstraintTables
 
 _MOST_SELECTED = 64
 """Cells per token up to which a pass over all cells of a row is better than a scatter, on a TPU."""
@@ -78,8 +78,11 @@ class Cells(NamedTuple):
 def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row."""
     if not tables.has_stack:
-        zero = jnp.zeros_like(state.node)
-        return Sources(state.node, zero, zero, zero, zero)
+        node = state.node
+        if tables.pairs is not None:  # a canonical place has two nodes; the free and the dead node stand alone
+            node = jnp.concatenate([node, jnp.where(node > FREE, node + 1, node)], 1)
+        zero = jnp.zeros_like(node)
+        return Sources(node, zero, zero, zero, zero)
     node, top, register = state.node, state.top, state.register
     used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
     found = []

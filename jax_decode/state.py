@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
+from jax_decode.canonical import first_register
 from jax_decode.errors import DecodeError
-from jax_decode.tables import FIRST_TOP, FREE, PUSHES, START, ConstraintTables
+from jax_decode.tables import FIRST_TOP, FREE, PUSHES, SHORTEST, START, ConstraintTables
 
 MAX_DEPTH = 64
 """Default limit of the stack's depth, in cells."""
@@ -59,7 +60,7 @@ class ConstraintState:
     Attributes:
       node: int32[B, K], nodes of `ConstraintTables`, one per configuration, 0 where there is none.
       top: int32[B, K'], the stack's top cell, 0 for the empty stack.
-      register: int32[B, K'], of the frame that the node belongs to.
+      register: int32[B, K'], of the frame that the node belongs to; int32[B, 2] for canonical constraints, see `canonical`.
       used: int32[B, W'], set of keys of the frame that the node belongs to; W' is 0 where no constraint has sets of keys.
       alloc: int32[B], where the next cell will be written.
       cell: int32[B, M, 5 or 6 or 5 + W'], see `stack_layout`; cell 0 lies below every stack.
@@ -156,10 +157,13 @@ def init_state(
         room = (max_tokens + 1) * tables.stacks * tables.max_push
         cell = jnp.pad(tables.initial[index], ((0, 0), (0, room), (0, 0)))
     others = ((0, 0), (0, tables.stacks - 1))
+    register = jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32)
+    if tables.pairs is not None:
+        register = first_register(len(which), remaining, jnp.where(constrained, record[:, SHORTEST], 0))
     return ConstraintState(
         node=jnp.pad(node[:, None], others),
         top=jnp.pad(top, others) if tables.has_stack else top,
-        register=jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32),
+        register=register,
         used=jnp.zeros((len(which), tables.key_words), jnp.int32),
         alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
         cell=cell,

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
+from jax_decode.canonical import PairTables, pair_arrays
 from jax_decode.errors import DecodeError
 from jax_decode.set_layout import pack_sets
+from jax_decode.spelling import forced_spellings
 from jax_decode.stack_layout import longest_chain, pack_stacks
 
 DEAD = 0
@@ -75,6 +77,8 @@ class ConstraintTables:
         string has its base symbol, and cost and need as if there were no counters.
       symbols: int32[P, 9], ladder, slope, cost and need of each effective symbol.
       increments: uint16[I, V].
+      spelling: int32[N], the longest token of a node whose tokens all begin one and the same text, -1 for others; of no elements
+        where the vocabulary is not known.
       initial: int32[C, PM + 1, 5 or 6], the first cells of every row: none, then the initial stack; `stack_layout` names the
         columns.
       keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next three have no
@@ -90,6 +94,7 @@ class ConstraintTables:
       max_repeats: most arcs of a node with the same token: 1 where all constraints are deterministic.
       max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
       max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
+      pairs: what tokens forbid after them, where the constraints are canonical; else None.
     """
 
     nodes: jax.Array
@@ -109,6 +114,7 @@ class ConstraintTables:
     pushes: jax.Array
     symbols: jax.Array
     increments: jax.Array
+    spelling: jax.Array
     initial: jax.Array
     keys: jax.Array
     guards: jax.Array
@@ -127,6 +133,7 @@ class ConstraintTables:
     stacks: int
     max_unset: int
     max_conditions: int
+    pairs: PairTables | None = None
 
     @property
     def has_stack(self) -> bool:
@@ -171,25 +178,32 @@ jax.tree_util.register_dataclass(
 def to_device(
     constraint: CompiledConstraint | Sequence[CompiledConstraint],
     *,
+    canonical: Any = None,
     logits_width: int | None = None,
+    vocabulary: Any = None,
     sharding: Any = None,
 ) -> ConstraintTables:
     """Moves one constraint, or several over one vocabulary, to the device.
 
     Args:
       constraint: one or more; row indices of `generate` and `init_state` count in this order.
+      canonical: `fsa_compile.canonical_tables(tokenizer)`, for constraints compiled with `canonical=True`; all must be.
       logits_width: number of logits of the model where it exceeds the tokenizer's; wider logits than told here work
         too (the ids beyond are masked).
+      vocabulary: optional; the constraints' vocabulary, or a tokenizer that has one. Drafts then know the texts that a constraint
+        forces, in whichever tokens; see `ForcedText`.
       sharding: device or sharding to place the arrays on, as in `jax.device_put`; None for the default device.
 
     Returns:
       The tables.
 
     Raises:
-      DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary.
+      DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary, canonical tables missing or not
+        theirs.
     """
     constraints = [constraint] if isinstance(constraint, CompiledConstraint) else constraint
     constraints = _checked(constraints, logits_width)
+    _check_canonical(constraints, canonical)
     first = constraints[0]
     width = max(first.vocab_size, logits_width or 0)
     num_words = words_for(width)
@@ -213,7 +227,12 @@ def to_device(
         "constraints": _padded(parts.constraints, 1, 0),
         "stop_ids": _stop_table(constraints),
         "num_constraints": np.int32(len(constraints)),
+        "spelling": np.zeros(0, np.int32),
     }
+    if vocabulary is not None:
+        forced = [forced_spellings(c, vocabulary)[1:] for c in constraints]
+        arrays["spelling"] = np.full(len(arrays["nodes"]), NO_TOKEN, np.int32)
+        arrays["spelling"][2 : 2 + sum(map(len, forced))] = np.concatenate(forced)
     for field in dataclasses.fields(stacks):
         table = getattr(stacks, field.name)
         arrays[field.name] = _padded(table, 1 if field.name in ("increments", "initial") else 64, 0) if len(table) else table
@@ -226,17 +245,39 @@ def to_device(
         arrays[name] = _padded(table, least, 0) if table.shape[1] and len(table) else table
     if sets.keys.shape[1]:
         arrays["initial"] = np.pad(arrays["initial"], ((0, 0), (0, 0), (0, sets.keys.shape[1])))
+    if canonical is not None:
+        pairs = canonical.model_rows
+        planes = pack_planes(pairs.rows, num_words)
+        on_host, max_flips = pair_arrays(pairs, planes, num_words * 32)
+        sizes["pairs"] = PairTables(**jax.device_put(on_host, sharding), max_flips=max_flips)
     fields: dict[str, Any] = jax.device_put(arrays, sharding) | sizes
     return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint)
 
 
-def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, int]:
+def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:
+    """Raises `DecodeError` unless canonical constraints come with the tables they were made with, and others without."""
+    identity = None if canonical is None else canonical.identity
+    for i, c in enumerate(constraints):
+        if c.extra.get("canonical") != identity:
+            what = "the constraint is canonical, and its tokenizer's tables are not given"
+            fix = "Pass canonical=fsa_compile.canonical_tables(tokenizer)."
+            if identity is not None:
+                what = "the constraint was not made with the canonical tables given"
+                fix = "Compile all constraints with canonical=True, with the same tokenizer and version of its encoder."
+            raise DecodeError(what, where=f"constraint {i}", fix=fix)
+
+
+def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, Any]:
     """The sizes that are part of the compiled program, in buckets."""
     groups = levels = arcs = candidates = 0
     repeats = pops = longest = stacks = 1
     for c in constraints:
         of_groups, of_arcs, of_levels = (np.diff(x).astype(np.int64) for x in (c.group_offset, c.arc_offset, c.level_offset))
         groups = max(groups, longest_chain(c, of_groups) * c.stacks)
+        listed = np.where(of_levels > 0, 0, of_arcs)
+        if c.is_canonical:  # both nodes of a place are read
+            listed = np.append(0, np.repeat(listed[1::2] + listed[2::2], 2))
+        candidates = max(candidates, longest_chain(c, listed) * c.stacks)
         bursts = np.where(of_levels > 0, 0, of_arcs)
         if c.has_sets:  # twins are sources, too
             bursts = bursts + np.where(c.twin > 0, bursts[c.twin], 0)

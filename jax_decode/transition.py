@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.canonical import LAST, forbids
 from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
 from jax_decode.parallel_stacks import by_rows, with_all_stacks
@@ -127,6 +128,10 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
 
 def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
+    if tables.pairs is not None:
+        partner = forbids(tables.pairs, state.register[:, LAST], tokens)
+        node = next_node(tables, jnp.where(partner, at.node[:, 1], at.node[:, 0]), tokens)
+        return dataclasses.replace(state, node=node[:, None], register=state.register.at[:, LAST].set(tokens))
     if not tables.has_stack:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
     if state.node.shape[1] > 1:

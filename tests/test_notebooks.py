@@ -19,8 +19,9 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    assert [path.name for path in NOTEBOOKS] == ["grammars.ipynb", "quickstart.ipynb", "structured_output.ipynb"]
-    assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == ["grammars", "quickstart", "structured_output"]
+    names = ["grammars", "quickstart", "speculative_and_mass", "structured_output"]
+    assert [path.stem for path in NOTEBOOKS] == names
+    assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == names
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -205,7 +205,9 @@ def _sentence_piece(tokenizer: SentencePieceTokenizer) -> Encoder:
         raise _refused(f"a model of kind {tokenizer.kind!r} {what}" if "unigram" in tokenizer.kind else tokenizer.kind)
     model, scores = tokenizer.model
     _check_settings(model)
-    texts = [piece if kind == NORMAL else "" for piece, kind in zip(model.pieces, model.types)]
+    # A user-defined piece of one character is an atom like others, only that it never merges.
+    kinds = np.array(model.types)
+    texts = [piece if kind in (NORMAL, USER_DEFINED) else "" for piece, kind in zip(model.pieces, model.types)]
     length = np.fromiter(map(len, texts), np.int64, len(texts))
     offset = np.concatenate([[0], np.cumsum(length)])
     units = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
@@ -216,6 +218,8 @@ def _sentence_piece(tokenizer: SentencePieceTokenizer) -> Encoder:
     if (atoms < 0).any():
         raise _refused(f"the character U+{int(units[np.argmin(atoms)]):04X} stands in a piece but is none itself")
     left, right, result = all_splits(units, offset)
+    merges = (kinds[left] == NORMAL) & (kinds[right] == NORMAL)
+    left, right, result = left[merges], right[merges], result[merges]
     # Llama 2's runs of spaces share one score: of equal ones the leftmost is merged first.
     order = np.unique(-np.array(scores), return_inverse=True)[1]
     table = make_table(
@@ -236,9 +240,11 @@ def _check_settings(model: Model) -> None:
         raise _refused("the model writes spaces in an unusual way")
     if not model.byte_fallback:
         raise _refused("characters without a piece become the unknown token, which reads back as no text")
-    for kind, what in ((USER_DEFINED, "is cut out of a text before merging"), (UNUSED_PIECE, "is merged and then taken apart")):
-        if kind in model.types:
-            raise _refused(f"the piece {model.pieces[model.types.index(kind)]!r} {what}")
+    for piece, kind in zip(model.pieces, model.types):
+        if kind == USER_DEFINED and len(piece) > 1:
+            raise _refused(f"the piece {piece!r} is cut out of a text before merging")
+        if kind == UNUSED_PIECE:
+            raise _refused(f"the piece {piece!r} is merged and then taken apart")
 
 
 def _byte_tokens(model: Model) -> np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fsa_compile.canonical.character_classes import cache_folder, engine_version
 from fsa_compile.canonical.merge_trees import merge_trees
+from fsa_compile.canonical.model_rows import ModelRows, model_rows
 from fsa_compile.canonical.pairs import PairRule, pair_rule
 from fsa_compile.canonical.sources import Encoder, digest_of, encoder_of
 from fsa_compile.canonical.splitter import Splitter, build_splitter
@@ -107,6 +108,11 @@ class CanonicalTables:
                 raise ArtifactError("canonical tables without a splitter lack their byte tokens", fix="Make them again.")
             return FallbackFilter(self.rule, self.byte_tokens, self.characters)
         return SplitterFilter(self.rule, self.splitter, self.packed, self.unmerged if self.whole_tokens else None)
+
+    @cached_property
+    def model_rows(self) -> ModelRows:
+        """The forbidden sets as bit rows for the device; made when first asked for."""
+        return model_rows(self.rule)
 
     def check_unnormalized(self) -> None:
         """Raises `TokenizerError` for an encoder that brings texts to a Unicode normal form: texts in another form have no

@@ -164,7 +164,7 @@ class SplitterFilter(TokenFilter):
         self._splitter = splitter
         self._data, self._offset = packed
         self._nodes = utf8_classes(splitter.class_of)
-        self._live = _live_states(self._nodes, splitter.next)
+        self._live, self._alike = _states_inside(self._nodes, splitter.next)
         self._whole = whole_tokens is not None
         whole_tokens = whole_tokens or {}
         self._edges: dict[tuple[int, int], int] = {}
@@ -216,6 +216,7 @@ class SplitterFilter(TokenFilter):
         """Reading after each class of tokens, as splitter + S * piece, -1 for none."""
         states = tokens.splitter[:, splitter].astype(np.int64)
         alive = (states >= 0) & self._live[tokens.node, states]
+        states = self._alike[tokens.node, states]
         if piece != _FIRST or not self._whole:
             alive &= tokens.own
         pieces = np.zeros(len(states), np.int64)
@@ -277,14 +278,23 @@ def _distinct_rows(state: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray,
     return chosen, kind
 
 
-def _live_states(nodes: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """bool[U, S]: whether some character can be completed from a UTF-8 node in a state of the splitter."""
-    complete = (step >= 0).T
-    live = np.zeros((len(nodes), len(step)), bool)
+def _states_inside(nodes: np.ndarray, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the splitter's states are worth inside a character, of which only the class is still to come.
+
+    Returns:
+      bool[U, S]: whether some character can be completed from a UTF-8 node in a state; and int16[U, S]: the least state that goes
+      on as this one does.
+    """
+    reach = np.zeros((len(nodes), step.shape[1]), bool)
     node, byte = np.nonzero((nodes >= 0) & (nodes != BAD))
     ends, last = np.nonzero(nodes < 0)
-    np.logical_or.at(live, ends, complete[~nodes[ends, last]])
+    reach[ends, ~nodes[ends, last]] = True
     for _ in range(2):  # a character has at most four bytes, so at most two more lie between its first and its last
-        np.logical_or.at(live, node, live[nodes[node, byte]])
-    live[0] = True  # between characters the text may also end
-    return live
+        np.logical_or.at(reach, node, reach[nodes[node, byte]])
+    live = np.ones((len(nodes), len(step)), bool)  # between characters the text may also end
+    alike = np.tile(np.arange(len(step), dtype=np.int16), (len(nodes), 1))
+    for at in range(1, len(nodes)):
+        after = step[:, reach[at]]
+        _, first, kind = np.unique(after, axis=0, return_index=True, return_inverse=True)
+        live[at], alike[at] = (after >= 0).any(1), first[kind.ravel()]
+    return live, alike

@@ -7,6 +7,7 @@ member is one call whose outcomes lead to what is left. All equal frames are one
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -398,14 +399,19 @@ class Frames:
 
         def make(control: int) -> None:
             row: list[tuple[int, int, int]] = []
+            known: dict[int, int] = {}
             for low, high, after in classes.dfa.rows[state]:
-                below = self.key(classes, after, targets)
+                below = known.get(after, -1)
+                if below < 0:
+                    below = known[after] = self.key(classes, after, targets)
                 if below:
                     if row and row[-1][2] == below and row[-1][1] + 1 == low:
                         row[-1] = (row[-1][0], high, below)
                     else:
                         row.append((low, high, below))
-            close = dict(targets).get(classes.dfa.labels[state], 0)
+            label = classes.dfa.labels[state]
+            at = bisect.bisect_left(targets, (label,))
+            close = targets[at][1] if at < len(targets) and targets[at][0] == label else 0
             self._controls.moves[control] = self._speller.body(tuple(row), close, self._options.word_escapes)
 
         return self._controls.later(("key", classes.number, state, targets), make)

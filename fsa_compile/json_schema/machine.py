@@ -19,6 +19,7 @@ class Reach:
 
     def __init__(self, controls: Controls, end: int) -> None:
         self._controls, self._end = controls, end
+        self._after = [list({target: None for _, _, target in moves}) for moves in controls.moves]
         self.outcomes = self._find_outcomes()
         self.poisoned = {
             target
@@ -34,8 +35,8 @@ class Reach:
         """The least fixpoint: by own moves, and over calls by the outcomes of the callee."""
         c = self._controls
         before: list[list[int]] = [[] for _ in c.moves]
-        for control, moves in enumerate(c.moves):
-            for target in {target for _, _, target in moves}:
+        for control, targets in enumerate(self._after):
+            for target in targets:
                 before[target].append(control)
         sites: dict[int, set[tuple[int, int]]] = {}
         callers: dict[tuple[int, int], list[int]] = {}
@@ -88,8 +89,10 @@ class Reach:
             if out[start] >> outcome & 1:
                 visit(target)
         for control in order:
-            for _, _, target in c.moves[control]:
-                visit(target)
+            for target in self._after[control]:
+                if target not in seen and out[target]:
+                    seen.add(target)
+                    order.append(target)
             for y, entry in c.calls.get(control, ()):
                 if self.usable(y, entry):
                     visit(entry)

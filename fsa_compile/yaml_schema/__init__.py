@@ -41,6 +41,8 @@ from fsa_compile.yaml_schema.options import DEFAULT_LAYOUT, Style, YamlOptions
 from fsa_compile.yaml_schema.spelling import YamlSpeller
 from fsa_compile.yaml_schema.texts import Texts, YamlScalars
 
+FLAT_STATES = 1_024
+"""Schemas without recursion and counters are compiled without a stack up to this size."""
 _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
@@ -88,7 +90,9 @@ def compile_yaml_schema(
     def make() -> CompiledConstraint:
         deadline = Deadline(limits)
         machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline)
-        return promote_machine(machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
+        return promote_machine(
+            machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
+        )
 
     if cache is None:
         return make()

@@ -22,13 +22,14 @@ class YamlOptions:
         in flow style, which has no such bound. Even.
       max_key_length: longest key, in code points, among those that the schema does not name. Readers of YAML refuse keys that
         take more than 1,024 characters of text.
-      max_plain: longest plain or single-quoted string where the schema bounds the length of a string by more than
-        `schema.max_string_chain`; longer ones are written in double quotes.
+      max_plain: where the length of a string is counted in a register (bounds above `schema.max_string_chain`), or its automaton
+        is large: the longest one that is written plain or in single quotes. If nothing but the length is asked for, plain ones go
+        on up to half the bound. Longer ones are written in double quotes.
       schema: how the schema is read: draft, formats, limits. What it says of JSON texts must be left at its default.
     """
 
     max_indent: int = 12
-    max_key_length: int = 32
+    max_key_length: int = 40
     max_plain: int = 32
     schema: SchemaOptions = DEFAULT_OPTIONS
 

@@ -44,15 +44,18 @@ class YamlSpeller(Speller):
             out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
         return tuple(out)
 
-    def single(self, row: Row, close: int) -> Moves:
+    def single(self, row: Row, close: int, bounds: Bounds | None = None) -> Moves:
         """The moves of a state in single quotes, in which two apostrophes stand for one.
 
         Args:
           row: next control by code point.
           close: control after the closing apostrophe, 0 when the string may not end here. It must read no apostrophe.
+          bounds: of a counted frame that the controls belong to; it reads no apostrophes.
         """
+        moves = tuple(self._raw(row, b"'", bounds))
+        if bounds is not None:
+            return moves
         again = next((t for low, high, t in row if low <= APOSTROPHE <= high), 0)
-        moves = tuple(self._raw(row, b"'", None))
         if not again:
             return (*moves, (APOSTROPHE, APOSTROPHE, close)) if close else moves
         key = ("after an apostrophe", again, close)
@@ -64,9 +67,9 @@ class YamlSpeller(Speller):
 
         return (*moves, (APOSTROPHE, APOSTROPHE, self._controls.later(key, make)))
 
-    def plain(self, row: Row) -> Moves:
+    def plain(self, row: Row, bounds: Bounds | None = None) -> Moves:
         """The moves of a state in a plain scalar."""
-        return tuple(self._raw(row, b"", None))
+        return tuple(self._raw(row, b"", bounds))
 
     def _raw(self, row: Row, without: bytes, bounds: Bounds | None) -> list[tuple[int, int, int]]:
         """The moves of characters that stand for themselves."""

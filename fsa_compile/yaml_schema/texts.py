@@ -7,16 +7,18 @@ those of keys are read side by side, and a label says which of them a text is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from fsa_compile.errors import LimitError
 from fsa_compile.json_schema.atoms import FALSE, NULL, NUMBER, STRING, TRUE, Spelled
 from fsa_compile.json_schema.controls import Controls, Moves
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
 from fsa_compile.json_schema.key_classes import KeyAutomaton
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.spelling import QUOTE
 from fsa_compile.json_schema.text_dfa import TextDfa, any_text, lengths, words_trie
 from fsa_compile.json_schema.text_product import product
+from fsa_compile.yaml_schema.counted_texts import CountedPlain, counted_single
 from fsa_compile.yaml_schema.options import Style, YamlOptions
 from fsa_compile.yaml_schema.plain import NUMBER_PATTERN, other_keys, plain_text
 from fsa_compile.yaml_schema.spelling import YamlSpeller, encoded
@@ -28,6 +30,13 @@ _UNNAMED = frozenset([1])
 """The class of keys that are not named, in automata that know no conditions."""
 _LONGEST_KEY = 900
 """Characters of text of the longest key that is written: readers refuse more than 1,024."""
+
+
+_LARGE = 400
+"""Strings whose automaton has more states are written plain or in single quotes only when they are short."""
+_MAX_CONSTANTS = 256
+_constants: dict[Any, tuple[TextDfa, list[tuple[int, int]], list[tuple[bool, frozenset[int]]]]] = {}
+"""Automata of places where any value of some kinds, and any key, may stand: the same for every schema."""
 
 
 class YamlScalars(Scalars):
@@ -60,11 +69,18 @@ class YamlScalars(Scalars):
         d = self._decisions
         return self._number_dfa(d.choose(d.atom(Spelled(NUMBER_PATTERN)), formula, 0))
 
+    def counted(self, formula: int) -> tuple[int, int, int] | None:
+        """(rest, low, high) when the strings are those of the rest of low to high characters, and a register counts them."""
+        return self._counted(formula)
+
     def short_dfa(self, formula: int, most: int) -> TextDfa:
-        """The strings of a formula; of those whose length is counted only the ones of at most `most` characters."""
+        """The strings of a formula, without longer ones than `most` where length is counted or the automaton is large."""
         counted = self._counted(formula)
         if counted is None:
-            return self.string_dfa(formula)
+            dfa = self.string_dfa(formula)
+            if len(dfa.rows) <= _LARGE:
+                return dfa
+            return product([dfa, lengths(0, most)], lambda said: said[0] if said[1] else 0, self._options.max_product, "a string")
         rest, low, high = counted
         if low > most:
             return TextDfa([()], [0])
@@ -178,7 +194,12 @@ class Texts:
     ) -> Moves:
         out: list[tuple[int, int, int]] = []
         plain = self._joint("plain", style, formulas, keys if targets.targets else None)
-        if plain is not None:
+        counted = self._counted_only(style, formulas) if formulas is not None and not targets.targets and not dash else None
+        if counted is not None:
+            any_length, rest, low, high = counted
+            of_plain = (any_length.number, any_length.dfa, rest, self._code, low, high, self._options.max_plain)
+            out += CountedPlain(self._controls, self._speller, *of_plain).first()
+        elif plain is not None:
             out += self._moves(plain, 0, targets)
         if dash:
             out = [*_without(out, _DASH), (_DASH, _DASH, self._after_dash(plain, targets, dash))]
@@ -186,12 +207,23 @@ class Texts:
         for mark, form in quoted:
             if not targets.targets and form == "double":
                 begun = self._scalars.string(formulas[STRING]) if formulas is not None and formulas[STRING] else 0
+            elif counted is not None:
+                _, rest, low, high = counted
+                begun = counted_single(self._controls, self._speller, rest, self._code, low, high)
             else:
                 joint = self._joint(form, style, formulas, keys if targets.targets else None)
                 begun = self._control(joint, 0, targets) if joint is not None else 0
             if begun:
                 out.append((mark, mark, begun))
         return tuple(out)
+
+    def _counted_only(self, style: Style, formulas: tuple[int, ...]) -> tuple[Joint, int, int, int] | None:
+        """(plain texts of any length, outcome, low, high) where a string's length is all that is asked for, and is counted."""
+        counted = self._scalars.counted(formulas[STRING]) if formulas[STRING] and not any(formulas[:STRING]) else None
+        if counted is None or counted[0] >= FIRST_NODE:
+            return None
+        joint = self._joint("plain", style, (*formulas[:STRING], counted[0]), None)
+        return None if joint is None else (joint, *counted)
 
     def _after_dash(self, plain: Joint | None, targets: Wanted, dash: int) -> int:
         """The control after a dash that begins an element, a number or a text."""
@@ -216,6 +248,30 @@ class Texts:
         return self._joints[key]
 
     def _make(self, form: Form, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None) -> Joint | None:
+        read = formulas[: STRING + 1] if formulas is not None else ()
+        unnamed = keys is not None and self.others is not None and keys.number == self.others.number
+        if all(f < FIRST_NODE for f in read) and (keys is None or unnamed):
+            constant = (form, style, formulas is None, read, keys is None, self._options.max_key_length)
+            found = _constants.get(constant)
+            if found is None:
+                if len(_constants) >= _MAX_CONSTANTS:
+                    _constants.clear()
+                found = _constants[constant] = self._automaton(form, style, formulas, keys)
+        else:
+            found = self._automaton(form, style, formulas, keys)
+        dfa, pairs, reach = found
+        if not any(dfa.labels):
+            return None
+        self._made += 1
+        joint = Joint(self._made, form, dfa, pairs, reach, {})
+        if keys is not None and keys.depth and self.others is not None and keys.number != self.others.number:
+            self._share(joint, self._joint(form, style, formulas, self.others))
+        return joint
+
+    def _automaton(
+        self, form: Form, style: Style, formulas: tuple[int, ...] | None, keys: KeyAutomaton | None
+    ) -> tuple[TextDfa, list[tuple[int, int]], list[tuple[bool, frozenset[int]]]]:
+        """The automaton of a place, the pairs that its labels stand for, and what its states reach."""
         parts: dict[str, TextDfa] = {}
         if formulas is not None:
             if form == "plain" and any(formulas[: FALSE + 1]):
@@ -235,7 +291,7 @@ class Texts:
             if form == "plain":
                 parts["key text"] = plain_text(style, key=True)
         if not parts:
-            return None
+            return TextDfa([()], [0]), [(0, 0)], [(False, frozenset())]
         pairs: list[tuple[int, int]] = [(0, 0)]
         index: dict[tuple[int, int], int] = {(0, 0): 0}
         names = list(parts)
@@ -248,14 +304,14 @@ class Texts:
                 pairs.append(pair)
             return index[pair]
 
-        dfa = product([*parts.values(), any_text()], label, self._options.schema.max_product, "the scalars and keys of one place")
-        if not any(dfa.labels):
-            return None
-        self._made += 1
-        joint = Joint(self._made, form, dfa, pairs, _reachable(dfa, pairs), {})
-        if keys is not None and keys.depth and self.others is not None and keys.number != self.others.number:
-            self._share(joint, self._joint(form, style, formulas, self.others))
-        return joint
+        most_states, doing = self._options.schema.max_product, "the scalars and keys of one place"
+        try:
+            dfa = product([*parts.values(), any_text()], label, most_states, doing)
+        except LimitError:
+            if form != "plain" or formulas is None or not formulas[STRING]:
+                raise
+            return self._automaton(form, style, (*formulas[:STRING], 0, *formulas[STRING + 1 :]), keys)  # strings have quotes
+        return dfa, pairs, _reachable(dfa, pairs)
 
     def _share(self, joint: Joint, other: Joint | None) -> None:
         """Finds the states from which only keys that are not named, and scalars, can be reached."""

@@ -33,13 +33,15 @@ class Mass:
       standard_error: float64[P], of `log_mass`, so relative to the mass; 0 where exact. It is itself an estimate: where the
         effective sample size is small, beginnings that matter may never have been drawn, and it is too small.
       effective_sample_size: float64[P], of the importance weights; infinite where exact.
-      exact: whether all sequences were enumerated.
+      exact: whether all sequences were enumerated, but for those of `ignored`.
+      ignored: float64[P], probability of the sequences left out by `ignore_below` is at most this.
     """
 
     log_mass: NDArray[np.float64]
     standard_error: NDArray[np.float64]
     effective_sample_size: NDArray[np.float64]
     exact: bool
+    ignored: NDArray[np.float64]
 
     def __float__(self) -> float:
         if len(self.log_mass) != 1:
@@ -53,7 +55,8 @@ class Mass:
             each = zip(self.log_mass[:8], self.standard_error, self.effective_sample_size)
             rows = [f"{m:.4f} ± {e:.4f} (effective samples: {n:.1f})" for m, e, n in each]
         more = ", …" if len(self.log_mass) > 8 else ""
-        return f"Mass(log_mass: {', '.join(rows)}{more}; {'exact' if self.exact else 'importance sampling'})"
+        left_out = f" but for at most {self.ignored.max():.1e}" if self.ignored.any() else ""
+        return f"Mass(log_mass: {', '.join(rows)}{more}; {f'exact{left_out}' if self.exact else 'importance sampling'})"
 
 
 def log_mass(
@@ -70,6 +73,7 @@ def log_mass(
     max_depth: Any = MAX_DEPTH,
     always_stop: bool = False,
     max_prefixes: int = MAX_PREFIXES,
+    ignore_below: float = 0.0,
 ) -> Mass:
     """log P(constraint | prompt) under the model alone.
 
@@ -81,6 +85,7 @@ def log_mass(
       always_stop: whether the stop token counts even where nothing else is allowed; see `jax_decode.probability`.
       max_prefixes: sequences are enumerated if at most so many prefixes of one length can go on, of all prompts together;
         0 to sample in any case.
+      ignore_below: as in `enumerate_sequences`.
 
     Returns:
       The mass, with a standard error where it is an estimate. Importance samples are drawn token by token among the allowed ones;
@@ -93,21 +98,30 @@ def log_mass(
     """
     options = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
     request = read_constrained(decoder, prompts, tables, max_new_tokens=max_new_tokens, constraint=constraint, **options)
-    found = exact_or_samples(decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes)
+    found = exact_or_samples(
+        decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below
+    )
     if isinstance(found, Sequences):
-        zeros = np.zeros(request.num_prompts)
-        return Mass(log_mass=found.log_mass, standard_error=zeros, effective_sample_size=zeros + np.inf, exact=True)
+        return exact_mass(found)
     return estimate(np.concatenate([part.log_weights for part in found], axis=1))
+
+
+def exact_mass(found: Sequences) -> Mass:
+    """The mass of all sequences."""
+    zeros = np.zeros(found.num_prompts)
+    infinite = zeros + np.inf
+    return Mass(log_mass=found.log_mass, standard_error=zeros, effective_sample_size=infinite, exact=True, ignored=found.ignored)
 
 
 def estimate(log_weights: NDArray[np.float64]) -> Mass:
     """The mass of importance weights float64[P, n]."""
     mean, error = log_mean_exp(log_weights)
-    return Mass(log_mass=mean, standard_error=error, effective_sample_size=effective_sample_size(log_weights), exact=False)
+    size, zeros = effective_sample_size(log_weights), np.zeros(len(log_weights))
+    return Mass(log_mass=mean, standard_error=error, effective_sample_size=size, exact=False, ignored=zeros)
 
 
 def exact_or_samples(
-    decoder: Any, request: Request, *, key: Any, samples: int, always_stop: bool, max_prefixes: int
+    decoder: Any, request: Request, *, key: Any, samples: int, always_stop: bool, max_prefixes: int, ignore_below: float
 ) -> Sequences | list[WeightedGeneration]:
     """All sequences, or importance samples if there are too many.
 
@@ -115,13 +129,17 @@ def exact_or_samples(
       DecodeError: an argument is wrong, or there are too many sequences and no key.
     """
     samples = read_positive(samples, "samples")
-    found = enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes) if max_prefixes else None
+    found = (
+        enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below)
+        if max_prefixes
+        else None
+    )
     if found is not None:
         return found
     if key is None:
         raise DecodeError(
             f"the constraint has too many token sequences to enumerate (max_prefixes={max_prefixes:,})",
-            fix="Pass key=jax.random.key(seed) to estimate by importance sampling, or raise max_prefixes.",
+            fix="Pass key=jax.random.key(seed) for importance sampling, give ignore_below=1e-9, or raise max_prefixes.",
         )
     size = min(samples, BATCH)
     keys = _split(key, request.num_prompts, size, -(-samples // size))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
-from jax_decode.probability.mass import Mass, estimate, exact_or_samples
+from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
 from jax_decode.probability.weights import by_group, log_mean_exp
 from jax_decode.state import MAX_DEPTH
@@ -71,12 +71,13 @@ def option_probabilities(
     max_depth: Any = MAX_DEPTH,
     always_stop: bool = False,
     max_prefixes: int = MAX_PREFIXES,
+    ignore_below: float = 0.0,
 ) -> Options:
     """Probability of each text of a constraint with few texts, summed over the tokenizations that the constraint allows.
 
     Args:
-      decoder, prompts, tables, max_new_tokens, key, samples, constraint, stop_ids, bos_id, max_depth, always_stop, max_prefixes:
-        as in `log_mass`.
+      decoder, prompts, tables, max_new_tokens, key, samples, constraint, stop_ids, bos_id, max_depth, always_stop, max_prefixes,
+        ignore_below: as in `log_mass`.
       tokenizer: anything with `decode(ids) -> str`; as in `Generation.text`.
       options: the texts of interest; None for every text found, the most probable first.
 
@@ -89,7 +90,9 @@ def option_probabilities(
     given = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
     request = read_constrained(decoder, prompts, tables, max_new_tokens=max_new_tokens, constraint=constraint, **given)
     wanted = None if options is None else _checked(options)
-    found = exact_or_samples(decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes)
+    found = exact_or_samples(
+        decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below
+    )
     count = request.num_prompts
     if isinstance(found, Sequences):
         written = found.text(tokenizer)
@@ -97,8 +100,7 @@ def option_probabilities(
         place = _places(written, texts)
         spots = found.prompt * (len(texts) + 1) + place
         logs = by_group(found.raw_logprobs, spots, count * (len(texts) + 1)).reshape(count, -1)
-        zeros = np.zeros(count)
-        mass = Mass(log_mass=found.log_mass, standard_error=zeros, effective_sample_size=zeros + np.inf, exact=True)
+        mass = exact_mass(found)
         errors = np.zeros((count, len(texts)))
     else:
         log_weights = np.concatenate([part.log_weights for part in found], axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any
 
 import jax
@@ -34,6 +35,7 @@ class Sequences:
       stopped: bool[n], whether a stop token is part of it; several stop ids count together.
       raw_logprobs: float64[n], log-probability under the model, the stop token's included.
       logprobs: float64[n], log-probability that sampling token by token among the allowed ones writes it.
+      ignored: float64[P], the probability of all sequences that `ignore_below` left out is at most this.
       num_prompts: P.
     """
 
@@ -42,6 +44,7 @@ class Sequences:
     stopped: NDArray[np.bool_]
     raw_logprobs: NDArray[np.float64]
     logprobs: NDArray[np.float64]
+    ignored: NDArray[np.float64]
     num_prompts: int
 
     def __len__(self) -> int:
@@ -75,6 +78,7 @@ def enumerate_sequences(
     max_depth: Any = MAX_DEPTH,
     always_stop: bool = False,
     max_prefixes: int = MAX_PREFIXES,
+    ignore_below: float = 0.0,
 ) -> Sequences:
     """Every token sequence that the constraint allows after each prompt, with its probability, prefixes fed once.
 
@@ -84,6 +88,8 @@ def enumerate_sequences(
       always_stop: whether the stop token counts even where nothing else is allowed; see `jax_decode.probability`.
       max_prefixes: limit of the prefixes of one length that can go on, of all prompts together. The model is run with so many
         rows at most.
+      ignore_below: probability under the model; sequences whose beginning is less probable are left out, and the probability they
+        have together is bounded. Most texts have very many tokenizations, and all but a few are very improbable.
 
     Returns:
       The sequences, of prompt 0 first, shorter ones first.
@@ -101,12 +107,12 @@ def enumerate_sequences(
         bos_id=bos_id,
         max_depth=max_depth,
     )
-    found = enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes)
+    found = enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below)
     if found is None:
         raise DecodeError(
             f"the constraint has too many token sequences to enumerate: over {max_prefixes:,} prefixes of one length can go on, "
             f"or there are over {_CHILDREN * max_prefixes:,}",
-            fix="Raise max_prefixes, lower max_new_tokens, or sample: generate_smc, log_mass(..., key=...).",
+            fix="Give ignore_below=1e-9, raise max_prefixes, lower max_new_tokens, or sample with generate_smc.",
         )
     return found
 
@@ -125,13 +131,17 @@ def read_constrained(decoder: Any, prompts: Any, tables: Any, **options: Any) ->
     return request
 
 
-def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixes: int) -> Sequences | None:
+def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixes: int, ignore_below: float) -> Sequences | None:
     """The sequences, or None when there are too many; first with few rows, then with as many as are allowed."""
     tables = request.tables
     assert tables is not None
     if max_prefixes < request.num_prompts:
         return None
-    *given, stop = jax.device_put((request.prompts.tokens, request.prompts.lengths, np.bool_(always_stop)))
+    if isinstance(ignore_below, bool) or not isinstance(ignore_below, numbers.Real) or not 0 <= ignore_below < 1:
+        raise DecodeError(f"ignore_below is {ignore_below!r}", fix="Give a probability below 1; 0 leaves nothing out.")
+    least = np.float32(-np.inf if ignore_below == 0 else np.log(float(ignore_below)))
+    arrays = (request.prompts.tokens, request.prompts.lengths, np.bool_(always_stop), least)
+    *given, stop, least = jax.device_put(arrays)
     state = first_state(request, 1, stop)
     for rows in sorted({max(min(_FIRST_PREFIXES, max_prefixes), request.num_prompts), max_prefixes}):
         tree = walk_tree(
@@ -140,18 +150,19 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
             state,
             *given,
             stop,
+            least,
             cache_length=request.cache_length,
             steps=request.steps,
             rows=rows,
             children=_CHILDREN * rows,
         )
         if bool(jax.device_get(tree.fits)):
-            levels, depth, empty = jax.device_get((tree.levels, tree.depth, tree.empty))
-            return _collect(levels, int(depth), empty)
+            tree = jax.device_get(tree)
+            return _collect(tree.levels, int(tree.depth), tree.empty, tree.ignored)
     return None
 
 
-def _collect(levels: Levels, depth: int, empty: NDArray[np.bool_]) -> Sequences:
+def _collect(levels: Levels, depth: int, empty: NDArray[np.bool_], ignored: NDArray[np.float32]) -> Sequences:
     """Reads the sequences off the tree."""
     found: list[tuple[int, int, list[int], bool, Any, Any]] = [(int(p), 0, [], False, 0, 0) for p in np.flatnonzero(empty)]
     prefixes: list[tuple[int, list[int]]] = []
@@ -174,5 +185,6 @@ def _collect(levels: Levels, depth: int, empty: NDArray[np.bool_]) -> Sequences:
         stopped=np.array([item[3] for item in found], bool),
         raw_logprobs=np.array([item[4] for item in found], np.float64),
         logprobs=np.array([item[5] for item in found], np.float64),
+        ignored=ignored.astype(np.float64),
         num_prompts=len(empty),
     )

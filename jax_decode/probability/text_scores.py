@@ -35,7 +35,8 @@ class TextScores:
         accepted. Without tables the raw ones.
       standard_errors: float64[n], of `raw_logprobs`; 0 where exact.
       tokenizations: int64[n], how many were summed, or drawn.
-      exact: whether they are all.
+      exact: whether they are all, but for those of `ignored`.
+      ignored: float64[n], probability of the tokenizations left out by `ignore_below` is at most this.
     """
 
     texts: list[str]
@@ -44,6 +45,7 @@ class TextScores:
     standard_errors: NDArray[np.float64]
     tokenizations: NDArray[np.int64]
     exact: bool
+    ignored: NDArray[np.float64]
 
 
 def score_texts(
@@ -61,6 +63,7 @@ def score_texts(
     max_depth: Any = MAX_DEPTH,
     always_stop: bool = False,
     max_prefixes: int = MAX_PREFIXES,
+    ignore_below: float = 0.0,
 ) -> TextScores:
     """Log-probabilities of texts that continue a prompt, over all of their tokenizations.
 
@@ -69,8 +72,8 @@ def score_texts(
       prompt: token ids of one prompt.
       texts: the texts.
       tokenizer: as in `tokenizations`.
-      key, samples, max_prefixes: as in `log_mass`: where the texts have too many tokenizations, some are drawn, with importance
-        weights.
+      key, samples, max_prefixes, ignore_below: as in `log_mass`: where the texts have too many tokenizations, some are drawn,
+        with importance weights.
 
     Returns:
       The log-probabilities.
@@ -91,7 +94,9 @@ def score_texts(
         constraint=list(range(count)),
         **options,
     )
-    found = exact_or_samples(decoder, lattices, key=key, samples=samples, always_stop=False, max_prefixes=max_prefixes)
+    found = exact_or_samples(
+        decoder, lattices, key=key, samples=samples, always_stop=False, max_prefixes=max_prefixes, ignore_below=ignore_below
+    )
     request = read_request(
         decoder,
         [prompt],
@@ -115,6 +120,7 @@ def score_texts(
         standard_errors=np.array(errors, np.float64),
         tokenizations=each,
         exact=exact,
+        ignored=found.ignored if isinstance(found, Sequences) else np.zeros(count),
     )
 
 

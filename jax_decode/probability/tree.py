@@ -44,26 +44,29 @@ class Levels(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """levels; depth: int32[], levels used; fits: bool[], whether the sizes were enough; empty: bool[P], whether the empty text
-    is the prompt's only sequence."""
+    """levels; depth: int32[], levels used; fits: bool[], whether the sizes were enough; ignored: float32[P], probability of the
+    prefixes that were not followed; empty: bool[P], whether the empty text is the prompt's only sequence."""
 
     levels: Levels
     depth: jax.Array
     fits: jax.Array
+    ignored: jax.Array
     empty: jax.Array
 
 
 class _Carry(NamedTuple):
-    """The level that is fed next: its rows, the last token of each, and their log-probabilities."""
+    """The level that is fed next: its rows, the last token of each, and their log-probabilities; and see `Tree`."""
 
     cache: Any
     state: ConstraintState
+    owner: jax.Array
     token: jax.Array
     total: jax.Array
     local: jax.Array
     row: jax.Array
     depth: jax.Array
     fits: jax.Array
+    ignored: jax.Array
     levels: Levels
 
 
@@ -75,6 +78,7 @@ def walk_tree(
     prompts: jax.Array,
     lengths: jax.Array,
     always_stop: jax.Array,
+    least: jax.Array,
     *,
     cache_length: int,
     steps: int,
@@ -89,6 +93,7 @@ def walk_tree(
       state: [P], before the first token, from `endings.first_state`.
       prompts: int32[P, L], right padded; lengths: int32[P], at least 1.
       always_stop: bool[], see the package.
+      least: float32[], log-probability below which a prefix is not followed; -inf to follow all.
       cache_length: slots of the cache.
       steps: T, most tokens of a sequence.
       rows: R, most prefixes of one length that can go on, of all prompts together; at least P.
@@ -104,21 +109,23 @@ def walk_tree(
     carry = _Carry(
         cache=fork_cache(decoder, cache, owner, length=cache_length),
         state=_only(fork(state, owner), place < count),
+        owner=owner,
         token=last[owner],
         total=zeros,
         local=zeros,
         row=jnp.where(place < count, place, -1),
         depth=jnp.int32(0),
         fits=jnp.bool_(True),
+        ignored=jnp.zeros(count, jnp.float32),
         levels=_no_levels(steps, rows, children),
     )
 
     def going(carry: _Carry) -> jax.Array:
         return carry.fits & (carry.depth < steps) & carry.state.running.any()
 
-    grow = functools.partial(_grow, decoder, tables, cache_length, always_stop)
+    grow = functools.partial(_grow, decoder, tables, cache_length, always_stop, least)
     carry = jax.lax.while_loop(going, grow, carry)
-    return Tree(carry.levels, carry.depth, carry.fits, ~state.running)
+    return Tree(carry.levels, carry.depth, carry.fits, carry.ignored, ~state.running)
 
 
 def _no_levels(steps: int, rows: int, children: int) -> Levels:
@@ -128,7 +135,9 @@ def _no_levels(steps: int, rows: int, children: int) -> Levels:
     return Levels(row, per_row, per_row, number, number, jnp.zeros((steps, children), bool), per_child, per_child)
 
 
-def _grow(decoder: Decoder, tables: ConstraintTables, cache_length: int, always_stop: jax.Array, carry: _Carry) -> _Carry:
+def _grow(
+    decoder: Decoder, tables: ConstraintTables, cache_length: int, always_stop: jax.Array, least: jax.Array, carry: _Carry
+) -> _Carry:
     """Feeds one level and makes the next."""
     state, width = carry.state, decoder.vocab_size
     logits, cache = decoder.apply(carry.token[:, None], carry.cache, state.running.astype(jnp.int32))
@@ -139,13 +148,16 @@ def _grow(decoder: Decoder, tables: ConstraintTables, cache_length: int, always_
     stop = log_sum(jnp.where(may_stop, logprobs.at[rows, stops].get(mode="fill", fill_value=NEVER), NEVER))
 
     text = allowed.at[rows, stops].set(False, mode="drop")
+    totals = carry.total[:, None] + logprobs
+    follow = text & (totals >= least)
+    lost = jnp.exp(log_sum(jnp.where(text & ~follow, totals, NEVER)))
     num_children = carry.levels.token.shape[1]
-    (flat,) = jnp.nonzero(text.reshape(-1), size=num_children, fill_value=0)
-    number = text.sum(dtype=jnp.int32)
+    (flat,) = jnp.nonzero(follow.reshape(-1), size=num_children, fill_value=0)
+    number = follow.sum(dtype=jnp.int32)
     exists = jnp.arange(num_children, dtype=jnp.int32) < number
     parent, token = flat.astype(jnp.int32) // width, flat.astype(jnp.int32) % width
-    logprob = logprobs[parent, token]
-    total, local = carry.total[parent] + logprob, carry.local[parent] + logprob - share[parent]
+    total = totals[parent, token]
+    local = carry.local[parent] + logprobs[parent, token] - share[parent]
     after = advance(tables, _only(fork(state, parent), exists), token)
     after = ended(tables, after, always_stop)
 
@@ -169,12 +181,14 @@ def _grow(decoder: Decoder, tables: ConstraintTables, cache_length: int, always_
     return _Carry(
         cache=fork_cache(decoder, cache, parent[kept], length=cache_length),
         state=_only(fork(after, kept), real),
+        owner=carry.owner[parent[kept]],
         token=token[kept],
         total=total[kept],
         local=local[kept],
         row=jnp.where(real, kept, -1),
         depth=carry.depth + 1,
         fits=(number <= num_children) & (remaining <= len(kept)),
+        ignored=carry.ignored.at[carry.owner].add(lost),
         levels=levels,
     )
 

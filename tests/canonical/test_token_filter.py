@@ -11,11 +11,11 @@ from oracles.library_encoders import segmentations, texts
 
 from fsa_compile.canonical.splitter import build_splitter
 from fsa_compile.canonical.splitter_syntax import parse_splitter
-from fsa_compile.canonical.tables import CanonicalTables, build_tables
+from fsa_compile.canonical.tables import CanonicalTables, build_tables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
 from fsa_compile.errors import UnsupportedPatternError
-from fsa_compile.tokenizers import families
+from fsa_compile.tokenizers import families, load_tokenizer
 from tests.canonical.conftest import load_encoder, load_piece_encoder
 
 
@@ -137,3 +137,26 @@ def test_refused_splitters(pattern: str, message: str) -> None:
 def test_possessive_loops_that_are_harmless() -> None:
     parse_splitter(families.CL100K_PATTERN)
     assert cuts_of(plain(r"\s++$|\s|\S++"), "ab  c  ") == [[2, 3, 4, 5]]
+
+
+def test_the_small_models_tokenizer() -> None:
+    """Byte fallback and a user-defined line break, which stands alone: of all segmentations exactly sentencepiece's own."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    from sentencepiece import sentencepiece_model_pb2
+
+    path = Path(__file__).parents[2] / "models" / "small" / "tokenizer.model"
+    tokenizer, tables = load_tokenizer(path), canonical_tables(path)
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(path.read_bytes())
+    proto.normalizer_spec.add_dummy_prefix = False
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    ids: dict[bytes, list[int]] = {}
+    for i, token in enumerate(tokenizer.vocabulary.tokens):
+        if token:
+            ids.setdefault(token, []).append(i)
+    checked = 0
+    for _, text in texts(np.random.default_rng(0), 400, tokenizer.vocabulary.tokens, ["\n\n a\n b: [1, 2]\n" * 9]):
+        if "▁" not in text and "<" not in text:
+            checked += 1
+            assert segmentations(tables.filter, text.encode(), ids, 64) == [tuple(processor.encode(text))], text
+    assert checked > 300

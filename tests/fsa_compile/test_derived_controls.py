@@ -1,4 +1,4 @@
-"""Controls whose tokens are put together from those of another control: as if each had been walked."""
+"""Controls whose tokens are put together from those of another control, and leaves walked before: as if each had been walked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsa_compile import stack_walk
+from fsa_compile import leaf_walks, stack_walk
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
@@ -53,12 +53,18 @@ def contents(c: CompiledConstraint) -> list[Any]:
     """Everything a constraint says, node by node, whatever the order of its rows and sets."""
     rows = [row.tobytes() for row in c.rows]
     out: list[Any] = [c.start, c.max_pops, c.accept.tolist(), c.distance.tolist(), c.need.tolist()]
+    out += [c.ladder.tolist(), c.level_slope.tolist(), c.symbol_ladder.tolist(), c.symbol_cost.tolist()]
+
+    def number(value: int) -> Any:
+        return value if value >= 0 else c.increments[-1 - value].tobytes()
+
     out.append(c.delta[c.delta_offset[:, None] + np.arange(c.num_symbols)].tolist() if c.num_symbols else [])
     for n in range(c.num_nodes):
-        groups = range(c.group_offset[n], c.group_offset[n + 1])
+        groups = slice(c.group_offset[n], c.group_offset[n + 1])
         levels = range(c.level_offset[n], c.level_offset[n + 1])
         arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
-        out.append(sorted((rows[c.group_row[g]], int(c.group_next[g]), int(c.group_push[g])) for g in groups))
+        columns = c.group_row, c.group_next, c.group_push, c.group_add, c.group_set
+        out.append(sorted((rows[r], n, p, str(number(a)), str(number(s))) for r, n, p, a, s in zip(*(x[groups].tolist() for x in columns))))
         out.append([(int(c.level_cost[i]), int(c.level_need[i]), rows[c.level_row[i]]) for i in levels])
         out.append((c.arc_token[arcs].tolist(), c.effects[c.arc_effect[arcs]].tolist()))
     return out
@@ -71,9 +77,50 @@ def _machine(name: str) -> ByteMachine:
 @pytest.mark.parametrize("name", _SCHEMAS)
 def test_as_if_walked(name: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = _machine(name)
+    first = promote_machine(machine, vocabulary, source=name)
+    again = promote_machine(machine, vocabulary, source=name)
+    monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
     derived = promote_machine(machine, vocabulary, source=name)
     monkeypatch.setattr(stack_walk, "derived_controls", lambda *_: NONE_DERIVED)
-    assert contents(derived) == contents(promote_machine(machine, vocabulary, source=name))
+    walked = contents(promote_machine(machine, vocabulary, source=name))
+    assert [contents(c) == walked for c in (first, again, derived)] == [True] * 3
+
+
+_LEAVES = {
+    "counted": ({"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 7}, {"type": "string", "minLength": 2, "maxLength": 7}),
+    "numbers": ({"type": "integer"}, {"type": "array", "items": {"type": "integer"}}, {"type": "number"}),
+    "formats": ({"type": "string", "format": "ipv6"}, {"properties": {"a": {"type": "string", "format": "ipv6"}}}, {"format": "ipv4"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", _LEAVES)
+def test_leaves_of_other_machines(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept of one schema serves the others only where it is the same."""
+    vocabulary = _vocabulary()
+    machines = [schema_machine(schema) for schema in _LEAVES[family]]
+    found = [promote_machine(machine, vocabulary, source="") for machine in machines]
+    monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
+    for machine, constraint in zip(machines, found, strict=True):
+        assert contents(constraint) == contents(promote_machine(machine, vocabulary, source=""))
+
+
+def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = schema_machine({"type": "array", "items": {"type": ["string", "number"]}})
+    promote_machine(machine, vocabulary, source="")
+    monkeypatch.setattr(stack_walk._Walk, "_leaf_walk", None)
+    promote_machine(machine, vocabulary, source="")
+
+
+def test_the_oldest_leaves_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = _vocabulary()
+    for schema in ({"type": "string"}, {"type": "string", "format": "ipv6"}):
+        promote_machine(schema_machine({"type": "array", "items": schema}), vocabulary, source="")
+    kept = leaf_walks._KEPT[tables_for(vocabulary)]
+    newest = next(reversed(kept._walks))
+    monkeypatch.setattr(leaf_walks, "_MOST_BYTES", kept._walks[newest].nbytes + 50_000)
+    promote_machine(schema_machine({"type": "array", "items": {"type": "number"}}), vocabulary, source="")
+    assert newest in kept._walks
+    assert kept._bytes == sum(walk.nbytes for walk in kept._walks.values()) <= leaf_walks._MOST_BYTES
 
 
 @pytest.mark.parametrize("name", _SCHEMAS)

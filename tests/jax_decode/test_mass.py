@@ -101,7 +101,7 @@ def test_every_sequence_and_its_probabilities(always_stop, exhaustive):
 
 @pytest.mark.parametrize("name", ["brackets", "counted", "twins"])
 def test_stacks_counters_and_several_configurations(name, exhaustive):
-    if name != "brackets" and not exhaustive:
+    if not exhaustive:
         pytest.skip("run by --exhaustive: every kind of stack is another program")
     c, limit = {
         "brackets": (by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS), 3),
@@ -134,6 +134,26 @@ def test_where_a_stop_token_counts():
     assert mass("1|12", limit=1) == pytest.approx(p1[1], rel=1e-5)  # cut by the limit: it counts as it stands
     assert mass("empty") == 1
     assert mass("empty", always_stop=True) == pytest.approx(p1[stop], rel=1e-5)
+
+
+def test_improbable_prefixes_may_be_ignored():
+    decoder, which = toy(SIZE, seed=1), [i for i in range(25) if CONSTRAINTS[i].shortest_completion < LIMIT]
+    fewer = 0
+    for i in which[::3]:
+        given = {"constraint": [i, i], "max_new_tokens": LIMIT}
+        every = jax_decode.enumerate_sequences(decoder, [[1, 2], [3]], TABLES, **ROWS, **given)
+        some = jax_decode.enumerate_sequences(decoder, [[1, 2], [3]], TABLES, ignore_below=1e-4, **ROWS, **given)
+        assert (every.ignored == 0).all()
+        full, found = np.exp(every.log_mass), np.exp(some.log_mass)
+        assert (found <= full * (1 + 1e-5)).all()
+        assert (full <= (found + some.ignored) * (1 + 1e-5)).all()
+        likely = {(p, *t.tolist()) for p, t, x in zip(every.prompt, every.tokens, every.raw_logprobs) if x > np.log(1.01e-4)}
+        assert likely <= {(p, *t.tolist()) for p, t in zip(some.prompt, some.tokens)}
+        fewer += len(some) < len(every)
+    assert fewer > 2
+    with pytest.raises(DecodeError, match="ignore_below is 2"):
+        jax_decode.log_mass(decoder, [[1], [2]], TABLES, ignore_below=2, **given)
+    assert "exact but for at most" in repr(jax_decode.log_mass(decoder, [[1], [2]], TABLES, ignore_below=0.5, **ROWS, **given))
 
 
 def test_importance_samples_agree_with_the_exact_mass_in_50_cases():
@@ -219,7 +239,7 @@ def test_other_constraints_prompts_and_limits_cause_no_trace():
 def test_errors():
     decoder, given = toy(SIZE), {"max_new_tokens": 6, "constraint": [1, 1]}
     prompts = [[1], [2]]
-    message = "too many token sequences to enumerate: over 1,024 prefixes.*\n  Raise max_prefixes"
+    message = "too many token sequences to enumerate: over 1,024 prefixes.*\n  Give ignore_below"
     with pytest.raises(DecodeError, match=message):
         jax_decode.enumerate_sequences(decoder, prompts, TABLES, **ROWS, **given)
     with pytest.raises(DecodeError, match=r"too many token sequences to enumerate \(max_prefixes=1,024\)\n  Pass key="):

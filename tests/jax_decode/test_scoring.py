@@ -163,7 +163,9 @@ def test_texts_are_encoded_and_marginalised():
     assert out.raw_logprobs[1] > one.raw_total_logprob[1] + 1e-3
 
 
-def test_many_tokenizations_are_sampled():
+def test_many_tokenizations_are_sampled(exhaustive):
+    if not exhaustive:
+        pytest.skip("run by --exhaustive: the samples are those of test_smc, the scores those of the test above")
     decoder, prompt = toy(SIZE, seed=4), [3, 1]
     texts = ["ab", "aabca", "abc", "c"]
     exact = jax_decode.score_texts(decoder, prompt, texts, VOCABULARY, TABLES, constraint=0)

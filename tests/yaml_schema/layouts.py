@@ -66,7 +66,7 @@ def _here(x: Any, column: int, indented: bool, most: int) -> str:
 
 def _under(x: Any, column: int, indented: bool, most: int) -> str:
     """What follows the colon of a key at a column."""
-    below = column + (2 if isinstance(x, dict) or indented else 0)
+    below = column + (2 if isinstance(x, dict) or (indented and column + 2 <= most) else 0)
     if not isinstance(x, (list, dict)) or not x or below > most:
         return " " + flow(x)
     return "\n" + " " * below + _here(x, below, indented, most)

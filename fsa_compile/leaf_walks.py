@@ -1,0 +1,302 @@
+"""Parts of machines that many machines share, such as string bodies, numbers and formats: walked once for each vocabulary.
+
+A *leaf* is a set of controls that do not call. What tokens do from them inside the leaf depends on nothing else; where a token
+leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is walked as a machine of its
+own in which every byte that it does not read itself is a return, and what was found is kept, told apart by its moves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fsa_compile.byte_machine import NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.token_parts import Parts
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+
+_FEWEST_ARCS = 40
+"""Leaves that read fewer bytes in all are not worth it."""
+_FEWEST_CALLED = 32
+"""Calls at fewer bytes are walked."""
+_MOST_BYTES = 128 << 20
+"""Memory of the leaves that are kept for a vocabulary."""
+
+
+class LeafWalk(NamedTuple):
+    """What the tokens of a leaf's controls do. Owners and controls are numbered as in the leaf's own machine.
+
+    Attributes:
+      parts: of controls and runs; targets are controls of the leaf, or those outside that it leads to.
+      links: (run, caller, symbol, count) as in `StackArcs`.
+      leaving: (owner, trie node, control, count) int64[*] each: the trie node would be read next, in a control that returns there
+        or that lies outside.
+      size: k, controls that belong to the leaf.
+      runs: number of runs, whose owners come after the controls.
+    """
+
+    parts: Parts
+    links: tuple[np.ndarray, ...]
+    leaving: tuple[np.ndarray, ...]
+    size: int
+    runs: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory."""
+        columns = (*(getattr(self.parts, f.name) for f in dataclasses.fields(Parts) if f.name != "rows"), *self.parts.rows)
+        return sum(column.nbytes for column in (*columns, *self.links, *self.leaving))
+
+
+class Leaf(NamedTuple):
+    """One leaf of a machine.
+
+    Attributes:
+      controls: int64[k + e], control of the machine for each one of the leaf's own from control 1 on; those outside come last.
+      walk: what was found.
+    """
+
+    controls: np.ndarray
+    walk: LeafWalk
+
+
+class _Kept:
+    """The leaf walks of a vocabulary, the least recently used dropped first. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._walks: OrderedDict[bytes, LeafWalk] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: bytes) -> LeafWalk | None:
+        with self._lock:
+            found = self._walks.get(key)
+            if found is not None:
+                self._walks.move_to_end(key)
+            return found
+
+    def put(self, key: bytes, walk: LeafWalk) -> None:
+        with self._lock:
+            if key in self._walks or walk.nbytes > _MOST_BYTES:
+                return
+            self._walks[key] = walk
+            self._bytes += walk.nbytes
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= self._walks.popitem(last=False)[1].nbytes
+
+
+_KEPT: WeakKeyDictionary[VocabularyTables, _Kept] = WeakKeyDictionary()
+_KEPT_LOCK = threading.Lock()
+
+
+def leaves_of(
+    machine: ByteMachine,
+    derived: np.ndarray,
+    bases: np.ndarray,
+    tables: VocabularyTables,
+    walk: Callable[[ByteMachine, int], LeafWalk],
+) -> list[Leaf]:
+    """The leaves of a machine, walked.
+
+    Args:
+      derived: int64[*], controls that belong to none.
+      bases: int64[*], controls whose loops are leaves even where they lead to a call.
+      walk: walks the machine of a leaf that is not known, whose first controls belong to it.
+    """
+    if not machine.deterministic:
+        return []
+    moves = _Moves(machine)
+    with _KEPT_LOCK:
+        kept = _KEPT.setdefault(tables, _Kept())
+    out = []
+    for controls in moves.leaves(derived, bases):
+        codes, outside = moves.codes(controls)
+        every = np.append(controls, outside)
+        content = (codes, moves.returns[controls], machine.bounds[every])
+        key = hashlib.blake2b(b"".join([len(controls).to_bytes(4), *(x.tobytes() for x in content)]), digest_size=16).digest()
+        found = kept.get(key)
+        if found is None:
+            found = walk(_machine(*content), len(controls))
+            kept.put(key, found)
+        out.append(Leaf(every, found))
+    return out
+
+
+def forget_leaves() -> None:
+    """Drops what was kept, of all vocabularies."""
+    with _KEPT_LOCK:
+        _KEPT.clear()
+
+
+class LeafCall(NamedTuple):
+    """A control that, at some bytes, calls and then does what a control of a leaf does at these bytes, which are all it reads.
+
+    Attributes:
+      caller, entry: controls; the latter belongs to a leaf.
+      symbol: what is pushed.
+      bytes: bool[256].
+    """
+
+    caller: int
+    entry: int
+    symbol: int
+    bytes: np.ndarray
+
+
+def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
+    """The calls of whole controls of leaves, at many bytes: their tokens need not be walked again."""
+    if not leaves or len(machine.pushes) < 2:
+        return []
+    offset = machine.entry_offset
+    some = np.diff(offset) > 0
+    entry = np.where(some, offset[:-1], 0)
+    push = np.where(some, machine.entry_push[entry], 0)
+    does = np.where(some & (machine.entry_next[entry] > 0), 2 * machine.entry_next[entry] + machine.entry_add[entry], 0)
+    size = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1])
+    callers = ((push > 0)[machine.action] @ size >= _FEWEST_CALLED).nonzero()[0]
+    if not len(callers):
+        return []
+    inside = np.concatenate([leaf.controls[: leaf.walk.size] for leaf in leaves])
+    own = np.where(push == 0, does, 0)[machine.action[inside]]
+    known = {row.tobytes(): control for row, control in zip(own, inside.tolist())}
+    out = []
+    for caller in callers.tolist():
+        pushed = push[machine.action[caller]]
+        for p in np.unique(pushed[pushed > 0]).tolist():
+            (symbol, add), *more = machine.pushes[p]
+            found = known.get(np.where(pushed == p, does[machine.action[caller]], 0).tobytes())
+            if found is not None and not add and not more:
+                out.append(LeafCall(caller, found, symbol, (pushed == p)[machine.byte_class[:256]]))
+    return out
+
+
+class _Moves:
+    """The moves of a deterministic machine that neither push nor pop.
+
+    Attributes:
+      returns: bool[S], whether a control returns at some byte.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        offset, size = machine.entry_offset, machine.num_controls
+        some = np.diff(offset) > 0
+        at = offset[:-1][some]
+        following, push, add = np.zeros((3, len(some)), np.int64)
+        following[some], push[some], add[some] = machine.entry_next[at], machine.entry_push[at], machine.entry_add[at]
+        goal = np.where((following > 0) & (push == 0), following, 0)
+        self._kind = machine.byte_class[:256]
+        self._goal, self._add = goal[machine.action], add[machine.action]
+        self.returns = (following == RETURN)[machine.action].any(1)
+        self._calls = (push > 0)[machine.action].any(1)
+        if machine.specials:
+            self._calls |= machine.action[:, machine.byte_class[256:]].any(1)
+        source, column = self._goal.nonzero()
+        pair = np.unique(source * size + self._goal[source, column])
+        self._source, self._target = pair // size, pair % size
+        self._first = np.searchsorted(self._source, np.arange(size + 1))
+        self._reads = (self._goal > 0) @ np.bincount(self._kind, minlength=self._goal.shape[1])
+
+    def leaves(self, derived: np.ndarray, bases: np.ndarray) -> Iterator[np.ndarray]:
+        """Disjoint sets of controls, each ascending: those that never lead to a call, by connection, and the loops of bases."""
+        source, target = self._source, self._target
+        leads = self._calls.copy()
+        while True:
+            more = source[leads[target] & ~leads[source]]
+            if not len(more):
+                break
+            leads[more] = True
+        free = ~leads & (self._reads > 0)
+        free[derived] = False
+        label = self._connected(free)
+        member = free.nonzero()[0]
+        member = member[np.argsort(label[member], kind="stable")]
+        begin = segment_starts(label[member])
+        reads = np.add.reduceat(self._reads[member], begin) if len(begin) else begin
+        for low, high, number in zip(begin.tolist(), [*begin[1:].tolist(), len(member)], reads.tolist()):
+            if number >= _FEWEST_ARCS:
+                yield member[low:high]
+        taken = ~leads
+        taken[derived] = True
+        for base in bases[leads[bases]].tolist():
+            if not taken[base]:
+                loop = self._loop(base, taken)
+                if not self._calls[loop].any():
+                    taken[loop] = True
+                    yield loop
+
+    def _connected(self, free: np.ndarray) -> np.ndarray:
+        """A label for every control, the same for those that moves between free controls connect."""
+        inside = free[self._source] & free[self._target]
+        source, target = self._source[inside], self._target[inside]
+        label = np.arange(len(free))
+        while True:
+            least = np.minimum(label[source], label[target])
+            if (least == label[source]).all() and (least == label[target]).all():
+                return label
+            np.minimum.at(label, label[source], least)
+            np.minimum.at(label, label[target], least)
+            label = label[label]
+
+    def _loop(self, base: int, taken: np.ndarray) -> np.ndarray:
+        """The controls between a control and itself."""
+        order, after = [base], {base: list[int]()}
+        for control in order:
+            after[control] = [t for t in self._target[self._first[control] : self._first[control + 1]].tolist() if not taken[t]]
+            for there in after[control]:
+                if there not in after:
+                    after[there] = []
+                    order.append(there)
+        back, size = {base}, 0
+        while size < len(back):
+            size = len(back)
+            back.update(control for control in order if not back.isdisjoint(after[control]))
+        return np.array(sorted(back))
+
+    def codes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """int32[k, 256], by byte 2 n + add for a move to control n of the leaf's own machine, 0 for none; controls outside."""
+        goal = self._goal[controls]
+        number = np.zeros(len(self._goal), np.int32)
+        number[goal.ravel()] = 1
+        number[controls] = 0
+        number[0] = 0
+        outside = number.nonzero()[0]
+        number[controls] = np.arange(1, len(controls) + 1)
+        number[outside] = np.arange(len(controls) + 1, len(controls) + len(outside) + 1)
+        codes = np.where(goal > 0, 2 * number[goal] + self._add[controls], 0).astype(np.int32)
+        return codes[:, self._kind], outside
+
+
+def _machine(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> ByteMachine:
+    """The machine of a leaf: controls 1 to k, then those outside, which return at every byte."""
+    size = len(bounds) + 1
+    columns: dict[bytes, int] = {}
+    turned = np.ascontiguousarray(codes.T)
+    byte_class = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in turned], np.int32)
+    codes = codes[:, np.unique(byte_class, return_index=True)[1]]
+    distinct, which = np.unique(codes, return_inverse=True)
+    leave = len(distinct) + 1
+    action = np.full((size, codes.shape[1]), leave, np.int32)
+    action[0] = 0
+    unread = np.where(returns[:, None], leave, 0)
+    action[1 : len(codes) + 1] = np.where(codes > 0, which.reshape(codes.shape) + 1, unread)
+    return ByteMachine(
+        byte_class=byte_class,
+        specials=(),
+        action=action,
+        entry_offset=np.append(0, np.arange(leave + 1)).astype(np.int32),
+        entry_next=np.append(distinct >> 1, RETURN).astype(np.int32),
+        entry_push=np.zeros(leave, np.int32),
+        entry_add=np.append(distinct & 1, 0).astype(np.int8),
+        pushes=((),),
+        ret=np.zeros((size, 1), np.int32),
+        end=np.full(size, NO_END, np.int8),
+        bounds=np.concatenate([[(UNCOUNTED, UNCOUNTED)], bounds]).astype(np.int32),
+        start=1,
+        stack=(),
+    )

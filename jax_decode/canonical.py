@@ -1,0 +1,109 @@
+"""Canonical tokens on the device: which tokens the last one forbids, and the two nodes of every place in such a constraint.
+
+A row of a canonical constraint stands at a node and keeps its last token (`ConstraintState.register`). Tokens that the last one
+does not forbid are those of the node, the others those of its partner, right behind it. See `fsa_compile.canonical.product`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from jax_decode.reading import read
+
+LAST, BOUNDED = range(2)
+"""Columns of `ConstraintState.register`: the last token, -1 for none, and whether the row's limit can be kept."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairTables:
+    """Forbidden sets of all tokens, on the device: a base row per set, and the tokens to flip in it.
+
+    Axes: V' tokens, D sets, R base rows, W words, F flips.
+
+    Attributes:
+      set_of: int32[V']; set 0 is empty.
+      row_of: int32[D].
+      rows: uint32[R, W], bit planes as in `ConstraintTables.rows`.
+      flip_offset: int32[D + 1].
+      flip_token: int32[F], padded so that `max_flips` can be read from every offset.
+      max_flips: most flips of one set.
+    """
+
+    set_of: jax.Array
+    row_of: jax.Array
+    rows: jax.Array
+    flip_offset: jax.Array
+    flip_token: jax.Array
+    max_flips: int
+
+
+_STATIC = ["max_flips"]
+jax.tree_util.register_dataclass(
+    PairTables, [f.name for f in dataclasses.fields(PairTables) if f.name not in _STATIC], _STATIC
+)
+
+
+def pair_arrays(rows: Any, planes: NDArray[np.uint32], width: int) -> tuple[dict[str, NDArray[Any]], int]:
+    """The arrays of `PairTables`, on the host, and its `max_flips`, which is a power of two.
+
+    Args:
+      rows: `fsa_compile.canonical.model_rows.ModelRows`.
+      planes: its base rows as bit planes.
+      width: ids that tokens may have.
+    """
+    most = 1 << (rows.max_flips - 1).bit_length() if rows.max_flips else 0
+    arrays = {
+        "set_of": np.append(rows.set_of, np.zeros(width - len(rows.set_of), np.int32)),
+        "row_of": rows.row_of,
+        "rows": planes,
+        "flip_offset": rows.flip_offset,
+        "flip_token": np.append(rows.flip_token, np.zeros(most + 1, np.int32)),
+    }
+    return arrays, most
+
+
+def _set_and_flips(pairs: PairTables, last: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Base row of each row's forbidden set int32[B], tokens to flip int32[B, n], and which of these exist."""
+    group = jnp.where(last >= 0, read(pairs.set_of, jnp.maximum(last, 0)), 0)
+    offset, end = read(pairs.flip_offset, group), read(pairs.flip_offset, group + 1)
+    index = offset[:, None] + jnp.arange(pairs.max_flips, dtype=jnp.int32)[None]
+    return read(pairs.row_of, group), read(pairs.flip_token, index), index < end[:, None]
+
+
+def pair_words(pairs: PairTables, last: jax.Array) -> jax.Array:
+    """Bit planes of the tokens that may not follow the last one inside a piece, uint32[B, W]; none for last = -1."""
+    row, token, exists = _set_and_flips(pairs, last)
+    words = read(pairs.rows, row)
+    if not pairs.max_flips:
+        return words
+    column, plane = token % words.shape[1], (token // words.shape[1]).astype(jnp.uint32)
+    batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
+    bit = jnp.uint32(1) << plane
+    # No token is listed twice, so adding or subtracting its bit flips it, and several flips of one word add up.
+    change = jnp.where((read(words, batch, column) & bit) == 0, bit, jnp.uint32(0) - bit)
+    return words.at[batch, column].add(jnp.where(exists, change, jnp.uint32(0)), mode="promise_in_bounds")
+
+
+def forbids(pairs: PairTables, last: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Whether tokens int32[B] may not follow the last ones inside a piece, bool[B]."""
+    row, flips, exists = _set_and_flips(pairs, last)
+    width = pairs.rows.shape[1]
+    bit = (read(pairs.rows, row, tokens % width) >> (tokens // width).astype(jnp.uint32)) & 1
+    return (bit != 0) ^ (exists & (flips == tokens[:, None])).any(1)
+
+
+def chosen(forbidden: jax.Array, words: jax.Array) -> jax.Array:
+    """Of two nodes' words uint32[B, 2, W]: the second's where forbidden, the first's elsewhere."""
+    return (words[:, 0] & ~forbidden) | (words[:, 1] & forbidden)
+
+
+def first_register(rows: int, limits: jax.Array, shortest: jax.Array) -> jax.Array:
+    """`ConstraintState.register` before the first token, int32[B, 2]."""
+    bounded = (limits >= shortest).astype(jnp.int32)
+    return jnp.stack([jnp.full((rows,), -1, jnp.int32), bounded], 1)

@@ -1,0 +1,161 @@
+"""Canonical constraints on the device: the host walk's masks and steps, and whole generations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import toy_merges
+
+import jax_decode
+from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, compile_regex
+from fsa_compile.canonical.product import canonical_product
+from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.toy import toy_tables
+from fsa_compile.limits import Deadline
+from fsa_compile.tokenizers import load_tokenizer
+from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
+from jax_decode.canonical import forbids, pair_words
+from jax_decode.forced import only_token
+from jax_decode.masking import mask
+from jax_decode.state import ConstraintState, Status, init_state
+from jax_decode.tables import ConstraintTables
+from jax_decode.transition import advance
+
+STRING = r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"'
+
+
+@pytest.fixture(autouse=True)
+def _strict() -> Iterator[None]:
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+def small(rng: random.Random, pattern: str, splitter: str) -> tuple[CompiledConstraint, CanonicalTables, Vocabulary]:
+    tokens, merges = toy_merges.random_encoder(rng, letters=3, merges=6)
+    every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens), b""]
+    stop = len(every) - 1
+    tables = toy_tables(every, merges, pattern=splitter, stop_ids=[stop])
+    vocabulary, limits = Vocabulary.from_tokens(every, stop_ids=[stop]), CompileLimits()
+    plain = compile_regex(pattern, vocabulary)
+    return canonical_product(plain, tables, tables_for(vocabulary), limits, Deadline(limits)), tables, vocabulary
+
+
+_mask = jax.jit(mask)
+_advance = jax.jit(advance)
+_only = jax.jit(only_token)
+
+
+def follow(
+    constraints: list[CompiledConstraint], tables: CanonicalTables, device: ConstraintTables, steps: int, rng: random.Random,
+    limits: list[int] | None = None,
+) -> int:  # fmt: skip
+    """Random walks of one row per constraint; masks and forced tokens must be the host's. Returns how many masks were compared."""
+    walks = [CanonicalWalk(c, tables) for c in constraints]
+    state: ConstraintState = init_state(device, np.arange(len(walks)), None if limits is None else np.array(limits))
+    compared = 0
+    for step in range(steps):
+        got, forced, tokens = np.asarray(_mask(device, state)), np.asarray(_only(device, state)), []
+        for row, walk in enumerate(walks):
+            if walk.finished or (limits is not None and step >= limits[row]):
+                tokens.append(-1)
+                continue
+            left = None if limits is None or limits[row] < walk.constraint.shortest_completion else limits[row] - step
+            want = walk.allowed(left)
+            np.testing.assert_array_equal(got[row], want)
+            choices = np.flatnonzero(want)
+            if forced[row] >= 0:
+                assert choices.tolist() == [forced[row]]
+            compared += 1
+            more = [t for t in choices.tolist() if t not in walk.constraint.stop_ids]
+            token = int(rng.choice(more or choices.tolist()))
+            walk.advance(token)
+            tokens.append(token)
+        state = _advance(device, state, jnp.asarray(tokens, jnp.int32))
+    assert not (np.asarray(state.status) == Status.DEAD_END).any()
+    return compared
+
+
+@pytest.mark.parametrize("splitter", [r"[\s\S]+", r"a+(?!b)|[\s\S]"])
+def test_masks_are_the_host_walks(splitter: str) -> None:
+    rng, compared = random.Random(3), 0
+    patterns = ("[abc]{0,6}", "(a|b)*c", "[ab]*aba[ab]{0,4}")
+    made = [small(random.Random(8), pattern, splitter) for pattern in patterns]
+    tables = made[0][1]
+    constraints = [c for c, _, _ in made]
+    device = jax_decode.to_device(constraints, canonical=tables)
+    for _ in range(8):
+        compared += follow(constraints, tables, device, 10, rng)
+        compared += follow(constraints, tables, device, 10, rng, limits=[4, 7, 2])
+    assert compared > 150
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["llama2", "gpt2", "llama3"])
+def test_real_vocabularies(name: str, data_dir: Path, exhaustive: bool) -> None:
+    """Free text in quotes, beside a choice: rows of both kinds; and all base rows and flips give the pair rule."""
+    if name != "llama2" and not exhaustive:
+        pytest.skip("larger vocabularies: only with --exhaustive")
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
+    tables = canonical_tables(tokenizer)
+    constraints = [compile_regex(p, tokenizer, canonical=True) for p in (STRING, "Cologne|Berlin|Munich", r"[\s\S]*")]
+    device = jax_decode.to_device(constraints, canonical=tables)
+    rng = random.Random(0)
+    assert follow(constraints, tables, device, 9, rng, limits=[12, 9, 9]) > 12
+    assert device.pairs is not None
+    own = np.flatnonzero(tables.rule.own)
+    last = np.random.default_rng(1).choice(own, 64)
+    words = np.asarray(pair_words(device.pairs, jnp.asarray(last, jnp.int32)))
+    planes = (words[:, None, :] >> np.arange(32, dtype=np.uint32)[:, None]) & 1
+    want = np.stack([tables.rule.forbidden_row(int(t)) for t in last])
+    np.testing.assert_array_equal(planes.reshape(64, -1)[:, : tables.vocab_size].astype(bool), want)
+    tokens = np.where(np.arange(64) % 2, [np.flatnonzero(row)[0] if row.any() else 0 for row in want], last)
+    got = forbids(device.pairs, jnp.asarray(last, jnp.int32), jnp.asarray(tokens, jnp.int32))
+    np.testing.assert_array_equal(np.asarray(got), tables.rule.forbidden(last, tokens))
+
+
+def apply(
+    table: jax.Array, tokens: jax.Array, count: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Logits that depend on the token and its position."""
+    at = count[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
+    return table[(tokens + at) % table.shape[0]], count + lengths
+
+
+def test_generation(data_dir: Path) -> None:
+    """A decoder's texts are spelled as the tokenizer spells them, forced runs included; rows without a constraint are left alone."""
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "gpt2")
+    tables = canonical_tables(tokenizer)
+    pattern = r"\{\"city\": \"(Cologne|Berlin|Munich)\", \"note\": \"[a-z ,.']{0,6}\"\}"
+    constraint = compile_regex(pattern, tokenizer, canonical=True)
+    device = jax_decode.to_device(constraint, canonical=tables)
+    table = jax.random.normal(jax.random.key(1), (16, tables.vocab_size), jnp.float32)
+    decoder = jax_decode.FunctionDecoder(apply, table, lambda batch, _: jnp.zeros(batch, jnp.int32), tables.vocab_size)
+    out = jax_decode.generate(
+        decoder, [[50, 51], [60], [70]], device, key=jax.random.key(3), max_new_tokens=40, forced=8,
+        constraint=[0, 0, None], sampler=jax_decode.Categorical(),
+    )  # fmt: skip
+    assert np.asarray(out.status)[:2].tolist() == [Status.ACCEPTED] * 2
+    for row in range(2):
+        ids = [int(t) for t in out.tokens[row] if t >= 0 and t not in constraint.stop_ids]
+        assert len(ids) > 8
+        assert tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+def test_tables_must_fit(data_dir: Path) -> None:
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "llama2")
+    tables = canonical_tables(tokenizer)
+    plain, canonical = compile_regex("yes|no", tokenizer), compile_regex("yes|no", tokenizer, canonical=True)
+    with pytest.raises(jax_decode.DecodeError, match="tokenizer's tables are not given"):
+        jax_decode.to_device(canonical)
+    for wrong in ([canonical, plain], [plain]):
+        with pytest.raises(jax_decode.DecodeError, match="not made with the canonical tables"):
+            jax_decode.to_device(wrong, canonical=tables)
+    with pytest.raises(jax_decode.DecodeError, match="not made with the canonical tables"):
+        jax_decode.to_device(canonical, canonical=toy_tables([bytes([b]) for b in range(256)], []))
