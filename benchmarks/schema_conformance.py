@@ -49,10 +49,11 @@ def rows_of(suite: str, folder: Path) -> list[dict[str, Any]]:
     return [row for row in rows if not row.get("remote")]
 
 
-def options_of(row: dict[str, Any], suite: str) -> SchemaOptions:
+def options_of(row: dict[str, Any], suite: str, key_order: str = "declared") -> SchemaOptions:
     """The options under which a row is judged."""
     draft = {"draft7": "7", "draft2020-12": "2020-12", None: "auto"}[row.get("draft")]
-    return SchemaOptions(draft=draft, formats="annotate" if suite == "official" else "assert")  # type: ignore[arg-type]
+    formats = "annotate" if suite == "official" else "assert"
+    return SchemaOptions(draft=draft, formats=formats, key_order=key_order)  # type: ignore[arg-type]
 
 
 class Cutter:
@@ -89,16 +90,17 @@ def accepts(constraint: CompiledConstraint, ids: list[int]) -> bool:
     return walk.accepting
 
 
-def judge(row: dict[str, Any], suite: str, cutter: Cutter | None = None) -> dict[str, Any]:
+def judge(row: dict[str, Any], suite: str, cutter: Cutter | None = None, key_order: str = "declared") -> dict[str, Any]:
     """Verdict on one schema and its instances.
 
     Args:
       cutter: to judge by artifacts over its vocabulary.
+      key_order: as in `SchemaOptions`.
     """
     started = time.process_time()
     limits = CompileLimits(max_seconds=30 if cutter is None else 300)
     try:
-        machine = schema_machine(row["schema"], options=options_of(row, suite), limits=limits)
+        machine = schema_machine(row["schema"], options=options_of(row, suite, key_order), limits=limits)
         constraint = cutter and promote_machine(machine, cutter.tokenizer.vocabulary, source="", limits=limits)
     except ConstraintError as error:
         unsatisfiable = type(error).__name__ == "UnsatisfiableSchemaError"
@@ -166,6 +168,7 @@ def main() -> int:
     parser.add_argument("--suite", choices=[*FILES, "all"], default="all")
     parser.add_argument("--every", type=int, default=1, help="judge every n-th schema")
     parser.add_argument("--tokens", metavar="MODEL", help="judge by artifacts over a model's vocabulary, such as llama3")
+    parser.add_argument("--key-order", choices=["declared", "any"], default="declared")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -175,12 +178,13 @@ def main() -> int:
     for suite in FILES if options.suite == "all" else [options.suite]:
         verdicts = {}
         for row in rows_of(suite, folder)[:: options.every]:
-            verdicts[row["name"]] = judge(row, suite, cutter)
+            verdicts[row["name"]] = judge(row, suite, cutter, options.key_order)
         found = figures(verdicts)
         shown = found if options.verbose else {k: v for k, v in found.items() if not isinstance(v, dict) or "p50" in v}
         print(suite, json.dumps(shown, indent=1))
         if options.every == 1:
             name = suite if cutter is None else f"{suite}, artifacts over {options.tokens}"
+            name += ", any key order" if options.key_order == "any" else ""
             report[name] = found | {"python": platform.python_version(), "machine": platform.machine()}
     if options.every == 1:
         options.output.write_text(json.dumps(report, indent=1) + "\n")

@@ -9,17 +9,19 @@ _ROOM = 1 << 62
 
 
 def arc_effects(
-    target: ArrayLike, push: ArrayLike, add: ArrayLike, set_to: ArrayLike, cost: ArrayLike, need: ArrayLike
+    target: ArrayLike, push: ArrayLike, add: ArrayLike, set_to: ArrayLike, cost: ArrayLike, need: ArrayLike,
+    *sets: ArrayLike,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Numbers the distinct effects.
 
     Args:
       target, push, add, set_to, cost, need: integers [A] of every arc, or one for all.
+      sets: guard, and row of `keys`, where the constraint has sets of keys.
 
     Returns:
-      effects int32[E, 6], whose row 0 stands for none, and int32[A], the effect of each arc.
+      effects int32[E, 6 or 8], whose row 0 stands for none, and int32[A], the effect of each arc.
     """
-    columns = np.broadcast_arrays(*(np.asarray(column, np.int64) for column in (target, push, add, set_to, cost, need)))
+    columns = np.broadcast_arrays(*(np.asarray(column, np.int64) for column in (target, push, add, set_to, cost, need, *sets)))
     key, room = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         low, high = int(column.min(initial=0)), int(column.max(initial=0))
@@ -29,7 +31,7 @@ def arc_effects(
         key = key * (high - low + 1) + (column - low)
         room *= high - low + 1
     _, example, which = np.unique(key, return_index=True, return_inverse=True)
-    effects = np.zeros((len(example) + 1, 6), np.int32)
+    effects = np.zeros((len(example) + 1, len(columns)), np.int32)
     for i, column in enumerate(columns):
         effects[1:, i] = column[example]
     return effects, (which + 1).astype(np.int32)

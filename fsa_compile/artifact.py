@@ -28,6 +28,15 @@ symbols: the effective symbol is the base symbol plus its ladder of the register
 (a0, b0, a1, b1) maps a register n to clip(n - a0, 0, b0) + clip(n - a1, 0, b1). `add` and `set` are constants where they
 are not negative; a value k < 0 is looked up per token: `increments[-1 - k, token]`.
 
+A constraint may have *sets of keys* (`keys` is not empty): every frame then has a bit set beside its register, which is saved
+and restored with it and starts empty. A *guard* is a condition on a set S, and a change: it allows S if each of its `unset` masks
+has a bit that is not in S and its `all` mask lies in S, and then adds its `set` mask. An effect's guard is about the set of the
+frame that the token set starts in, before anything is pushed; the set of the frame that a push string opens is the effect's mask,
+those of the suspended frames but the first are `push_keys`. A node's guarded arcs belong to its *twin*, a node that is one more
+source beside it; a token may occur there several times, with guards of which at most one allows any set. Where tokens leave the
+frame of a node under conditions on its set, `pop_guard` lists these, and its children begin at `pop_offset[node, case]`, bit i of
+the case saying whether condition i holds. Costs may be negative in such constraints.
+
 Costs count tokens, needs count stack cells. The text can be finished in `distance[node]` + cost of all cells tokens. The
 tokens of a level of source n_d need, themselves included, at most `level_cost` tokens besides the cost of the cells left
 after the d pops, and at most `level_need` cells besides those left. Where a counter is far below its lower bound, a
@@ -54,6 +63,8 @@ UNREACHABLE = np.int32(2**30)
 """Distance of a node from which no accepting node can be reached (node 0 only)."""
 MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
+MAX_KEYS = 256
+"""Most keys of a set."""
 _REGULAR = np.zeros(0, np.int32)
 """Stands for the array of a regular constraint, which `__post_init__` puts in its place."""
 
@@ -92,8 +103,9 @@ class CompiledConstraint:
       group_push: int32[G], push string, 0 for none.
       group_add: int32[G], added to the register of the frame the token set starts in.
       group_set: int32[G], register of the target frame where something is pushed.
-      effects: int32[E, 6], the distinct effects of arcs (`arc_effects` numbers them): target's base node, push string, add and
-        set as above, then cost and need, which are what `level_cost` and `level_need` are to sets. Row 0 stands for none.
+      effects: int32[E, 6] (int32[E, 8] with sets of keys), the distinct effects of arcs (`arc_effects` numbers them): target's
+        base node, push string, add and set as above, then cost and need, which are what `level_cost` and `level_need` are to
+        sets; then guard, and row of `keys`. Row 0 stands for none.
       level_need: int32[L], stack cells beyond those left after the pops.
       level_slope: int32[N, 3], slope of `distance` and of the costs of a node, by the register of its frame.
       need: int32[N], least number of cells beyond the present ones to the end of the node's own frame; of inner nodes 0.
@@ -107,6 +119,14 @@ class CompiledConstraint:
       symbol_cost: int32[P], tokens to the end of the suspended frame after the return to it.
       symbol_need: int32[P], cells beyond those below the symbol that this may take.
       symbol_slope: int32[P, 3], slope of `symbol_cost`, by the register of the suspended frame.
+      keys: uint32[Q, W'], masks of keys, key i is bit i % 32 of word i // 32; row 0 is empty. The arrays from here to
+        `push_keys` have no elements where there are no sets.
+      guards: int32[D, 4], first row of `keys` and number of the `unset` masks, rows of `all` and `set`; guard 0 allows all.
+      twin: int32[N], 0 for none.
+      wanted: int32[N, 2], a guard (0: none), and the distance in place of `distance` where it allows the set of the node's frame.
+      pop_guard: int32[N, M], guards, 0 from the node's last condition on.
+      pop_offset: int32[N, 2 ** M].
+      push_keys: int32[U], rows of `keys`.
       delta_offset: int32[N], where the P children of each node begin in `delta`, a multiple of P.
       delta: int32[*], segments of P: source after popping each symbol, 0 for none; equal segments are shared.
       initial_push: push string of the stack at the start.
@@ -149,6 +169,13 @@ class CompiledConstraint:
     symbol_cost: np.ndarray = dataclasses.field(default_factory=_regular)
     symbol_need: np.ndarray = dataclasses.field(default_factory=_regular)
     symbol_slope: np.ndarray = dataclasses.field(default_factory=_regular)
+    keys: np.ndarray = dataclasses.field(default_factory=_regular)
+    guards: np.ndarray = dataclasses.field(default_factory=_regular)
+    twin: np.ndarray = dataclasses.field(default_factory=_regular)
+    wanted: np.ndarray = dataclasses.field(default_factory=_regular)
+    pop_guard: np.ndarray = dataclasses.field(default_factory=_regular)
+    pop_offset: np.ndarray = dataclasses.field(default_factory=_regular)
+    push_keys: np.ndarray = dataclasses.field(default_factory=_regular)
     delta_offset: np.ndarray = dataclasses.field(default_factory=_regular)
     delta: np.ndarray = dataclasses.field(default_factory=_regular)
     initial_push: int = 0
@@ -159,7 +186,10 @@ class CompiledConstraint:
 
     def __post_init__(self) -> None:
         missing = [name for name in ARRAYS if getattr(self, name) is _REGULAR]
-        if missing:
+        if missing and set(missing) <= set(SET_ARRAYS):
+            for name in missing:
+                object.__setattr__(self, name, np.zeros(_NO_SETS[name], ARRAYS[name][0]))
+        elif missing:
             defaults = _regular_arrays(self)
             for name in missing:
                 object.__setattr__(self, name, defaults[name])
@@ -185,6 +215,11 @@ class CompiledConstraint:
     def num_symbols(self) -> int:
         """P, effective stack symbols; 0 for a regular constraint."""
         return len(self.symbol_cost)
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether frames have sets of keys."""
+        return len(self.keys) > 0
 
     @property
     def arc_next(self) -> np.ndarray:
@@ -337,8 +372,27 @@ ARRAYS: dict[str, tuple[type, int]] = {
     "symbol_slope": (np.int32, 2),
     "delta_offset": (np.int32, 1),
     "delta": (np.int32, 1),
+    "keys": (np.uint32, 2),
+    "guards": (np.int32, 2),
+    "twin": (np.int32, 1),
+    "wanted": (np.int32, 2),
+    "pop_guard": (np.int32, 2),
+    "pop_offset": (np.int32, 2),
+    "push_keys": (np.int32, 1),
 }
 """Array fields of `CompiledConstraint`: dtype and number of dimensions."""
+
+_NO_SETS: dict[str, tuple[int, ...]] = {
+    "keys": (0, 0),
+    "guards": (0, 4),
+    "twin": (0,),
+    "wanted": (0, 2),
+    "pop_guard": (0, 0),
+    "pop_offset": (0, 0),
+    "push_keys": (0,),
+}
+SET_ARRAYS = tuple(_NO_SETS)
+"""Those of them that files of constraints without sets of keys do not hold."""
 
 SCALARS: dict[str, type] = {
     "vocab_size": int,
@@ -376,6 +430,7 @@ def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
         "delta": (0,),
     }
     out = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
+    out |= {name: np.zeros(_NO_SETS[name], ARRAYS[name][0]) for name in SET_ARRAYS}
     out["effects"] = np.zeros((n, 6), np.int32)
     out["effects"][1:, 0], out["effects"][1:, 4] = np.arange(1, n), 1 + c.distance[1:]
     out["level_slope"] = np.tile(np.array([0, 1, 0], np.int32), (n, 1))

@@ -13,6 +13,7 @@ import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.errors import ArtifactError
+from fsa_compile.set_checks import are_twins, check_key_sets, first_twin
 
 MAX_STACKS = 64
 """Most configurations that may be followed at once."""
@@ -35,6 +36,8 @@ def check_contents(c: CompiledConstraint, path: Path) -> None:
     _check_symbols(c, need)
     _check_pushes(c, need)
     _check_effects(c, need)
+    if c.has_sets:
+        check_key_sets(c, need)
     _check_pops(c, need)
 
 
@@ -54,7 +57,8 @@ def _check_nodes_and_rows(c: CompiledConstraint, need: _Need) -> None:
     if c.is_regular:
         need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
     inside = (c.distance[1:] < (n if c.is_regular else _MOST)).all()
-    need(inside and (c.distance >= 0).all() and c.distance[0] <= UNREACHABLE, "a node cannot reach an accepting one")
+    inside &= (c.distance >= (-_MOST if c.has_sets else 0)).all() and c.distance[0] <= UNREACHABLE
+    need(inside, "a node cannot reach an accepting one")
     _check_numbers(c.need, "need", need)
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
 
@@ -82,18 +86,22 @@ def _check_sets(c: CompiledConstraint, need: _Need) -> None:
     ):
         for other in others:
             need(len(getattr(c, first)) == len(getattr(c, other)), f"'{first}' and '{other}' differ in length")
-    rising = _ascending(c.arc_token, c.arc_offset, strictly=c.stacks == 1)
+    rising = _ascending(c.arc_token, c.arc_offset, strictly=c.stacks == 1 and not c.has_sets)
     need(rising, "the arcs of a node are not sorted by token")
+    if c.has_sets:  # only twins may have a token twice
+        plain = c.arc_offset[: first_twin(c) + 1]
+        need(_ascending(c.arc_token[: plain[-1]], plain, strictly=c.stacks == 1), "a node has two arcs with one token")
 
 
 def _check_levels(c: CompiledConstraint, need: _Need) -> None:
-    _check_numbers(c.level_cost, "level_cost", need)
+    _check_numbers(np.abs(c.level_cost) if c.has_sets else c.level_cost, "level_cost", need)
     _check_numbers(c.level_need, "level_need", need)
-    both = c.level_cost.astype(np.int64) * _MOST + c.level_need
+    both = (c.level_cost + (_MOST if c.has_sets else 0)).astype(np.int64) * _MOST + c.level_need
     need(_ascending(both, c.level_offset, strictly=True), "the levels of a node are not sorted by cost")
     no_level = np.diff(c.level_offset) == 0
     need(not np.diff(c.group_offset)[no_level].any(), "a node has groups but no mask row")
-    need((np.diff(c.arc_offset)[no_level] <= ARC_BURST).all(), f"a node without mask row has over {ARC_BURST} arcs")
+    burst = no_level & ~are_twins(c)
+    need((np.diff(c.arc_offset)[burst] <= ARC_BURST).all(), f"a node without mask row has over {ARC_BURST} arcs")
     _check_slopes(c.level_slope, "level_slope", need)
 
 
@@ -123,15 +131,16 @@ def _check_pushes(c: CompiledConstraint, need: _Need) -> None:
 def _check_effects(c: CompiledConstraint, need: _Need) -> None:
     tables = len(c.increments)
     need(c.increments.shape[1] == c.vocab_size, f"'increments' must have {c.vocab_size:,} columns")
-    need(len(c.effects) and c.effects.shape[1] == 6, "'effects' must have 6 columns and a first row for none")
-    target, push, add, set_to, cost, cells = c.effects[1:].T
+    width = 8 if c.has_sets else 6
+    need(len(c.effects) and c.effects.shape[1] == width, f"'effects' must have {width} columns and a first row for none")
+    target, push, add, set_to, cost, cells = c.effects[1:, :6].T
     _check_ids(target, "effects: target", 1, c.num_nodes, need)
     for name, value in (("group_push", c.group_push), ("effects: push", push)):
         _check_ids(value, name, 0, len(c.push_offset) - 1, need)
     registers = (c.group_add, c.group_set, add, set_to)
     for name, value in zip(("group_add", "group_set", "effects: add", "effects: set"), registers):
         _check_ids(value, name, -tables, _MOST, need)
-    _check_numbers(cost, "effects: cost", need)
+    _check_numbers(np.abs(cost) if c.has_sets else cost, "effects: cost", need)
     _check_numbers(cells, "effects: need", need)
 
 
@@ -145,13 +154,14 @@ def _check_pops(c: CompiledConstraint, need: _Need) -> None:
     need(len(c.delta) and len(c.delta) % p == 0 and not (c.delta_offset % p).any(), f"'delta' must be segments of {p}")
     _check_ids(c.delta_offset, "delta_offset", 0, len(c.delta) - p + 1, need)
     _check_ids(c.delta, "delta", 0, n, need)
-    children, segment = c.delta.reshape(-1, p), c.delta_offset // p
-    need(not children[segment[0]].any(), "the dead node has children")
+    children = c.delta.reshape(-1, p)
+    segments = c.pop_offset.T // p if c.has_sets else c.delta_offset[None] // p
+    need(not children[segments[:, 0]].any(), "the dead node has children")
     need(0 <= c.max_pops < n, f"'max_pops' {c.max_pops} is out of range")
     # Nodes that can pop at least k symbols in a row, for k = 0, 1, …
     pops = np.arange(n) > 0
     for k in range(c.max_pops + 1):
-        pops = (pops[children] & (children > 0)).any(1)[segment]
+        pops = (pops[children] & (children > 0)).any(1)[segments].any(0)
         need(pops.any() == (k < c.max_pops), f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
 
 

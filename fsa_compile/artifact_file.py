@@ -15,25 +15,34 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import ARRAYS, SCALARS, CompiledConstraint
+from fsa_compile.artifact import ARRAYS, SCALARS, SET_ARRAYS, CompiledConstraint
 from fsa_compile.errors import ArtifactError
 
 MAGIC = "constrax constraint"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+PLAIN_VERSION = 2
+"""Version of the files of constraints without sets of keys: they are what they were before there were any."""
+VERSIONS = (PLAIN_VERSION, FORMAT_VERSION)
 _MAX_HEADER = 64 << 20
+
+
+def version_of(constraint: CompiledConstraint) -> int:
+    """The version of a constraint's file."""
+    return FORMAT_VERSION if constraint.has_sets else PLAIN_VERSION
 
 
 def write(constraint: CompiledConstraint, path: Path) -> None:
     """Writes a constraint atomically; see `CompiledConstraint.save`."""
+    names = [name for name in ARRAYS if constraint.has_sets or name not in SET_ARRAYS]
     header = {
         "magic": MAGIC,
-        "format_version": FORMAT_VERSION,
-        "arrays": {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in ARRAYS},
+        "format_version": version_of(constraint),
+        "arrays": {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names},
         **{name: getattr(constraint, name) for name in SCALARS},
     }
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
     members: dict[str, np.ndarray] = {"header": np.frombuffer(text, np.uint8)}
-    members |= {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
+    members |= {name: np.ascontiguousarray(getattr(constraint, name)) for name in names}
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "wb") as file:
@@ -86,6 +95,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         _check_header(header, bad)
         arrays = {}
         for name, (dtype, ndim) in ARRAYS.items():
+            if name in SET_ARRAYS and header["format_version"] == PLAIN_VERSION:
+                continue
             if f"{name}.npy" not in infos:
                 raise bad(f"array '{name}' is missing")
             value = _member(archive, infos[f"{name}.npy"], length, bad)
@@ -127,10 +138,10 @@ def _check_header(header: Any, bad: Any) -> None:
     if not isinstance(header, dict) or header.get("magic") != MAGIC:
         raise bad("this is not a constraint file: its header does not say so")
     version = header.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in VERSIONS:
         newer = isinstance(version, int) and version > FORMAT_VERSION
         raise bad(
-            f"the file has format version {version}; this constrax reads version {FORMAT_VERSION}",
+            f"the file has format version {version}; this constrax reads versions {PLAIN_VERSION} and {FORMAT_VERSION}",
             "Upgrade constrax." if newer else "Compile and save the constraint again.",
         )
     for name, kind in SCALARS.items():

@@ -13,6 +13,8 @@ Reading a symbol (a byte, or 256 + i for special token i) in control c:
   raises it by one. In a push string every pushed symbol has an `add` of its own, for the frame that it suspends, before it
   is suspended. A new frame's register is 0; the entry's own `add` belongs to the frame it ends in.
 * RETURN, and accepting, need the register to be at least the lower bound, in a frame that counts.
+* where the machine has `sets`, every frame also has a bit set, empty at first, saved and restored like the register; a guarded
+  entry is enabled only where its guard allows the set, and adds to it before anything is pushed.
 
 At most one entry is enabled for every register in a deterministic machine; a nondeterministic one is for K stacks.
 """
@@ -25,6 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.key_sets import KeySets
+
 RETURN = -1
 """Value of `next`: pop, then look at the same symbol again."""
 NO_END, END_HERE, END_RETURN = 0, 1, 2
@@ -34,11 +38,14 @@ UNCOUNTED = -1
 
 
 class Configuration(NamedTuple):
-    """control; its frame's register; suspended frames, bottom first, as (symbol, register) pairs."""
+    """control; its frame's register; suspended frames, bottom first, as (symbol, register) pairs; the frame's bit set, and those
+    of the suspended frames."""
 
     control: int
     register: int
     stack: tuple[tuple[int, int], ...]
+    used: int = 0
+    kept: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,6 +70,7 @@ class ByteMachine:
       stack: initial stack symbols, bottom first (registers 0).
       control_names, symbol_names: what they stand for, in the grammar's words; may be empty.
       deterministic: whether at most one entry is enabled in every configuration.
+      sets: guards on the bit sets of frames; None where no entry has one.
     """
 
     byte_class: np.ndarray
@@ -81,6 +89,7 @@ class ByteMachine:
     control_names: tuple[str, ...] = ()
     symbol_names: tuple[str, ...] = ()
     deterministic: bool = True
+    sets: KeySets | None = None
 
     @property
     def num_controls(self) -> int:
@@ -95,7 +104,7 @@ class ByteMachine:
     @property
     def initial(self) -> Configuration:
         """The configuration before the first byte."""
-        return Configuration(self.start, 0, tuple((symbol, 0) for symbol in self.stack))
+        return Configuration(self.start, 0, tuple((symbol, 0) for symbol in self.stack), 0, (0,) * len(self.stack))
 
     def step(self, configurations: Iterable[Configuration], symbol: int) -> set[Configuration]:
         """All configurations after reading one symbol. Slow and plain: the reference for everything built from the machine."""
@@ -142,19 +151,27 @@ class ByteMachine:
             return []
         symbol, register = here.stack[-1]
         control = int(self.ret[here.control, symbol])
-        return [Configuration(control, register, here.stack[:-1])] if control else []
+        return [Configuration(control, register, here.stack[:-1], here.kept[-1], here.kept[:-1])] if control else []
 
     def _moved(self, here: Configuration, entry: int) -> Configuration | None:
-        """The configuration after a move; None when a loop is full. Bounds of callee frames are at least 1."""
+        """The configuration after a move; None when a loop is full or its guard forbids it. Bounds of callee frames are at least
+        1."""
         control, register, stack = int(self.entry_next[entry]), here.register, here.stack
+        used, kept = here.used, here.kept
+        if self.sets is not None:
+            guard = self.sets.guards[self.sets.entry[entry]]
+            if not guard.allows(used):
+                return None
+            used |= guard.set
         high = int(self.bounds[here.control, 1])
         for symbol, add in self.pushes[self.entry_push[entry]]:
             register += add
             if high != UNCOUNTED and register > high:
                 return None
             stack += ((symbol, register),)
-            register, high = 0, UNCOUNTED
+            kept += (used,)
+            register, high, used = 0, UNCOUNTED, 0
         register += int(self.entry_add[entry])
         if 0 <= int(self.bounds[control, 1]) < register:
             return None
-        return Configuration(control, register, stack)
+        return Configuration(control, register, stack, used, kept)

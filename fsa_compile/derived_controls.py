@@ -74,7 +74,10 @@ def _plain_moves(machine: ByteMachine) -> np.ndarray:
     offset = machine.entry_offset
     some = np.diff(offset) > 0
     at = offset[:-1][some]
-    following = np.where((machine.entry_push[at] == 0) & (machine.entry_add[at] == 0), machine.entry_next[at], -1)
+    only = (machine.entry_push[at] == 0) & (machine.entry_add[at] == 0)
+    if machine.sets is not None:
+        only &= machine.sets.entry[at] == 0
+    following = np.where(only, machine.entry_next[at], -1)
     goal = np.zeros(len(some), np.int64)
     goal[some] = np.where(following > 0, following, -1)
     return goal[machine.action]

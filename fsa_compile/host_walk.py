@@ -13,22 +13,25 @@ import numpy as np
 
 from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE, CompiledConstraint, unpack_row
 from fsa_compile.errors import ArtifactError
+from fsa_compile.key_sets import Guard
 
 
 class Cell(NamedTuple):
-    """One suspended frame: its effective symbol, its register, and the cost of this cell and all below it."""
+    """One suspended frame: its effective symbol, its register, the cost of this cell and all below it, and its set of keys."""
 
     symbol: int
     register: int
     cost: int
+    used: int = 0
 
 
 class Configuration(NamedTuple):
-    """A node, the register of its frame, and the suspended frames, bottom first."""
+    """A node, the register of its frame, and the suspended frames, bottom first; the set of keys of its frame, as bits."""
 
     node: int
     register: int
     stack: tuple[Cell, ...]
+    used: int = 0
 
 
 class Effect(NamedTuple):
@@ -38,14 +41,17 @@ class Effect(NamedTuple):
     push: int
     add: int
     set_to: int
+    guard: int = 0
+    held: int = 0
 
 
 class Source(NamedTuple):
-    """A node reached by popping: the register of its frame, and how many cells are left."""
+    """A node reached by popping: the register of its frame, how many cells are left, and the set of its frame."""
 
     node: int
     register: int
     left: int
+    used: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +82,11 @@ class HostWalk:
             raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
         self.constraint = constraint
         self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
+        self._keys = [int.from_bytes(row.astype("<u4").tobytes(), "little") for row in constraint.keys]
+        self._guards = [
+            Guard(tuple(self._keys[first : first + count]), self._keys[every], self._keys[more])
+            for first, count, every, more in constraint.guards.tolist()
+        ]
         first = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
         self._history = [_Position((first,), False, False)]
 
@@ -120,15 +131,27 @@ class HostWalk:
         return min(self._need(at) for at in self.configurations)
 
     def sources(self, at: Configuration) -> list[Source]:
-        """The live nodes whose tokens pop 0, 1, … cells of a configuration."""
+        """The live nodes whose tokens pop 0, 1, … cells of a configuration; each of them before its twin."""
         c = self.constraint
-        out = [Source(at.node, at.register, len(at.stack))]
+        out = [Source(at.node, at.register, len(at.stack), at.used)]
         for cell in at.stack[: -c.max_pops - 1 : -1]:
-            node = int(c.delta[c.delta_offset[out[-1].node] + cell.symbol])
+            node = int(c.delta[self._children(out[-1]) + cell.symbol])
             if not node:
                 break
-            out.append(Source(node, cell.register, out[-1].left - 1))
+            out.append(Source(node, cell.register, out[-1].left - 1, cell.used))
+        if c.has_sets:
+            twins = [source._replace(node=int(c.twin[source.node])) for source in out]
+            out = [s for pair in zip(out, twins) for s in pair if s.node]
         return out
+
+    def _children(self, source: Source) -> int:
+        """Where the children of a source begin in `delta`."""
+        c = self.constraint
+        if not c.has_sets:
+            return int(c.delta_offset[source.node])
+        guards = c.pop_guard[source.node].tolist()
+        case = sum(1 << i for i, guard in enumerate(guards) if guard and self._guards[guard].allows(source.used))
+        return int(c.pop_offset[source.node, case])
 
     def allowed(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token.
@@ -190,7 +213,10 @@ class HostWalk:
 
     def _distance(self, at: Configuration) -> int:
         c = self.constraint
-        own = int(c.distance[at.node]) + sloped(c.level_slope[at.node], at.register)
+        own = int(c.distance[at.node])
+        if c.has_sets and (guard := int(c.wanted[at.node, 0])) and self._guards[guard].allows(at.used):
+            own = int(c.wanted[at.node, 1])
+        own += sloped(c.level_slope[at.node], at.register)
         return own + (at.stack[-1].cost if at.stack else 0)
 
     def _need(self, at: Configuration, known: int = 0) -> int:
@@ -212,6 +238,9 @@ class HostWalk:
             arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
             least = c.effects[c.arc_effect[arcs], 4:]
             fits = (least[:, 0] <= cost) & (least[:, 1] <= need)
+            if c.has_sets:
+                allows = [self._guards[guard].allows(source.used) for guard in least[:, 2].tolist()]
+                fits &= np.array(allows, bool)
             mask[c.arc_token[arcs][fits]] = True
 
     def _after(self, token: int, remaining: int | None) -> _Position | None:
@@ -234,16 +263,20 @@ class HostWalk:
         for effects in (self._wide, self._narrow):
             for at, source in every:
                 for effect in effects(source.node, token):
-                    there = self._applied(at.stack[: source.left], source.register, effect, token)
+                    if effect.guard and not self._guards[effect.guard].allows(source.used):
+                        continue
+                    there = self._applied(at.stack[: source.left], source, effect, token)
                     fits = self._distance(there) <= limit and self._need(there, source.left) <= self.max_depth
                     yield there, fits
 
-    def _applied(self, stack: tuple[Cell, ...], register: int, effect: Effect, token: int) -> Configuration:
-        register = min(register + self._number(effect.add, token), MAX_REGISTER)
+    def _applied(self, stack: tuple[Cell, ...], source: Source, effect: Effect, token: int) -> Configuration:
+        register = min(source.register + self._number(effect.add, token), MAX_REGISTER)
+        used = source.used | (self._guards[effect.guard].set if effect.guard else 0)
         if effect.push:
-            stack = self._pushed(stack, effect.push, register)
+            stack = self._pushed(stack, effect.push, register, used)
             register = min(self._number(effect.set_to, token), MAX_REGISTER)
-        return Configuration(effect.target + rung(self.constraint.ladder[effect.target], register), register, stack)
+            used = self._keys[effect.held] if effect.held else 0
+        return Configuration(effect.target + rung(self.constraint.ladder[effect.target], register), register, stack, used)
 
     def _wide(self, node: int, token: int) -> Iterator[Effect]:
         """Effects of the groups of a node that hold the token."""
@@ -258,21 +291,24 @@ class HostWalk:
         lo, hi = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
         first, last = np.searchsorted(c.arc_token[lo:hi], [token, token + 1])
         for a in range(lo + int(first), lo + int(last)):
-            yield Effect(*c.effects[c.arc_effect[a], :4].tolist())
+            effect = c.effects[c.arc_effect[a]].tolist()
+            yield Effect(*effect[:4], *effect[6:])
 
     def _number(self, value: int, token: int) -> int:
         return value if value >= 0 else int(self.constraint.increments[-1 - value, token])
 
-    def _pushed(self, stack: tuple[Cell, ...], push: int, first: int | None) -> tuple[Cell, ...]:
-        """The stack with a push string on top; `first` is the register of its first cell, None for the string's own."""
+    def _pushed(self, stack: tuple[Cell, ...], push: int, first: int | None, used: int = 0) -> tuple[Cell, ...]:
+        """The stack with a push string on top; `first` is the register of its first cell, None for the string's own, and `used`
+        that cell's set of keys."""
         c = self.constraint
         cost = stack[-1].cost if stack else 0
         for i in range(c.push_offset[push], c.push_offset[push + 1]):
             base, register = int(c.push_symbol[i]), int(c.push_register[i]) if first is None else first
             symbol = base + rung(c.symbol_ladder[base], register)
             cost += int(c.symbol_cost[symbol]) + sloped(c.symbol_slope[symbol], register)
-            stack += (Cell(symbol, register, min(cost, int(UNREACHABLE))),)
+            stack += (Cell(symbol, register, min(cost, int(UNREACHABLE)), used),)
             cost, first = stack[-1].cost, None
+            used = self._keys[c.push_keys[i + 1]] if c.has_sets and i + 1 < c.push_offset[push + 1] else 0
         return stack
 
 

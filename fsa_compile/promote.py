@@ -93,11 +93,11 @@ def promote_machine(
     deadline = deadline or Deadline(limits)
     if machine.start == 0:
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
-    flat = flattened(machine, flat_states) if flat_states else None
+    flat = flattened(machine, flat_states) if flat_states and machine.sets is None else None
     if flat is not None:
         return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra)
     tables = tables_for(vocabulary)
-    if tables.spells_every_byte and counts_alone(machine):
+    if machine.sets is None and tables.spells_every_byte and counts_alone(machine):
         counted = walk_counter(machine, tables, deadline)
         return assemble_counter(
             machine, counted, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}

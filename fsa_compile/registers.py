@@ -16,32 +16,36 @@ _UNBOUNDED = 1 << 28
 
 
 class Registers:
-    """The kinds of frames of a machine, told apart by their bounds; kind 0 counts nothing.
+    """The kinds of frames of a machine, told apart by their bounds and sets of keys; kind 0 has neither.
 
     Attributes:
       of_control: int64[S], kind of each control's frame.
       of_symbol: int64[P], kind of the frame that a symbol suspends.
       low, high: int64[F].
+      counted: bool[F], whether it counts.
+      set_kind: int64[F], kind of its set in `KeySets`, 0 for none.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
-        kinds: dict[tuple[int, int], int] = {(UNCOUNTED, UNCOUNTED): 0}
+        kinds: dict[tuple[int, int, int], int] = {(UNCOUNTED, UNCOUNTED, 0): 0}
         self.of_control = np.zeros(machine.num_controls, np.int64)
         self.of_symbol = np.zeros(machine.num_symbols, np.int64)
-        counting = (machine.bounds != UNCOUNTED).any(1).nonzero()[0]
-        if len(counting):
-            bounds = machine.bounds[counting].tolist()
-            self.of_control[counting] = [kinds.setdefault((a, b), len(kinds)) for a, b in bounds]
+        sets = np.zeros(machine.num_controls, np.int64) if machine.sets is None else machine.sets.kind
+        special = ((machine.bounds != UNCOUNTED).any(1) | (sets > 0)).nonzero()[0]
+        if len(special):
+            of = zip(machine.bounds[special].tolist(), sets[special].tolist())
+            self.of_control[special] = [kinds.setdefault((a, b, k), len(kinds)) for (a, b), k in of]
             control, symbol = machine.ret.nonzero()
             self.of_symbol[symbol] = self.of_control[machine.ret[control, symbol]]
-        self.low, self.high = np.array(list(kinds), np.int64).T
+        self.low, self.high, self.set_kind = np.array(list(kinds), np.int64).T
+        self.counted = (self.low != UNCOUNTED) | (self.high != UNCOUNTED)
         self.low = np.maximum(self.low, 0)
         self.high[self.high == UNCOUNTED] = _UNBOUNDED
 
     @property
     def counts(self) -> bool:
         """Whether any frame counts."""
-        return len(self.low) > 1
+        return bool(self.counted.any())
 
 
 class Classes:
@@ -66,7 +70,7 @@ class Classes:
         b0 = low - a0
         a1 = np.maximum(low, high - most)
         b1 = np.where(high >= _UNBOUNDED, 0, high - a1)
-        counted = np.arange(len(low)) > 0
+        counted = registers.counted
         self.ladder = np.where(counted[:, None], np.stack([a0, b0, a1, b1], 1), 0)
         self.size = np.where(counted, 1 + b0 + b1, 1)
         self.first = np.cumsum(self.size) - self.size
@@ -74,4 +78,4 @@ class Classes:
         place = np.arange(len(kind)) - self.first[kind]
         below = place < self.ladder[kind, 1]
         value = np.where(below, self.ladder[kind, 0] + place, self.ladder[kind, 2] + place - self.ladder[kind, 1])
-        self.value = np.where(kind > 0, value, 0)
+        self.value = np.where(counted[kind], value, 0)

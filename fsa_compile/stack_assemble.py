@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,9 +16,11 @@ from fsa_compile.entry_walk import NARROW
 from fsa_compile.level_grid import Grid
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.registers import Registers
+from fsa_compile.set_layout import SetLayout
 from fsa_compile.stack_costs import Costs, costs_of
 from fsa_compile.stack_groups import Groups, groups_of, ranges
 from fsa_compile.stack_nodes import Increments, Nodes
+from fsa_compile.stack_sets import with_sets
 from fsa_compile.stack_walk import StackArcs, mixed
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -48,7 +51,7 @@ def assemble_machine(
       ConstraintError: one token could pop any number of cells.
       LimitError: too many rows or bytes, or out of time.
     """
-    groups = groups_of(arcs, tables, deadline, deterministic=machine.deterministic)
+    groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
     costs = costs_of(machine, arcs, groups, deadline)
     if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
         costs = costs.at_most(_UNBOUNDED)
@@ -61,7 +64,13 @@ def assemble_machine(
         raise unspellable(source)
     nodes = Nodes(machine, registers, arcs, groups, costs, complete=tables.spells_every_byte)
     deadline.check(_DOING)
-    return _Layout(machine, registers, groups, costs, nodes, tables, limits, deadline).constraint(source, extra, stacks)
+    sets = None
+    if groups.sets is not None and costs.sets is not None:
+        sets = SetLayout(machine, registers, groups.sets, costs.sets)
+        add, final, strings = sets.progress(groups, arcs.kind)
+        groups = dataclasses.replace(groups, add=add, set=final, strings=strings)
+    layout = _Layout(machine, registers, groups, costs, nodes, tables, limits, deadline, sets)
+    return layout.constraint(source, extra, stacks, arcs)
 
 
 class _Sets(NamedTuple):
@@ -179,7 +188,9 @@ class _Layout:
         tables: VocabularyTables,
         limits: CompileLimits,
         deadline: Deadline,
+        key_sets: SetLayout | None,
     ) -> None:
+        self.key_sets = key_sets
         self.machine, self.registers, self.groups, self.costs, self.nodes = machine, registers, groups, costs, nodes
         self.tables, self.deadline = tables, deadline
         self.pool = RowPool(tables, limits)
@@ -207,22 +218,43 @@ class _Layout:
             node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
             order = np.argsort(node, kind="stable")
             node, group, cost, need = node[order], group[order], cost[order], need[order]
+        if self.key_sets is not None:
+            node = self._with_twins(node, group)
+            order = np.argsort(node, kind="stable")
+            node, group, cost, need = node[order], group[order], cost[order], need[order]
         return _Sets(node, group, cost, need)
+
+    def _with_twins(self, node: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """Nodes of token sets; those of guarded ones are twins of their own, behind all others."""
+        assert self.key_sets is not None
+        assert self.groups.sets is not None
+        guarded = self.groups.sets.guard[group] > 0
+        self.key_sets.twins, which = np.unique(node[guarded], return_inverse=True)
+        node = node.copy()
+        node[guarded] = len(self.nodes.kind) + which.reshape(-1)
+        self.n = len(self.nodes.kind) + len(self.key_sets.twins)
+        return node
 
     def _number_pushes(self) -> None:
         """Numbers the push strings in use; the initial stack is one of them."""
-        used = [(), *(self.groups.strings[p] for p in np.unique(self.groups.push[self.sets.group]).tolist())]
+        every, sets = self.groups.strings, self.groups.sets
+        held = [(0,) * len(string) for string in every] if sets is None else sets.strings
+        used = [((), ()), *((every[p], held[p]) for p in np.unique(self.groups.push[self.sets.group]).tolist())]
         strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
-        self.push = np.array([strings.get(string, 0) for string in self.groups.strings], np.int64)[self.groups.push]
-        self.initial = strings.setdefault(tuple((symbol, 0) for symbol in self.machine.stack), len(strings))
-        self.strings = list(strings)
+        self.push = np.array([strings.get(string, 0) for string in zip(every, held)], np.int64)[self.groups.push]
+        initial = tuple((symbol, 0) for symbol in self.machine.stack)
+        self.initial = strings.setdefault((initial, (0,) * len(initial)), len(strings))
+        self.strings = [string for string, _ in strings]
+        self.held_strings = [held for _, held in strings]
 
-    def constraint(self, source: str, extra: dict[str, Any], stacks: int) -> CompiledConstraint:
-        """The artifact."""
+    def constraint(self, source: str, extra: dict[str, Any], stacks: int, arcs: StackArcs) -> CompiledConstraint:
+        """The artifact; `arcs` are those of the walk."""
         wide, begin = self._wide()
         arrays = self._groups(wide, begin) | self._arcs((~wide).nonzero()[0]) | self._levels(wide)
         increments = self.increments.stacked()
         arrays |= self._node_arrays() | self._symbol_arrays()
+        if self.key_sets is not None:
+            arrays |= self._set_arrays(arrays, arcs)
         return CompiledConstraint(
             vocab_size=self.tables.vocab_size,
             fingerprint=self.tables.fingerprint,
@@ -236,8 +268,35 @@ class _Layout:
             max_push=max(map(len, self.strings)),
             stacks=1 if self.machine.deterministic else stacks,
             extra=extra | self._names(),
-            **{name: value if value.dtype == bool else value.astype(np.int32) for name, value in arrays.items()},
+            **{n: value if value.dtype in (bool, np.uint32) else value.astype(np.int32) for n, value in arrays.items()},
         )
+
+    def _set_arrays(self, arrays: dict[str, np.ndarray], arcs: StackArcs) -> dict[str, np.ndarray]:
+        """The arrays of sets of keys, and those of nodes with the twins behind them."""
+        sets, nodes = self.key_sets, self.nodes
+        assert sets is not None
+        none = len(sets.twins)
+        control = np.where(nodes.symbolic < self.machine.num_controls, nodes.symbolic, 0)
+        distance, wanted = sets.distances(control, arrays["distance"])
+        twin = np.zeros(self.n, np.int64)
+        twin[sets.twins] = len(nodes.kind) + np.arange(none)
+        out = {name: np.concatenate((arrays[name], np.zeros((none, *arrays[name].shape[1:]), arrays[name].dtype)))
+               for name in ("accept", "need", "ladder")}  # fmt: skip
+        offset = np.concatenate((arrays["delta_offset"], np.full(none, nodes.delta_row[0] * nodes.delta.shape[1])))
+        pop_guard, pop_offset = sets.pops(arcs.pops, nodes, nodes.pop_row)
+        pop_offset[len(nodes.kind) :] = offset[len(nodes.kind) :, None]
+        held = np.array([h for string in self.held_strings for h in string], np.int64)
+        out |= {
+            "distance": np.concatenate((distance, np.zeros(none, np.int64))),
+            "level_slope": np.concatenate((arrays["level_slope"], arrays["level_slope"][sets.twins])),
+            "delta_offset": offset,
+            "twin": twin,
+            "wanted": np.concatenate((wanted, np.zeros((none, 2), np.int64))),
+            "pop_guard": pop_guard,
+            "pop_offset": pop_offset,
+            "push_keys": sets.held(held),
+        }
+        return out | sets.arrays()
 
     def _names(self) -> dict[str, Any]:
         """For people: what nodes 1, 2, … and the symbols stand for, where the machine says it; inner nodes have no name."""
@@ -278,7 +337,11 @@ class _Layout:
         rests = self.costs.rests
         sloped = self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)
         columns = np.stack([rests.first[kind], rests.stride[kind], rests.tokens[kind]], 1)
-        return np.where(sloped[:, None], columns, (0, 1, 0))
+        out = np.where(sloped[:, None], columns, (0, 1, 0))
+        if self.key_sets is not None:  # the register says what the required keys that have come weigh
+            some, total = self.key_sets.slope(kind)
+            out[some] = np.stack([total, np.ones_like(total), np.ones_like(total)], 1)[some]
+        return out
 
     def _symbol_arrays(self) -> dict[str, np.ndarray]:
         nodes, costs, registers = self.nodes, self.costs, self.registers
@@ -302,11 +365,16 @@ class _Layout:
         target, push = groups.target[sets.group], groups.push[sets.group]
         new = np.ones(len(target), bool)
         new[1:] = (np.diff(sets.node) != 0) | (np.diff(target) != 0) | (np.diff(push) != 0)
+        narrow = np.zeros(len(target), bool)
+        if groups.sets is not None:  # only arcs can have a guard, or a set in the frame they open
+            held = groups.sets.held[sets.group]
+            new[1:] |= np.diff(held) != 0
+            narrow = (sets.node >= len(self.nodes.kind)) | (held > 0)
         begin = new.nonzero()[0]
         if not len(begin):
             return np.zeros(0, bool), begin
         total = np.add.reduceat(groups.size[sets.group], begin)
-        return (total > NARROW)[np.cumsum(new) - 1], begin
+        return (total > NARROW)[np.cumsum(new) - 1] & ~narrow, begin
 
     def _groups(self, wide: np.ndarray, begin: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups = self.sets, self.groups
@@ -358,6 +426,7 @@ class _Layout:
             groups.set[group],
             sets.cost[narrow],
             sets.need[narrow],
+            *self._set_effects(group),
         )
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
@@ -374,11 +443,19 @@ class _Layout:
             "effects": effects,
         }
 
+    def _set_effects(self, group: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Guards, and rows of the sets of opened frames, of token sets; nothing where there are no sets."""
+        if self.key_sets is None or self.groups.sets is None:
+            return ()
+        sets = self.groups.sets
+        return self.key_sets.guards_of(sets.guard[group]), self.key_sets.held(sets.held[group])
+
     def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:
         """Unions of a node's tokens by how many tokens and cells they take."""
         sets, size = self.sets, self.groups.size[self.sets.group]
         narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
         has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
+        has_rows[len(self.nodes.kind) :] = False
         members, alike = _once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = self._stored(grid)

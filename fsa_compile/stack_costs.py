@@ -22,6 +22,8 @@ A frame that counts ends from its lower bound on. What is missing at register n 
 every control that may end the frame, one token (and what it opens) begins some more iterations and comes to an end again.
 Distances within a frame are those of ways that begin no more iterations than they must, so they are open whatever the
 register.
+
+Frames with a set of keys: see `set_costs`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.registers import Registers
+from fsa_compile.set_costs import Pairs, SetCosts, least_of_each
 from fsa_compile.stack_groups import Groups, ranges
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import segment_starts
@@ -58,6 +61,7 @@ class Costs:
       symbol_cost, symbol_need: int64[P], likewise.
       group_cost, group_need: int64[G], the token included; without what is missing in the node's own frame.
       rests: tokens for missing iterations, by kind of frame.
+      sets: weights of missing keys, and what they change; None where no frame has a set.
     """
 
     distance: np.ndarray
@@ -67,6 +71,7 @@ class Costs:
     group_cost: np.ndarray
     group_need: np.ndarray
     rests: Rests
+    sets: SetCosts | None = None
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
@@ -78,6 +83,7 @@ class Costs:
             group_cost=np.minimum(self.group_cost, bound),
             group_need=np.minimum(self.group_need, bound),
             rests=self.rests.at_most(bound),
+            sets=self.sets,
         )
 
 
@@ -86,10 +92,15 @@ class _Effects:
 
     Attributes:
       of_group: int64[G].
-      target, push, add, set: int64[E], as in `Groups`.
+      target, push, add, set, sets: int64[E] each, as in `Groups`.
     """
 
     def __init__(self, groups: Groups) -> None:
+        self.sets = groups.sets
+        if groups.sets is not None:  # each for itself
+            self.of_group = np.arange(len(groups.target))
+            self.target, self.push, self.add, self.set = groups.target, groups.push, groups.add, groups.set
+            return
         columns = (groups.target, groups.push, groups.add, groups.set)
         key = groups.target
         for column in columns[1:]:
@@ -181,7 +192,13 @@ class _Bounds:
         self.target_kind = np.where(effects.push > 0, registers.of_control[effects.target], 0)
         self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
         self.windows = Windows(registers, arcs.classes)
+        self.sets: SetCosts | None = None
+        self.case = np.zeros(len(place), np.int64)
+        if machine.sets is not None:
+            self.sets = SetCosts(machine, registers, groups, arcs.kind, places.node, places.control, place, group)
+            place, group, self.case = self.sets.pairs
         self._choose(place, effects.of_group[group])
+        self.agreed = False
         none = np.zeros(0, np.int64)
         self.iterates, self.must_iterate = (none, none), none
         if registers.counts:
@@ -189,20 +206,44 @@ class _Bounds:
 
     def found(self) -> Costs:
         most = np.where(self.registers.low > 0, _FAR, 0)
-        need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most)
-        need = np.maximum(need, more[self.places.kind])
-        symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
-        token_need = self._token_needs(need, symbol_need, more)
+        for rounds in range(1_000):
+            need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most)
+            need = np.maximum(need, more[self.places.kind])
+            symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
+            if self.sets is None:
+                token_need = self._token_needs(need, symbol_need, more)
+                break
+
+            def token_needs(of_target: np.ndarray) -> np.ndarray:
+                return self._needs_apart(of_target, symbol_need, more)  # noqa: B023
+
+            if self.sets.settle_needs(token_needs, need):
+                token_need = self.sets.needs(token_needs, need)
+                self.sets.select(token_need, need)
+                self.sets.count_leads()
+                self.agreed = True
+                break
+            self.sets.check_rounds(rounds)
         self._select(token_need, need, symbol_need)
         best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         while True:
             distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best)
             if not self.windows.lengthen(known, self.places.kind[self.must_iterate]):
                 break
-        token_cost, of_group = self._token_costs(distance, symbol_cost, known), self.effects.of_group
+        for rounds in range(1 if self.sets is None else 1_000):
+            if self.sets is None or self.sets.settle(self._costs_apart(distance, symbol_cost, known), distance):
+                break
+            self.sets.check_rounds(rounds)
+            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, known)
+        token_cost = self._token_costs(distance, symbol_cost, known)
+        if self.sets is not None:
+            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
         s = self.num_controls
         rests = self._rests(known)
-        return Costs(distance[:s], need[:s], symbol_cost, symbol_need, token_cost[of_group], token_need[of_group], rests)
+        of_group = self.effects.of_group
+        of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
+        cost, most = token_cost[of_group], token_need[of_group]
+        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
 
     def _separate_iterations(self) -> None:
         """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
@@ -229,11 +270,13 @@ class _Bounds:
         self.iterates = self.place[iterates], self.effect[iterates]
         self.must_iterate = (closes & ~stays).nonzero()[0]
         few = begun <= value[self.place]
+        self.case = self.case[few]
         self._choose(self.place[few], self.effect[few])
 
     def _select(self, token_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
         """From now on, only tokens and endings within each place's need count."""
         fits = token_need[self.effect] <= need[self.place]
+        self.case = self.case[fits]
         self._choose(self.place[fits], self.effect[fits])
         place, effect = self.iterates
         fits = token_need[effect] <= need[place]
@@ -244,19 +287,33 @@ class _Bounds:
         self.place, self.effect, self.begin = place, effect, segment_starts(place)
 
     def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
-        push, target = self.effects.push, self.effects.target
+        target = self.effects.target
+        needs = self._needs_apart(need[target], symbol_need, more)
+        return needs if self.effects.sets is None else np.where(self.effects.sets.wanted, _FAR, needs)
+
+    def _needs_apart(self, of_target: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
+        """Needs of token sets from those of their targets' frames."""
+        push = self.effects.push
         padded = np.append(symbol_need, -self.string.shape[1])
         string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
         string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
-        own = np.maximum(need[target], np.where(self.target_missing > 0, more[self.target_kind], 0))
+        own = np.maximum(of_target, np.where(self.target_missing > 0, more[self.target_kind], 0))
         return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
 
     def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
+        values = self._costs_apart(distance, symbol_cost, best)
+        return values if self.effects.sets is None else np.where(self.effects.sets.wanted, _FAR, values)
+
+    def _costs_apart(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
+        """Costs without the values of controls where required keys are next."""
         string, own = np.append(symbol_cost, 0)[self.string], distance[self.effects.target]
         if self.registers.counts:
             rests = self._rests(best)
             string = string + rests.at(self.string_kind, self.string_register)
             own = own + rests.at(self.target_kind, self.effects.set)
+        if self.sets is not None:
+            assert self.effects.sets is not None
+            own = np.where(self.effects.sets.wanted, 0, own) + self.sets.opened(distance)
         return np.minimum(1 + own + string.sum(1)[self.effects.push], _FAR)
 
     def _rests(self, best: np.ndarray) -> Rests:
@@ -276,11 +333,16 @@ class _Bounds:
         """The most that any ending asks of each place; nothing where the text may end, `UNREACHABLE` where nothing ends."""
         out = np.where(self.may_close, 0, _FAR)
         np.maximum.at(out, self.places.above, asked)
-        return np.where(self.places.ends, 0, out)
+        out = np.where(self.places.ends, 0, out)
+        return out if self.sets is None or self.agreed else self.sets.raised(out)
 
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
         out = np.full(len(self.places.node), _FAR)
+        if self.sets is not None:
+            out = least_of_each(Pairs(self.place, self.effect, self.case), values, len(out))
+            self.sets.agree(out, costs=self.agreed)
+            return out if self.agreed else self.sets.raised(out)
         if len(self.begin):
             out[self.place[self.begin]] = np.minimum.reduceat(values[self.effect], self.begin)
         return out

@@ -44,6 +44,8 @@ class Entries:
         single = (np.diff(offset) == 1).nonzero()[0]  # actions of one entry; a machine for the empty text alone has none
         at = offset[single]
         plain = (machine.entry_push[at] == 0) & (machine.entry_next[at] > 0) & (machine.entry_add[at] == 0)
+        if machine.sets is not None:
+            plain &= machine.sets.entry[at] == 0
         goal = np.where(np.diff(offset) == 0, 0, s)
         goal[single[plain]] = machine.entry_next[at[plain]]
         table = np.full((s + 1, machine.action.shape[1]), s, np.int32)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.derived_controls import Derived
+from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_walk import StackArcs
 from fsa_compile.token_parts import TOKEN_BITS, Parts, joined_parts, parts_of
@@ -16,6 +17,25 @@ from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 _DOING = "putting token sets together"
 _PART_BYTES = 96
 PushString: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GroupSets:
+    """The sets of keys in the effects of token sets; see `stack_sets`.
+
+    Attributes:
+      guards: by number.
+      guard: int64[G], guard of each token set, on the set of its node's frame.
+      held: int64[G], guard whose change is the set of the target's frame, where something is pushed.
+      wanted: bool[G], whether some required key may come next at the target, which has not come yet.
+      strings: of each push string, guards whose changes are the sets of the suspended frames; the first one's is not known: 0.
+    """
+
+    guards: Guards
+    guard: np.ndarray
+    held: np.ndarray
+    wanted: np.ndarray
+    strings: list[tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,6 +54,7 @@ class Groups:
       reduced: bool[G], whether some parts are taken away from those before them; others may follow.
       strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
         a string's first frame is that of the node's, which is not known here: 0.
+      sets: what they ask of and do to sets of keys; None where no frame has one.
     """
 
     node: np.ndarray
@@ -48,6 +69,7 @@ class Groups:
     parts: Parts
     reduced: np.ndarray
     strings: list[PushString]
+    sets: GroupSets | None = None
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `group`, token) of every token of some groups that have no bit rows, in no order."""

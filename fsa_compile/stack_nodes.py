@@ -30,6 +30,7 @@ class Nodes:
       delta: int64[*, P'], node after popping an effective symbol; row 0 is dead.
       symbol, symbol_place: int64[P'], symbol and class of every effective symbol.
       symbol_number: int64[P], first effective symbol of each symbol.
+      pop_row: int64[*], into `delta`, of the cases of `StackArcs.pops`; -1 where the node is dropped.
       max_pops: longest path in delta.
     """
 
@@ -37,13 +38,15 @@ class Nodes:
         self, machine: ByteMachine, registers: Registers, arcs: StackArcs, groups: Groups, costs: Costs, *, complete: bool
     ) -> None:
         self.classes = classes = arcs.classes
+        self.delta_row = np.zeros(0, np.int64)
         size = classes.size[arcs.kind]
         self._size = size
-        of_row = np.repeat(np.arange(len(size)), size)
+        of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
+        delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
         useful = costs.group_cost < UNREACHABLE
-        alive = self._alive(machine, arcs, groups, costs, useful, of_row)
+        alive = self._alive(machine, arcs, groups, costs, useful, of_row, delta_row)
         delta = np.where(alive[arcs.delta], arcs.delta, 0)
-        keep = alive if complete else alive & _reached(machine, arcs, groups, useful, delta, of_row)
+        keep = alive if complete else alive & _reached(machine, groups, useful, delta, of_row, delta_row, len(alive))
         keep[0] = True
         self.number = np.where(keep, np.cumsum(np.where(keep, size, 0)) - size, 0)
         self.groups = (useful & keep[groups.node]).nonzero()[0]
@@ -55,8 +58,12 @@ class Nodes:
         self.accept = (arcs.accept & keep)[self.symbolic]
         self.accept[0] = False
         self._name_symbols(machine, registers)
-        self._effective_delta(self.number[delta], arcs.delta_row[keep[of_row]])
-        self.max_pops = self._longest_path()
+        self._effective_delta(self.number[delta], delta_row[keep[of_row]])
+        kept_pops = keep[arcs.pops.node]
+        self.pop_row = np.full(len(kept_pops), -1)
+        self.pop_row[kept_pops] = self.delta_row[len(self.kind) :]
+        self.max_pops = self._longest_path(np.concatenate((np.arange(len(self.kind)), self.number[arcs.pops.node[kept_pops]])))
+        self.delta_row = self.delta_row[: len(self.kind)]
 
     def size_of(self, node: np.ndarray) -> np.ndarray:
         """Number of classes of nodes of the walk."""
@@ -68,8 +75,9 @@ class Nodes:
 
     @staticmethod
     def _alive(
-        machine: ByteMachine, arcs: StackArcs, groups: Groups, costs: Costs, useful: np.ndarray, of_row: np.ndarray
-    ) -> np.ndarray:
+        machine: ByteMachine, arcs: StackArcs, groups: Groups, costs: Costs, useful: np.ndarray, of_row: np.ndarray,
+        delta_row: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
         """Nodes that have tokens, accept, or have such a child, and whose frames can be finished."""
         row, column = arcs.delta.nonzero()
         child = arcs.delta[row, column]
@@ -79,7 +87,7 @@ class Nodes:
             full = np.zeros(len(arcs.delta), bool)
             full[row[alive[child]]] = True
             more = np.zeros(len(alive), bool)
-            more[of_row[full[arcs.delta_row]]] = True
+            more[of_row[full[delta_row]]] = True
             if not (more & ~alive).any():
                 break
             alive |= more
@@ -102,16 +110,18 @@ class Nodes:
         child = chosen[np.unique(number, return_index=True)[1]][:, self.symbol]
         self.delta = np.where(child > 0, child + self.symbol_place, 0)
 
-    def _longest_path(self) -> int:
-        """Most cells that one token pops."""
+    def _longest_path(self, of_row: np.ndarray) -> int:
+        """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
         row, column = self.delta.nonzero()
         n = len(self.symbolic)
         edges = np.unique(row * n + self.delta[row, column])
         row, child = edges // n, edges % n
         depth = np.zeros(len(self.delta), np.int64)  # of each row: the longest path of its nodes
         for _ in range(n + 1):
+            of_node = np.zeros(n, np.int64)
+            np.maximum.at(of_node, of_row, depth[self.delta_row])
             new = depth.copy()
-            np.maximum.at(new, row, 1 + depth[self.delta_row[child]])
+            np.maximum.at(new, row, 1 + of_node[child])
             if (new == depth).all():
                 return int(depth.max(initial=0))
             depth = new
@@ -122,15 +132,16 @@ class Nodes:
 
 
 def _reached(
-    machine: ByteMachine, arcs: StackArcs, groups: Groups, useful: np.ndarray, delta: np.ndarray, of_row: np.ndarray
-) -> np.ndarray:
+    machine: ByteMachine, groups: Groups, useful: np.ndarray, delta: np.ndarray, of_row: np.ndarray, delta_row: np.ndarray,
+    size: int,
+) -> np.ndarray:  # fmt: skip
     """Nodes that token sequences reach."""
-    seen = np.zeros(len(arcs.accept), bool)
+    seen = np.zeros(size, bool)
     seen[machine.start] = True
     while True:
         before = int(seen.sum())
         seen[groups.target[useful & seen[groups.node]]] = True
-        seen[delta[arcs.delta_row[seen[of_row]]].ravel()] = True
+        seen[delta[delta_row[seen[of_row]]].ravel()] = True
         if int(seen.sum()) == before:
             return seen
 

@@ -18,6 +18,9 @@ hashes of token sets add up.
 
 Controls that differ from another one at few bytes are not walked (`derived_controls`), and parts of machines that many machines
 share are walked once (`leaf_walks`).
+
+Frames with a set of keys do not count; there, the number of a guard (`key_sets`) stands for the register: what the token asked
+of the set so far, and did to it. In runs the set was empty at first, so nothing is asked of it.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.derived_controls import NONE_DERIVED, Derived, derived_controls
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.guarded_pops import GuardedPops, PopClasses
+from fsa_compile.key_sets import Guards
 from fsa_compile.leaf_walks import Leaf, LeafCall, LeafWalk, leaf_calls, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.quotient import remember
@@ -110,6 +115,8 @@ class StackArcs:
       delta: int64[*, P], node after popping a symbol, 0 for none.
       num_owners: nodes and runs.
       derived: controls whose tokens are those of another one as well, but for the lost ones.
+      guards: what counts stand for in frames with sets; only `Guards()` where no frame has one.
+      pops: more rows of `delta`, of nodes whose tokens leave a frame under a condition on its set.
       leaves: tokens found earlier; their owners have no others above.
     """
 
@@ -133,6 +140,8 @@ class StackArcs:
     delta: np.ndarray
     num_owners: int
     derived: Derived
+    guards: Guards
+    pops: PopClasses
     leaves: list[Parts]
 
 
@@ -194,7 +203,7 @@ class _Moves:
 
     Attributes:
       begin, size: int64[S * C], entries by control * C + class.
-      next, push, add: int64[E], of every entry; one more stands for none.
+      next, push, add, guard: int64[E], of every entry; one more stands for none.
       forks: whether some control has several entries at a symbol.
       plain: int64[S * C], of a machine that neither forks nor counts: 0, the next control, or -1 where more happens.
       kept, counted: uint64[S], bits of the bytes that leave each control as it is, and its register as it is or one higher; see
@@ -207,16 +216,17 @@ class _Moves:
         none = len(machine.entry_next)
         self.size = size[action]
         self.begin = np.where(size > 0, offset[:-1], none)[action]
-        self.next, self.push, self.add = (
-            np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add)
+        guard = np.zeros(none, np.int32) if machine.sets is None else machine.sets.entry
+        self.next, self.push, self.add, self.guard = (
+            np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add, guard)
         )
         self.forks = bool((size > 1).any())
         self.plain = None
         if not self.forks and not machine.entry_add.any() and not any(add for string in machine.pushes for _, add in string):
-            self.plain = np.where((self.push == 0) & (self.next >= 0), self.next, -1)[self.begin]
+            self.plain = np.where((self.push == 0) & (self.next >= 0) & (self.guard == 0), self.next, -1)[self.begin]
         begin = self.begin.reshape(machine.action.shape)
         same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0)
-        same &= self.size.reshape(begin.shape) == 1
+        same &= (self.size.reshape(begin.shape) == 1) & (self.guard[begin] == 0)
         kind, adds = machine.byte_class[:256], self.add[begin] == 1
         self.kept = kinds_read(same & ~adds, kind)
         self.counted = kinds_read(same & adds, kind) if adds.any() else np.zeros_like(self.kept)
@@ -276,12 +286,15 @@ class _Walk:
         self.records: list[tuple[np.ndarray, ...]] = []
         self.links: list[tuple[np.ndarray, ...]] = []
         self.pending: list[_Items] = []
+        self.guards = Guards(() if machine.sets is None else machine.sets.guards[1:])
+        self.first_cut, self.cut_of = 0, np.zeros(0, np.int64)
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
         self.derived, leaves = NONE_DERIVED, list[Leaf]()
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
-            leaves = leaves_of(machine, self.derived.node, np.unique(self.derived.base), tables, self._leaf_walk)
+            if machine.sets is None:
+                leaves = leaves_of(machine, self.derived.node, np.unique(self.derived.base), tables, self._leaf_walk)
         self.leaves, self.calls = leaves, leaf_calls(machine, leaves)
         self.leaf_parts: list[Parts] = []
         self._forget_links()
@@ -333,6 +346,8 @@ class _Walk:
             delta=inner.delta(),
             num_owners=self.num_owners,
             derived=self.derived,
+            guards=self.guards,
+            pops=inner.pops.classes(),
             leaves=self.leaf_parts,
         )
 
@@ -408,7 +423,7 @@ class _Walk:
         counts += [(parts.owner, parts.count) for parts in self.leaf_parts]
         for owner, count in counts:
             np.maximum.at(most, of_owner[owner], count)
-        most[0] = 0
+        most[~self.registers.counted] = 0
         return most
 
     def _root_items(self) -> _Items:
@@ -489,8 +504,10 @@ class _Walk:
         moved, called = [], []
         while len(items.owner):
             which, entry = self._entries(items)
-            following, push = self.moves.next[entry], self.moves.push[entry]
             items = items.at(which)
+            if self.machine.sets is not None:
+                items, entry = self._guarded(items, entry)
+            following, push = self.moves.next[entry], self.moves.push[entry]
             returned = self._returned(items.at((following == RETURN).nonzero()[0]))
             stays = ((following > 0) & (push == 0)).nonzero()[0]
             calls = ((following > 0) & (push > 0)).nonzero()[0]
@@ -510,6 +527,18 @@ class _Walk:
         size = self.moves.size[at]
         which = np.repeat(np.arange(len(at)), size)
         return which, np.arange(len(which)) + np.repeat(self.moves.begin[at] - (np.cumsum(size) - size), size)
+
+    def _guarded(self, items: _Items, entry: np.ndarray) -> tuple[_Items, np.ndarray]:
+        """Items and their entries without those whose guard lets nothing pass; what is asked and done so far."""
+        at = self.moves.guard[entry].nonzero()[0]
+        if not len(at):
+            return items, entry
+        owner = items.owner[at]
+        known = (owner >= self.first_run) & ~self._of_cut(owner)
+        begun = items.begun.copy()
+        begun[at] = self.guards.compositions(begun[at], self.moves.guard[entry[at]], known)
+        passed = (begun >= 0).nonzero()[0]
+        return items._replace(begun=begun).at(passed), entry[passed]
 
     def _distinct(self, items: _Items) -> _Items:
         """The same items once each; only what is not deterministic comes to one item in two ways."""
@@ -598,6 +627,8 @@ class _Walk:
         by_string = np.zeros(len(text), bool)
         byte = self.trie.symbol[items.node]
         by_string[text] = self.entries.chosen(items.owner[text], byte[text], items.control[text])
+        if self.machine.sets is not None:
+            by_string &= items.begun == 0
         chosen = by_string.nonzero()[0]
         if not len(chosen):
             return items
@@ -635,7 +666,8 @@ class _Walk:
         control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
         live = control.nonzero()[0]
         at, which = at[live], which[live]
-        return _Items(caller[at], items.node[which], control[live], begun[at])
+        count = np.where(symbol[live] >= 0, begun[at], items.begun[which])  # a part of the caller's frame has the caller's set
+        return _Items(caller[at], items.node[which], control[live], count)
 
     def _calls(self, items: _Items, entry: np.ndarray) -> _Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
@@ -702,6 +734,7 @@ class _InnerNodes:
         self.owners, self.kinds = [np.arange(s)], [walk.registers.of_control]
         self.accept: list[np.ndarray] = []
         self.rows: list[np.ndarray] = []
+        self.pops = GuardedPops(walk.guards)
         self.num_nodes = s
         self._segments = [np.zeros((1, walk.ret.shape[1]), np.int64)]
         self._num_segments = 1
@@ -716,12 +749,26 @@ class _InnerNodes:
         """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
         walk, kinds = self.walk, self.kinds[-1]
         size = self.classes.size[kinds]
-        row = np.zeros(int(size.sum()), np.int64)
-        self.rows.append(row)
+        base = int(size.sum())
         if not walk.pending:
+            self.rows.append(np.zeros(base, np.int64))
             return None
-        index, node, control = self._by_class(_joined(walk.pending), np.cumsum(size) - size)
+        pending = _joined(walk.pending)
         walk.pending = []
+        first = np.cumsum(size) - size
+        if walk.machine.sets is None:
+            more = 0
+            index, node, control = self._by_class(pending, first)
+        else:
+            first_node = self.num_nodes - len(kinds)
+            free, some, more = self.pops.parted(pending.owner, pending.begun, int(self.owners[-1][0]), first_node)
+            index, node, control = self._by_class(pending.at(free), first)
+            index, node, control = self.pops.extended(
+                (index, node, control), first, (pending.node[some], walk.stack_class[pending.control[some]]), base
+            )
+        row = np.zeros(base + more, np.int64)
+        self.rows.append(row[:base])
+        self.pops.rows.append(row[base:])
         if not len(index):
             return None
         begin = segment_starts(index)
@@ -746,8 +793,8 @@ class _InnerNodes:
             which = np.repeat(np.arange(len(local)), size)
             place = np.arange(len(which)) - (np.cumsum(size) - size)[which]
             after = self.classes.value[self.classes.first[kind[which]] + place] + pending.begun[which]
-            counted = kind[which]
-            fits = (counted == 0) | ((after >= walk.registers.low[counted]) & (after <= walk.registers.high[counted]))
+            counted, registers = kind[which], walk.registers
+            fits = ~registers.counted[counted] | ((after >= registers.low[counted]) & (after <= registers.high[counted]))
             which, place = which[fits], place[fits]
             index = first[local[which]] + place
             node, control = pending.node[which], control[which]

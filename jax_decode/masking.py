@@ -15,9 +15,10 @@ import jax.numpy as jnp
 
 from fsa_compile.artifact import UNREACHABLE
 from jax_decode.canonical import BOUNDED, LAST, chosen, pair_words
+from jax_decode.key_sets import allows as allowed_by
 from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import joined, largest, read
-from jax_decode.stack import Sources, accepts, shortest, slope_at, sources
+from jax_decode.stack import Sources, accepts, shortest, slope_at, sources, without_twins
 from jax_decode.state import ConstraintState
 from jax_decode.tables import (
     ARC_COST,
@@ -88,7 +89,7 @@ def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
 
 def mask_rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Indices of each row's bit rows, int32[B, S]: of every source the last level within the limits, 0 (empty) for none."""
-    at = sources(tables, state)
+    at = without_twins(tables, sources(tables, state))
     record = read(tables.nodes, at.node)
     cost, need = limits(tables, state, at)
     offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
@@ -155,11 +156,14 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
     cost, need = limits(tables, state, at)
     slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
     fields = [record[..., ARC_OFFSET], cost] if need is None else [record[..., ARC_OFFSET], cost, need]
-    exists, place, (offset, *limit) = joined(count, slots, *fields)
-    arcs = read(tables.arcs, jnp.where(exists, offset + place, 0))
+    exists, place, (offset, *limit) = joined(count, slots, *fields, *at.used)
+    arc = jnp.where(exists, offset + place, 0)
+    arcs = read(tables.arcs, arc)
     fits = exists & (arcs[..., ARC_COST] <= limit[0])
     if need is not None:
         fits &= arcs[..., ARC_NEED] <= limit[1]
+    if at.used:
+        fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
     token = arcs[..., ARC_TOKEN]
     if tables.pairs is not None:
         words = pair_words(tables.pairs, state.register[:, LAST])

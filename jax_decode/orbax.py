@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import ARRAYS, SCALARS, CompiledConstraint, check_vocabulary
+from fsa_compile.artifact import ARRAYS, SCALARS, SET_ARRAYS, CompiledConstraint, check_vocabulary
 from fsa_compile.artifact_checks import check_contents
-from fsa_compile.artifact_file import FORMAT_VERSION, MAGIC
+from fsa_compile.artifact_file import MAGIC, VERSIONS, version_of
 from jax_decode.errors import DecodeError
 
 
@@ -33,7 +33,7 @@ def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> 
         raise DecodeError("there is something here already", where=str(path), fix="Give a folder that does not exist.")
     arrays = {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
     header = {name: getattr(constraint, name) for name in SCALARS}
-    header |= {"magic": MAGIC, "format_version": FORMAT_VERSION, "stop_ids": list(constraint.stop_ids)}
+    header |= {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
     # Orbax refuses arrays without elements: they are in the header's shapes alone.
     header["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
     kept = {name: array for name, array in arrays.items() if array.size}
@@ -62,18 +62,19 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             header = checkpointer.restore(path, args=ocp.args.Composite(header=ocp.args.JsonRestore()))["header"]
-            shapes = {name: tuple(header["shapes"][name]) for name in ARRAYS}
-            if any(len(shapes[name]) != ndim for name, (_, ndim) in ARRAYS.items()):
+            given = [name for name in ARRAYS if name in header["shapes"] or name not in SET_ARRAYS]
+            shapes = {name: tuple(header["shapes"][name]) for name in given}
+            if any(len(shapes[name]) != ARRAYS[name][1] for name in given):
                 raise ValueError("wrong number of dimensions")
             target = {n: np.zeros(shape, ARRAYS[n][0]) for n, shape in shapes.items() if np.prod(shape)}
             args = ocp.args.Composite(arrays=ocp.args.StandardRestore(target))
             arrays = checkpointer.restore(path, args=args)["arrays"]
     except (KeyError, TypeError, ValueError, OSError, AttributeError) as e:
         raise DecodeError(f"{bad} ({type(e).__name__})", where=str(path), fix=fix) from e
-    if header.get("magic") != MAGIC or header.get("format_version") != FORMAT_VERSION:
+    if header.get("magic") != MAGIC or header.get("format_version") not in VERSIONS:
         raise DecodeError(f"{bad} of this format version", where=str(path), fix=fix)
     fields = {name: header[name] for name in SCALARS} | {"stop_ids": tuple(header["stop_ids"])}
-    fields |= {n: np.array(arrays[n]) if n in arrays else np.zeros(shapes[n], ARRAYS[n][0]) for n in ARRAYS}
+    fields |= {n: np.array(arrays[n]) if n in arrays else np.zeros(shapes[n], ARRAYS[n][0]) for n in given}
     constraint = CompiledConstraint(**fields)
     check_contents(constraint, path)  # what a device step relies on
     if vocabulary is not None:

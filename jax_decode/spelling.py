@@ -34,6 +34,8 @@ def forced_spellings(constraint: CompiledConstraint, vocabulary: Any) -> NDArray
     data = bytes(data)
     of_row = [_tokens(row) for row in constraint.rows]
     out = np.full(constraint.num_nodes, -1, np.int32)
+    if constraint.has_sets:  # what is forced depends on the keys that have come
+        return out
     for node in range(1, constraint.num_nodes):
         arcs = slice(constraint.arc_offset[node], constraint.arc_offset[node + 1])
         groups = constraint.group_row[constraint.group_offset[node] : constraint.group_offset[node + 1]]

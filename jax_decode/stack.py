@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE
+from jax_decode.key_sets import Words, allows, children_at, with_keys
 from jax_decode.reading import read
+from jax_decode.set_layout import TWIN, WANTED, WANTED_DISTANCE
 from jax_decode.stack_layout import (
     CONTENT,
     COST,
@@ -23,6 +25,7 @@ from jax_decode.stack_layout import (
     ENTRY_NEED,
     ENTRY_REGISTER,
     ENTRY_SYMBOL,
+    FIRST_KEYS,
     HASH_PARENT,
     HASH_REGISTER,
     HASH_SYMBOL,
@@ -45,7 +48,8 @@ class Sources(NamedTuple):
     """The nodes whose tokens a row may take, int32[B, S]; S = K * (D + 1), those of one configuration together.
 
     node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth: of the
-    stack left; register: of the frame that the source belongs to.
+    stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the sources
+    are followed by their twins.
     """
 
     node: jax.Array
@@ -53,6 +57,7 @@ class Sources(NamedTuple):
     cost: jax.Array
     depth: jax.Array
     register: jax.Array
+    used: Words = ()
 
 
 class Cells(NamedTuple):
@@ -79,21 +84,41 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
         zero = jnp.zeros_like(node)
         return Sources(node, zero, zero, zero, zero)
     node, top, register = state.node, state.top, state.register
+    used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
     found = []
     for pops in range(tables.max_pops + 1):
         cell = _cells_at(state.cell, top)
-        found.append((node, top, cell[..., COST], cell[..., DEPTH], register))
+        found.append((node, top, cell[..., COST], cell[..., DEPTH], register, *used))
         if pops < tables.max_pops:
-            offset = read(tables.frames, node, jnp.full_like(node, DELTA_OFFSET))
+            if used:
+                offset = children_at(tables, node, used)
+            else:
+                offset = read(tables.frames, node, jnp.full_like(node, DELTA_OFFSET))
             child = read(tables.delta, jnp.where(top > 0, offset + cell[..., SYMBOL], 0))
             node = jnp.where(top > 0, child, 0)
             top, register = cell[..., PARENT], cell[..., REGISTER]
+            used = tuple(cell[..., FIRST_KEYS + w] for w in range(tables.key_words))
     batch = node.shape[0]
-    return Sources(*(jnp.stack(field, 2).reshape(batch, -1) for field in zip(*found)))
+    fields = [jnp.stack(field, 2).reshape(batch, -1) for field in zip(*found)]
+    if used:
+        twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
+        fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
+    node, cell, cost, depth, own, *words = fields
+    return Sources(node, cell, cost, depth, own, tuple(words))
+
+
+def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
+    """The sources that are no twins: all that accept, or have bit rows."""
+    if not tables.key_words:
+        return at
+    size = tables.max_pops + 1
+    node, cell, cost, depth, register = (x[:, :size] for x in (at.node, at.cell, at.cost, at.depth, at.register))
+    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used))
 
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
+    at = without_twins(tables, at)
     columns = [at.node[:, s] for s in range(at.node.shape[1])]  # one by one: that stays elementwise over [B]
     accept = [read(tables.nodes, node, jnp.full_like(node, ACCEPT)) > 0 for node in columns]
     return functools.reduce(jnp.logical_or, accept)
@@ -103,9 +128,14 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Tokens within which a row's text can be completed, int32[B]."""
     if not tables.has_stack:
         return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
+    at = without_twins(tables, at)
     each = tables.max_pops + 1
     node = at.node[:, ::each]
     total = completion(tables, node, at.register[:, ::each], at.cost[:, ::each])
+    if at.used:  # another distance where some required key is still to be read next
+        own = [read(tables.set_nodes, node, jnp.full_like(node, column)) for column in (WANTED, WANTED_DISTANCE)]
+        wanted = (own[0] > 0) & allows(tables, own[0], tuple(word[:, ::each] for word in at.used))
+        total += jnp.where(wanted, own[1] - read(tables.nodes, node, jnp.full_like(node, DISTANCE)), 0)
     return jnp.where(node > 0, total, UNREACHABLE).min(1)
 
 
@@ -146,6 +176,7 @@ def pushed(
     below: jax.Array,
     register: jax.Array,
     alloc: jax.Array,
+    used: Words = (),
 ) -> Cells:
     """The cells that push strings append.
 
@@ -156,6 +187,7 @@ def pushed(
       below: int32[B, n], the cell they are put on.
       register: int32[B, n], of the frame that a string's first symbol suspends.
       alloc: int32[B, n], where their first cells will be.
+      used: the set of keys of the frame that a string's first symbol suspends.
     """
     under = _cells_at(state.cell, below)
     cost, depth = under[..., COST], under[..., DEPTH]
@@ -173,7 +205,9 @@ def pushed(
         need = jnp.where(exists, jnp.maximum(need, depth + deep), need)
         cost = jnp.where(exists, jnp.minimum(cost + more, UNREACHABLE), cost)
         depth += exists.astype(jnp.int32)
-        columns = [symbol, parent, depth, cost, own]
+        columns = [symbol, parent, depth, cost, own, *used]
+        if used and i + 1 < tables.max_push:
+            used = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i + 1)))
         if content is not None:
             mixed = _mix(content, symbol, own)
             content = jnp.where(exists, mixed, content)

@@ -17,6 +17,8 @@ from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 SYMBOL, PARENT, DEPTH, COST, REGISTER, CONTENT = range(6)
 """Columns of a stack cell: effective symbol; the cell below; number of cells up to this one; tokens that it and all below
 take to finish; register of the suspended frame; and, where several stacks are followed, a hash of it and all below."""
+FIRST_KEYS = 5
+"""First of the columns of a cell with the suspended frame's set of keys, where constraints have such sets."""
 DELTA_OFFSET, NEED, PARALLEL = range(3)
 """Columns of `ConstraintTables.frames`; the last is 1 for nodes of constraints that are followed on several stacks."""
 LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = slice(0, 4), slice(4, 7), 7, 8
@@ -112,9 +114,10 @@ def longest_chain(constraint: CompiledConstraint, counts: NDArray[np.int64]) -> 
     total = counts
     if constraint.num_symbols:
         children = constraint.delta.reshape(-1, constraint.num_symbols)
-        segment = constraint.delta_offset // constraint.num_symbols
+        offset = constraint.pop_offset.T if constraint.has_sets else constraint.delta_offset[None]
+        segments = offset // constraint.num_symbols
         for _ in range(constraint.max_pops):
-            total = counts + np.where(children > 0, total[children], 0).max(1)[segment]
+            total = counts + np.where(children > 0, total[children], 0).max(1)[segments].max(0)
     return int(total.max())
 
 

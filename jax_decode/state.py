@@ -47,6 +47,7 @@ class Position(NamedTuple):
     remaining: jax.Array
     status: jax.Array
     dropped: jax.Array
+    used: jax.Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,9 @@ class ConstraintState:
       node: int32[B, K], nodes of `ConstraintTables`, one per configuration, 0 where there is none.
       top: int32[B, K'], the stack's top cell, 0 for the empty stack.
       register: int32[B, K'], of the frame that the node belongs to; int32[B, 2] for canonical constraints, see `canonical`.
+      used: int32[B, W'], set of keys of the frame that the node belongs to; W' is 0 where no constraint has sets of keys.
       alloc: int32[B], where the next cell will be written.
-      cell: int32[B, M, 5 or 6], see `stack_layout`; cell 0 lies below every stack.
+      cell: int32[B, M, 5 or 6 or 5 + W'], see `stack_layout`; cell 0 lies below every stack.
       depth_limit: int32[B], most cells of a stack.
       dropped: bool[B], whether more configurations arose than K: then some texts of the language may be refused.
       remaining: int32[B], tokens that may still be taken, the stop token included.
@@ -72,6 +74,7 @@ class ConstraintState:
     node: jax.Array
     top: jax.Array
     register: jax.Array
+    used: jax.Array
     alloc: jax.Array
     cell: jax.Array
     depth_limit: jax.Array
@@ -161,6 +164,7 @@ def init_state(
         node=jnp.pad(node[:, None], others),
         top=jnp.pad(top, others) if tables.has_stack else top,
         register=register,
+        used=jnp.zeros((len(which), tables.key_words), jnp.int32),
         alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
         cell=cell,
         depth_limit=jnp.broadcast_to(jnp.asarray(max_depth, jnp.int32), which.shape),
@@ -179,6 +183,7 @@ def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:
         node=jnp.full((rows, 1), FREE, jnp.int32),
         top=none,
         register=none,
+        used=none,
         alloc=zeros,
         cell=jnp.zeros((rows, 0, 5), jnp.int32),
         depth_limit=zeros,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from jax_decode.canonical import PairTables, pair_arrays
 from jax_decode.errors import DecodeError
+from jax_decode.set_layout import pack_sets
 from jax_decode.spelling import forced_spellings
 from jax_decode.stack_layout import longest_chain, pack_stacks
 
@@ -80,6 +81,11 @@ class ConstraintTables:
         where the vocabulary is not known.
       initial: int32[C, PM + 1, 5 or 6], the first cells of every row: none, then the initial stack; `stack_layout` names the
         columns.
+      keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next three have no
+        elements where no constraint has sets; `set_layout` names the columns.
+      set_nodes: int32[N, *], twins, further distances and conditions of nodes.
+      arc_sets: int32[A, 2], guard of each arc, and row of `keys` of the frame it opens.
+      push_keys: int32[S, PM], rows of `keys` of the frames that push strings suspend, but the first.
       vocab_size: V, the tokenizer's ids; ids from V up are never allowed.
       fingerprint: of the vocabulary.
       max_groups: most groups of all sources of a configuration; max_levels: most levels of a node.
@@ -87,6 +93,7 @@ class ConstraintTables:
       search_depth: levels of the search among the arcs of a node, `SEARCH_FANOUT ** search_depth` arcs at most.
       max_repeats: most arcs of a node with the same token: 1 where all constraints are deterministic.
       max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
+      max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
     """
 
@@ -109,6 +116,11 @@ class ConstraintTables:
     increments: jax.Array
     spelling: jax.Array
     initial: jax.Array
+    keys: jax.Array
+    guards: jax.Array
+    set_nodes: jax.Array
+    arc_sets: jax.Array
+    push_keys: jax.Array
     vocab_size: int
     fingerprint: str
     max_groups: int
@@ -119,6 +131,8 @@ class ConstraintTables:
     max_pops: int
     max_push: int
     stacks: int
+    max_unset: int
+    max_conditions: int
     pairs: PairTables | None = None
 
     @property
@@ -130,6 +144,11 @@ class ConstraintTables:
     def has_counters(self) -> bool:
         """Whether any constraint has a counter; static."""
         return self.counters.shape[0] > 0
+
+    @property
+    def key_words(self) -> int:
+        """W', words of a set of keys; 0 where no constraint has any; static."""
+        return self.keys.shape[1]
 
     @property
     def num_words(self) -> int:
@@ -195,6 +214,8 @@ def to_device(
     only[: len(parts.rows)] = only_tokens(parts.rows)
     sizes = _static_sizes(constraints)
     max_groups, max_levels = sizes["max_groups"], sizes["max_levels"]
+    sets = pack_sets(constraints, sizes["max_push"])
+    sizes |= {"max_unset": sets.max_unset, "max_conditions": sets.max_conditions}
     stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1)
     arrays: dict[str, Any] = {
         "nodes": _padded(parts.nodes, 64, 0),
@@ -218,6 +239,12 @@ def to_device(
     if len(stacks.frames):  # a group and an arc have the same index in both of their tables
         for name in ("group", "arc"):
             arrays[f"{name}_effects"] = _padded(getattr(stacks, f"{name}_effects"), len(arrays[f"{name}s"]), 0)
+    for name in ("keys", "guards", "set_nodes", "push_keys", "arc_sets"):
+        table = getattr(sets, name)
+        least = len(arrays["arcs"]) if name == "arc_sets" else 64
+        arrays[name] = _padded(table, least, 0) if table.shape[1] and len(table) else table
+    if sets.keys.shape[1]:
+        arrays["initial"] = np.pad(arrays["initial"], ((0, 0), (0, 0), (0, sets.keys.shape[1])))
     if canonical is not None:
         pairs = canonical.model_rows
         planes = pack_planes(pairs.rows, num_words)
@@ -251,9 +278,13 @@ def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, Any]:
         if c.is_canonical:  # both nodes of a place are read
             listed = np.append(0, np.repeat(listed[1::2] + listed[2::2], 2))
         candidates = max(candidates, longest_chain(c, listed) * c.stacks)
+        bursts = np.where(of_levels > 0, 0, of_arcs)
+        if c.has_sets:  # twins are sources, too
+            bursts = bursts + np.where(c.twin > 0, bursts[c.twin], 0)
+        candidates = max(candidates, longest_chain(c, bursts) * c.stacks)
         levels, arcs = max(levels, int(of_levels.max())), max(arcs, int(of_arcs.max()))
         stacks = max(stacks, c.stacks)
-        if c.stacks > 1 and len(c.arc_token):
+        if (c.stacks > 1 or c.has_sets) and len(c.arc_token):
             owner = np.repeat(np.arange(c.num_nodes), of_arcs)
             repeats = max(repeats, int(np.unique(owner * c.vocab_size + c.arc_token, return_counts=True)[1].max()))
     pops, longest = max(c.max_pops for c in constraints), max(c.max_push for c in constraints)

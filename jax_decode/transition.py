@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.canonical import LAST, forbids
+from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
 from jax_decode.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.reading import joined, largest, read
-from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources
+from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources, without_twins
 from jax_decode.stack_layout import ADD, NEED, PUSH, SET
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import (
@@ -40,7 +41,15 @@ class _Taken(NamedTuple):
     register: jax.Array
 
 
-_MOVED = ("node", "top", "register", "alloc", "cell", "dropped")
+class _Keys(NamedTuple):
+    """Of token sets, int32[B, 1]: guard, row of the set of keys of a frame they open, and the set of their source."""
+
+    guard: jax.Array
+    held: jax.Array
+    used: Words
+
+
+_MOVED = ("node", "top", "register", "used", "alloc", "cell", "dropped")
 
 
 class _Moved(NamedTuple):
@@ -51,6 +60,7 @@ class _Moved(NamedTuple):
     node: jax.Array
     top: jax.Array
     register: jax.Array
+    used: jax.Array
     alloc: jax.Array
     cell: jax.Array
     dropped: jax.Array
@@ -94,6 +104,7 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
         node=jnp.where(moves[:, None], after.node, state.node),
         top=jnp.where(moves[:, None], after.top, state.top),
         register=jnp.where(moves[:, None], after.register, state.register),
+        used=jnp.where(moves[:, None], after.used, state.used),
         alloc=jnp.where(moves, after.alloc, state.alloc),
         cell=after.cell,
         dropped=jnp.where(moves, after.dropped, state.dropped),
@@ -125,8 +136,8 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
     if state.node.shape[1] > 1:
         return _several(tables, state, at, tokens)
-    taken = _only(tables, at, tokens)
-    length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None])
+    taken, keys = _guarded(tables, at, tokens) if tables.key_words else (_only(tables, at, tokens), None)
+    length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None], keys)
     cell = appended(state.cell, cells.cell[:, 0], state.alloc)
     return dataclasses.replace(state, **fields, alloc=state.alloc + length[:, 0], cell=cell)
 
@@ -147,11 +158,17 @@ def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> j
 
 
 def _landed(
-    tables: ConstraintTables, state: ConstraintState, taken: _Taken, tokens: jax.Array, alloc: jax.Array
+    tables: ConstraintTables,
+    state: ConstraintState,
+    taken: _Taken,
+    tokens: jax.Array,
+    alloc: jax.Array,
+    keys: _Keys | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
     register = added(taken.register, number(tables, taken.add, tokens))
-    cells = pushed(tables, state, taken.push, taken.cell, register, alloc)
+    used = after_guard(tables, keys.guard, keys.used) if keys is not None else ()
+    cells = pushed(tables, state, taken.push, taken.cell, register, alloc, used)
     own = added(jnp.zeros_like(register), number(tables, taken.set_to, tokens))
     register = jnp.where(taken.push > 0, own, register)
     fields = {
@@ -159,19 +176,16 @@ def _landed(
         "top": jnp.where(cells.length > 0, alloc + cells.length - 1, taken.cell),
         "register": register,
     }
+    if keys is not None:
+        opened = with_keys(tables, keys.held)
+        fields["used"] = jnp.concatenate([jnp.where(taken.push > 0, new, own) for new, own in zip(opened, used)], 1)
     return cells.length, fields, cells
 
 
 def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
     record = read(tables.nodes, at.node)
-
-    def numbered(i: jax.Array) -> jax.Array:
-        return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
-
-    slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
-    group, cell, register = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register)
-    taken = _group_taken(tables, slot > 0, group, cell, register)
+    taken, _ = _only_group(tables, at, record, tokens)
     if not tables.search_depth:
         return taken
     hit, arc = _last_arcs(tables, record, tokens[:, None])
@@ -179,6 +193,39 @@ def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     hit = _any(hit.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
     return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken)))
+
+
+def _only_group(tables: ConstraintTables, at: Sources, record: jax.Array, tokens: jax.Array) -> tuple[_Taken, Words]:
+    """The one wide token set that holds each row's token, [B, 1], and the set of keys of its source."""
+
+    def numbered(i: jax.Array) -> jax.Array:
+        return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
+
+    slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
+    group, cell, register, *used = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register, *at.used)
+    return _group_taken(tables, slot > 0, group, cell, register), tuple(used)
+
+
+def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, _Keys]:
+    """Like `_only` with sets of keys: of a source's arcs with the row's token, the one whose guard allows its set."""
+    plain = without_twins(tables, at)
+    taken, of_group = _only_group(tables, plain, read(tables.nodes, plain.node), tokens)
+    record = read(tables.nodes, at.node)
+    _, last = _last_arcs(tables, record, tokens[:, None])
+    chosen = jnp.zeros_like(last)
+    for back in range(tables.max_repeats):
+        arc = jnp.maximum(last - back, 0)
+        hit = (last - back >= record[..., ARC_OFFSET]) & (record[..., ARC_COUNT] > 0)
+        hit &= read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None]
+        hit &= allows(tables, read(tables.arc_sets, arc, jnp.zeros_like(arc)), at.used)
+        chosen = jnp.where(hit, arc + 1, chosen)
+    some = chosen > 0
+    arc, cell, register, *used = (_bits(jnp.where(some, x, 0)) for x in (chosen - 1, at.cell, at.register, *at.used))
+    hit = _any(some.astype(jnp.int32)) > 0
+    other = _arc_taken(tables, hit, arc, cell, register)
+    guard, held = (jnp.where(hit, read(tables.arc_sets, arc, jnp.full_like(arc, i)), 0) for i in range(2))
+    words = tuple(jnp.where(hit, x, y) for x, y in zip(used, of_group))
+    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken))), _Keys(guard, held, words)
 
 
 def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
@@ -288,6 +335,11 @@ def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -
         at += step
     at = jnp.minimum(at, last)
     return (at < end) & (read(tables.arcs, at, column) == tokens), at
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """The bits of all sources, [B, 1]."""
+    return functools.reduce(jnp.bitwise_or, [x[:, s : s + 1] for s in range(x.shape[1])])
 
 
 def _any(x: jax.Array) -> jax.Array:

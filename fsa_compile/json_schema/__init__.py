@@ -10,6 +10,9 @@ Conventions:
   count as declared, after those of `properties`. Where `required` lists keys in another order than `properties`, it may also
   be the keys of `required` in that order, then the others; a key that others depend on may come before or after them. Objects
   are open unless the schema closes them.
+* With `key_order="any"` keys come in every order, declared and additional ones mixed, by a set of the declared keys that have
+  come in every object's frame (256 at most). The machine is linear in the number of keys, but for keys on which a condition other
+  than plain ones depends: `anyOf` branches that require different keys, `oneOf`, `not`, a count next to them.
 * A declared key comes at most once, in every spelling. Additional keys are not remembered, so that one of them may come
   twice, and counts each time.
 * `pattern` is a search in the decoded string in the dialect of ECMA-262; lengths count code points.
@@ -141,11 +144,6 @@ def schema_machine(
     """
     options, limits = options or DEFAULT_OPTIONS, limits or CompileLimits()
     deadline = deadline or Deadline(limits)
-    if options.key_order == "any":
-        raise UnsupportedSchemaError(
-            'key_order="any" needs a set register in the byte machine, which it does not have yet', pointer="#",
-            fix='Leave key_order at "declared".',
-        )  # fmt: skip
     if depths_of(options) is not None:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")

@@ -30,6 +30,13 @@ class Controls:
       bounds: of the controls of counted frames.
       adds: controls whose own moves start one more iteration of their frame's loop.
       symbols: per stack symbol, control to return to by outcome.
+      required: by kind of frame with a set of keys, from kind 1 on, the keys that it must have at its end.
+      kind: kinds of the controls of such frames that stand before a key or after a member.
+      firsts: those of them before the first key.
+      closing: of those after a member that may end the frame, the keys that must have come.
+      key_ends: controls that stand after a key, and that key's bit; -1 where its key is not remembered.
+      new_keys: those of them whose key is known not to have come before.
+      needed: what frames must be able to read, by control: of each list of controls so many as are said.
     """
 
     def __init__(self, max_controls: int, deadline: Deadline) -> None:
@@ -39,6 +46,13 @@ class Controls:
         self.bounds: dict[int, Bounds] = {}
         self.adds: set[int] = set()
         self.symbols: list[dict[int, int]] = []
+        self.required: list[int] = []
+        self.kind: dict[int, int] = {}
+        self.new_keys: set[int] = set()
+        self.firsts: set[int] = set()
+        self.closing: dict[int, int] = {}
+        self.key_ends: dict[int, int] = {}
+        self.needed: dict[int, list[tuple[tuple[int, ...], int]]] = {}
         self._max_controls, self._deadline = max_controls, deadline
         self._known: dict[Hashable, int] = {}
         self._symbol_number: dict[tuple[tuple[int, int], ...], int] = {}
@@ -76,6 +90,20 @@ class Controls:
         number = self._known.get(key)
         if number is None:
             number = self._known[key] = self.new(moves, 0, bounds)
+        return number
+
+    def key_end(self, bit: int, control: int, *, new: bool) -> int:
+        """The control that does what another does, after a key with a bit (-1: none).
+
+        Args:
+          new: it is known that the key has not come before.
+        """
+        number = self._known.get(("key end", bit, control, new))
+        if number is None:
+            number = self._known["key end", bit, control, new] = self.new(self.moves[control])
+            self.key_ends[number] = bit
+            if new:
+                self.new_keys.add(number)
         return number
 
     def final(self, outcome: int) -> int:

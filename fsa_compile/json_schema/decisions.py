@@ -117,6 +117,25 @@ class Decisions:
         """Not f."""
         return self.choose(f, 0, 1)
 
+    def possible(self, f: int) -> int:
+        """True where a classification is not false."""
+        if f < FIRST_NODE:
+            return min(f, 1)
+        if self.leaves(f) <= {0, 1}:
+            return f
+        memo: dict[int, int] = {}
+
+        def visit(node: int) -> int:
+            if node < FIRST_NODE:
+                return min(node, 1)
+            found = memo.get(node)
+            if found is None:
+                v, low, high = self._nodes[node - FIRST_NODE]
+                found = memo[node] = self._node(v, visit(low), visit(high))
+            return found
+
+        return visit(f)
+
     def substitute(self, f: int, values: Mapping[int, int]) -> int:
         """Replaces variables by boolean diagrams, all at once."""
         if f < FIRST_NODE or not values:

@@ -11,6 +11,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fsa_compile.json_schema.any_order import AnyOrder
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Found, Has, Members, Names
 from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
@@ -58,7 +59,7 @@ class Frames:
         self._controls, self._speller, self._scalars = controls, speller, scalars
         self._decisions, self._values, self._keywords, self._residuals = decisions, values, keywords, residuals
         self._options, self._dead = options, dead
-        self._classes = KeyClasses(decisions, scalars, options)
+        self.classes = KeyClasses(decisions, scalars, options)
         self._orders: list[Order] = []
         self._order_number: dict[Order, int] = {}
         self._positions: list[dict[str, int]] = []
@@ -66,6 +67,9 @@ class Frames:
         self._targets: dict[Any, int] = {}
         self._newline = 0
         self.state_keys: dict[int, Any] = {}
+        self._any_order: AnyOrder | None = None
+        if options.key_order == "any":
+            self._any_order = AnyOrder(self, controls, decisions, keywords, residuals, dead)
 
     # values
 
@@ -90,6 +94,8 @@ class Frames:
         formulas, orders = value
         if formulas[OBJECT] < FIRST_NODE:
             orders = UNORDERED
+        elif self._any_order is not None:
+            orders = (tuple(sorted(orders[0])),)
 
         def make(control: int) -> None:
             self._controls.moves[control] = self._entry_moves(formulas, orders)
@@ -110,23 +116,34 @@ class Frames:
             first = self._array(formulas[ARRAY], "first") if counted is None else self._counted_array(*counted)
             moves.append((_OPEN_ARRAY, _OPEN_ARRAY, first))
         if formulas[OBJECT]:
-            place = self._start(orders)
-            moves.append((_OPEN_OBJECT, _OPEN_OBJECT, self._object(place, formulas[OBJECT], "first")))
+            if self._any_order is not None and orders[0]:
+                first = self._any_order.first(orders[0], formulas[OBJECT])
+            else:
+                first = self._object(self._start(orders), formulas[OBJECT], "first")
+            moves.append((_OPEN_OBJECT, _OPEN_OBJECT, first))
         return tuple(moves)
+
+    def both(self, a: Value, b: Value) -> Value:
+        """The values in a and in b."""
+        return self._values.both(a, b)
+
+    def either(self, a: Value, b: Value) -> Value:
+        """The values in a or in b."""
+        return self._values.any_of([a, b])
 
     # white space
 
-    def _after_comma(self, control: int, bounds: Bounds | None = None) -> int:
+    def after_comma(self, control: int, bounds: Bounds | None = None) -> int:
         """What stands after a comma: white space as the options have it, then the control.
 
         Args:
           bounds: of the counted frame that all this belongs to.
         """
-        spaced = self._after_colon(control, bounds)
-        self._allow_newline(spaced, control)
+        spaced = self.after_colon(control, bounds)
+        self.allow_newline(spaced, control)
         return spaced
 
-    def _after_colon(self, control: int, bounds: Bounds | None = None) -> int:
+    def after_colon(self, control: int, bounds: Bounds | None = None) -> int:
         """What stands after a colon."""
         if self._options.whitespace == "compact":
             return control
@@ -134,7 +151,7 @@ class Frames:
             return self._controls.node(((_SPACE, _SPACE, control),), bounds)
         return self._controls.spaced(_SPACE, control, bounds)
 
-    def _allow_newline(self, control: int, target: int) -> None:
+    def allow_newline(self, control: int, target: int) -> None:
         """Lets a control read a newline with its indentation, which is a frame of its own, and go on as another control."""
         if self._options.whitespace != "indented":
             return
@@ -164,14 +181,14 @@ class Frames:
                 close = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(outcome)),)
                 moves += close
                 if phase == "after":
-                    self._allow_newline(control, controls.node(close))
+                    self.allow_newline(control, controls.node(close))
             if phase == "after":
                 if self._array_cases(formula):
-                    moves.append((_COMMA, _COMMA, self._after_comma(self._array(formula, "next"))))
+                    moves.append((_COMMA, _COMMA, self.after_comma(self._array(formula, "next"))))
             elif call := self.call([(c, self._array(g, "after")) for g, c in self._array_cases(formula)]):
                 controls.add_call(control, *call)
                 if phase == "first":
-                    self._allow_newline(control, self._array(formula, "next"))
+                    self.allow_newline(control, self._array(formula, "next"))
             controls.moves[control] = tuple(moves)
 
         key = ("array", formula, phase)
@@ -203,20 +220,20 @@ class Frames:
             if not low:
                 controls.moves[control] = bracket
             close = controls.new(bracket)
-            self._allow_newline(close, controls.node(bracket))
+            self.allow_newline(close, controls.node(bracket))
             after, element = controls.new((), _IN_ARRAY, bounds), controls.new((), 0, bounds)
             call = self.call([(case.condition, after) for case in self._array_cases(rest)])
             if call is None:
                 return
             controls.add_call(element, *call)
             controls.adds.add(after)
-            controls.moves[after] = ((_COMMA, _COMMA, self._after_comma(element, bounds)),)
+            controls.moves[after] = ((_COMMA, _COMMA, self.after_comma(element, bounds)),)
             begun = controls.symbol(((_IN_ARRAY, close),))
             controls.add_call(control, begun, element)
             if self._options.whitespace == "indented":
                 indented = controls.new()
                 controls.add_call(indented, begun, element)
-                self._allow_newline(control, indented)
+                self.allow_newline(control, indented)
 
         return controls.later(("counted array", rest, low, high), begin)
 
@@ -267,15 +284,15 @@ class Frames:
                 close = ((_CLOSE_OBJECT, _CLOSE_OBJECT, self._controls.final(outcome)),)
                 moves += close
                 if phase == "after":
-                    self._allow_newline(control, self._controls.node(close))
+                    self.allow_newline(control, self._controls.node(close))
             classes, targets = self._next_keys(place, formula)
             if targets:
                 if phase == "after":
-                    moves.append((_COMMA, _COMMA, self._after_comma(self._object(place, formula, "next"))))
+                    moves.append((_COMMA, _COMMA, self.after_comma(self._object(place, formula, "next"))))
                 else:
-                    moves.append((QUOTE, QUOTE, self._key(classes, 0, targets)))
+                    moves.append((QUOTE, QUOTE, self.key(classes, 0, targets)))
                     if phase == "first":
-                        self._allow_newline(control, self._object(place, formula, "next"))
+                        self.allow_newline(control, self._object(place, formula, "next"))
             self._controls.moves[control] = tuple(moves)
 
         control = self._controls.later(("object", place, formula, phase), make)
@@ -293,7 +310,7 @@ class Frames:
 
     def _find_next_keys(self, place: Place, formula: int) -> tuple[Any, tuple[tuple[int, int], ...]]:
         every = self._orders[place.at[0][0]]
-        classes = self._classes.of(tuple(sorted(every)), self._string_atoms(formula))
+        classes = self.classes.of(tuple(sorted(every)), self.string_atoms(formula))
         targets: list[tuple[int, int]] = []
         d = self._decisions
         keys: Sequence[str]
@@ -321,7 +338,7 @@ class Frames:
                     targets.append((c, target))
         return classes, tuple(sorted(targets))
 
-    def _string_atoms(self, formula: int) -> tuple[Any, ...]:
+    def string_atoms(self, formula: int) -> tuple[Any, ...]:
         """The conditions on keys in a formula."""
         d = self._decisions
         out: dict[Any, None] = {}
@@ -354,7 +371,7 @@ class Frames:
         if call is None:
             return 0
         value = self._controls.caller(*call)
-        return self._controls.node(((_COLON, _COLON, self._after_colon(value)),))
+        return self._controls.node(((_COLON, _COLON, self.after_colon(value)),))
 
     def _feasible(self, place: Place, formula: int) -> tuple[Place, int]:
         """The place without the orders in which the formula can no longer come true, and the formula for those that are left."""
@@ -370,7 +387,7 @@ class Frames:
         place = Place(tuple(possible))
         return place, self._residuals.settle(formula, self._left(place).__contains__) if possible else 0
 
-    def _key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
+    def key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
         """The control inside a key, cut to the keys that can still be completed; 0 when there are none."""
         targets = classes.within(state, targets)
         if not targets:
@@ -386,7 +403,7 @@ class Frames:
             for low, high, after in classes.dfa.rows[state]:
                 below = known.get(after, -1)
                 if below < 0:
-                    below = known[after] = self._key(classes, after, targets)
+                    below = known[after] = self.key(classes, after, targets)
                 if below:
                     if row and row[-1][2] == below and row[-1][1] + 1 == low:
                         row[-1] = (row[-1][0], high, below)

@@ -6,6 +6,7 @@ import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.json_schema.controls import Controls
+from fsa_compile.json_schema.key_guards import KeyGuards
 
 
 class Reach:
@@ -26,6 +27,9 @@ class Reach:
             for outcome, target in controls.symbols[symbol].items()
             if self.outcomes[entry] >> outcome & 1 and not self.outcomes[target]
         }
+        for control, lists in controls.needed.items():
+            if self.outcomes[control] and any(sum(self.outcomes[t] > 0 for t in ends) < least for ends, least in lists):
+                self.poisoned.add(control)
 
     def _find_outcomes(self) -> list[int]:
         """The least fixpoint: by own moves, and over calls by the outcomes of the callee."""
@@ -110,7 +114,8 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     live = reach.live(start, symbol)
     number = np.zeros(len(controls.moves), np.int32)
     number[live] = np.arange(1, len(live) + 1)
-    moves = _MoveTable(controls, reach, live, number, symbol)
+    guards = KeyGuards(controls, reach.outcomes, live) if controls.required else None
+    moves = _MoveTable(controls, reach, live, number, symbol, guards)
     action, byte_class = moves.action()
     ret, end_of = np.zeros((len(live) + 1, len(moves.symbols)), np.int32), np.full(len(live) + 1, NO_END, np.int8)
     end_of[number[end]] = END_HERE
@@ -120,7 +125,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     for control, pair in controls.bounds.items():
         if number[control]:
             bounds[number[control]] = pair
-    entries = np.concatenate((moves.entries, [(RETURN, 0, 0)]))
+    entries = np.concatenate((moves.entries, [(RETURN, 0, 0, 0)]))
     return ByteMachine(
         byte_class=byte_class,
         specials=(),
@@ -135,6 +140,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
         bounds=bounds,
         start=int(number[start]),
         stack=(moves.symbols[symbol],),
+        sets=None if guards is None else guards.sets(entries[:, 3].astype(np.int32), live),
     )
 
 
@@ -144,10 +150,12 @@ class _MoveTable:
     Attributes:
       symbols: number of every stack symbol that is pushed.
       pushes: push strings.
-      entries: int64[E, 3], distinct (next, push string, add); entry e is action e + 1.
+      entries: int64[E, 4], distinct (next, push string, add, guard); entry e is action e + 1.
     """
 
-    def __init__(self, controls: Controls, reach: Reach, live: list[int], number: np.ndarray, symbol: int) -> None:
+    def __init__(
+        self, controls: Controls, reach: Reach, live: list[int], number: np.ndarray, symbol: int, guards: KeyGuards | None = None
+    ) -> None:
         self._controls, self._reach, self._number = controls, reach, number
         self.symbols = {symbol: 0}
         self.pushes: list[tuple[tuple[int, int], ...]] = [()]
@@ -158,23 +166,37 @@ class _MoveTable:
         adds[list(controls.adds)] = True
         add_of = np.zeros(len(live) + 1, np.int64)
         add_of[1:] = adds[live]
-        rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source]))]
+        guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)
+        rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source], guarded))]
         called = []
         for control in live:
             for call in controls.calls.get(control, ()):
+                guard = 0 if guards is None else guards.of_call(control)
                 for low, high, target, push, add in self._called(*call):
                     found = push_number.setdefault(push, len(self.pushes))
                     if found == len(self.pushes):
                         self.pushes.append(push)
-                    called.append((number[control], low, high, target, found, add))
-        rows.append(np.array(called, np.int64).reshape(-1, 6))
+                    called.append((number[control], low, high, target, found, add, guard))
+        rows.append(np.array(called, np.int64).reshape(-1, 7))
         table = np.concatenate(rows)
         table[:, 3] = number[table[:, 3]]
         self._table = table[table[:, 3] > 0]
         width = int(self._table[:, 3].max(initial=0)) + 1
-        key = (self._table[:, 4] * 2 + self._table[:, 5]) * width + self._table[:, 3]
+        strings = len(self.pushes)
+        key = ((self._table[:, 6] * strings + self._table[:, 4]) * 2 + self._table[:, 5]) * width + self._table[:, 3]
         distinct, self._entry = np.unique(key, return_inverse=True)
-        self.entries = np.column_stack((distinct % width, distinct // width // 2, distinct // width % 2))
+        pushing = distinct // width // 2
+        self.entries = np.column_stack((distinct % width, pushing % strings, distinct // width % 2, pushing // strings))
+
+    def _own_guards(self, guards: KeyGuards, live: list[int]) -> np.ndarray:
+        """Guards of the controls' own moves."""
+        c, out = self._controls, list[int]()
+        for control in live:
+            if control in guards.kind:
+                out += [guards.of_move(control, target) if self._number[target] else 0 for _, _, target in c.moves[control]]
+            else:
+                out += [0] * len(c.moves[control])
+        return np.array(out, np.int64)
 
     def _called(self, symbol: int, entry: int) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
         """The moves of a callee's entry, with what they push; none when the callee or its caller cannot end."""

@@ -30,7 +30,7 @@ class SchemaOptions:
     Attributes:
       draft: version of JSON Schema; "auto" reads `$schema`, and takes 2020-12 where it says nothing.
       key_order: "declared": keys come in the order in which the schema names them, then additional keys. Branches of anyOf,
-        oneOf and if that declare keys in different orders each keep theirs.
+        oneOf and if that declare keys in different orders each keep theirs. "any": every order, additional keys among them.
       whitespace: "optional": one space may follow "," and ":"; "compact": none; "spaced": exactly that one space, as
         `json.dumps` writes; "indented": "optional", and after "{", "[", "," and before "}", "]" also one newline with at most
         `max_indent` spaces.

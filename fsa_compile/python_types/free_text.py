@@ -54,6 +54,7 @@ def text_then(machine: ByteMachine, trigger: str, limits: CompileLimits, deadlin
         stack=(),
         symbol_names=machine.symbol_names,
         deterministic=machine.deterministic,
+        sets=machine.sets and machine.sets.extended(size, size - 1),
         **grown,
     )
 

@@ -92,7 +92,7 @@ class YamlFrames(Frames):
         schema: SchemaOptions = options.schema
         super().__init__(controls, speller, scalars, decisions, values, keywords, residuals, schema, dead)
         self._texts, self._layout, self._code = texts, options, code
-        texts.others = self._classes.of((), ())
+        texts.others = self.classes.of((), ())
         self._members_of: dict[Any, Any] = {}
 
     # values
@@ -344,7 +344,7 @@ class YamlFrames(Frames):
         assert state.place is not None
         place, rest = state.place, state.formula
         every = self._orders[place.at[0][0]]
-        classes = self._classes.of(tuple(sorted(every)), self._string_atoms(rest))
+        classes = self.classes.of(tuple(sorted(every)), self.string_atoms(rest))
         one = len(place.at) == 1
         keys = self._orders[place.at[0][0]][place.at[0][1] :] if one else [k for k in every if k in self._left(place)]
         out: list[tuple[int, list[tuple[State, Value]]]] = []

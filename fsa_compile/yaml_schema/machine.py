@@ -33,7 +33,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, ends
     for control, pair in controls.bounds.items():
         if number[control]:
             bounds[number[control]] = pair
-    entries = np.concatenate((moves.entries, [(RETURN, 0, 0)]))
+    entries = np.concatenate((moves.entries, [(RETURN, 0, 0, 0)]))
     return ByteMachine(
         byte_class=byte_class,
         specials=(),

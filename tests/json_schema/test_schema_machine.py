@@ -250,11 +250,6 @@ def test_limits_are_named():
         assert caught.value.limit == limit
 
 
-def test_any_key_order_is_refused_for_now():
-    with pytest.raises(UnsupportedSchemaError, match="key_order"):
-        schema_machine(True, options=SchemaOptions(key_order="any"))
-
-
 @pytest.mark.parametrize(
     ("draft", "schema", "accepted", "rejected"),
     [

@@ -1,0 +1,127 @@
+"""Where the controls of objects with key sets carry guards: worked out on what is left when dead ends are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fsa_compile.artifact import MAX_KEYS
+from fsa_compile.json_schema.controls import Controls
+from fsa_compile.key_sets import Guard, Guards, KeySets
+
+_OTHERS = 1 << MAX_KEYS
+"""Stands, among keys that may come, for those without a bit."""
+
+
+class KeyGuards:
+    """The guards of a finished pool.
+
+    Args:
+      outcomes: per control, whether anything follows there.
+      live: the controls in use.
+    """
+
+    def __init__(self, controls: Controls, outcomes: Sequence[int], live: Iterable[int]) -> None:
+        self._controls, self._outcomes = controls, outcomes
+        self.guards = Guards()
+        live = list(live)
+        self._coming = self._find_coming([c for c in live if c in controls.kind])
+        self.kind = self._find_kinds(live)
+
+    def of_call(self, control: int) -> int:
+        """Guard of the calls of a control: after a member, only the frame's end is called."""
+        required = self._controls.closing.get(control, 0)
+        return self.guards.number(Guard((), required, 0)) if required else 0
+
+    def of_move(self, control: int, target: int) -> int:
+        """Guard of a move from a control of a frame with a set."""
+        controls = self._controls
+        bit = controls.key_ends.get(target)
+        if bit is not None and target in controls.new_keys:
+            return self.guards.number(Guard((), 0, 1 << bit))
+        if bit is not None:
+            return self.guards.number(Guard((1 << bit,), 0, 1 << bit)) if bit >= 0 else 0
+        coming = self._coming.get(target)
+        if coming is None:
+            return self.of_call(control) if controls.outcome[target] else 0
+        if coming & _OTHERS or coming == self._coming.get(control):
+            return 0
+        return self.guards.number(Guard((coming,), 0, 0))
+
+    def sets(self, entry: np.ndarray, live: Sequence[int]) -> KeySets:
+        """The sets of a machine.
+
+        Args:
+          entry: guards of its entries.
+          live: its controls, from the first that is not dead.
+        """
+        coming = [0, *(self._coming.get(c, 0) for c in live)]
+        return KeySets(
+            guards=tuple(self.guards.all),
+            entry=entry,
+            kind=np.array([0, *(self.kind.get(c, 0) for c in live)], np.int32),
+            required=(0, *self._controls.required),
+            keys=tuple(keys & ~_OTHERS for keys in coming),
+            open=np.array([keys & _OTHERS > 0 for keys in coming]),
+            first=np.array([False, *(c in self._controls.firsts for c in live)]),
+            after=np.array([False, *(c in self._controls.kind and c not in self._coming for c in live)]),
+            end=np.array([-1, *(self._controls.key_ends.get(c, -1) for c in live)], np.int32),
+        )
+
+    def _find_coming(self, objects: list[int]) -> dict[int, int]:
+        """The keys that may come next, by control from a comma (or the object's beginning) to the end of a key."""
+        c = self._controls
+        before: dict[int, list[int]] = {}
+        out: dict[int, int] = {}
+        todo = [t for o in objects for low, _, t in c.moves[o] if self._outcomes[t] and not c.outcome[t]]
+        todo += [o for o in objects if o not in c.closing and any(low == 0x22 for low, _, _ in c.moves[o])]
+        while todo:
+            control = todo.pop()
+            if control in out or control in c.key_ends:
+                continue
+            out[control] = 0
+            for target in self._following(control):
+                before.setdefault(target, []).append(control)
+                todo.append(target)
+        changed = []
+        for target in before:
+            bit = c.key_ends.get(target)
+            if bit is not None:
+                for control in before[target]:
+                    out[control] |= 1 << bit if bit >= 0 else 0
+                    out[control] |= _OTHERS if bit < 0 or target in c.new_keys else 0
+                    changed.append(control)
+        while changed:
+            control = changed.pop()
+            for earlier in before.get(control, ()):
+                if out[control] & ~out[earlier]:
+                    out[earlier] |= out[control]
+                    changed.append(earlier)
+        return out
+
+    def _following(self, control: int) -> list[int]:
+        """Controls of the same frame that come next."""
+        c = self._controls
+        out = [target for _, _, target in c.moves[control] if self._outcomes[target] and not c.outcome[target]]
+        for symbol, _ in c.calls.get(control, ()):
+            out += [target for target in c.symbols[symbol].values() if self._outcomes[target]]
+        return out
+
+    def _find_kinds(self, live: list[int]) -> dict[int, int]:
+        """Kinds of all controls of frames with a set, but those before their end, where the set no longer matters."""
+        c = self._controls
+        out = {control: c.kind[control] for control in live if control in c.kind}
+        todo = list(out)
+        while todo:
+            control = todo.pop()
+            if control in c.closing:
+                following = [t for low, _, t in c.moves[control] if self._outcomes[t] and not c.outcome[t]]
+            else:
+                following = self._following(control)
+            for target in following:
+                if target not in out:
+                    out[target] = out[control]
+                    todo.append(target)
+                assert out[target] == out[control]
+        return out

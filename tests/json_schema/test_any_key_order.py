@@ -1,0 +1,231 @@
+"""Objects with keys in every order: byte machine, masks, budgets and the device step against slow and plain judges."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_decode
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.errors import ArtifactError
+from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
+from fsa_compile.key_sets import Guard, composed
+from fsa_compile.promote import promote_machine
+from fsa_compile.vocabulary import Vocabulary
+
+ANY = SchemaOptions(key_order="any")
+INTEGER, STRING = {"type": "integer"}, {"type": "string"}
+INNER = {"type": "object", "properties": {"a": INTEGER}, "required": ["a"], "additionalProperties": False}
+OUTER = {"type": "object", "properties": {"a": INTEGER, "ab": INTEGER, "o": INNER}, "additionalProperties": False}
+TREE = {
+    "type": "object",
+    "properties": {"x": {"$ref": "#"}, "a": INTEGER, "b": STRING},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+WALKED = [
+    OUTER | {"required": ["a", "ab"]},
+    OUTER | {"required": ["a", "o"], "additionalProperties": True},
+    OUTER | {"required": ["a"], "minProperties": 2},
+    TREE,
+    {"type": "array", "items": OUTER | {"required": ["a"]}, "maxItems": 2},
+]
+LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"']
+TOKENS = [*(bytes([i]) for i in range(256)), *LONG, b'"ab"', b", ", b""]
+STOP = len(TOKENS) - 1
+
+
+def judged_by(schema: dict[str, Any], keys: tuple[str, ...], declared: tuple[str, ...]) -> tuple[list[bytes], list[bool]]:
+    """Objects of up to three members, repeated keys too, and whether they are valid with no declared key twice."""
+    jsonschema = pytest.importorskip("jsonschema")
+    judge = jsonschema.Draft202012Validator(schema)
+    texts, verdicts = [], []
+    for size in range(4):
+        for chosen in itertools.product(keys, repeat=size):
+            again = {key for key in chosen if chosen.count(key) > 1}
+            if again - set(declared):
+                continue  # keys that are not declared are not remembered
+            for values in itertools.product(("1", '"x"'), repeat=size):
+                text = "{" + ", ".join(f'"{key}": {value}' for key, value in zip(chosen, values)) + "}"
+                texts.append(text.encode())
+                verdicts.append(not again and judge.is_valid(json.loads(text)))
+    return texts, verdicts
+
+
+FREE = {"a": True, "b": True, "c": True}
+ABC = {"properties": {"a": INTEGER, "ab": STRING, "b": INTEGER}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "declared"),
+    [
+        (ABC | {"required": ["a", "b"]}, "a ab b"),
+        (ABC | {"required": ["a", "b"], "additionalProperties": False}, "a ab b"),
+        (ABC | {"minProperties": 2, "additionalProperties": False}, "a ab b"),
+        (ABC | {"required": ["b"], "additionalProperties": INTEGER, "minProperties": 2, "maxProperties": 2}, "a ab b"),
+        (ABC | {"patternProperties": {"^a": INTEGER}, "required": ["b"], "additionalProperties": False}, "a ab b"),
+        ({"oneOf": [{"properties": {"a": INTEGER, "b": INTEGER}}, {"properties": {"a": STRING, "c": INTEGER}}]}, "a b c"),
+        ({"not": {"properties": {"a": INTEGER, "b": INTEGER}}, "properties": FREE, "additionalProperties": False}, "a b c"),
+        (
+            {"if": {"properties": {"a": INTEGER}}, "then": {"required": ["b"]}, "else": {"required": ["c"]}, "properties": FREE},
+            "a b c",
+        ),
+        ({"properties": FREE, "dependentRequired": {"a": ["b"]}, "maxProperties": 2, "additionalProperties": False}, "a b c"),
+        ({"properties": FREE, "unevaluatedProperties": False, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, "a b c"),
+    ],
+)
+def test_every_order_and_nothing_twice(schema: dict[str, Any], declared: str):
+    schema = {"type": "object"} | schema
+    names = tuple(declared.split())
+    texts, verdicts = judged_by(schema, ("a", "b", "c") if "c" in names else ("a", "ab", "b", "d"), names)
+    machine = schema_machine(schema, options=ANY)
+    wrong = [text for text, verdict in zip(texts, verdicts) if machine.accepts(text) != verdict]
+    assert not wrong
+    assert any(verdicts)
+
+
+def test_counts_that_no_object_can_have():
+    schema = {"type": "object", "properties": FREE, "additionalProperties": False, "minProperties": 3}
+    both = {"not": {"required": ["a", "b"]}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    assert schema_machine(schema, options=ANY).accepts(b'{"b":1,"c":1,"a":1}')
+    with pytest.raises(UnsatisfiableSchemaError):
+        schema_machine(schema | both, options=ANY)
+
+
+def test_disguised_keys_are_the_same_keys():
+    machine = schema_machine(WALKED[1], options=SchemaOptions(key_order="any", word_escapes="all"))
+    text = rb'{"o":{"a":1},"\u0061":1%s}'
+    assert machine.accepts(text % b"")
+    assert machine.accepts(text % rb',"\u0062":2')
+    assert not machine.accepts(text % b',"a":2')
+    assert not machine.accepts(text % rb',"\u0061":2')
+
+
+def test_size_is_linear_in_the_number_of_keys():
+    def controls(count: int) -> int:
+        names = [f"key_{i:03}" for i in range(count)]
+        schema = {"type": "object", "properties": dict.fromkeys(names, INTEGER), "required": names[::2]}
+        return schema_machine(schema | {"additionalProperties": False}, options=ANY).num_controls
+
+    assert controls(200) < 5 * controls(50)
+    assert controls(256) < 3_000
+    with pytest.raises(UnsupportedSchemaError, match="257 declared keys") as caught:
+        controls(257)
+    assert caught.value.pointer == "#/properties"
+
+
+def test_composition_of_guards():
+    masks = range(8)
+    guards = [Guard((u,) if u else (), a, s) for u in (0, 1, 3, 6) for a in (0, 2, 5) for s in (0, 1, 6)]
+    for first, second in itertools.product(guards, guards):
+        both = composed(first, second)
+        for used in masks:
+            passes = first.allows(used) and second.allows(used | first.set)
+            assert passes == (both is not None and both.allows(used))
+            assert both is None or not passes or used | both.set == used | first.set | second.set
+
+
+@pytest.fixture(scope="module", params=range(len(WALKED)))
+def compiled(request: pytest.FixtureRequest) -> tuple[ByteMachine, CompiledConstraint]:
+    machine = schema_machine(WALKED[request.param], options=ANY)
+    return machine, promote_machine(machine, Vocabulary.from_tokens(TOKENS, stop_ids=[STOP]), source="toy")
+
+
+def _nicer(rng: random.Random, tokens: list[int]) -> int:
+    """One of some tokens, rather one that is about structure."""
+    nice = [t for t in tokens if t > 255 or chr(t) in '",:{}[]1ab']
+    return rng.choice(nice or tokens)
+
+
+def test_masks_are_exact(compiled: tuple[ByteMachine, CompiledConstraint]):
+    machine, constraint = compiled
+    rng = random.Random(3)
+    for _ in range(12):
+        walk, at = constraint.walk(), {machine.initial}
+        for _ in range(16):
+            truth = [bool(token) and bool(machine.run(token, at)) for token in TOKENS[:-1]] + [machine.may_end(at)]
+            allowed = walk.allowed()
+            assert allowed.tolist() == truth
+            tokens = np.flatnonzero(allowed[:-1]).tolist()
+            if not tokens:
+                break
+            token = _nicer(rng, tokens)
+            walk.advance(token)
+            at = machine.run(TOKENS[token], at)
+
+
+def test_every_budget_and_depth_is_kept(compiled: tuple[ByteMachine, CompiledConstraint]):
+    machine, constraint = compiled
+    rng = random.Random(5)
+    shortest, depth = constraint.shortest_completion, constraint.shortest_depth
+    assert shortest < 40
+    for _ in range(30):
+        walk, left = constraint.walk(rng.choice([None, depth, depth + 1])), shortest + rng.choice([0, 1, 2, 5, 13])
+        text = b""
+        while left and not (walk.accepting and rng.random() < 0.3):
+            assert walk.distance <= left
+            tokens = np.flatnonzero(walk.allowed(left)[:-1]).tolist()
+            if not tokens:
+                break
+            token = _nicer(rng, tokens)
+            walk.advance(token)
+            text, left = text + TOKENS[token], left - 1
+        assert walk.accepting, text
+        assert machine.accepts(text)
+
+
+def test_saved_and_loaded(compiled: tuple[ByteMachine, CompiledConstraint], tmp_path):
+    _, constraint = compiled
+    path = tmp_path / "constraint.npz"
+    constraint.save(path)
+    again = CompiledConstraint.load(path)
+    assert again.has_sets
+    assert (again.guards == constraint.guards).all()
+    assert again.walk().allowed().tolist() == constraint.walk().allowed().tolist()
+    damaged = np.load(path)
+    arrays = {name: damaged[name].copy() for name in damaged.files}
+    arrays["guards"][-1, 0] = len(constraint.keys)
+    np.savez(path, **arrays)
+    with pytest.raises(ArtifactError, match="mask is not one of 'keys'"):
+        CompiledConstraint.load(path)
+
+
+def test_device_and_host_agree():
+    machine = schema_machine(WALKED[1], options=ANY)
+    constraint = promote_machine(machine, Vocabulary.from_tokens(TOKENS, stop_ids=[STOP]), source="toy")
+    rng, rows = random.Random(1), 8
+    extra = [(0, 1, 4, 20)[b % 4] for b in range(rows)]
+    left = [constraint.shortest_completion + more for more in extra]
+    depths = [constraint.shortest_depth + b % 3 for b in range(rows)]
+    tables = jax_decode.to_device(constraint)
+    state = jax_decode.init_state(
+        tables, np.zeros(rows, np.int32), np.array(left, np.int32), max_depth=np.array(depths, np.int32), max_tokens=max(left)
+    )
+    mask, advance = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
+    walks = [constraint.walk(depth) for depth in depths]
+    seen, first = np.zeros((0, len(TOKENS)), bool), state.position
+    for step in range(max(left)):
+        allowed, tokens = np.asarray(mask(tables, state)), np.full(rows, -1, np.int32)
+        if step == 1:
+            seen, first = allowed, state.position
+        for b, walk in enumerate(walks):
+            if walk.finished or not left[b]:
+                continue
+            expected = walk.allowed(left[b])
+            assert (expected == allowed[b]).all()
+            choice = np.flatnonzero(expected).tolist()
+            tokens[b] = rng.choice(choice) if rng.random() < 0.2 else _nicer(rng, [t for t in choice if t != STOP] or choice)
+            walk.advance(int(tokens[b]), left[b])
+            left[b] -= 1
+        if step == 3:
+            assert (np.asarray(mask(tables, state.rewound(first))) == seen).all()
+        state = advance(tables, state, jnp.asarray(tokens))
+    assert (np.asarray(state.status) == jax_decode.Status.ACCEPTED).all()
