@@ -2,9 +2,8 @@
 
 Every cell that adds a token becomes a level of the artifact, whose bit row takes V / 8 bytes. Equal rows are stored once, but
 grammars with many nodes and many distinct costs can still have thousands. Where the rows of all levels would take more than
-1 MB (`stack_assemble`), those levels are left out that add fewer than 16 tokens to the level below; where they would still take
-more than 10 MB, fewer than 64, 256, …, and in the last resort all of a node but the first and the largest. What this means for a
-text:
+10 MB (`stack_assemble`), levels are left out: those that add fewer than 16, 64, … tokens to the level below, and in the last
+resort all of a node but the first and the largest. What this means for a text:
 
 * without limits on tokens and depth, nothing: the largest level of a node holds all of its tokens;
 * under limits, a token of a level that was left out is allowed only where the next stored level fits. Masks are then

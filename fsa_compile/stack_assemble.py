@@ -28,9 +28,11 @@ _DOING = "assembling the artifact"
 _TOKEN_BITS = 22
 _UNBOUNDED = 1 << 20
 """Cost and need of what is not known to be bounded."""
-_LEVELS = ((1, 1 << 20), (16, 10 << 20), (64, 10 << 20), (256, 10 << 20), (1024, 10 << 20), (4096, 10 << 20), (1 << 30, 1 << 62))
-"""(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
-out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
+_LEVEL_BYTES = 10 << 20
+"""Where the rows of all levels take more, levels that add few tokens are left out: such tokens are then allowed only under
+somewhat looser limits, but some token always is, and without limits every one."""
+_FEWEST = (1, 16, 64, 256, 1024, 4096, 1 << 30)
+"""Fewest tokens that a level may add, tried in this order."""
 
 
 def assemble_machine(
@@ -489,9 +491,9 @@ class _Layout:
 
     def _stored(self, grid: Grid) -> np.ndarray:
         """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
-        for fewest, most in _LEVELS:
+        for fewest in _FEWEST:
             cell = grid.stored(fewest)
-            if len(np.unique(grid.union[cell])) * self.tables.num_words * 4 <= most:
+            if len(np.unique(grid.union[cell])) * self.tables.num_words * 4 <= _LEVEL_BYTES:
                 break
         return cell
 
