@@ -120,7 +120,12 @@ class SetCosts:
         brought = np.where(groups.push > 0, self._of.held, self._of.guard)
         for g in opens.nonzero()[0].tolist():
             target[g] = lack(int(of_control[groups.target[g]]), int(brought[g]))
-        self._string, self._target = string, target
+        suspends = np.append(of_symbol, 0)[[entries[0][0] if entries else -1 for entries in groups.strings]][groups.push]
+        begins = (groups.push > 0) & (self._group_kind == 0) & (suspends > 0)
+        suspended = np.zeros(len(groups.node), np.int64)
+        for g in begins.nonzero()[0].tolist():
+            suspended[g] = lack(int(suspends[g]), int(self._of.guard[g]))
+        self._string, self._target, self._suspended = string, target, suspended
         self._lacking = np.zeros((len(lacking), len(self._key_number)), np.int64)
         for (kind, missing), i in lacking.items():
             for bit in _bits(missing):
@@ -132,7 +137,8 @@ class SetCosts:
         np.maximum.at(found, self._end_key, value[self._end_control])
         self.weight = np.minimum(np.where(found > 0, found - 1 + self.lead, _FAR), _FAR)
         missing = np.minimum(self._lacking @ np.minimum(self.weight, _FAR), _FAR)
-        return np.minimum(missing[self._target] + missing[self._string].sum(1)[self._groups.push], _FAR)
+        inner = missing[self._string].sum(1)[self._groups.push]
+        return np.minimum(missing[self._target] + missing[self._suspended] + inner, _FAR)
 
     def total(self, kind: int) -> int:
         """Sum of the weights of a kind of frame's required keys."""

@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.key_sets import Guard, KeySets, composed
+from fsa_compile.key_sets import IMPOSSIBLE, Guard, KeySets, composed
 from fsa_compile.registers import Registers
 from fsa_compile.stack_groups import Groups, GroupSets, ranges
 from fsa_compile.stack_walk import StackArcs
@@ -51,22 +51,40 @@ def with_sets(machine: ByteMachine, arcs: StackArcs, groups: Groups) -> Groups:
         set=np.where(plain[target], 0, groups.set),
         strings=strings,
     )
-    return _split(machine.sets, arcs, cleaned, guard, held, kept)
+    fresh = registers.set_kind[own] == 0
+    return _split(machine.sets, arcs, cleaned, _known_empty(arcs, guard, fresh), held, fresh, kept)
+
+
+def _known_empty(arcs: StackArcs, guard: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+    """Guards, decided where the set begins within the token without a push: where a text's first value becomes an object."""
+    out = guard.copy()
+    at = (fresh & (guard > 0)).nonzero()[0]
+    out[at] = [arcs.guards.composition(0, number, known=True) for number in guard[at].tolist()]
+    return out
 
 
 def _split(
-    sets: KeySets, arcs: StackArcs, groups: Groups, guard: np.ndarray, held: np.ndarray, strings: list[tuple[int, ...]]
-) -> Groups:
-    """The token sets, split where both cases of their targets are possible."""
+    sets: KeySets, arcs: StackArcs, groups: Groups, guard: np.ndarray, held: np.ndarray, fresh: np.ndarray,
+    strings: list[tuple[int, ...]],
+) -> Groups:  # fmt: skip
+    """The token sets that can be, split where both cases of their targets are possible.
+
+    Args:
+      guard: int64[G], IMPOSSIBLE for those that cannot be.
+      fresh: bool[G], their set was empty before.
+    """
     guards = arcs.guards
     required, others = required_next(sets), others_next(sets)
     wanting = np.array([mask > 0 for mask in required])
     rows: list[tuple[int, int, bool]] = []
-    at = wanting[groups.target].nonzero()[0]
+    possible = guard != IMPOSSIBLE
+    at = (wanting[groups.target] & possible).nonzero()[0]
     for g, target, push in zip(at.tolist(), groups.target[at].tolist(), groups.push[at].tolist()):
         mask, number = required[target], int(guard[g])
         if push:
             rows.append((g, number, bool(mask & ~guards.all[held[g]].set)))
+        elif fresh[g]:
+            rows.append((g, number, bool(mask & ~guards.all[number].set)))
         elif not others[target]:
             rows.append((g, number, True))
         else:
@@ -74,7 +92,7 @@ def _split(
                 both = composed(guards.all[number], condition)
                 if both is not None:
                     rows.append((g, guards.number(both), wanted))
-    rest = (~wanting[groups.target]).nonzero()[0]
+    rest = (~wanting[groups.target] & possible).nonzero()[0]
     table = np.array(rows, np.int64).reshape(-1, 3)
     index = np.concatenate((rest, table[:, 0]))
     order = np.argsort(index, kind="stable")

@@ -39,7 +39,7 @@ WALKED = [
     {"type": "array", "items": OUTER | {"required": ["a"]}, "maxItems": 2},
 ]
 LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"']
-TOKENS = [*(bytes([i]) for i in range(256)), *LONG, b'"ab"', b", ", b""]
+TOKENS = [*(bytes([i]) for i in range(256)), *LONG, b'{"o":{"a":1}', b'"ab"', b", ", b""]
 STOP = len(TOKENS) - 1
 
 
