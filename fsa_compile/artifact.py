@@ -65,6 +65,8 @@ MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
 MAX_KEYS = 256
 """Most keys of a set."""
+MAX_CONDITIONS = 8
+"""Most conditions of a node on what leaves its frame."""
 _REGULAR = np.zeros(0, np.int32)
 """Stands for the array of a regular constraint, which `__post_init__` puts in its place."""
 

@@ -1,7 +1,8 @@
 """Tokens that leave a frame under a condition on its set of keys: one more child of the frame's node for each case.
 
 What is pending in a node may depend on the set of the node's frame: `}}` ends an object only when its required keys have come.
-The conditions on what is pending in a node are numbered; for every combination of those that hold, the node has a child.
+The conditions on what is pending in a node are numbered; for every combination of those that can hold together while the others
+do not, the node has a child.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.key_sets import Guard, Guards
-
-MAX_CONDITIONS = 3
-"""Most conditions of a node; tokens under further ones are left out, their texts have other spellings."""
+from fsa_compile.artifact import MAX_CONDITIONS
+from fsa_compile.errors import LimitError
+from fsa_compile.key_sets import NO_GUARD, Guard, Guards, composed
 
 
 class PopClasses(NamedTuple):
@@ -56,6 +56,9 @@ class GuardedPops:
         Args:
           owner, begun: int64[n], owners of what is pending, and their guards.
           first_owner, first_node: of the wave.
+
+        Raises:
+          LimitError: a node has more than `MAX_CONDITIONS` conditions.
         """
         guards = self._guards.all
         conditional = np.array([guard.conditional for guard in guards])[begun]
@@ -65,10 +68,15 @@ class GuardedPops:
             by_node.setdefault(o - first_owner, {}).setdefault(guards[b]._replace(set=0), []).append(i)
         self._wave = []
         for local, found in by_node.items():
-            kept = sorted(found, key=lambda guard: -len(found[guard]))[:MAX_CONDITIONS]
-            self._conditions[first_node + local] = kept
-            for case in range(1, 1 << len(kept)):
-                items = [i for bit, guard in enumerate(kept) if case >> bit & 1 for i in found[guard]]
+            conditions = list(found)
+            if len(conditions) > MAX_CONDITIONS:
+                raise LimitError(
+                    "MAX_CONDITIONS", MAX_CONDITIONS, "Telling apart the sets of keys with which one token ends an object",
+                    fix='Use SchemaOptions(key_order="declared").',
+                )  # fmt: skip
+            self._conditions[first_node + local] = conditions
+            for case in possible_cases(conditions):
+                items = [i for bit, guard in enumerate(conditions) if case >> bit & 1 for i in found[guard]]
                 self._wave.append((local, case, np.array(items, np.int64)))
                 self._nodes.append(first_node + local)
                 self._cases.append(case)
@@ -93,3 +101,24 @@ class GuardedPops:
             parts.append((np.full(len(nodes), base + number), nodes, controls))
         index, node, control = (np.concatenate(column) for column in zip(*parts))
         return index, node, control
+
+
+def possible_cases(conditions: list[Guard]) -> list[int]:
+    """Cases (bit i: condition i holds) that some set might be, without the case that none holds; all that can be are among them.
+
+    Args:
+      conditions: guards without a change of the set.
+    """
+    cases: list[tuple[int, Guard]] = [(0, NO_GUARD)]
+    for bit, guard in enumerate(conditions):
+        held = [(case | 1 << bit, both) for case, known in cases if (both := composed(known, guard)) is not None]
+        cases += held
+    return [
+        case for case, known in cases
+        if case and not any(_follows(guard, known) for bit, guard in enumerate(conditions) if not case >> bit & 1)
+    ]  # fmt: skip
+
+
+def _follows(guard: Guard, known: Guard) -> bool:
+    """Whether a condition holds wherever another does."""
+    return not guard.all & ~known.all and all(any(not mask & ~more for mask in known.unset) for more in guard.unset)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import MAX_KEYS, CompiledConstraint
+from fsa_compile.artifact import MAX_CONDITIONS, MAX_KEYS, CompiledConstraint
 
 _Need = Callable[[Any, str], None]
 _MOST = 2**28
-_MOST_CONDITIONS = 8
 
 
 def are_twins(c: CompiledConstraint) -> np.ndarray:
@@ -48,7 +47,7 @@ def check_key_sets(c: CompiledConstraint, need: _Need) -> None:
     need(((c.wanted[:, 0] >= 0) & (c.wanted[:, 0] < guards)).all(), "'wanted' has a guard that does not exist")
     need((np.abs(c.wanted[:, 1]) < _MOST).all(), "'wanted' has a number out of range")
     most = c.pop_guard.shape[1]
-    need(most <= _MOST_CONDITIONS and c.pop_guard.shape == (n, most), "'pop_guard' must have one row per node, of few guards")
+    need(most <= MAX_CONDITIONS and c.pop_guard.shape == (n, most), "'pop_guard' must have one row per node, of few guards")
     need(((c.pop_guard >= 0) & (c.pop_guard < guards)).all(), "'pop_guard' has a guard that does not exist")
     need(c.pop_offset.shape == (n, 1 << most), "'pop_offset' must have an entry for every case of every node")
     if c.num_symbols:

@@ -15,7 +15,8 @@ import pytest
 import jax_decode
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.errors import ArtifactError
+from fsa_compile.errors import ArtifactError, LimitError
+from fsa_compile.guarded_pops import possible_cases
 from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
 from fsa_compile.key_sets import Guard, composed
 from fsa_compile.promote import promote_machine
@@ -160,6 +161,38 @@ def test_masks_are_exact(compiled: tuple[ByteMachine, CompiledConstraint]):
             token = _nicer(rng, tokens)
             walk.advance(token)
             at = machine.run(TOKENS[token], at)
+
+
+def test_tokens_that_end_an_object_under_many_conditions():
+    keys = dict.fromkeys("abcd", INTEGER)
+    inner = {"type": "object", "properties": keys, "required": list("abcd"), "additionalProperties": False}
+    schema = {"type": "object", "properties": {"o": inner}, "required": ["o"], "additionalProperties": False}
+    ends = [",".join(f'"{key}":1' for key in some) + "}}" for n in (1, 2) for some in itertools.permutations("abcd", n)]
+    tokens = [*TOKENS[:256], *map(str.encode, ends[:8]), b""]
+    machine = schema_machine(schema, options=ANY)
+    constraint = promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
+    assert constraint.pop_guard.shape[1] > 3
+    for size in range(4):
+        for some in itertools.permutations("abcd", size):
+            text = ('{"o":{' + "".join(f'"{key}":1,' for key in some)).encode()
+            walk = constraint.walk()
+            for byte in text:
+                walk.advance(byte)
+            expected = [machine.accepts(text + token) for token in tokens[256:-1]]
+            assert walk.allowed()[256:-1].tolist() == expected
+    tokens = [*tokens[:256], *map(str.encode, ends), b""]
+    with pytest.raises(LimitError, match="MAX_CONDITIONS"):
+        promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
+
+
+def test_possible_cases_are_those_of_some_set():
+    guards = [Guard(u, a) for u in ((), (1,), (6,), (1, 2)) for a in (0, 2, 5) if u or a]
+    rng = random.Random(4)
+    for _ in range(50):
+        some = rng.sample(guards, 4)
+        seen = {sum(1 << i for i, guard in enumerate(some) if guard.allows(used)) for used in range(8)}
+        assert seen - {0} <= set(possible_cases(some))
+    assert possible_cases([Guard((1,)), Guard((), 1)]) == [1, 2]
 
 
 def test_every_budget_and_depth_is_kept(compiled: tuple[ByteMachine, CompiledConstraint]):
