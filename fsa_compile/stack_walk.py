@@ -761,7 +761,9 @@ class _InnerNodes:
             index, node, control = self._by_class(pending, first)
         else:
             first_node = self.num_nodes - len(kinds)
-            free, some, more = self.pops.parted(pending.owner, pending.begun, int(self.owners[-1][0]), first_node)
+            counted = walk.registers.counted[kinds[pending.owner - self.owners[-1][0]]]
+            guard = np.where(counted, 0, pending.begun)
+            free, some, more = self.pops.parted(pending.owner, guard, int(self.owners[-1][0]), first_node)
             index, node, control = self._by_class(pending.at(free), first)
             index, node, control = self.pops.extended(
                 (index, node, control), first, (pending.node[some], walk.stack_class[pending.control[some]]), base

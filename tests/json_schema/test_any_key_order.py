@@ -185,6 +185,20 @@ def test_tokens_that_end_an_object_under_many_conditions():
         promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
 
 
+def test_counted_arrays_in_objects():
+    items = {"type": "array", "items": INTEGER, "minItems": 2, "maxItems": 200}
+    schema = {"type": "object", "properties": {"a": items, "b": INTEGER}, "required": ["a", "b"], "additionalProperties": False}
+    machine = schema_machine(schema, options=ANY)
+    more = [(",1" * n + "]}").encode() for n in range(12)]
+    tokens = [*TOKENS[:256], *more, b""]
+    constraint = promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
+    for text in (b'{"a":[1', b'{"b":1,"a":[1', b'{"a":[1,1,1'):
+        walk = constraint.walk()
+        for byte in text:
+            walk.advance(byte)
+        assert walk.allowed()[256:-1].tolist() == [machine.accepts(text + token) for token in more]
+
+
 def test_possible_cases_are_those_of_some_set():
     guards = [Guard(u, a) for u in ((), (1,), (6,), (1, 2)) for a in (0, 2, 5) if u or a]
     rng = random.Random(4)
