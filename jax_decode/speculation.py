@@ -307,13 +307,35 @@ class Turn:
         """The draft model's logits after the texts so far, [B, V'']."""
         assert isinstance(self.draft, ModelDraft)
         # At most: the last draft, the token chosen after it, and what both forced; and drafts that are not this model's.
-        block = read_block(p.tokens, p.draft_fed, 2 + 2 * self.run + (self.most_drafts if self.spells else 0))
+        width = 2 + 2 * self.run + (self.most_drafts if self.spells else 0)
+        if self.spells:
+            p = self._caught_up(p, goes, width)
+        block = read_block(p.tokens, p.draft_fed, width)
         lengths = jnp.where(goes, p.end - p.draft_fed, 0)
         logits, cache = self.draft.decoder.apply(block, p.draft_cache, lengths, last_only=True)
         check_logits(logits, self.draft.decoder.vocab_size)
         counts = dataclasses.replace(p.counts, draft_passes=p.counts.draft_passes + goes.astype(jnp.int32))
         p = dataclasses.replace(p, draft_cache=cache, draft_fed=p.draft_fed + lengths, counts=counts)
         return p, logits[:, -1]
+
+    def _caught_up(self, p: Progress, goes: jax.Array, width: int) -> Progress:
+        """Feeds the draft model until a block of `width` holds the rest: turns that draft forced text alone leave it behind."""
+        assert isinstance(self.draft, ModelDraft)
+        model = self.draft.decoder
+
+        def behind(carry: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+            return jnp.where(goes, p.end - carry[1] - width, 0)
+
+        def feed(carry: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+            cache, fed, passes = carry
+            lengths = jnp.clip(behind(carry), 0, width)
+            _, cache = model.apply(read_block(p.tokens, fed, width), cache, lengths, last_only=True)
+            return cache, fed + lengths, passes + (lengths > 0).astype(jnp.int32)
+
+        start = (p.draft_cache, p.draft_fed, p.counts.draft_passes)
+        cache, fed, passes = jax.lax.while_loop(lambda carry: (behind(carry) > 0).any(), feed, start)
+        counts = dataclasses.replace(p.counts, draft_passes=passes)
+        return dataclasses.replace(p, draft_cache=cache, draft_fed=fed, counts=counts)
 
     def _drawn(
         self, i: jax.Array, p: Progress, logits: jax.Array, parts: Any, decisions: Decisions, spelled: jax.Array

@@ -18,6 +18,7 @@ from oracles.toy_decoder import toy
 
 import fsa_compile
 import jax_decode
+from fsa_compile import Vocabulary
 from jax_decode import Categorical, DecodeError, Forced, ForcedText, ModelDraft, PromptLookup, Status, speculation
 from jax_decode.drafts import look_up
 from jax_decode.tables import only_tokens
@@ -112,6 +113,20 @@ def test_a_rule_may_choose_among_spellings():
         jax_decode.generate(WRITER, PROMPTS, jax_decode.to_device(constraint), draft=ForcedText(), **options)
     with pytest.raises(DecodeError, match="the vocabulary is not the constraint's"):
         jax_decode.to_device(constraint, vocabulary=every_byte())
+
+
+def test_a_draft_model_reads_the_forced_texts_that_it_did_not_draft():
+    """Several turns draft a forced text alone. A draft model that is the model itself is right about everything after it."""
+    vocabulary = Vocabulary.from_tokens([b"b", b"c", b"a", b"aaaa", b"0", b"1", b""], stop_ids=[6])
+    tables = jax_decode.to_device(fsa_compile.compile_regex("[bc]a{24}[01]{6}", vocabulary), vocabulary=vocabulary)
+    writer = block_toy(vocabulary.size, scale=0.6)
+    table = writer.params["table"].at[:, :, 3].add(20.0)  # it writes the longest tokens, as they are drafted
+    writer = dataclasses.replace(writer, params=writer.params | {"table": table})
+    draft = ModelDraft(writer, 2)
+    out = jax_decode.generate(writer, [[0]], tables, max_new_tokens=32, draft=draft, raw_logprobs=False)
+    assert re.fullmatch("(b|c)a{24}[01]{6}", out.text(vocabulary)[0])
+    assert out.work.acceptance_rate == 1
+    assert out.passes_per_token < 0.5
 
 
 def test_lookup_finds_the_longest_then_the_latest_match():
