@@ -50,24 +50,62 @@ class Reach:
         out = [1 << outcome if outcome else 0 for outcome in c.outcome]
         out[self._end] |= 1
         todo = [control for control, bits in enumerate(out) if bits]
+        shut = {control for control in c.firsts if c.needed.get(control)}
         while todo:
-            at = todo.pop()
-            bits = out[at]
-            for control in before[at]:
-                if bits & ~out[control]:
-                    out[control] |= bits
-                    todo.append(control)
-            for call in sites.get(at, ()):
-                ends = out[call[1]]
-                after = 0
-                for outcome, target in c.symbols[call[0]].items():
-                    if ends >> outcome & 1:
-                        after |= out[target]
-                for control in callers[call] if after else ():
-                    if after & ~out[control]:
-                        out[control] |= after
+            while todo:
+                at = todo.pop()
+                bits = out[at]
+                for control in before[at]:
+                    if bits & ~out[control] and control not in shut:
+                        out[control] |= bits
                         todo.append(control)
+                for call in sites.get(at, ()):
+                    ends = out[call[1]]
+                    after = 0
+                    for outcome, target in c.symbols[call[0]].items():
+                        if ends >> outcome & 1:
+                            after |= out[target]
+                    for control in callers[call] if after else ():
+                        if after & ~out[control] and control not in shut:
+                            out[control] |= after
+                            todo.append(control)
+            todo = self._opened(shut, out)
         return out
+
+    def _opened(self, shut: set[int], out: list[int]) -> list[int]:
+        """Opens the beginnings of objects whose required members all have values that end; returns them.
+
+        Without this, an object that must hold one like itself would only seem to end: each level would wait for the next.
+        """
+        c = self._controls
+        opened = []
+        for control in shut:
+            if all(sum(self._has_value(end, out) for end in ends) >= least for ends, least in c.needed[control]):
+                opened.append(control)
+        shut.difference_update(opened)
+        for control in opened:
+            for target in self._after[control]:
+                out[control] |= out[target]
+            for symbol, entry in c.calls.get(control, ()):
+                for outcome, target in c.symbols[symbol].items():
+                    out[control] |= out[target] if out[entry] >> outcome & 1 else 0
+        return opened
+
+    def _has_value(self, end: int, out: list[int]) -> bool:
+        """Whether a value that ends may follow the key that ends at a control."""
+        c = self._controls
+        seen, todo = {end}, [end]
+        while todo:
+            control = todo.pop()
+            if control in c.kind and control not in c.key_ends:
+                return True  # a value that is not called has been read
+            for symbol, entry in c.calls.get(control, ()):
+                if any(out[entry] >> outcome & 1 for outcome, target in c.symbols[symbol].items() if target):
+                    return True
+            fresh = set(self._after[control]) - seen
+            seen |= fresh
+            todo += fresh
+        return False
 
     def usable(self, symbol: int, entry: int) -> bool:
         """Whether a call can end and its caller go on."""

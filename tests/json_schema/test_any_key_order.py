@@ -101,6 +101,19 @@ def test_counts_that_no_object_can_have():
         schema_machine(schema | both, options=ANY)
 
 
+def test_objects_that_must_hold_one_like_themselves_have_no_end():
+    endless = {"type": "object", "properties": {"a": {"$ref": "#/$defs/e"}, "b": INTEGER}, "required": ["a"]}
+    with pytest.raises(UnsatisfiableSchemaError):
+        schema_machine({"$defs": {"e": endless}, "$ref": "#/$defs/e"}, options=ANY)
+    choice = {"anyOf": [INTEGER, {"$ref": "#/$defs/e"}]}
+    schema = {"$defs": {"e": endless}, "type": "object", "properties": {"v": choice, "w": choice}, "required": ["v"]}
+    machine = schema_machine(schema, options=ANY)
+    assert machine.accepts(b'{"w":1,"v":2}')
+    assert not machine.run(b'{"v":{', {machine.initial})
+    machine = schema_machine(schema | {"$defs": {"e": {"$ref": "#"}}}, options=ANY)
+    assert machine.accepts(b'{"v":{"v":1},"w":{"w":{"v":1},"v":2}}')
+
+
 def test_disguised_keys_are_the_same_keys():
     machine = schema_machine(WALKED[1], options=SchemaOptions(key_order="any", word_escapes="all"))
     text = rb'{"o":{"a":1},"\u0061":1%s}'
