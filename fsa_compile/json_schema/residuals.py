@@ -216,6 +216,7 @@ class Residuals:
     def _split(self, formula: int, fixed: dict[int, int], rewrites: list[Rewrite]) -> list[Case]:
         """The cases of one member; false formulas are dropped."""
         d = self._decisions
+        where = next((place for r in rewrites if (place := self._keywords.origin.get(d.atoms[r.variable]))), "#")
         if _entangled(d, rewrites):  # an atom becomes one that is still to be rewritten: move the old ones aside
             aside = {r.variable: d.atom(Before(r.variable)) for r in rewrites}
             formula = d.substitute(formula, aside)
@@ -235,7 +236,8 @@ class Residuals:
             cases = after
             if len(cases) > self._options.max_outcomes:
                 raise LimitError(
-                    "max_outcomes", self._options.max_outcomes, "Sorting the values of one member by what they leave open",
+                    "max_outcomes", self._options.max_outcomes,
+                    f"Sorting the values of one member by what they leave open of {where}",
                     fix="Tell the branches of anyOf and oneOf apart by an early key, such as a constant type.",
                 )  # fmt: skip
         return [Case(f, condition) for f, condition in cases.items()]

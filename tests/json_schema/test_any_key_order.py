@@ -114,6 +114,14 @@ def test_objects_that_must_hold_one_like_themselves_have_no_end():
     assert machine.accepts(b'{"v":{"v":1},"w":{"w":{"v":1},"v":2}}')
 
 
+def test_too_many_outcomes_name_the_place():
+    branches = [{"properties": {"k": {"minimum": i}, "v": {"const": i}}} for i in range(9)]
+    schema = {"type": "object", "properties": {"in": {"type": "object", "oneOf": branches}}}
+    with pytest.raises(LimitError, match="#/properties/in/oneOf/0/properties") as caught:
+        schema_machine(schema, options=SchemaOptions(key_order="any", max_outcomes=4))
+    assert caught.value.limit == "max_outcomes"
+
+
 def test_disguised_keys_are_the_same_keys():
     machine = schema_machine(WALKED[1], options=SchemaOptions(key_order="any", word_escapes="all"))
     text = rb'{"o":{"a":1},"\u0061":1%s}'
