@@ -22,7 +22,7 @@ class Decoder(Protocol):
     Attributes:
       vocab_size: V', number of logits. It may exceed the tokenizer's ids; padding ids are always masked.
 
-    A decoder may also have `max_length: int`, the longest cache it can serve; a longer request is then refused before
+    A decoder, a draft model too, may have `max_length: int`, the longest cache it can serve; a longer request is refused before
     the first token. Every leaf of the cache has one axis of B rows, or none: that is how several samples of a prompt come
     to share one prefill.
     """

@@ -103,6 +103,8 @@ def read_forced(forced: Any) -> Forced | None:
     length = forced.length
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_RUN:
         raise DecodeError(f"the length of forced runs is {length!r}", fix=fix)
+    if not callable(forced.choose):
+        raise DecodeError(f"the rule of forced runs is {forced.choose!r}", fix="Give only_token, longest_spelling or a function.")
     return forced
 
 

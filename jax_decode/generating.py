@@ -15,7 +15,7 @@ from jax_decode.errors import DecodeError
 from jax_decode.forced import Forced, read_forced
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
-from jax_decode.requests import Request, read_positive, read_request
+from jax_decode.requests import Request, check_positions, read_positive, read_request
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.state import MAX_DEPTH
 from jax_decode.tables import ConstraintTables
@@ -98,6 +98,8 @@ def generate(
     )
     given, most = request.prompts, request.most
     runs, (drafts, most_drafts) = read_forced(forced), read_draft(draft, decoder, tables)
+    if isinstance(drafts, ModelDraft):
+        check_positions(drafts.decoder, given, request.limits, "draft model")
     words = read_key_words(key, sampler, request.num_prompts, num_samples)
     sampler = jax.device_put(prepared(sampler))
     stops = [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)

@@ -118,17 +118,26 @@ _unconstrained_state = jax.jit(unconstrained_state)
 
 def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:
     """Slots of the cache: the buckets' sum, but never more than the decoder can serve."""
-    need = given.lengths + limits
+    check_positions(decoder, given, limits, "model")
+    return slots(decoder, given.tokens.shape[1] + steps)
+
+
+def slots(decoder: Any, length: int) -> int:
+    """At most `length`, and no more than the decoder can serve."""
     most = getattr(decoder, "max_length", None)
-    length = given.tokens.shape[1] + steps
+    return length if most is None else min(length, most)
+
+
+def check_positions(decoder: Any, given: inputs.Prompts, limits: Any, what: str) -> None:
+    """Raises `DecodeError` naming a prompt for whose longest text a decoder has too few positions."""
+    most = getattr(decoder, "max_length", None)
     if most is None:
-        return length
-    bad = np.flatnonzero(need > most)
+        return
+    bad = np.flatnonzero(given.lengths + limits > most)
     if len(bad):
         i = int(bad[0])
         raise DecodeError(
-            f"{given.lengths[i]} prompt tokens and {limits[i]} new ones do not fit the model's {most} positions",
+            f"{given.lengths[i]} prompt tokens and {limits[i]} new ones do not fit the {what}'s {most} positions",
             where=f"prompt {i}",
             fix="Shorten the prompt or lower max_new_tokens.",
         )
-    return min(length, most)

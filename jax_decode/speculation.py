@@ -27,6 +27,7 @@ from jax_decode.history import read_block, write
 from jax_decode.loop import check_logits
 from jax_decode.masking import allows, likely_spelling, mask_parts, parts_at
 from jax_decode.planes import LOWEST, clean, log_sum
+from jax_decode.requests import slots
 from jax_decode.samplers import Greedy, Sampler
 from jax_decode.sampling import among, choose, sample
 from jax_decode.state import ConstraintState, Position, Status
@@ -125,10 +126,11 @@ def begin(
     rows = jnp.repeat(jnp.arange(len(lengths), dtype=jnp.int32), num_samples)
 
     def fed(decoder: Any) -> tuple[jax.Array, Any]:
-        cache = decoder.init_cache(len(lengths), cache_length)
+        length = slots(decoder, cache_length)  # a draft model may have fewer positions than the target
+        cache = decoder.init_cache(len(lengths), length)
         logits, cache = decoder.apply(prompts, cache, lengths, last_only=True)
         check_logits(logits, decoder.vocab_size)
-        return logits, cache if num_samples == 1 else fork_cache(decoder, cache, rows, length=cache_length)
+        return logits, cache if num_samples == 1 else fork_cache(decoder, cache, rows, length=length)
 
     logits, cache = fed(decoder)
     choice = sample(sampler, logits[rows, -1], keys, jnp.zeros(len(rows), jnp.uint32), tables, state, with_raw=with_raw)

@@ -90,6 +90,8 @@ def option_probabilities(
     given = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
     request = read_constrained(decoder, prompts, tables, max_new_tokens=max_new_tokens, constraint=constraint, **given)
     wanted = None if options is None else _checked(options)
+    if not hasattr(getattr(tokenizer, "vocabulary", tokenizer), "decode"):
+        raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'decode'", fix="Pass the model's tokenizer.")
     found = exact_or_samples(
         decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below
     )
@@ -121,7 +123,7 @@ def _texts(generation: Any, tokenizer: Any) -> list[str]:
 
 def _checked(options: Sequence[str]) -> list[str]:
     fix = "Give a list of different texts, or None for all that the constraint allows."
-    if isinstance(options, (str, bytes)) or not all(isinstance(text, str) for text in options):
+    if isinstance(options, (str, bytes)) or not hasattr(options, "__len__") or not all(isinstance(text, str) for text in options):
         raise DecodeError(f"the options are {options!r}, not a list of texts", fix=fix)
     if len(set(options)) != len(options):
         raise DecodeError("an option occurs twice", where=repr(max(options, key=list(options).count)), fix=fix)

@@ -240,7 +240,7 @@ def _sequences(tokens: Any, texts: Any, tokenizer: Any) -> list[NDArray[np.int32
     if (tokens is None) == (texts is None):
         raise DecodeError("there must be either tokens or texts", fix=fix)
     if texts is not None:
-        if isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
+        if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
             raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix=fix)
         if not hasattr(tokenizer, "encode"):
             raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'encode'", fix=fix)
@@ -249,9 +249,16 @@ def _sequences(tokens: Any, texts: Any, tokenizer: Any) -> list[NDArray[np.int32
         raise DecodeError(f"the tokens are {tokens!r}, not a list of sequences", fix=fix)
     rows = []
     for i, row in enumerate(tokens):
-        ids = np.asarray(row) if len(np.shape(row)) == 1 else np.zeros((0, 0))
+        try:
+            ids = np.asarray(row)
+        except ValueError:  # lists of different lengths
+            ids = np.zeros((0, 0))
         if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
             raise DecodeError("the sequence is not a list of token ids", where=f"sequence {i}", fix=fix)
+        most = np.iinfo(np.int32).max  # larger ids must not become small ones
+        bad = np.flatnonzero((ids < -most) | (ids > most))
+        if len(bad):
+            raise DecodeError(f"token id {ids[bad[0]]} is outside 0..{most}", where=f"position {bad[0]} of sequence {i}", fix=fix)
         rows.append(ids.astype(np.int32))
     return rows
 

@@ -135,6 +135,8 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
     """The sequences, or None when there are too many; first with few rows, then with as many as are allowed."""
     tables = request.tables
     assert tables is not None
+    if isinstance(max_prefixes, bool) or not isinstance(max_prefixes, (int, np.integer)) or max_prefixes < 0:
+        raise DecodeError(f"max_prefixes is {max_prefixes!r}", fix="Give a whole number of at least 1, such as 1024.")
     if max_prefixes < request.num_prompts:
         return None
     if isinstance(ignore_below, bool) or not isinstance(ignore_below, numbers.Real) or not 0 <= ignore_below < 1:

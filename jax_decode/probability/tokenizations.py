@@ -28,7 +28,7 @@ def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstrai
       DecodeError: a text is none, or no token sequence writes it.
     """
     vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
-    if isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
+    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
         raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix="Give a list of strings.")
     spelled = [text.encode() for text in texts]
     ids = _ids_of(vocabulary, spelled)

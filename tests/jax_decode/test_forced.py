@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -158,6 +159,30 @@ def test_lengths_of_a_bucket_and_constraints_cause_no_trace():
     assert (speculation.begin._cache_size(), speculation.proceed._cache_size()) == before
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["of"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Short:
+    """A model of few positions."""
+
+    of: Any
+    max_length = 16
+
+    def __getattr__(self, name):
+        return getattr(self.of, name)
+
+    def init_cache(self, batch_size, length):
+        assert length <= self.max_length
+        return self.of.init_cache(batch_size, length)
+
+
+def test_a_draft_model_may_have_fewer_positions():
+    """Than the buckets of prompts and limits, as long as the texts fit."""
+    draft = ModelDraft(Short(DECODER), 2)
+    out = jax_decode.generate(DECODER, [[1, 2]], max_new_tokens=8, draft=draft, raw_logprobs=False)
+    assert len(out.tokens[0]) == 8
+    assert out.work.acceptance_rate == 1
+
+
 WIDE = disturbed(block_toy(40), 0.1)
 ERRORS = {
     "forced": ({"forced": True}, "'forced' is True"),
@@ -167,6 +192,8 @@ ERRORS = {
     "ngram": ({"draft": PromptLookup(3, 0)}, "the draft's ngram is 0"),
     "no model": ({"draft": ModelDraft(None)}, "the draft's decoder .NoneType. has no 'vocab_size'"),
     "no rewind": ({"draft": ModelDraft(toy(mixed.SIZE))}, "the draft's decoder .FunctionDecoder. cannot take tokens back"),
+    "short draft": ({"draft": ModelDraft(Short(block_toy(mixed.SIZE)))}, "do not fit the draft model's 16 positions"),
+    "rule": ({"forced": Forced(3, "longest")}, "the rule of forced runs is 'longest'"),
     "narrow draft": ({"draft": ModelDraft(block_toy(9))}, "the draft has 9 logits, the model 34"),
 }
 

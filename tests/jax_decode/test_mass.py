@@ -254,6 +254,12 @@ def test_errors():
         jax_decode.option_probabilities(decoder, prompts, TABLES, Letters(), options=["ab", "c", "ab"], **given)
     with pytest.raises(DecodeError, match="not a list of texts"):
         jax_decode.option_probabilities(decoder, prompts, TABLES, Letters(), options="ab", **given)
+    with pytest.raises(DecodeError, match="the options are 5, not a list of texts"):
+        jax_decode.option_probabilities(decoder, prompts, TABLES, Letters(), options=5, **given)
+    with pytest.raises(DecodeError, match=r"the tokenizer \(NoneType\) has no 'decode'"):
+        jax_decode.option_probabilities(decoder, prompts, TABLES, None, **given)
+    with pytest.raises(DecodeError, match=r"max_prefixes is 2\.5"):
+        jax_decode.log_mass(decoder, prompts, TABLES, max_prefixes=2.5, **given)
     both = jax_decode.log_mass(decoder, prompts, TABLES, max_new_tokens=4, constraint=[25, 26], **ROWS)
     assert "exact" in repr(both)
     with pytest.raises(TypeError, match="there are 2 prompts"):

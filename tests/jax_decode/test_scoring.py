@@ -213,6 +213,9 @@ def test_other_constraints_cause_no_trace():
         ({"tokens": [1, 2]}, "not a list of token ids\n  sequence 0"),
         ({"tokens": [[1], [1.5]]}, "not a list of token ids\n  sequence 1"),
         ({"tokens": [[1], [2, 16]]}, "token id 16 is outside 0..15\n  position 1 of sequence 1"),
+        ({"tokens": [[1], [2, 2**32]]}, "token id 4294967296 is outside 0..2147483647\n  position 1 of sequence 1"),
+        ({"tokens": [[1], [2, [3]]]}, "not a list of token ids\n  sequence 1"),
+        ({"texts": 5, "tokenizer": Tokenizer()}, "the texts are 5, not a list of texts"),
         ({"tokens": [[1, 2, 3]], "max_new_tokens": 2}, "the sequence has 3 tokens, the limit is 2\n  sequence 0"),
         ({"texts": "ab", "tokenizer": Tokenizer()}, "the texts are 'ab', not a list of texts"),
         ({"texts": ["ab"]}, r"the tokenizer \(NoneType\) has no 'encode'"),
@@ -229,5 +232,7 @@ def test_errors_of_texts():
         jax_decode.score_texts(toy(SIZE), [1], ["ab", "x"], VOCABULARY)
     with pytest.raises(DecodeError, match="not a list of texts"):
         jax_decode.tokenizations("ab", VOCABULARY)
+    with pytest.raises(DecodeError, match="the texts are 5, not a list of texts"):
+        jax_decode.tokenizations(5, VOCABULARY)
     with pytest.raises(DecodeError, match="there is no text"):
         jax_decode.score_texts(toy(SIZE), [1], [], VOCABULARY)
