@@ -36,7 +36,11 @@ _CLOSE_OBJECT = ord("}")
 
 
 class _Frame(NamedTuple):
-    """A kind of object: its declared keys, sorted (key i is bit i), and those that are required unconditionally."""
+    """A kind of object: its declared keys, sorted (key i is bit i), and those that are required unconditionally.
+
+    Objects of other conditions are of another kind, the same keys or not: bounds belong to a kind (`set_costs`), and what an
+    object needs must not be asked of one inside it.
+    """
 
     kind: int
     keys: Order
@@ -59,7 +63,7 @@ class AnyOrder:
     ) -> None:
         self._frames, self._controls, self._decisions = frames, controls, decisions
         self._keywords, self._residuals, self._dead = keywords, residuals, dead
-        self._kinds: dict[tuple[Order, int], _Frame] = {}
+        self._kinds: dict[tuple[Order, int, int], _Frame] = {}
         self._of_kind: list[_Frame] = []
         self._matters: dict[tuple[int, int], int] = {}
         self._after: dict[Any, int] = {}
@@ -90,10 +94,10 @@ class AnyOrder:
         if required and count is not None and formula:
             formula = self._without_required(formula, count, required.bit_count())
         formula = self._without_contradictions(formula, [key for i, key in enumerate(keys) if required >> i & 1])
-        known = self._kinds.get((keys, required))
+        known = self._kinds.get((keys, required, formula))
         if known is None:
             index = {key: i for i, key in enumerate(keys)}
-            known = self._kinds[keys, required] = _Frame(len(self._of_kind) + 1, keys, index, required)
+            known = self._kinds[keys, required, formula] = _Frame(len(self._of_kind) + 1, keys, index, required)
             self._of_kind.append(known)
             self._controls.required.append(required)
         return known, formula

@@ -38,6 +38,7 @@ WALKED = [
     OUTER | {"required": ["a"], "minProperties": 2},
     TREE,
     {"type": "array", "items": OUTER | {"required": ["a"]}, "maxItems": 2},
+    {"type": "object", "properties": {"a": INNER | {"properties": {"a": INTEGER, "b": INTEGER}}, "b": INTEGER}, "required": ["a"]},
 ]
 LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"']
 TOKENS = [*(bytes([i]) for i in range(256)), *LONG, b'{"o":{"a":1}', b'"ab"', b", ", b""]
