@@ -264,10 +264,21 @@ class CompiledConstraint:
         return "canonical" in self.extra
 
     @property
+    def canonical_prompt(self) -> tuple[int, int]:
+        """Of a canonical constraint: the last token of the prompt that its texts continue, -1 for none, and the number of tokens
+        of a shortest text."""
+        last, shortest = self.extra.get("canonical_prompt", (-1, self.distance[self.start]))
+        if not -1 <= last < self.vocab_size:
+            raise ArtifactError(f"the prompt's last token {last} is outside the vocabulary", fix="Compile the constraint again.")
+        return int(last), int(shortest)
+
+    @property
     def shortest_completion(self) -> int:
         """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
         for a regular constraint, at most a little more for others."""
-        return int(self.distance[self.start]) if self.is_canonical else self.walk().distance
+        if self.is_canonical:
+            return self.canonical_prompt[1]
+        return self.walk().distance
 
     @property
     def shortest_depth(self) -> int:

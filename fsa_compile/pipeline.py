@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Sequence as SequenceOf
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from fsa_compile import language as languages
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
+from fsa_compile.flatten import flattened
 from fsa_compile.grammar import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.language import Extension, Language
 from fsa_compile.limits import CompileLimits, Deadline
@@ -17,9 +23,12 @@ from fsa_compile.promote import promote, promote_machine
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
 
+Canonical: TypeAlias = bool | SequenceOf[int]
+"""Whether only the tokenizer's own token sequences are allowed; token ids: those of the prompt that the text continues."""
+
 
 def compile_language(
-    language: Language, tokenizer: Any, *, canonical: bool = False, limits: CompileLimits | None = None
+    language: Language, tokenizer: Any, *, canonical: Canonical = False, limits: CompileLimits | None = None
 ) -> CompiledConstraint:
     """Compiles a language over a tokenizer's vocabulary.
 
@@ -28,6 +37,7 @@ def compile_language(
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes (a path, for example).
       canonical: whether only those token sequences are allowed that the tokenizer itself makes of a text. It takes a byte-pair
         encoder (not a bare `Vocabulary`), and `fsa_compile.canonical_tables(tokenizer)` beside the artifact when it is used.
+        Token ids of a prompt instead of True: only those that, behind the prompt, are the tokenizer's own for both together.
       limits: bounds of the compilation; defaults to `CompileLimits()`.
 
     Returns:
@@ -51,8 +61,8 @@ def compile_language(
     _checked_limits(limits)
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
-    constraint = _every_tokenization(language, vocabulary, limits, counters=not canonical)
-    return canonical_form(constraint, tokenizer, vocabulary, limits) if canonical else constraint
+    constraint = _every_tokenization(language, vocabulary, limits, counters=canonical is False)
+    return constraint if canonical is False else canonical_form(constraint, tokenizer, vocabulary, limits, canonical)
 
 
 def _every_tokenization(
@@ -74,7 +84,7 @@ def _every_tokenization(
 
 
 def canonical_form(
-    constraint: CompiledConstraint, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits
+    constraint: CompiledConstraint, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits, canonical: Canonical = True
 ) -> CompiledConstraint:
     """A constraint restricted to the token sequences that the tokenizer itself makes of a text.
 
@@ -83,15 +93,66 @@ def canonical_form(
       tokenizer: it must know its merges, so a `Vocabulary` is not enough.
       vocabulary: the tokenizer's.
       limits: bounds of this step; its time starts anew.
+      canonical: True, or the tokens of a prompt; see `compile_language`.
 
     Raises:
-      ConstraintError: the constraint has a stack or counters, the tokenizer is no byte-pair encoder, a limit is exceeded.
+      ConstraintError: the constraint has a stack or counters, the tokenizer is no byte-pair encoder, the prompt is not its own
+        encoding, a limit is exceeded.
     """
     from fsa_compile.canonical.product import canonical_product
     from fsa_compile.canonical.tables import canonical_tables
 
     tables = canonical_tables(tokenizer)
-    return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits))
+    prompt = [] if isinstance(canonical, bool) else [int(token) for token in canonical]
+    return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits), prompt=prompt)
+
+
+def canonical_machine(
+    machine: ByteMachine,
+    tokenizer: Any,
+    vocabulary: Vocabulary,
+    *,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    canonical: Canonical,
+    max_depth: int | None,
+    way_out: str = "Give max_depth=, the most frames that may be open at once: what nests deeper is left out then.",
+) -> CompiledConstraint:
+    """The canonical constraint of a machine: its stacks and counters are written out as states.
+
+    Args:
+      machine: trimmed.
+      tokenizer, vocabulary, limits, canonical: see `canonical_form`.
+      source: what was compiled, for people.
+      deadline: of the steps before the canonical one.
+      max_depth: most cells of a stack; None for machines that nest to a bounded depth.
+      way_out: what the error for others advises.
+
+    Raises:
+      ConstraintError: see `canonical_form`; or the machine nests without a bound.
+    """
+    if isinstance(max_depth, bool) or not (max_depth is None or (isinstance(max_depth, int) and max_depth >= 0)):
+        raise ConstraintError(f"max_depth must be an int that is not negative, not {max_depth!r}", fix="Begin with max_depth=4.")
+    flat = flattened(machine, min(limits.max_states, _MOST_FLAT)) if max_depth is None and machine.sets is None else None
+    if flat is None:
+        from fsa_compile.canonical.written_out import written_out
+
+        machine = written_out(machine, limits, deadline, max_depth=max_depth, way_out=way_out)
+        if not machine.specials:
+            flat = ByteDfa(machine.action, machine.byte_class.astype(np.uint8), machine.end == END_HERE, machine.start)
+    if flat is not None:
+        every = promote(flat, vocabulary, source=source, limits=limits, deadline=deadline)
+    else:
+        every = promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
+    return canonical_form(every, tokenizer, vocabulary, limits, canonical)
+
+
+def check_depth(max_depth: int | None, canonical: Canonical) -> None:
+    """Raises `ConstraintError` for a bound on depth where none can be kept."""
+    if max_depth is not None and canonical is False:
+        what = "max_depth bounds canonical constraints, whose stacks are written out; others keep a stack while decoding"
+        raise ConstraintError(what, fix="Give generate(..., max_depth=), or compile with canonical=True.")
 
 
 def compile_regex(
@@ -100,7 +161,7 @@ def compile_regex(
     *,
     flags: int = 0,
     extensions: Mapping[str, Extension] | None = None,
-    canonical: bool = False,
+    canonical: Canonical = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     r"""Compiles a regular expression: the texts that `re.fullmatch(pattern, text, flags)` matches.
@@ -124,7 +185,7 @@ def compile_regex(
 
 
 def compile_choices(
-    strings: Iterable[str], tokenizer: Any, *, canonical: bool = False, limits: CompileLimits | None = None
+    strings: Iterable[str], tokenizer: Any, *, canonical: Canonical = False, limits: CompileLimits | None = None
 ) -> CompiledConstraint:
     """Compiles a finite list of texts, through a minimal trie; 100,000 of them are fine.
 
@@ -140,7 +201,7 @@ def compile_acceptor(
     tokenizer: Any,
     *,
     alphabet: Literal["bytes", "code points"] = "bytes",
-    canonical: bool = False,
+    canonical: Canonical = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a user's own automaton: a pynini acceptor, an `interegular` FSM, or a transition table.
@@ -164,7 +225,8 @@ def compile_grammar(
     syntax: Syntax | None = None,
     mode: LexicalMode | None = None,
     stacks: int = 1,
-    canonical: bool = False,
+    canonical: Canonical = False,
+    max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a context-free grammar, written in Lark's syntax or in GBNF.
@@ -179,7 +241,9 @@ def compile_grammar(
       stacks: parallel stacks for grammars that one stack cannot decide; 1 makes every conflict an error. With more, the
         constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
         the decoding result says so.
-      canonical: see `compile_language`; only for grammars that turn out to be regular.
+      canonical: see `compile_language`. Counts and stacks are written out, so that such a constraint keeps none while decoding.
+      max_depth: with `canonical`, how many frames of rules that contain themselves may be open at once; what nests deeper is left
+        out. Needed for grammars that nest without bound.
       limits: see `compile_language`.
 
     Returns:
@@ -192,6 +256,7 @@ def compile_grammar(
     from fsa_compile.grammar_machine import machine_of
 
     _checked_limits(limits)
+    check_depth(max_depth, canonical)
     if not isinstance(text, str):
         what = f"a grammar is a str, not {type(text).__name__}"
         raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
@@ -203,10 +268,14 @@ def compile_grammar(
     vocabulary = vocabulary_of(tokenizer)
     specials = _special_ids(grammar, vocabulary)
     machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
-    constraint = promote_machine(machine, vocabulary, source=text, limits=limits, deadline=deadline, stacks=stacks)
-    return canonical_form(constraint, tokenizer, vocabulary, limits) if canonical else constraint
+    if canonical is False:
+        return promote_machine(machine, vocabulary, source=text, limits=limits, deadline=deadline, stacks=stacks)
+    return canonical_machine(
+        machine, tokenizer, vocabulary, source=text, limits=limits, deadline=deadline, canonical=canonical, max_depth=max_depth
+    )
 
 
+_MOST_FLAT = 200_000
 MAX_STACKS = 16
 """Most parallel stacks of a constraint: the cost of a step grows with them."""
 

@@ -103,7 +103,6 @@ def chosen(forbidden: jax.Array, words: jax.Array) -> jax.Array:
     return (words[:, 0] & ~forbidden) | (words[:, 1] & forbidden)
 
 
-def first_register(rows: int, limits: jax.Array, shortest: jax.Array) -> jax.Array:
-    """`ConstraintState.register` before the first token, int32[B, 2]."""
-    bounded = (limits >= shortest).astype(jnp.int32)
-    return jnp.stack([jnp.full((rows,), -1, jnp.int32), bounded], 1)
+def first_register(last: jax.Array, limits: jax.Array, shortest: jax.Array) -> jax.Array:
+    """`ConstraintState.register` before the first token, int32[B, 2]; `last` is the prompt's last token, -1 for none."""
+    return jnp.stack([last, (limits >= shortest).astype(jnp.int32)], 1)

@@ -13,7 +13,7 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from jax_decode.canonical import first_register
 from jax_decode.errors import DecodeError
-from jax_decode.tables import FIRST_TOP, FREE, PUSHES, SHORTEST, START, ConstraintTables
+from jax_decode.tables import FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START, ConstraintTables
 
 MAX_DEPTH = 64
 """Default limit of the stack's depth, in cells."""
@@ -159,7 +159,8 @@ def init_state(
     others = ((0, 0), (0, tables.stacks - 1))
     register = jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32)
     if tables.pairs is not None:
-        register = first_register(len(which), remaining, jnp.where(constrained, record[:, SHORTEST], 0))
+        last = jnp.where(constrained, record[:, PROMPT_LAST] - 1, -1)
+        register = first_register(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0))
     return ConstraintState(
         node=jnp.pad(node[:, None], others),
         top=jnp.pad(top, others) if tables.has_stack else top,

@@ -37,7 +37,7 @@ LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
 """Columns of `ConstraintTables.levels`."""
 NO_TOKEN, SEVERAL_TOKENS = -1, -2
 """Of `ConstraintTables.only`, for rows that do not have one token."""
-START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES = range(6)
+START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST = range(7)
 """Columns of `ConstraintTables.constraints`."""
 
 _UNROLLED = 16
@@ -65,7 +65,8 @@ class ConstraintTables:
       rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice.
       only: int32[R], the token of a row of one token, -1 for an empty row, -2 for a row of several.
       constraints: int32[C, 8], start node, row of all its text tokens, length of its shortest text in tokens, depth of stack
-        that a text needs, index of the initial stack's top cell, whether it ever pushes, 0, 0.
+        that a text needs, index of the initial stack's top cell, whether it ever pushes, one more than the last token of the
+        prompt that canonical texts continue (0: none), 0.
       stop_ids: int32[C, E], default end-of-text ids, padded with -1.
       num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
       frames: int32[N, 3], where the children of a node begin in `delta` (an offset for symbols), its need, and whether its
@@ -387,7 +388,8 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
         rows += [c.rows[1:], _text_row(c)[None]]
         sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
         top = c.push_offset[c.initial_push + 1] - c.push_offset[c.initial_push]
-        table.append([base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0, 0, 0])
+        last = c.canonical_prompt[0] if c.is_canonical else -1
+        table.append([base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0, last + 1, 0])
     return _Parts(
         nodes=np.concatenate(nodes),
         groups=np.concatenate(groups),

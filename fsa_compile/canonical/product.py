@@ -17,6 +17,7 @@ Source: Tran-Thien 2024 (CartesianMerge, relevant states); Cognetta et al. 2025,
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,8 @@ def canonical_product(
     vocabulary: VocabularyTables,
     limits: CompileLimits,
     deadline: Deadline,
+    *,
+    prompt: Sequence[int] = (),
 ) -> CompiledConstraint:
     """The canonical sequences of a constraint.
 
@@ -49,9 +52,11 @@ def canonical_product(
       tables: of the tokenizer.
       vocabulary: tables of the vocabulary, for bit rows.
       limits, deadline: of the compilation.
+      prompt: tokens that stand before the text; see `CanonicalTables.after`.
 
     Returns:
-      An artifact whose `extra["canonical"]` names the tables it needs.
+      An artifact whose `extra["canonical"]` names the tables it needs. Behind a prompt, `extra["canonical_prompt"]` holds the
+      prompt's last token and the tokens of a shortest text.
 
     Raises:
       ConstraintError: the constraint has a stack or a register.
@@ -64,16 +69,22 @@ def canonical_product(
             fix="Compile it without canonical=True, or bound its nesting so that it becomes regular.",
         )
     tables.check_unnormalized()
+    state, last = tables.after(prompt)
     product = _Product(constraint, tables, limits, deadline)
-    product.explore()
+    product.explore(state, last)
     product.settle()
-    if product.far(0):
+    shortest = product.distance(0, last)
+    if shortest >= _FAR:
         raise UnspellableError(
-            "no text that the constraint accepts has a canonical tokenization",
+            f"no text that the constraint accepts has a canonical tokenization{' behind the prompt' if prompt else ''}",
             where=constraint.source[:200],
-            fix="Check the texts' Unicode form and characters, or compile without canonical=True.",
+            fix="Back up over the prompt's last tokens (token healing), or compile without canonical=True."
+            if prompt
+            else "Check the texts' Unicode form and characters, or compile without canonical=True.",
         )
     extra = {**constraint.extra, "canonical": tables.identity}
+    if last >= 0:
+        extra["canonical_prompt"] = [last, shortest]
     edges = minimize_product(product.edges())
     return assemble_product(constraint, edges, vocabulary, limits, deadline, extra)
 
@@ -145,10 +156,15 @@ class _Product:
             found = self._known[key] = _Outgoing(token, np.argsort(token), sets, begin, target, kind, distinct)
         return found
 
-    def explore(self) -> None:
-        """Finds all product nodes, breadth first, and the sets that lead into each."""
-        self._numbered(self.constraint.start, START)
-        into: list[dict[int, np.ndarray]] = [{-1: np.zeros(1, np.int64)}]
+    def distance(self, node: int, last: int) -> int:
+        """Tokens to the end of a shortest text from a node after a token, or from the start of a text."""
+        group = self._set_of[last] if last >= 0 else 0
+        return int(self._distance[node][np.searchsorted(self._sets[node], group)])
+
+    def explore(self, state: int, last: int) -> None:
+        """Finds all product nodes, breadth first, from a state of the filter on, and the sets that lead into each."""
+        self._numbered(self.constraint.start, state)
+        into: list[dict[int, np.ndarray]] = [{-1: self._set_of[[last]] if last >= 0 else np.zeros(1, np.int64)}]
         at = 0
         while at < len(self.nodes):
             self._deadline.check("following the canonical tokens of the constraint")

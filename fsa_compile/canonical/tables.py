@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 import zipfile
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fsa_compile.canonical.model_rows import ModelRows, model_rows
 from fsa_compile.canonical.pairs import PairRule, pair_rule
 from fsa_compile.canonical.sources import Encoder, digest_of, encoder_of
 from fsa_compile.canonical.splitter import Splitter, build_splitter
-from fsa_compile.canonical.token_filter import FallbackFilter, SplitterFilter, TokenFilter
+from fsa_compile.canonical.token_filter import NONE, START, FallbackFilter, SplitterFilter, TokenFilter
 from fsa_compile.errors import ArtifactError, TokenizerError
 from fsa_compile.tokenizers.base import Tokenizer
 from fsa_compile.tokenizers.load import load_tokenizer
@@ -99,6 +100,31 @@ class CanonicalTables:
         """
         self.check_unnormalized()
         return self.filter.accepts(tokens)
+
+    def after(self, prompt: Sequence[int]) -> tuple[int, int]:
+        """Where a prompt leaves the filter: its state, and the prompt's last token (-1 for none).
+
+        Args:
+          prompt: token ids. What stands before its last special token plays no part.
+
+        Raises:
+          TokenizerError: the tokens are not the encoder's own for their text, so that nothing behind them could be.
+        """
+        self.check_unnormalized()
+        for token in prompt:
+            if not 0 <= token < self.vocab_size:
+                raise TokenizerError(f"token id {token} does not exist in a vocabulary of {self.vocab_size:,} ids")
+        length, state, last = np.diff(self.packed[1]), START, -1
+        special = [place for place, token in enumerate(prompt) if not length[token]]
+        for place in range(special[-1] + 1 if special else 0, len(prompt)):
+            state, last = self.filter.step(state, last, prompt[place]), prompt[place]
+            if state == NONE:
+                raise TokenizerError(
+                    "the prompt's tokens are not the tokenizer's own for its text, so no canonical text can follow them",
+                    where=f"token {place} of the prompt, id {last}",
+                    fix="Encode the prompt as one text, or give only its tokens from where a new text begins.",
+                )
+        return state, last
 
     @cached_property
     def filter(self) -> TokenFilter:

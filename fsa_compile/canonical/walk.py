@@ -24,7 +24,7 @@ class CanonicalWalk:
     accepted text. End-of-text ids are allowed where the sequence so far is such a one.
 
     Args:
-      constraint: compiled with `canonical=True`.
+      constraint: compiled with `canonical=True`, or behind a prompt, whose last token is then the one before the first.
       tables: of the same tokenizer.
 
     Raises:
@@ -34,7 +34,7 @@ class CanonicalWalk:
     def __init__(self, constraint: CompiledConstraint, tables: CanonicalTables) -> None:
         check_tables(constraint, tables)
         self.constraint, self.tables = constraint, tables
-        self._history = [_Position(constraint.start, -1, False)]
+        self._history = [_Position(constraint.start, constraint.canonical_prompt[0], False)]
 
     @property
     def accepting(self) -> bool:

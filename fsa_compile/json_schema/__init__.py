@@ -49,12 +49,14 @@ from fsa_compile.json_schema.spelling import Speller
 from fsa_compile.json_schema.truncated import depths_of, truncated, without_counters
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import canonical_form, vocabulary_of
+from fsa_compile.pipeline import Canonical, canonical_form, canonical_machine, vocabulary_of
 from fsa_compile.promote import promote, promote_machine
 
 _MAX_RECURSION = 20_000
 FLAT_STATES = 512
 """Schemas without recursion and counters are compiled without a stack up to this size; larger ones walk faster with one."""
+BOUND_DEPTH = "Set SchemaOptions.max_object_depth and max_array_depth: values that nest deeper are left out then."
+"""What to do about schemas whose values nest without bound, for canonical constraints."""
 _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
@@ -64,7 +66,7 @@ def compile_json_schema(
     tokenizer: Any,
     *,
     options: SchemaOptions | None = None,
-    canonical: bool = False,
+    canonical: Canonical = False,
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
 ) -> CompiledConstraint:
@@ -74,7 +76,8 @@ def compile_json_schema(
       schema: a schema as decoded JSON, or its text.
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
       options: how the schema is read and how values are written.
-      canonical: see `compile_language`; only for schemas that become regular, as all do with bounds on depth.
+      canonical: see `compile_language`. Counts and stacks are written out; schemas that contain themselves, or leave a place open
+        for any value, need bounds on depth (`SchemaOptions.max_object_depth` and `max_array_depth`).
       limits: bounds of the compilation.
       cache: where artifacts are kept on disk; None: nowhere.
 
@@ -96,28 +99,27 @@ def compile_json_schema(
     text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
 
     def make() -> CompiledConstraint:
-        every = every_tokenization()
-        return canonical_form(every, tokenizer, vocabulary, limits) if canonical else every
-
-    def every_tokenization() -> CompiledConstraint:
-        deadline = Deadline(limits)
+        deadline, source = Deadline(limits), text[:_SOURCE]
         depths = depths_of(options)
-        if depths is not None:
-            machine = schema_machine(schema, options=without_counters(options), limits=limits, deadline=deadline)
-            dfa = truncated(machine, depths, limits, deadline)
-            return promote(dfa, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline)
-        written = without_counters(options) if canonical else options
-        machine = schema_machine(schema, options=written, limits=limits, deadline=deadline)
-        return promote_machine(
-            machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
-        )
+        if depths is None and canonical is False:
+            machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
+            return promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline, flat_states=FLAT_STATES)
+        machine = schema_machine(schema, options=without_counters(options), limits=limits, deadline=deadline)
+        if depths is None:
+            return canonical_machine(
+                machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical,
+                max_depth=None, way_out=BOUND_DEPTH,
+            )  # fmt: skip
+        dfa = truncated(machine, depths, limits, deadline)
+        every = promote(dfa, vocabulary, source=source, limits=limits, deadline=deadline)
+        return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
 
     if cache is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
-    what = {"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}
-    if canonical:
-        what["canonical"] = canonical_tables(tokenizer).identity
+    what: dict[str, Any] = {"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}
+    if canonical is not False:
+        what["canonical"] = [canonical_tables(tokenizer).identity, canonical if canonical is True else list(canonical)]
     return cache.get(what, vocabulary, make)
 
 

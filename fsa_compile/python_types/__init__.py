@@ -29,8 +29,9 @@ from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar_machine import machine_of
 from fsa_compile.json_schema import SchemaOptions, schema_machine
+from fsa_compile.json_schema.truncated import without_counters
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import vocabulary_of
+from fsa_compile.pipeline import Canonical, canonical_machine, check_depth, vocabulary_of
 from fsa_compile.promote import promote_machine
 from fsa_compile.python_types.calls import Call, shape_of_calls, split_text
 from fsa_compile.python_types.constraints import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
@@ -54,6 +55,8 @@ def compile_type(
     options: SchemaOptions | None = None,
     namespace: dict[str, Any] | None = None,
     allow_code: bool = False,
+    canonical: Canonical = False,
+    max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a Python type over a tokenizer's vocabulary.
@@ -65,6 +68,7 @@ def compile_type(
       options: how JSON is written (`style="json"` only).
       namespace: names for forward references that the type's own modules do not know, such as `locals()`.
       allow_code: accept types with validators or `__post_init__`; `parse` runs them, and they may refuse an accepted text.
+      canonical, max_depth: see `compile_language` and `compile_grammar`; types that contain themselves need `max_depth`.
       limits: bounds of the compilation.
 
     Returns:
@@ -79,12 +83,8 @@ def compile_type(
     >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
     [True, False, True, False]
     """
-    vocabulary = vocabulary_of(tokenizer)
-    limits = limits or CompileLimits()
-    deadline = Deadline(limits)
     shape = shape_of(T, namespace, allow_code)
-    machine = machine_of_type(shape, _checked(style), options, limits, deadline)
-    return promote_machine(machine, vocabulary, source=shape.name, limits=limits, deadline=deadline)
+    return _compiled(shape, shape.name, tokenizer, _checked(style), options, None, canonical, max_depth, limits)
 
 
 def parse(
@@ -135,6 +135,8 @@ def compile_call(
     options: SchemaOptions | None = None,
     namespace: dict[str, Any] | None = None,
     allow_code: bool = False,
+    canonical: Canonical = False,
+    max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles calls of one function, or of one of several, from their signatures.
@@ -144,7 +146,7 @@ def compile_call(
 
     Args:
       functions: a function, or a list of functions with different names.
-      tokenizer, style, options, namespace, allow_code, limits: as for `compile_type`.
+      tokenizer, style, options, namespace, allow_code, canonical, max_depth, limits: as for `compile_type`.
       trigger: None for a call and nothing else. A string such as "<tool_call>" allows any text, too, and where the string occurs
         first a call must follow, which ends the text.
 
@@ -155,14 +157,8 @@ def compile_call(
       UnsupportedTypeError: a signature cannot be enforced exactly; says where.
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
     """
-    vocabulary = vocabulary_of(tokenizer)
-    limits = limits or CompileLimits()
-    deadline = Deadline(limits)
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
-    machine = machine_of_type(shape, style, options, limits, deadline)
-    if trigger is not None:
-        machine = text_then(machine, trigger, limits, deadline)
-    return promote_machine(machine, vocabulary, source=f"call of {shape.name}", limits=limits, deadline=deadline)
+    return _compiled(shape, f"call of {shape.name}", tokenizer, style, options, trigger, canonical, max_depth, limits)
 
 
 def parse_call(
@@ -201,6 +197,25 @@ def parse_call(
 def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> dict[str, Any]:
     """The JSON Schema that `compile_type(T, style="json")` compiles, with `x-fsa-spelling` for what no keyword says."""
     return schema_of(shape_of(T, namespace, allow_code))
+
+
+def _compiled(
+    shape: TypeShape, source: str, tokenizer: Any, style: Style, options: SchemaOptions | None, trigger: str | None,
+    canonical: Canonical, max_depth: int | None, limits: CompileLimits | None,
+) -> CompiledConstraint:  # fmt: skip
+    check_depth(max_depth, canonical)
+    vocabulary, limits = vocabulary_of(tokenizer), limits or CompileLimits()
+    deadline = Deadline(limits)
+    if canonical is not False and style == "json":
+        options = without_counters(options or SchemaOptions())
+    machine = machine_of_type(shape, style, options, limits, deadline)
+    if trigger is not None:
+        machine = text_then(machine, trigger, limits, deadline)
+    if canonical is False:
+        return promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
+    return canonical_machine(
+        machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, max_depth=max_depth
+    )
 
 
 def machine_of_type(

@@ -21,6 +21,7 @@ from typing import Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.canonical.tables import canonical_tables
 from fsa_compile.compile_cache import CompileCache
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import _deep_recursion
@@ -33,7 +34,7 @@ from fsa_compile.json_schema.machine import Reach
 from fsa_compile.json_schema.residuals import Residuals
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import vocabulary_of
+from fsa_compile.pipeline import Canonical, canonical_machine, check_depth, vocabulary_of
 from fsa_compile.promote import promote_machine
 from fsa_compile.yaml_schema.frames import Codes, YamlFrames
 from fsa_compile.yaml_schema.machine import byte_machine
@@ -53,6 +54,8 @@ def compile_yaml_schema(
     *,
     style: Style = "block",
     options: YamlOptions | None = None,
+    canonical: Canonical = False,
+    max_depth: int | None = None,
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
 ) -> CompiledConstraint:
@@ -63,6 +66,8 @@ def compile_yaml_schema(
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
       style: "block": lists and mappings by indentation; "flow": in brackets, on one line.
       options: the layout, and how the schema is read.
+      canonical, max_depth: see `compile_language` and `compile_grammar`; schemas that contain themselves, or leave a place open
+        for any value, need `max_depth`.
       limits: bounds of the compilation.
       cache: where artifacts are kept on disk; None: nowhere.
 
@@ -82,6 +87,7 @@ def compile_yaml_schema(
     >>> walk.allowed().tolist()
     [False, False, True, False]
     """
+    check_depth(max_depth, canonical)
     vocabulary = vocabulary_of(tokenizer)
     options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
     schema = schema.decode() if isinstance(schema, bytes) else schema
@@ -90,6 +96,11 @@ def compile_yaml_schema(
     def make() -> CompiledConstraint:
         deadline = Deadline(limits)
         machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline)
+        if canonical is not False:
+            return canonical_machine(
+                machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
+                max_depth=max_depth,
+            )  # fmt: skip
         return promote_machine(
             machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
         )
@@ -97,7 +108,10 @@ def compile_yaml_schema(
     if cache is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
-    key = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
+    key: dict[str, Any] = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
+    if canonical is not False:
+        what = canonical if canonical is True else list(canonical)
+        key["canonical"] = [canonical_tables(tokenizer).identity, what, max_depth]
     return cache.get(key, vocabulary, make)
 
 

@@ -38,14 +38,19 @@ def _strict() -> Iterator[None]:
         yield
 
 
-def small(rng: random.Random, pattern: str, splitter: str) -> tuple[CompiledConstraint, CanonicalTables, Vocabulary]:
+def small(
+    rng: random.Random, pattern: str, splitter: str, text: bytes = b""
+) -> tuple[CompiledConstraint, CanonicalTables, Vocabulary]:
+    """A constraint over a random encoder, behind a prompt."""
     tokens, merges = toy_merges.random_encoder(rng, letters=3, merges=6)
     every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens), b""]
     stop = len(every) - 1
     tables = toy_tables(every, merges, pattern=splitter, stop_ids=[stop])
     vocabulary, limits = Vocabulary.from_tokens(every, stop_ids=[stop]), CompileLimits()
     plain = compile_regex(pattern, vocabulary)
-    return canonical_product(plain, tables, tables_for(vocabulary), limits, Deadline(limits)), tables, vocabulary
+    prompt = toy_merges.encode(text, tokens, merges)
+    made = canonical_product(plain, tables, tables_for(vocabulary), limits, Deadline(limits), prompt=prompt)
+    return made, tables, vocabulary
 
 
 _mask = jax.jit(mask)
@@ -88,12 +93,14 @@ def test_masks_are_the_host_walks(splitter: str) -> None:
     rng, compared = random.Random(3), 0
     patterns = ("[abc]{0,6}", "(a|b)*c", "[ab]*aba[ab]{0,4}")
     made = [small(random.Random(8), pattern, splitter) for pattern in patterns]
+    made += [small(random.Random(8), pattern, splitter, b"b") for pattern in patterns[:2]]
+    assert made[-1][0].canonical_prompt[0] >= 0
     tables = made[0][1]
     constraints = [c for c, _, _ in made]
     device = jax_decode.to_device(constraints, canonical=tables)
     for _ in range(8):
         compared += follow(constraints, tables, device, 10, rng)
-        compared += follow(constraints, tables, device, 10, rng, limits=[4, 7, 2])
+        compared += follow(constraints, tables, device, 10, rng, limits=[4, 7, 2, 3, 5])
     assert compared > 150
 
 

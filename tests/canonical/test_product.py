@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
@@ -14,11 +16,17 @@ from oracles.library_encoders import segmentations
 
 import fsa_compile
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_regex
+from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.canonical.product import canonical_product
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.errors import ArtifactError, ConstraintError, LimitError, TokenizerError, UnspellableError
+from fsa_compile.canonical.written_out import written_out
+from fsa_compile.errors import ArtifactError, ConstraintError, LimitError, TokenizerError, UnsatisfiableError, UnspellableError
+from fsa_compile.grammar_machine import machine_of
 from fsa_compile.limits import Deadline
+from fsa_compile.pipeline import parse_grammar
+from fsa_compile.promote import promote_machine
+from fsa_compile.python_types.constraints import Ge, Le
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
@@ -218,7 +226,7 @@ def test_file_and_refusals(data_dir: Path, tmp_path: Path) -> None:
         CanonicalWalk(constraint, toy_tables([bytes([b]) for b in range(256)], []))
     with pytest.raises(TokenizerError, match="has no merges"):
         compile_regex(CITIES, tokenizer.vocabulary, canonical=True)
-    with pytest.raises(ConstraintError, match="without a stack"):
+    with pytest.raises(ConstraintError, match="how deep texts nest"):
         fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True)
     with pytest.raises(LimitError):
         compile_regex(r"[\s\S]*", tokenizer, canonical=True, limits=CompileLimits(max_states=200))
@@ -231,16 +239,40 @@ def test_file_and_refusals(data_dir: Path, tmp_path: Path) -> None:
         walk.rewind(1)
 
 
+@dataclasses.dataclass
+class Item:
+    kind: Literal["red", "blue"]
+    count: Annotated[int, Ge(0), Le(20)]
+
+
+@dataclasses.dataclass
+class Tree:
+    leaf: bool
+    below: list[Tree]
+
+
+def paint(colour: Literal["red", "blue"], twice: bool = False) -> None: ...
+
+
 def test_every_compile_function(data_dir: Path) -> None:
-    """Choices, automata, grammars without recursion, schemas with bounds on depth, counted repetitions."""
+    """Choices, automata, grammars, schemas, types and calls, YAML; stacks, counters, sets of keys, several stacks."""
     tokenizer = load_tokenizer(data_dir / "tokenizers" / "gpt2")
     tables = canonical_tables(tokenizer)
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"], "additionalProperties": False}
+    keys = {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "boolean"}}, "additionalProperties": False}
     cases = [
         (fsa_compile.compile_choices(["red", "green"], tokenizer, canonical=True), "green"),
         (fsa_compile.compile_grammar('start: "a" ("," "b")?', tokenizer, canonical=True), "a,b"),
         (fsa_compile.compile_json_schema(schema, tokenizer, canonical=True, options=SchemaOptions(max_object_depth=2, max_array_depth=2)), '{"n": 7}'),
         (compile_regex("[a-z]{2,60}", tokenizer, canonical=True), "constraint"),
+        (fsa_compile.compile_grammar('start: "(" start ")" | "x"~2..40', tokenizer, canonical=True, max_depth=3), "((xxx))"),
+        (fsa_compile.compile_grammar('start: a | b\na: "(" a ")" | "x"\nb: "(" b ")" | "x" "y"', tokenizer, stacks=2, canonical=True, max_depth=4), "(xy)"),
+        (fsa_compile.compile_json_schema(keys, tokenizer, canonical=True, options=SchemaOptions(key_order="any")), '{"b": true, "a": false}'),
+        (fsa_compile.compile_type(Item, tokenizer, canonical=True), '{"kind": "blue", "count": 17}'),
+        (fsa_compile.compile_type(Item, tokenizer, style="python", canonical=True), "Item(kind='blue', count=17)"),
+        (fsa_compile.compile_type(Tree, tokenizer, canonical=True, max_depth=6), '{"leaf": true, "below": [{"leaf": false, "below": []}]}'),
+        (fsa_compile.compile_call(paint, tokenizer, canonical=True), '{"name": "paint", "arguments": {"colour": "red", "twice": true}}'),
+        (fsa_compile.compile_yaml_schema({"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3}, tokenizer, canonical=True), "- red\n- blue\n"),
     ]
     for constraint, text in cases:
         walk = CanonicalWalk(constraint, tables)
@@ -252,3 +284,83 @@ def test_every_compile_function(data_dir: Path) -> None:
         walk.advance(50256)
         assert walk.finished
         assert not walk.allowed().any()
+    for make in (
+        lambda: fsa_compile.compile_type(Tree, tokenizer, canonical=True),
+        lambda: fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True),
+    ):
+        with pytest.raises(ConstraintError, match="Give max_depth="):
+            make()
+    with pytest.raises(ConstraintError, match="max_object_depth and max_array_depth"):
+        fsa_compile.compile_json_schema({"type": "array"}, tokenizer, canonical=True)
+    with pytest.raises(UnsatisfiableError, match="nests deeper than max_depth=0"):
+        fsa_compile.compile_type(Tree, tokenizer, canonical=True, max_depth=0)
+    with pytest.raises(ConstraintError, match="max_depth bounds canonical constraints"):
+        fsa_compile.compile_type(Tree, tokenizer, max_depth=3)
+
+
+def texts_within(machine: ByteMachine, depth: int | None, longest: int) -> set[bytes]:
+    """All texts of a machine up to a length, read by the machine itself, whose stacks keep to a depth."""
+    layer, out = [(b"", {machine.initial})], set()
+    for _ in range(longest + 1):
+        after = []
+        for text, here in layer:
+            if machine.may_end(here):
+                out.add(text)
+            for byte in b"([{}])xy,":
+                there = {c for c in machine.step(here, byte) if depth is None or len(c.stack) <= depth}
+                after += [(text + bytes([byte]), there)] if there else []
+        layer = after
+    return out
+
+
+@pytest.mark.parametrize(
+    ("grammar", "stacks", "depth"),
+    [
+        ('start: "(" start ")" | "[" start? "]" | "x"', 1, 3),
+        ('start: ("(" start ")" | "x")~1..3', 1, 2),
+        ('start: a | b\na: "(" a ")" | "x"\nb: "(" b ")" | "x" "y"', 2, 3),
+        ('start: item ("," item)*\nitem: "x"~2..3 | "{" start "}"', 1, 2),
+        ('start: "(" "x"~1..9 ")"', 1, None),
+    ],
+)
+def test_stacks_and_counters_written_out(grammar: str, stacks: int, depth: int | None) -> None:
+    """The regular machine has exactly the texts whose stacks keep to the depth; random encoders' own sequences are walked."""
+    machine = machine_of(parse_grammar(grammar, mode="characters"), stacks=stacks)
+    limits = CompileLimits()
+    made = written_out(machine, limits, Deadline(limits), max_depth=depth, way_out="")
+    texts = texts_within(machine, depth, 7)
+    assert texts_within(made, None, 7) == texts
+    assert len(texts) > 2
+    letters = [bytes([b]) for b in b"()[]{}xy,"]
+    rng = random.Random(len(grammar))
+    for _ in range(3):
+        tokens, merges = toy_merges.random_merges(rng, letters, 9)
+        every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens)]
+        tables, vocabulary = toy_tables(every, merges), Vocabulary.from_tokens(every)
+        plain = promote_machine(made, vocabulary, source=grammar)
+        constraint = canonical_product(plain, tables, tables_for(vocabulary), limits, Deadline(limits))
+        want = {tuple(toy_merges.encode(text, tokens, merges)) for text in texts if len(text) <= 7}
+        assert {s for s in walked(CanonicalWalk(constraint, tables), 7) if sum(len(every[t]) for t in s) <= 7} == want
+
+
+def test_behind_a_prompt(data_dir: Path) -> None:
+    """Together with the prompt, the texts' tokens are the encoder's own; where no text goes on so, there is an error."""
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "gpt2")
+    tables = canonical_tables(tokenizer)
+    texts = [" yes", " no", "s", "'s", "  x", "\n", "7", "é", ""]
+    for prompt in ("It is", "It", "a\n", "12", "don", "  ", "naï"):
+        ids = tokenizer.encode(prompt)
+        want = {tuple(whole[len(ids) :]) for text in texts if (whole := tokenizer.encode(prompt + text))[: len(ids)] == ids}
+        constraint = fsa_compile.compile_choices(texts, tokenizer, canonical=ids)
+        walk = CanonicalWalk(constraint, tables)
+        assert set(walked(walk, 6)) == want
+        assert constraint.shortest_completion == 0
+        again = fsa_compile.compile_choices(texts[:-1], tokenizer, canonical=[50256, *ids])
+        assert set(walked(CanonicalWalk(again, tables), 6)) == want - {()}
+        assert again.shortest_completion == min(map(len, want - {()}))
+    with pytest.raises(UnspellableError, match="behind the prompt"):
+        fsa_compile.compile_choices(["llow"], tokenizer, canonical=tokenizer.encode("so ye"))
+    with pytest.raises(TokenizerError, match="token 1 of the prompt"):
+        fsa_compile.compile_choices(["x"], tokenizer, canonical=[tokenizer.encode("a")[0], tokenizer.encode("b")[0]])
+    with pytest.raises(TokenizerError, match="does not exist"):
+        fsa_compile.compile_choices(["x"], tokenizer, canonical=[50257])

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 
 ALPHABET = (b"a", b"b", b"c")
 
 
 def random_encoder(rng: random.Random, letters: int = 2, merges: int = 6) -> tuple[list[bytes], list[tuple[int, int]]]:
     """Tokens and merges in order, as training would find them: parts exist before they are merged; (x, x) is common."""
-    tokens = list(ALPHABET[:letters])
+    return random_merges(rng, ALPHABET[:letters], merges)
+
+
+def random_merges(rng: random.Random, letters: Sequence[bytes], merges: int) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """The same over any letters, single bytes."""
+    tokens = list(letters)
     pairs: list[tuple[int, int]] = []
     for _ in range(50 * merges):  # with one letter there may be fewer
         if len(pairs) == merges:
