@@ -17,11 +17,12 @@ from fsa_compile.level_grid import Grid
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.registers import Registers
 from fsa_compile.set_layout import SetLayout
+from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_costs import Costs, costs_of
 from fsa_compile.stack_groups import Groups, groups_of, ranges
+from fsa_compile.stack_items import mixed
 from fsa_compile.stack_nodes import Increments, Nodes
 from fsa_compile.stack_sets import with_sets
-from fsa_compile.stack_walk import StackArcs, mixed
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "assembling the artifact"

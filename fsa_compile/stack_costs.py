@@ -36,12 +36,13 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
+from fsa_compile.cheapest_first import Ways, least_sums, least_values
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.registers import Registers
 from fsa_compile.set_costs import Pairs, SetCosts, least_of_each
+from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_groups import Groups, ranges
-from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import segment_starts
 
 _FAR = int(UNREACHABLE)
@@ -180,6 +181,7 @@ class _Bounds:
         for i, string in enumerate(groups.strings):
             self.string[i, : len(string)] = [symbol for symbol, _ in string]
             register[i, : len(string)] = [count for _, count in string]
+        self.symbols = [[symbol for symbol, _ in string] for string in groups.strings]
         self.length = np.array([len(string) for string in groups.strings])
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
@@ -199,6 +201,7 @@ class _Bounds:
             place, group, self.case = self.sets.pairs
         self._choose(place, effects.of_group[group])
         self.agreed = False
+        self.in_order = self.sets is None and not registers.low.any()
         none = np.zeros(0, np.int64)
         self.iterates, self.must_iterate = (none, none), none
         if registers.counts:
@@ -207,7 +210,7 @@ class _Bounds:
     def found(self) -> Costs:
         most = np.where(self.registers.low > 0, _FAR, 0)
         for rounds in range(1_000):
-            need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most)
+            need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most, 0)
             need = np.maximum(need, more[self.places.kind])
             symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
             if self.sets is None:
@@ -227,14 +230,14 @@ class _Bounds:
         self._select(token_need, need, symbol_need)
         best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         while True:
-            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best)
+            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best, 1)
             if not self.windows.lengthen(known, self.places.kind[self.must_iterate]):
                 break
         for rounds in range(1 if self.sets is None else 1_000):
             if self.sets is None or self.sets.settle(self._costs_apart(distance, symbol_cost, known), distance):
                 break
             self.sets.check_rounds(rounds)
-            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, known)
+            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, known, 1)
         token_cost = self._token_costs(distance, symbol_cost, known)
         if self.sets is not None:
             token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
@@ -249,16 +252,20 @@ class _Bounds:
         """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
         apart as ways to begin one more."""
         places, effects = self.places, self.effects
-        value, symbol = np.where(places.ends | self.may_close, 0, _FAR), np.full(self.num_symbols, _FAR)
-        while True:
-            after = np.append(symbol, _FAR)[self.string[effects.push][:, 0]] if self.string.shape[1] else value[effects.target]
-            after = np.where(effects.push > 0, after, value[effects.target])
-            new = np.minimum(value, self._by_token(np.minimum(effects.add + after, _FAR)))
-            least = symbol.copy()
-            np.minimum.at(least, places.symbol, np.append(new, _FAR)[places.below])
-            if (new == value).all() and (least == symbol).all():
-                break
-            value, symbol = new, least
+        # One node for each place, and behind them one for each symbol: the place after any return.
+        size = len(places.node)
+        first = np.append(places.ends | self.may_close, np.zeros(self.num_symbols, bool))
+        bottom = np.array([string[0] if string else 0 for string in self.symbols])
+        after = np.where(effects.push > 0, size + bottom[effects.push], effects.target)
+        known = (places.below >= 0).nonzero()[0]
+        value = least_sums(
+            first,
+            np.append(self.place, size + places.symbol[known]),
+            np.append(after[self.effect], places.below[known]),
+            np.append(effects.add[self.effect], np.zeros(len(known), np.int64)),
+            _FAR,
+        )
+        after = value[after]
         begun = (effects.add + after)[self.effect]
         closes = (places.ends | self.may_close) & (self.registers.low[places.kind] > 0)
         added = effects.add[self.effect]
@@ -365,7 +372,7 @@ class _Bounds:
         return out
 
     def _solved(
-        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray, step: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values of all places, symbols, and of iterations that satisfy all rules.
 
@@ -374,11 +381,16 @@ class _Bounds:
           values_after: what each ending asks of its control, from those of places and symbols.
           iterating: values of iterations from those of effects.
           unknown: values of iterations to begin with.
+          step: what one token adds: 1 for costs, 0 for needs.
         """
         places = self.places
         left_out = np.zeros(len(places.above), bool)
         while True:
-            value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
+            if self.in_order and not left_out.any():
+                value, symbol = self._in_order(step)
+                iteration = unknown
+            else:
+                value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
             known = np.append(value, _FAR)[places.below] < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
@@ -392,6 +404,22 @@ class _Bounds:
             if (new == value).all():
                 return value, symbol, iteration
             value = new
+
+    def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
+        places, symbols = self.places, self.symbols
+
+        def cost(target: int, push: int, values: list[int]) -> int:
+            return 1 + target + sum([values[s] for s in symbols[push]])
+
+        def need(target: int, push: int, values: list[int]) -> int:
+            string = symbols[push]
+            return max(len(string) + target, *[values[s] + i for i, s in enumerate(string)])
+
+        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, symbols)
+        first = places.ends | self.may_close
+        of_place = places.symbol, places.below
+        return least_values(first, ways, *of_place, self.num_symbols, step, cost if step else need, _FAR)
 
     def _least(
         self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray

@@ -10,7 +10,7 @@ import numpy as np
 from fsa_compile.derived_controls import Derived
 from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
-from fsa_compile.stack_walk import StackArcs
+from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.token_parts import TOKEN_BITS, Parts, joined_parts, parts_of
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 

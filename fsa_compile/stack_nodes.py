@@ -8,9 +8,9 @@ from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.registers import Registers
+from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_costs import Costs
 from fsa_compile.stack_groups import Groups
-from fsa_compile.stack_walk import StackArcs
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 

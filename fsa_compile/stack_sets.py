@@ -14,8 +14,8 @@ import numpy as np
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.key_sets import IMPOSSIBLE, Guard, KeySets, composed
 from fsa_compile.registers import Registers
+from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_groups import Groups, GroupSets, ranges
-from fsa_compile.stack_walk import StackArcs
 
 
 def required_next(sets: KeySets) -> list[int]:

@@ -107,7 +107,7 @@ def test_leaves_of_other_machines(family: str, monkeypatch: pytest.MonkeyPatch) 
 def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = schema_machine({"type": "array", "items": {"type": ["string", "number"]}})
     promote_machine(machine, vocabulary, source="")
-    monkeypatch.setattr(stack_walk._Walk, "_leaf_walk", None)
+    monkeypatch.setattr(stack_walk.Walk, "_leaf_walk", None)
     promote_machine(machine, vocabulary, source="")
 
 

@@ -1,0 +1,225 @@
+"""Inner nodes of the token walk: what is left of the tokens that leave a node's frame, by the symbol that they pop.
+
+What is pending in a node, returned through a symbol, is one more node, told apart by its contents.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN
+from fsa_compile.errors import LimitError
+from fsa_compile.guarded_pops import GuardedPops
+from fsa_compile.registers import Classes
+from fsa_compile.stack_items import Items, joined, mixed
+from fsa_compile.vocabulary_tables import segment_starts
+
+if TYPE_CHECKING:
+    from fsa_compile.stack_walk import Walk
+
+_DOING = "walking the vocabulary"
+_PAIR_BYTES = 96
+"""Working memory of one (set of what is pending, symbol, trie node)."""
+
+
+class InnerNodes:
+    """Nodes so far, and what follows from what is pending in those of the last wave.
+
+    Attributes:
+      owners, kinds: of the nodes of each wave: their owners, and the kinds of their frames.
+      accept: of each wave but the first.
+      rows: of each wave, row of `delta` for every class of every node.
+    """
+
+    def __init__(self, walk: Walk, classes: Classes) -> None:
+        s = walk.machine.num_controls
+        self.walk, self.classes = walk, classes
+        self.owners, self.kinds = [np.arange(s)], [walk.registers.of_control]
+        self.accept: list[np.ndarray] = []
+        self.rows: list[np.ndarray] = []
+        self.pops = GuardedPops(walk.guards)
+        self.num_nodes = s
+        self._segments = [np.zeros((1, walk.ret.shape[1]), np.int64)]
+        self._num_segments = 1
+        self._memo: dict[int, int] = {0: 0}
+        self._columns: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
+    def delta(self) -> np.ndarray:
+        """int64[*, P], node after popping a symbol; row 0 is dead."""
+        return np.concatenate(self._segments)
+
+    def wave(self) -> Items | None:
+        """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
+        walk, kinds = self.walk, self.kinds[-1]
+        size = self.classes.size[kinds]
+        base = int(size.sum())
+        if not walk.pending:
+            self.rows.append(np.zeros(base, np.int64))
+            return None
+        pending = joined(walk.pending)
+        walk.pending = []
+        first = np.cumsum(size) - size
+        if walk.machine.sets is None:
+            more = 0
+            index, node, control = self._by_class(pending, first)
+        else:
+            first_node = self.num_nodes - len(kinds)
+            counted = walk.registers.counted[kinds[pending.owner - self.owners[-1][0]]]
+            guard = np.where(counted, 0, pending.begun)
+            free, some, more = self.pops.parted(pending.owner, guard, int(self.owners[-1][0]), first_node)
+            index, node, control = self._by_class(pending.at(free), first)
+            index, node, control = self.pops.extended(
+                (index, node, control), first, (pending.node[some], walk.stack_class[pending.control[some]]), base
+            )
+        row = np.zeros(base + more, np.int64)
+        self.rows.append(row[:base])
+        self.pops.rows.append(row[base:])
+        if not len(index):
+            return None
+        begin = segment_starts(index)
+        total = np.add.reduceat(mixed(node * walk.machine.num_controls + control), begin)
+        _, example, which = np.unique(total, return_index=True, return_inverse=True)
+        row[index[begin]] = self._num_segments + which
+        lo, hi = begin[example], np.append(begin[1:], len(index))[example]
+        return self._children(node, control, lo, hi)
+
+    def _by_class(self, pending: Items, first: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(class of a node's register, trie node, control) of what is pending while the register belongs to it.
+
+        Args:
+          first: int64[n], number of the first class of every node of the last wave.
+        """
+        walk = self.walk
+        local = pending.owner - self.owners[-1][0]
+        kind = self.kinds[-1][local]
+        control = walk.stack_class[pending.control]
+        if walk.registers.counts:
+            size = self.classes.size[kind]
+            which = np.repeat(np.arange(len(local)), size)
+            place = np.arange(len(which)) - (np.cumsum(size) - size)[which]
+            after = self.classes.value[self.classes.first[kind[which]] + place] + pending.begun[which]
+            counted, registers = kind[which], walk.registers
+            fits = ~registers.counted[counted] | ((after >= registers.low[counted]) & (after <= registers.high[counted]))
+            which, place = which[fits], place[fits]
+            index = first[local[which]] + place
+            node, control = pending.node[which], control[which]
+        else:
+            index, node = local, pending.node
+        if walk.machine.deterministic:
+            order = np.argsort(index, kind="stable")
+            return index[order], node[order], control[order]
+        index, node, control = np.unique(np.stack([index, node, control]), axis=1)
+        return index, node, control
+
+    def _children(self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> Items | None:
+        """Children of distinct pending sets, (node, control)[lo:hi] each."""
+        walk = self.walk
+        columns = [self._symbol_classes(control[a:b]) for a, b in zip(lo.tolist(), hi.tolist())]
+        count = np.array([len(symbols) for _, symbols in columns])
+        symbol = np.concatenate([symbols for _, symbols in columns])
+        pair_set = np.repeat(np.arange(len(lo)), count)
+        size = (hi - lo)[pair_set]
+        walk.deadline.check(_DOING)
+        walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
+        pair = np.repeat(np.arange(len(pair_set)), size)
+        at = np.arange(len(pair)) - (np.cumsum(size) - size)[pair] + lo[pair_set][pair]
+        node, there = node[at], walk.ret[control[at], symbol[pair]]
+        code = self._code(node, there)
+        pair, node, there, code = self._live(pair, node, there, code)
+        begin = segment_starts(pair)
+        total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
+        if len(begin):
+            total[pair[begin]] = np.add.reduceat(mixed(node * (3 * walk.machine.num_controls) + code), begin)
+        some = total > 0
+        total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
+        child, new = self._number(total)
+        self._add_segments(columns, count, child)
+        if not len(new):
+            return None
+        self.kinds.append(kind[new])
+        return self._seeds(Items(pair, node, there, code), new, len(pair_set))
+
+    def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Entries (pair, trie node, control, code) that are not dead, once each."""
+        live = columns[3].nonzero()[0]
+        columns = tuple(column[live] for column in columns)
+        if self.walk.machine.deterministic or not len(live):
+            return columns
+        pair, node, _control, code = columns
+        _, first = np.unique(np.stack([pair, node, code]), axis=1, return_index=True)
+        return tuple(column[first] for column in columns)
+
+    def _code(self, node: np.ndarray, control: np.ndarray) -> np.ndarray:
+        """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
+        return again, 2 S the end of the text."""
+        walk, s = self.walk, self.walk.machine.num_controls
+        at = control * walk.width + walk.kind_of[node]
+        begin = walk.moves.begin[at]
+        size = walk.moves.size[at]
+        returns = (walk.moves.next[begin] == RETURN) & (size == 1)
+        code = np.where(returns, s + walk.stack_class[control], np.where(size > 0, control, 0))
+        end = (node == walk.trie.end).nonzero()[0]
+        kind = walk.machine.end[control[end]]
+        code[end] = np.select([kind == END_HERE, kind == END_RETURN], [2 * s, s + walk.stack_class[control[end]]], 0)
+        return code
+
+    def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(node of every set, index of an example of every new one)."""
+        distinct, example, which = np.unique(total, return_index=True, return_inverse=True)
+        ids, new = np.empty(len(distinct), np.int64), []
+        for j, h in enumerate(distinct.tolist()):
+            known = self._memo.get(h)
+            if known is None:
+                known = self._memo[h] = self.num_nodes
+                self.num_nodes += 1
+                new.append(int(example[j]))
+            ids[j] = known
+        if self.num_nodes > self.walk.limits.max_states:
+            raise LimitError("max_states", self.walk.limits.max_states, _DOING)
+        return ids[which], np.array(new, np.int64)
+
+    def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
+        begin = np.cumsum(count) - count
+        segment = np.stack([np.append(child[b : b + n], 0)[c] for (c, _), b, n in zip(columns, begin.tolist(), count.tolist())])
+        self._segments.append(segment)
+        self._num_segments += len(segment)
+
+    def _seeds(self, entries: Items, new: np.ndarray, num_pairs: int) -> Items:
+        """Items of the new nodes that read on; those that return again are pending at once.
+
+        Args:
+          entries: (pair, trie node, control, code).
+          new: int64[n], the pairs that became nodes.
+        """
+        walk, s = self.walk, self.walk.machine.num_controls
+        base = walk.num_owners
+        walk.num_owners += len(new)
+        self.owners.append(np.arange(base, walk.num_owners))
+        owner = np.full(num_pairs, -1)
+        owner[new] = self.owners[-1]
+        mine = entries.at((owner[entries.owner] >= 0).nonzero()[0])
+        owner, code = owner[mine.owner], mine.begun
+        accept = np.zeros(len(new), bool)
+        accept[owner[code == 2 * s] - base] = True
+        self.accept.append(accept)
+        items = Items(owner, mine.node, mine.control, np.zeros(len(owner), np.int64))
+        again = ((code >= s) & (code < 2 * s)).nonzero()[0]
+        if len(again):
+            walk.pending.append(items.at(again)._replace(control=code[again] - s))
+        return items.at((code < s).nonzero()[0])
+
+    def _symbol_classes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Symbols through which all of some controls return alike: (class of each symbol, one symbol of each class); the
+        last class is that of symbols through which none returns."""
+        frame = np.unique(controls)
+        key = frame.tobytes()
+        found = self._columns.get(key)
+        if found is None:
+            column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
+            _, example, which = np.unique(column, return_index=True, return_inverse=True)
+            some = self.walk.ret[frame][:, example].any(0)
+            number = np.where(some, np.cumsum(some) - 1, int(some.sum()))
+            found = self._columns[key] = (number[which], example[some])
+        return found

@@ -1,0 +1,159 @@
+"""What the token walk of a machine with a stack works on: the trie, what is still to be read, and the machine's moves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.quotient import remember
+from fsa_compile.trie_subtrees import kinds_read
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+
+class Trie(NamedTuple):
+    """The vocabulary's trie with nodes for the end of the text and for special tokens, which have no byte.
+
+    Attributes:
+      first, children: int64[T'], first child and number of children.
+      symbol: int64[T'], byte, or 256 + i for special token i; -1 for the end of the text and the root.
+      token: int64[T'], token that ends here, or -1.
+      level: int64[L + 1], first node of every depth, from depth 1.
+      end: node of the end of the text.
+    """
+
+    first: np.ndarray
+    children: np.ndarray
+    symbol: np.ndarray
+    token: np.ndarray
+    level: np.ndarray
+    end: int
+
+
+def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
+    """The trie for a machine with the given special tokens."""
+    found = tables.memo.get(("trie", specials))
+    if found is not None:
+        return found
+    size, more = len(tables.trie_first), len(specials) + 1
+    none = np.zeros(more, np.int64)
+    level = [1]
+    while level[-1] < size:
+        level.append(int(tables.trie_first[level[-1]]))
+    symbol = np.concatenate([tables.trie_byte, [-1], 256 + np.arange(len(specials))])
+    symbol[0] = -1
+    trie = Trie(
+        first=np.concatenate([tables.trie_first, none]),
+        children=np.concatenate([tables.trie_count, none]),
+        symbol=symbol,
+        token=np.concatenate([tables.trie_token, [-1], np.array(specials, np.int64)]),
+        level=np.array(level),
+        end=size,
+    )
+    return remember(tables, ("trie", specials), trie)
+
+
+class Items(NamedTuple):
+    """What is still to be read, by owner.
+
+    Attributes:
+      owner: int64[n].
+      node: int64[n], trie node whose symbol is read next (or was read last).
+      control: int64[n], before that (or after).
+      begun: int64[n], register of the frame: in runs absolute, in nodes what was added to it.
+    """
+
+    owner: np.ndarray
+    node: np.ndarray
+    control: np.ndarray
+    begun: np.ndarray
+
+    def at(self, index: np.ndarray | slice) -> Items:
+        return Items(self.owner[index], self.node[index], self.control[index], self.begun[index])
+
+
+def joined(items: list[Items]) -> Items:
+    return items[0] if len(items) == 1 else Items(*(np.concatenate(column) for column in zip(*items)))
+
+
+NO_ITEMS = Items(*(np.zeros(0, np.int64),) * 4)
+
+
+class Moves:
+    """The entries of a machine by control and symbol class.
+
+    Attributes:
+      begin, size: int64[S * C], entries by control * C + class.
+      next, push, add, guard: int64[E], of every entry; one more stands for none.
+      forks: whether some control has several entries at a symbol.
+      plain: int64[S * C], of a machine that neither forks nor counts: 0, the next control, or -1 where more happens.
+      kept, counted: uint64[S], bits of the bytes that leave each control as it is, and its register as it is or one higher; see
+        `trie_subtrees`.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        offset, action = machine.entry_offset.astype(np.int64), machine.action.ravel()
+        size = np.diff(offset)
+        none = len(machine.entry_next)
+        self.size = size[action]
+        self.begin = np.where(size > 0, offset[:-1], none)[action]
+        guard = np.zeros(none, np.int32) if machine.sets is None else machine.sets.entry
+        self.next, self.push, self.add, self.guard = (
+            np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add, guard)
+        )
+        self.forks = bool((size > 1).any())
+        self.plain = None
+        if not self.forks and not machine.entry_add.any() and not any(add for string in machine.pushes for _, add in string):
+            self.plain = np.where((self.push == 0) & (self.next >= 0) & (self.guard == 0), self.next, -1)[self.begin]
+        begin = self.begin.reshape(machine.action.shape)
+        same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0)
+        same &= (self.size.reshape(begin.shape) == 1) & (self.guard[begin] == 0)
+        kind, adds = machine.byte_class[:256], self.add[begin] == 1
+        self.kept = kinds_read(same & ~adds, kind)
+        self.counted = kinds_read(same & adds, kind) if adds.any() else np.zeros_like(self.kept)
+
+    def live(self, at: np.ndarray) -> np.ndarray:
+        """Whether anything is read at control * C + class."""
+        return self.size[at] > 0
+
+
+class Columns:
+    """Columns of equal length that grow.
+
+    Attributes:
+      columns: int64, longer than they are filled.
+      size: how far they are filled.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.columns = [np.zeros(1024, np.int64) for _ in range(number)]
+        self.size = 0
+
+    def extend(self, *more: np.ndarray) -> None:
+        """Appends to every column."""
+        end = self.size + len(more[0])
+        if end > len(self.columns[0]):
+            self.columns = [np.concatenate([column[: self.size], np.zeros(2 * end, np.int64)]) for column in self.columns]
+        for column, values in zip(self.columns, more):
+            column[self.size : end] = values
+        self.size = end
+
+
+def alike(rows: np.ndarray) -> np.ndarray:
+    """The first row equal to each row, int64; the first row is all 0."""
+    seen: dict[bytes, int] = {}
+    out = np.zeros(len(rows), np.int64)
+    some = np.flatnonzero(rows.any(1))
+    out[some] = [seen.setdefault(row.tobytes(), i) for i, row in zip(some.tolist(), rows[some])]
+    return out
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """Random-looking uint64 of integers (the finaliser of SplitMix64), so that sets are told apart by their sums."""
+    x = (values.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

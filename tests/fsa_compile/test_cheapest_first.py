@@ -1,0 +1,82 @@
+"""Least values in one pass against rounds over everything, until nothing changes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from fsa_compile.cheapest_first import Ways, least_sums, least_values
+
+_FAR = 1 << 30
+
+
+def random_ways(rng: random.Random) -> tuple[np.ndarray, Ways, np.ndarray, np.ndarray, int]:
+    """A network of random calls; some symbols may return to places from which nothing goes on."""
+    places, symbols, effects = rng.randint(2, 12), rng.randint(1, 5), rng.randint(1, 20)
+    strings = [[], *([rng.randrange(symbols) for _ in range(rng.randint(1, 3))] for _ in range(4))]
+    number = rng.randint(1, 40)
+    ways = Ways(
+        place=np.sort([rng.randrange(places) for _ in range(number)]),
+        effect=np.array([rng.randrange(effects) for _ in range(number)]),
+        target=np.array([rng.randrange(places) for _ in range(effects)]),
+        push=np.array([rng.randrange(5) if rng.random() < 0.5 else 0 for _ in range(effects)]),
+        strings=strings,
+    )
+    returns = rng.randint(0, 2 * symbols)
+    symbol = np.array([rng.randrange(symbols) for _ in range(returns)], np.int64)
+    below = np.array([rng.randrange(-1 if rng.random() < 0.1 else 0, places) for _ in range(returns)], np.int64)
+    return np.array([rng.random() < 0.3 for _ in range(places)]), ways, symbol, below, symbols
+
+
+def rounds(first: np.ndarray, ways: Ways, symbol: np.ndarray, below: np.ndarray, size: int, step: int) -> tuple[list, list]:
+    """The same from above, all places and symbols again and again."""
+    value, of_symbol = [0 if f else _FAR for f in first], [_FAR] * size
+    while True:
+        new_symbol = [_FAR] * size
+        for s in set(symbol.tolist()):
+            new_symbol[s] = max(value[b] if b >= 0 else _FAR for t, b in zip(symbol.tolist(), below.tolist()) if t == s)
+        new = list(value)
+        for place, effect in zip(ways.place.tolist(), ways.effect.tolist()):
+            target, string = value[ways.target[effect]], ways.strings[ways.push[effect]]
+            if step:
+                found = 1 + target + sum(new_symbol[s] for s in string)
+            else:
+                found = max(len(string) + target, *(new_symbol[s] + i for i, s in enumerate(string)), 0)
+            new[place] = min(new[place], found, _FAR)
+        if (new, new_symbol) == (value, of_symbol):
+            return value, of_symbol
+        value, of_symbol = new, new_symbol
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_least_values_are_those_of_rounds(step: int) -> None:
+    finite = 0
+    for seed in range(400):
+        first, ways, symbol, below, size = random_ways(random.Random(seed))
+
+        def called(target: int, push: int, values: list[int]) -> int:
+            string = ways.strings[push]  # noqa: B023
+            if step:
+                return 1 + target + sum(values[s] for s in string)
+            return max(len(string) + target, *(values[s] + i for i, s in enumerate(string)))
+
+        value, of_symbol = least_values(first, ways, symbol, below, size, step, called, _FAR)
+        want, want_symbol = rounds(first, ways, symbol, below, size, step)
+        assert (value.tolist(), of_symbol.tolist()) == (want, want_symbol), seed
+        finite += int(((value > 0) & (value < _FAR)).sum()) + int((of_symbol < _FAR).sum())
+    assert finite > 300
+
+
+def test_least_sums_are_those_of_rounds() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        size, edges = int(rng.integers(1, 12)), int(rng.integers(0, 30))
+        first = rng.random(size) < 0.2
+        source, target = rng.integers(0, size, (2, edges))
+        weight = rng.integers(0, 3, edges)
+        want = np.where(first, 0, _FAR)
+        for _ in range(size):
+            np.minimum.at(want, source, want[target] + weight)
+        assert least_sums(first, source, target, weight, _FAR).tolist() == np.minimum(want, _FAR).tolist()
