@@ -6,6 +6,8 @@ more, the regular walk is the faster one, and its artifact needs no stack on the
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
@@ -17,140 +19,189 @@ def flattened(machine: ByteMachine, most: int) -> ByteDfa | None:
 
     Args:
       machine: trimmed.
-      most: states, at most.
+      most: controls, stacks, and pairs of them, at most.
 
     Returns:
       The automaton; None where the machine recurs, counts, reads special tokens, is not deterministic, or has more stacks and
       controls than `most`.
     """
-    if machine.specials or not machine.deterministic or (machine.bounds != UNCOUNTED).any():
+    if machine.specials or not machine.deterministic or machine.num_controls > most + 1:
         return None
+    if (machine.bounds != UNCOUNTED).any():
+        return None
+    moves = _Moves(machine)
     try:
-        return _Flattening(machine, most).automaton()
+        found = _Stacks(machine, moves, most)
     except _UnboundedError:
         return None
+    return _automaton(machine, moves, found)
 
 
 class _UnboundedError(Exception):
-    """Too many states, or a stack that holds a symbol twice."""
+    """Too many pairs or stacks, or a stack that holds a symbol twice."""
 
 
-class _Flattening:
-    """States are (stack, control) pairs; their keys are `number of the stack * S + control`, 0 for the dead one."""
+class _Moves:
+    """What the controls of a machine do.
 
-    def __init__(self, machine: ByteMachine, most: int) -> None:
-        self.machine, self.most = machine, most
-        self.width = machine.num_controls
+    Attributes:
+      next, push: int64[A], by action; 0 for none.
+      within: by control, those that it moves to in its frame.
+      calls: by control, the (push string, control entered) pairs of its calls.
+      returned: by symbol, the controls that some return through it leads to.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
         live = np.diff(machine.entry_offset) > 0
         entry = machine.entry_offset[:-1][live]
-        self.next, self.push = np.zeros(len(live), np.int64), np.zeros(len(live), np.int64)
+        self.next, self.push = np.zeros((2, len(live)), np.int64)
         self.next[live], self.push[live] = machine.entry_next[entry], machine.entry_push[entry]
-        self.number: dict[tuple[int, ...], int] = {}
-        self.stacks: list[tuple[int, ...]] = []
+        some = np.zeros((machine.num_controls, len(live)), bool)
+        some[np.arange(machine.num_controls)[:, None], machine.action] = True
+        some[:, self.next <= 0] = False
+        source, action = some.nonzero()
+        self.within: list[list[int]] = [[] for _ in range(machine.num_controls)]
+        self.calls: list[list[tuple[int, int]]] = [[] for _ in range(machine.num_controls)]
+        for control, target, push in zip(source.tolist(), self.next[action].tolist(), self.push[action].tolist()):
+            if push:
+                self.calls[control].append((push, target))
+            else:
+                self.within[control].append(target)
+        back = np.zeros((machine.num_symbols, machine.num_controls), bool)
+        ends, popped = machine.ret.nonzero()
+        back[popped, machine.ret[ends, popped]] = True
+        self.returned: list[list[int]] = [[] for _ in range(machine.num_symbols)]
+        for symbol, to in zip(*(column.tolist() for column in back.nonzero())):
+            self.returned[symbol].append(to)
 
-    def automaton(self) -> ByteDfa:
-        """The automaton, its states in the order of their keys. What a control leads to within its frame is done at once."""
-        first = self._stack(self.machine.stack) * self.width + self.machine.start
-        after = self._successors()
-        keys, rows, final = [np.zeros(1, np.int64)], [np.zeros((1, self.machine.action.shape[1]), np.int64)], [np.zeros(1, bool)]
-        seen, todo = {0, first}, [first]
-        while todo:
-            stack = todo[-1] // self.width
-            mine = []
-            while todo and todo[-1] // self.width == stack:
-                mine.append(todo.pop())
-                near = [stack * self.width + c for c in after[mine[-1] % self.width]]
-                todo += [key for key in near if key not in seen]
-                seen.update(near)
-            if len(seen) > self.most:
-                raise _UnboundedError
-            keys.append(np.array(mine))
-            rows.append(self._rows(stack, keys[-1] % self.width))
-            final.append(self._final(stack, keys[-1] % self.width))
-            new = set(np.unique(rows[-1]).tolist()) - seen
-            seen |= new
-            todo += sorted(new)
-        key = np.concatenate(keys)
-        at = np.argsort(key)
-        table = np.searchsorted(key[at], np.concatenate(rows)[at])
-        return self._reached(table, np.concatenate(final)[at], int(np.searchsorted(key[at], first)))
 
-    def _successors(self) -> list[list[int]]:
-        """Per control others of its frame: those it moves to, and those where what it calls may return to."""
-        machine = self.machine
-        source, kind = machine.action.nonzero()
-        action = machine.action[source, kind]
-        moves = (self.next[action] > 0) & (self.push[action] == 0)
-        found = [source[moves] * self.width + self.next[action[moves]]]
-        if machine.num_symbols:
-            back, popped = machine.ret.nonzero()
-            returned = np.unique(popped * self.width + machine.ret[back, popped])
-            begin = np.searchsorted(returned, np.arange(machine.num_symbols + 1) * self.width)
-            lowest = np.array([push[0][0] if push else -1 for push in machine.pushes])[self.push[action]]
-            for pair in np.unique((source * machine.num_symbols + lowest)[lowest >= 0]).tolist():
-                caller, symbol = divmod(pair, machine.num_symbols)
-                found.append(caller * self.width + returned[begin[symbol] : begin[symbol + 1]] % self.width)
-        out: list[list[int]] = [[] for _ in range(self.width)]
-        for pair in np.unique(np.concatenate(found)).tolist():
-            out[pair // self.width].append(pair % self.width)
-        return out
+class _Stacks:
+    """The stacks that can occur, and the pairs of a stack and a control in its uppermost frame, perhaps some too many.
 
-    def _reached(self, table: np.ndarray, final: np.ndarray, start: int) -> ByteDfa:
-        """The automaton without the states of a frame that this stack does not lead to."""
-        seen = np.zeros(len(table), bool)
-        seen[[0, start]] = True
-        new = np.array([start])
-        while len(new):
-            after = np.zeros(len(table), bool)
-            after[table[new].ravel()] = True
-            new = (after & ~seen).nonzero()[0]
-            seen |= after
-        number = np.cumsum(seen) - 1
-        byte_class = self.machine.byte_class[:256].astype(np.uint8)
-        return ByteDfa(number[table[seen]].astype(np.int32), byte_class, final[seen], int(number[start]))
+    Attributes:
+      below, top: by stack, the stack without its uppermost symbol, and that symbol; -1 for the empty stack, number 0.
+      start: number of the machine's initial stack.
+      above: (stack, push string): the stack after it.
+      pairs: stack * S + control.
+    """
 
-    def _stack(self, symbols: tuple[int, ...]) -> int:
-        found = self.number.get(symbols)
-        if found is None:
-            if len(set(symbols)) < len(symbols) or len(self.stacks) >= self.most:
-                raise _UnboundedError
-            found = self.number[symbols] = len(self.stacks)
-            self.stacks.append(symbols)
-        return found
+    def __init__(self, machine: ByteMachine, moves: _Moves, most: int) -> None:
+        self.below, self.top = [-1], [-1]
+        self.above: dict[tuple[int, int], int] = {}
+        self._held: list[frozenset[int]] = [frozenset()]
+        self._number: dict[tuple[int, int], int] = {}
+        self._moves, self._most, self._width = moves, most, machine.num_controls
+        self.pairs: set[int] = set()
+        self._todo: list[int] = []
+        self.start = self._pushed(0, machine.stack)
+        self._add(self.start, [machine.start])
+        strings = [tuple(symbol for symbol, _ in push) for push in machine.pushes]
+        while self._todo:
+            stack, control = divmod(self._todo.pop(), self._width)
+            self._add(stack, moves.within[control])
+            for push, target in moves.calls[control]:
+                there = self.above.get((stack, push))
+                if there is None:
+                    there = self.above[stack, push] = self._pushed(stack, strings[push])
+                self._add(there, [target])
 
-    def _rows(self, stack: int, control: np.ndarray) -> np.ndarray:
-        """Keys of the states after every class, int64[n, C]."""
-        action = self.machine.action[control]
-        following, push = self.next[action], self.push[action]
-        out = np.zeros(following.shape, np.int64)
-        symbols = self.stacks[stack]
-        for p in np.unique(push[following > 0]).tolist():
-            above = self._stack(symbols + tuple(symbol for symbol, _ in self.machine.pushes[p]))
-            which = (following > 0) & (push == p)
-            out[which] = above * self.width + following[which]
-        returns = following == RETURN
-        below = self._returned(symbols, control, returns.any(1))
-        if below is not None:
-            at, place, there = below
-            out[at] = np.where(returns[at], self._rows(place, there), out[at])
-        return out
+    def _add(self, stack: int, controls: list[int]) -> None:
+        base = stack * self._width
+        for control in controls:
+            if base + control not in self.pairs:
+                self.pairs.add(base + control)
+                self._todo.append(base + control)
+        if len(self.pairs) > self._most:
+            raise _UnboundedError
 
-    def _final(self, stack: int, control: np.ndarray) -> np.ndarray:
-        """Whether the text may end, bool[n]."""
-        end = self.machine.end[control]
-        out = end == END_HERE
-        below = self._returned(self.stacks[stack], control, end == END_RETURN)
-        if below is not None:
-            at, place, there = below
-            out[at] |= self._final(place, there)
-        return out
+    def _pushed(self, stack: int, symbols: tuple[int, ...]) -> int:
+        """The stack with more symbols on top; what they may return to is added."""
+        for symbol in symbols:
+            number = self._number.get((stack, symbol))
+            if number is None:
+                if symbol in self._held[stack] or len(self.top) > self._most:
+                    raise _UnboundedError
+                number = self._number[stack, symbol] = len(self.top)
+                self.below.append(stack)
+                self.top.append(symbol)
+                self._held.append(self._held[stack] | {symbol})
+                self._add(stack, self._moves.returned[symbol])
+            stack = number
+        return stack
 
-    def _returned(
-        self, symbols: tuple[int, ...], control: np.ndarray, asked: np.ndarray
-    ) -> tuple[np.ndarray, int, np.ndarray] | None:
-        """Of the controls asked for: which can return, the stack below, and the controls there."""
-        if not symbols or not asked.any():
-            return None
-        there = self.machine.ret[control, symbols[-1]].astype(np.int64)
-        at = (asked & (there > 0)).nonzero()[0]
-        return (at, self._stack(symbols[:-1]), there[at]) if len(at) else None
+
+class _Places(NamedTuple):
+    """Cells of a table: what a control does at a class of bytes.
+
+    Attributes:
+      row, column: int64[n], of the table.
+      stack, control: int64[n], who reads; a return changes them, but not the cell.
+    """
+
+    row: np.ndarray
+    column: np.ndarray
+    stack: np.ndarray
+    control: np.ndarray
+
+
+def _automaton(machine: ByteMachine, moves: _Moves, found: _Stacks) -> ByteDfa:
+    """The automaton whose states are the pairs, as far as some text leads to them."""
+    width = machine.num_controls
+    stack, control = np.divmod(np.array(sorted(found.pairs)), width)
+    number = np.zeros((len(found.top), width), np.int32)
+    number[stack, control] = np.arange(1, len(stack) + 1)
+    above = np.zeros((len(found.top), len(machine.pushes)), np.int64)
+    above[:, 0] = np.arange(len(found.top))
+    for (at, push), there in found.above.items():
+        above[at, push] = there
+    below, top = np.array(found.below), np.array(found.top)
+    action = machine.action[control]
+    following, push = moves.next[action], moves.push[action]
+    table = np.zeros((len(stack) + 1, action.shape[1]), np.int32)
+    table[1:] = np.where(following > 0, number[above[stack[:, None], push], np.maximum(following, 0)], 0)
+    row, column = (following == RETURN).nonzero()
+    places = _Places(row, column, stack[row], control[row])
+    while len(places.row):
+        places = _after_return(machine, places, below, top)
+        action = machine.action[places.control, places.column]
+        following, push = moves.next[action], moves.push[action]
+        moved = (following > 0).nonzero()[0]
+        there = number[above[places.stack[moved], push[moved]], following[moved]]
+        table[places.row[moved] + 1, places.column[moved]] = there
+        places = _Places(*(column[following == RETURN] for column in places))
+    final = np.append(False, machine.end[control] == END_HERE)
+    row = (machine.end[control] == END_RETURN).nonzero()[0]
+    places = _Places(row, row, stack[row], control[row])
+    while len(places.row):
+        places = _after_return(machine, places, below, top)
+        end = machine.end[places.control]
+        final[places.row[end == END_HERE] + 1] = True
+        places = _Places(*(column[end == END_RETURN] for column in places))
+    return _reached(table, final, int(number[found.start, machine.start]), machine.byte_class)
+
+
+def _after_return(machine: ByteMachine, places: _Places, below: np.ndarray, top: np.ndarray) -> _Places:
+    """Those of some places that can return, in the control and the stack after the return."""
+    symbol = top[places.stack]
+    there = np.where(symbol >= 0, machine.ret[places.control, symbol], 0) if machine.num_symbols else places.control * 0
+    at = there.nonzero()[0]
+    return _Places(places.row[at], places.column[at], below[places.stack[at]], there[at])
+
+
+def _reached(table: np.ndarray, final: np.ndarray, start: int, byte_class: np.ndarray) -> ByteDfa:
+    """The automaton without the states that no text leads to."""
+    leads = np.zeros((len(table), len(table)), bool)
+    leads[np.arange(len(table))[:, None], table] = True
+    source, target = leads.nonzero()
+    begin, after = np.searchsorted(source, np.arange(len(table) + 1)).tolist(), target.tolist()
+    seen, todo = {0, start}, [start]
+    while todo:
+        at = todo.pop()
+        for state in after[begin[at] : begin[at + 1]]:
+            if state not in seen:
+                seen.add(state)
+                todo.append(state)
+    kept = np.array(sorted(seen))
+    number = np.zeros(len(table), np.int32)
+    number[kept] = np.arange(len(kept))
+    return ByteDfa(number[table[kept]], byte_class[:256].astype(np.uint8), final[kept], int(number[start]))
