@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "CompiledConstraint": "artifact",
+    "Healed": "healing",
     "HostWalk": "host_walk",
     "CanonicalTables": "canonical.tables",
     "CanonicalWalk": "canonical.walk",
@@ -36,6 +37,8 @@ _HOME = {
     "choices": "language",
     "literal": "language",
     "regex": "language",
+    "heal": "healing",
+    "heal_batch": "healing",
     "compile_acceptor": "pipeline",
     "compile_choices": "pipeline",
     "compile_grammar": "pipeline",
@@ -82,6 +85,9 @@ if TYPE_CHECKING:
     from fsa_compile.errors import UnspellableError as UnspellableError
     from fsa_compile.errors import UnsupportedGrammarError as UnsupportedGrammarError
     from fsa_compile.errors import UnsupportedPatternError as UnsupportedPatternError
+    from fsa_compile.healing import Healed as Healed
+    from fsa_compile.healing import heal as heal
+    from fsa_compile.healing import heal_batch as heal_batch
     from fsa_compile.host_walk import HostWalk as HostWalk
     from fsa_compile.json_schema import SchemaError as SchemaError
     from fsa_compile.json_schema import SchemaOptions as SchemaOptions

@@ -5,8 +5,9 @@ Slow and plain, one configuration at a time; the layout it reads is described in
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -197,6 +198,12 @@ class HostWalk:
         if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         self._history.append(after)
+
+    def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
+        """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
+        walk = copy.copy(self)
+        walk._history = [_Position(tuple(configurations), False, False)]
+        return walk
 
     def rewind(self, n: int) -> None:
         """Takes back the last n tokens.

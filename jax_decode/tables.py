@@ -205,6 +205,7 @@ def to_device(
     constraints = [constraint] if isinstance(constraint, CompiledConstraint) else constraint
     constraints = _checked(constraints, logits_width)
     _check_canonical(constraints, canonical)
+    every, (constraints, stored) = constraints, _stored_once(constraints)
     first = constraints[0]
     width = max(first.vocab_size, logits_width or 0)
     num_words = words_for(width)
@@ -225,9 +226,9 @@ def to_device(
         "levels": _padded(parts.levels if len(stacks.frames) else parts.levels[:, :2], 64, max(_UNROLLED, max_levels)),
         "rows": rows,
         "only": only,
-        "constraints": _padded(parts.constraints, 1, 0),
-        "stop_ids": _stop_table(constraints),
-        "num_constraints": np.int32(len(constraints)),
+        "constraints": _padded(_with_own_starts(parts.constraints[stored], every, constraints, stored), 1, 0),
+        "stop_ids": _stop_table(every),
+        "num_constraints": np.int32(len(every)),
         "spelling": np.zeros(0, np.int32),
     }
     if vocabulary is not None:
@@ -236,6 +237,8 @@ def to_device(
         arrays["spelling"][2 : 2 + sum(map(len, forced))] = np.concatenate(forced)
     for field in dataclasses.fields(stacks):
         table = getattr(stacks, field.name)
+        if field.name == "initial" and len(table):
+            table = table[stored]
         arrays[field.name] = _padded(table, 1 if field.name in ("increments", "initial") else 64, 0) if len(table) else table
     if len(stacks.frames):  # a group and an arc have the same index in both of their tables
         for name in ("group", "arc"):
@@ -253,6 +256,36 @@ def to_device(
         sizes["pairs"] = PairTables(**jax.device_put(on_host, sharding), max_flips=max_flips)
     fields: dict[str, Any] = jax.device_put(arrays, sharding) | sizes
     return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint)
+
+
+def _stored_once(constraints: list[CompiledConstraint]) -> tuple[list[CompiledConstraint], NDArray[np.intp]]:
+    """Constraints without those that differ from an earlier one in their start only, and which of these each one is.
+
+    A constraint that is given twice, or that `fsa_compile.heal_batch` let begin at several places, takes room once.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    kept: list[CompiledConstraint] = []
+    for c in constraints:
+        key = (id(c.rows), id(c.arc_token), id(c.group_next), id(c.accept), c.initial_push)
+        if key not in numbers:
+            numbers[key] = len(kept)
+            kept.append(c)
+    which = [numbers[id(c.rows), id(c.arc_token), id(c.group_next), id(c.accept), c.initial_push] for c in constraints]
+    return kept, np.array(which, np.intp)
+
+
+def _with_own_starts(
+    table: NDArray[np.int32],
+    constraints: Sequence[CompiledConstraint],
+    kept: Sequence[CompiledConstraint],
+    stored: NDArray[np.intp],
+) -> NDArray[np.int32]:
+    """The records of all constraints, from those of the ones they are stored as."""
+    for record, c, at in zip(table, constraints, stored.tolist()):
+        if c.start != kept[at].start:
+            record[START] += c.start - kept[at].start
+            record[SHORTEST], record[SHALLOWEST] = c.shortest_completion, c.shortest_depth
+    return table
 
 
 def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.assemble import assemble
+from fsa_compile.bridges import WHOLE_TOKENS
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.extensions.any_token import with_any_tokens
 from fsa_compile.extensions.token_symbols import AnyToken, SpecialToken, Symbol, SymbolArcs, without_symbols
@@ -44,9 +45,10 @@ def compile_with_symbols(
         token=np.concatenate([arcs.token, token]),
         target=np.concatenate([arcs.target, symbols.target[read]]),
     )
+    extra = {} if read.all() else {WHOLE_TOKENS: True}
     if not read.all():
         dfa, arcs = with_any_tokens(dfa, arcs, _any_tokens(symbols, ~read), tables, limits, deadline)
-    return assemble(dfa, arcs, tables, source=language.description, limits=limits, deadline=deadline, extra={})
+    return assemble(dfa, arcs, tables, source=language.description, limits=limits, deadline=deadline, extra=extra)
 
 
 def _any_tokens(arcs: SymbolArcs, chosen: np.ndarray) -> list[tuple[int, bool, int]]:

@@ -1,0 +1,87 @@
+"""Healed constraints on the device: masks as on the host, rows that share one constraint."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fsa_compile
+import jax_decode
+import models
+from jax_decode import Status
+
+PROMPTS = ["Question: Is the kettle red?\nAnswer:", "Question: Is the kettle red?\nAnswer: ", "Question: Is the kett", "x = f"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return fsa_compile.load_tokenizer(models.small_tokenizer_path())
+
+
+@pytest.fixture(scope="module")
+def constraints(tokenizer):
+    grammar = fsa_compile.library.grammar_text("c_dangling_else")
+    schema = {
+        "type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#"}, "maxItems": 300}},
+        "required": ["v"], "additionalProperties": False,
+    }  # fmt: skip
+    any_order = fsa_compile.SchemaOptions(key_order="any")
+    return {
+        "pattern": fsa_compile.compile_regex(r"[a-z ]{3,200}\.", tokenizer),
+        "schema": fsa_compile.compile_json_schema(schema, tokenizer),
+        "keys in any order": fsa_compile.compile_json_schema(schema, tokenizer, options=any_order),
+        "several stacks": fsa_compile.compile_grammar(grammar, tokenizer, **fsa_compile.library.options("c_dangling_else")),
+    }
+
+
+def compare(constraints, tokenizer, steps=24, depth=12):
+    """Random walks of every prompt with every constraint, each row within its own limits: host masks and device masks."""
+    healed = [h for c in constraints for h in fsa_compile.heal_batch(PROMPTS, c, tokenizer)]
+    assert len({h.written for h in healed}) >= 2
+    rows = len(healed)
+    tables = jax_decode.to_device([h.constraint for h in healed])
+    begin = jax.jit(jax_decode.init_state, static_argnames=("max_tokens",))
+    state = begin(tables, jnp.arange(rows), jnp.full(rows, steps, jnp.int32), max_depth=depth, max_tokens=steps)
+    see, take = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
+    walks = [h.constraint.walk(depth) for h in healed]
+    rng = np.random.default_rng(1)
+    for left in range(steps, 0, -1):
+        masks = np.asarray(see(tables, state))
+        tokens = []
+        for row, walk in enumerate(walks):
+            allowed = walk.allowed(left)
+            assert (masks[row, : len(allowed)] == allowed).all(), (row, left)
+            token = int(rng.choice(np.flatnonzero(allowed))) if allowed.any() else -1
+            if token >= 0:
+                walk.advance(token, left)
+            tokens.append(token)
+        state = take(tables, state, jnp.array(tokens, jnp.int32))
+    assert set(np.asarray(state.status).tolist()) == {Status.ACCEPTED}
+
+
+def test_masks_are_those_of_the_host(tokenizer, constraints):
+    compare([constraints[name] for name in ("pattern", "schema", "keys in any order")], tokenizer)
+
+
+def test_masks_with_several_stacks(tokenizer, constraints, exhaustive):
+    if not exhaustive:
+        pytest.skip("compiles for long: run with --exhaustive")
+    compare([constraints["several stacks"]], tokenizer)
+
+
+def test_rows_share_their_constraint(tokenizer, constraints):
+    healed = [h.constraint for h in fsa_compile.heal_batch(PROMPTS, constraints["schema"], tokenizer)]
+    assert len({h.start for h in healed}) >= 2
+    tables, own = jax_decode.to_device(healed), jax_decode.to_device(constraints["schema"])
+    assert tables.num_constraints == len(PROMPTS)
+    assert tables.rows.nbytes <= 4 * own.rows.nbytes  # the constraint itself, once with the new nodes and once without
+
+
+def test_a_constraint_given_twice_is_stored_once(constraints):
+    one = jax_decode.to_device(constraints["schema"])
+    twice = jax_decode.to_device([constraints["schema"]] * 2)
+    assert twice.nodes.shape == one.nodes.shape
+    assert twice.rows.shape == one.rows.shape
+    assert (np.asarray(twice.constraints) == np.asarray(one.constraints)[[0, 0]]).all()
