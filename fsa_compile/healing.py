@@ -23,11 +23,12 @@ from fsa_compile.continuation import encode_continuation
 from fsa_compile.errors import ConstraintError, TokenizerError
 from fsa_compile.language import Language, acceptor
 from fsa_compile.limits import CompileLimits
-from fsa_compile.pipeline import compile_language, vocabulary_of
+from fsa_compile.pipeline import _every_tokenization, compile_language, vocabulary_of
 from fsa_compile.prefixed import with_prefixes
 from fsa_compile.token_lookup import TokenLookup, token_lookup
 from fsa_compile.tokenizers.base import Tokenizer
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,11 +168,7 @@ def _borders(
         what = f"a constraint is needed, not {type(constraint).__name__}"
         raise ConstraintError(what, fix="Compile one, for example with compile_regex(pattern, tokenizer).")
     if canonical:
-        from fsa_compile.canonical.prompt_border import canonical_borders
-
-        if isinstance(constraint, Language):
-            constraint = compile_language(constraint, vocabulary, limits=limits)
-        return canonical_borders(rows, constraint, tokenizer, vocabulary, limits or CompileLimits())
+        return _canonical_borders(rows, constraint, tokenizer, vocabulary, limits or CompileLimits())
     if isinstance(constraint, Language):
         return [_of_language(ids, constraint, vocabulary, lookup, limits) for ids in rows]
     bridges = _bridges(constraint, lookup)
@@ -183,6 +180,38 @@ def _borders(
     texts = [vocabulary.decode_bytes(ids[cut:]) for ids, cut in zip(rows, cuts)]
     made = with_prefixes(bridges, lookup, texts)
     return [(ids[:cut], text, tuple(ids[cut:]), c) for ids, cut, text, c in zip(rows, cuts, texts, made)]
+
+
+def _canonical_borders(
+    rows: list[list[int]],
+    constraint: CompiledConstraint | Language,
+    tokenizer: Any,
+    vocabulary: Vocabulary,
+    limits: CompileLimits,
+) -> list[_Border]:
+    from fsa_compile.canonical.prompt_border import canonical_border
+    from fsa_compile.canonical.tables import canonical_tables
+
+    tables, lookup = canonical_tables(tokenizer), token_lookup(vocabulary)
+    if isinstance(constraint, Language):
+        constraint = _every_tokenization(constraint, vocabulary, limits, counters=False)
+    bridges = _bridges(constraint, lookup)
+    out = []
+    for ids in rows:
+        begin, _, _ = last_text(ids, vocabulary)
+        out.append(
+            canonical_border(
+                ids[:begin],
+                ids[begin:],
+                bridges,
+                tables,
+                lookup,
+                tables_for(vocabulary),
+                limits,
+                lambda text: encode_continuation(_encoder(tokenizer), text),
+            )
+        )
+    return out
 
 
 def _of_language(

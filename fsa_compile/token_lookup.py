@@ -52,6 +52,26 @@ class TokenLookup:
             found = found[1:]
         return np.array([token for text in found for token in self.ids[text]], np.int64)
 
+    def reaches(self, data: bytes, begin: int) -> int:
+        """Where the longest token ends that a text has at a place; one more than the text's length if a longer token may follow.
+
+        Args:
+          data: the text.
+          begin: the place, inside the text.
+        """
+        end = begin
+        for stop in range(begin + 1, min(len(data), begin + self.longest) + 1):
+            part = data[begin:stop]
+            at = bisect_left(self._texts, part)
+            if at == len(self._texts) or not self._texts[at].startswith(part):
+                return end
+            if self._texts[at] == part:
+                end = stop
+                at += 1
+            if stop == len(data) and at < len(self._texts) and self._texts[at].startswith(part):
+                return len(data) + 1
+        return end
+
     def spells(self, data: bytes) -> bool:
         """Whether some sequence of tokens writes exactly these bytes."""
         if self.every_byte:

@@ -37,6 +37,11 @@ class CanonicalWalk:
         self._history = [_Position(constraint.start, constraint.canonical_prompt[0], False)]
 
     @property
+    def node(self) -> int:
+        """Current node: tokens that the last one does not forbid are those of this node, the others those of the next."""
+        return self._history[-1].node
+
+    @property
     def accepting(self) -> bool:
         """Whether the sequence so far is what the encoder makes of an accepted text."""
         return bool(self.constraint.accept[self._history[-1].node])
