@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "CompiledConstraint": "artifact",
+    "ChatPrompt": "chat",
+    "ChatTemplateError": "chat",
+    "chat_prompt": "chat",
     "Healed": "healing",
     "HostWalk": "host_walk",
     "CanonicalTables": "canonical.tables",
@@ -71,6 +74,9 @@ if TYPE_CHECKING:
     from fsa_compile.canonical.tables import CanonicalTables as CanonicalTables
     from fsa_compile.canonical.tables import canonical_tables as canonical_tables
     from fsa_compile.canonical.walk import CanonicalWalk as CanonicalWalk
+    from fsa_compile.chat import ChatPrompt as ChatPrompt
+    from fsa_compile.chat import ChatTemplateError as ChatTemplateError
+    from fsa_compile.chat import chat_prompt as chat_prompt
     from fsa_compile.compile_cache import CompileCache as CompileCache
     from fsa_compile.errors import ArtifactError as ArtifactError
     from fsa_compile.errors import ConstraintError as ConstraintError

@@ -25,10 +25,12 @@ class Tokenizer(abc.ABC):
     Attributes:
       vocabulary: exact bytes per id, special ids, stop ids.
       kind: the format, such as "sentencepiece-bpe", "tiktoken", "huggingface-bpe", "gpt2" or "bytes".
+      origin: the path or the object that it was loaded from; None if it was made otherwise.
     """
 
     vocabulary: Vocabulary
     kind: str
+    origin: Any = None
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:

@@ -93,13 +93,17 @@ def load_tokenizer(
     if isinstance(path_or_object, (str, os.PathLike)):
         path = Path(path_or_object)
         try:
-            return _from_folder(path, options) if os.path.isdir(path) else _from_file(path, options)
+            tokenizer = _from_folder(path, options) if os.path.isdir(path) else _from_file(path, options)
         except TokenizerError as error:
             if str(path) in error.where:
                 raise
             where = f"{path}, {error.where}" if error.where else str(path)
             raise TokenizerError(error.what, where=where, fix=error.fix) from error
-    return _from_object(path_or_object, options)
+    else:
+        tokenizer = _from_object(path_or_object, options)
+    if tokenizer is not path_or_object:
+        tokenizer.origin = path_or_object
+    return tokenizer
 
 
 def _from_object(value: Any, options: _Options) -> Tokenizer:
