@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
@@ -153,13 +155,43 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     number = np.zeros(len(controls.moves), np.int32)
     number[live] = np.arange(1, len(live) + 1)
     guards = KeyGuards(controls, reach.outcomes, live) if controls.required else None
-    moves = _MoveTable(controls, reach, live, number, symbol, guards)
+    moves = MoveTable(controls, reach, live, number, symbol, guards)
     action, byte_class = moves.action()
     ret, end_of = np.zeros((len(live) + 1, len(moves.symbols)), np.int32), np.full(len(live) + 1, NO_END, np.int8)
     end_of[number[end]] = END_HERE
     _add_returns(controls, live, number, moves, action, ret, end_of)
+    machine = assembled(controls, number, moves, action, byte_class, ret, end_of, start, symbol)
+    if guards is None:
+        return machine
+    leaving = np.zeros(1, np.int32)
+    return dataclasses.replace(machine, sets=guards.sets(np.concatenate((moves.entries[:, 3], leaving)).astype(np.int32), live))
+
+
+def assembled(
+    controls: Controls,
+    number: np.ndarray,
+    moves: MoveTable,
+    action: np.ndarray,
+    byte_class: np.ndarray,
+    ret: np.ndarray,
+    end_of: np.ndarray,
+    start: int,
+    symbol: int,
+) -> ByteMachine:
+    """The machine of finished tables; its last entry is the one that returns.
+
+    Args:
+      number: int32, control of the machine by control of the pool, 0 for dead ones.
+      moves: the entries of `action`.
+      action: int32[S, C], 1 + entry by control and class of bytes.
+      byte_class: int32[256].
+      ret: int32[S, P], the control after a return.
+      end_of: int8[S], how the text may end at a control.
+      start: entry of the whole value.
+      symbol: stack symbol below it.
+    """
     action, byte_class = _merged_columns(action, byte_class)
-    bounds = np.full((len(live) + 1, 2), UNCOUNTED, np.int32)
+    bounds = np.full((len(ret), 2), UNCOUNTED, np.int32)
     for control, pair in controls.bounds.items():
         if number[control]:
             bounds[number[control]] = pair
@@ -178,11 +210,10 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
         bounds=bounds,
         start=int(number[start]),
         stack=(moves.symbols[symbol],),
-        sets=None if guards is None else guards.sets(entries[:, 3].astype(np.int32), live),
     )
 
 
-class _MoveTable:
+class MoveTable:
     """The live moves of all controls, calls expanded, as arrays.
 
     Attributes:
@@ -268,7 +299,7 @@ def _add_returns(
     controls: Controls,
     live: list[int],
     number: np.ndarray,
-    moves: _MoveTable,
+    moves: MoveTable,
     action: np.ndarray,
     ret: np.ndarray,
     end_of: np.ndarray,

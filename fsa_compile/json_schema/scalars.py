@@ -188,7 +188,7 @@ class Scalars:
     def _listed(self, words: dict[str, int]) -> int:
         """The control after the opening quote of listed words; equal ends are shared."""
         node = self._controls.node
-        spelt = sorted((encoded(word) + b'"', outcome) for word, outcome in words.items())
+        spelt = sorted((self._encoded(word) + b'"', outcome) for word, outcome in words.items())
 
         def build(begin: int, end: int, depth: int) -> int:
             if end - begin == 1:
@@ -207,6 +207,10 @@ class Scalars:
             return node(moves)
 
         return build(0, len(spelt), 0) if spelt else 0
+
+    def _encoded(self, word: str) -> bytes:
+        """A listed string as it is written, without quotes."""
+        return encoded(word)
 
     def _text_escapes(self, dfa: TextDfa) -> Escapes:
         escapes = self._options.string_escapes

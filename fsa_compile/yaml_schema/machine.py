@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, ByteMachine
 from fsa_compile.json_schema.controls import Controls
-from fsa_compile.json_schema.machine import Reach, _merged_columns, _MoveTable
+from fsa_compile.json_schema.machine import MoveTable, Reach, assembled
 
 
 def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, ends: tuple[int, ...]) -> ByteMachine:
@@ -21,37 +21,17 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, ends
     live = reach.live(start, symbol)
     number = np.zeros(len(controls.moves), np.int32)
     number[live] = np.arange(1, len(live) + 1)
-    moves = _MoveTable(controls, reach, live, number, symbol)
+    moves = MoveTable(controls, reach, live, number, symbol)
     action, byte_class = moves.action()
     end_of = np.full(len(live) + 1, NO_END, np.int8)
     end_of[number[list(ends)]] = END_HERE
     end_of[0] = NO_END
     ret = _returns(controls, live, number, moves)
     _let_return(controls, live, number, ret, action, end_of, len(moves.entries) + 1)
-    action, byte_class = _merged_columns(action, byte_class)
-    bounds = np.full((len(live) + 1, 2), UNCOUNTED, np.int32)
-    for control, pair in controls.bounds.items():
-        if number[control]:
-            bounds[number[control]] = pair
-    entries = np.concatenate((moves.entries, [(RETURN, 0, 0, 0)]))
-    return ByteMachine(
-        byte_class=byte_class,
-        specials=(),
-        action=action,
-        entry_offset=np.concatenate(([0], np.arange(len(entries) + 1))).astype(np.int32),
-        entry_next=entries[:, 0].astype(np.int32),
-        entry_push=entries[:, 1].astype(np.int32),
-        entry_add=entries[:, 2].astype(np.int8),
-        pushes=tuple(moves.pushes),
-        ret=ret,
-        end=end_of,
-        bounds=bounds,
-        start=int(number[start]),
-        stack=(moves.symbols[symbol],),
-    )
+    return assembled(controls, number, moves, action, byte_class, ret, end_of, start, symbol)
 
 
-def _returns(controls: Controls, live: list[int], number: np.ndarray, moves: _MoveTable) -> np.ndarray:
+def _returns(controls: Controls, live: list[int], number: np.ndarray, moves: MoveTable) -> np.ndarray:
     """int32[S, P], the control after a return, by what ends and the symbol below."""
     ret = np.zeros((len(live) + 1, len(moves.symbols)), np.int32)
     of_outcome: dict[int, np.ndarray] = {}

@@ -42,27 +42,8 @@ _constants: dict[Any, tuple[TextDfa, list[tuple[int, int]], list[tuple[bool, fro
 class YamlScalars(Scalars):
     """Strings in double quotes, as YAML escapes them."""
 
-    def _listed(self, words: dict[str, int]) -> int:
-        node = self._controls.node
-        spelt = sorted((encoded(word) + b'"', outcome) for word, outcome in words.items())
-
-        def build(begin: int, end: int, depth: int) -> int:
-            if end - begin == 1:
-                text, outcome = spelt[begin]
-                control = self._controls.final(outcome)
-                for byte in reversed(text[depth:]):
-                    control = node(((byte, byte, control),))
-                return control
-            moves = []
-            while begin < end:
-                byte, after = spelt[begin][0][depth], begin + 1
-                while after < end and spelt[after][0][depth] == byte:
-                    after += 1
-                moves.append((byte, byte, build(begin, after, depth + 1)))
-                begin = after
-            return node(moves)
-
-        return build(0, len(spelt), 0) if spelt else 0
+    def _encoded(self, word: str) -> bytes:
+        return encoded(word)
 
     def number_dfa(self, formula: int) -> TextDfa:
         """The numbers of a formula that every reader of YAML takes for numbers."""
