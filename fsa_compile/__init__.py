@@ -47,6 +47,8 @@ _HOME = {
     "compile_grammar": "pipeline",
     "compile_language": "pipeline",
     "compile_regex": "pipeline",
+    "CompiledItems": "items.artifact",
+    "compile_items": "items.compile",
     "CompileCache": "compile_cache",
     "compile_json_schema": "json_schema",
     "compile_schemas": "batch_compile",
@@ -95,6 +97,8 @@ if TYPE_CHECKING:
     from fsa_compile.healing import heal as heal
     from fsa_compile.healing import heal_batch as heal_batch
     from fsa_compile.host_walk import HostWalk as HostWalk
+    from fsa_compile.items.artifact import CompiledItems as CompiledItems
+    from fsa_compile.items.compile import compile_items as compile_items
     from fsa_compile.json_schema import SchemaError as SchemaError
     from fsa_compile.json_schema import SchemaOptions as SchemaOptions
     from fsa_compile.json_schema import UnsatisfiableSchemaError as UnsatisfiableSchemaError

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,53 @@ def write(constraint: CompiledConstraint, path: Path) -> None:
         **{name: getattr(constraint, name) for name in SCALARS},
     }
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
-    members: dict[str, np.ndarray] = {"header": np.frombuffer(text, np.uint8)}
-    members |= {name: np.ascontiguousarray(getattr(constraint, name)) for name in names}
+    write_members(path, {"header": np.frombuffer(text, np.uint8)} | {name: getattr(constraint, name) for name in names})
+
+
+def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
+    """Writes arrays to an uncompressed `.npz` file: all of it, or nothing."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "wb") as file:
-            np.savez(file, allow_pickle=False, **members)
+            np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def read_members(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file, every size checked before it is allocated.
+
+    Raises:
+      ArtifactError: no such file, or not an uncompressed `.npz` of plain arrays.
+    """
+    bad = _complaint(path)
+    with _opened(path, bad) as archive:
+        infos = archive.infolist()
+        if len(infos) > 4 * len(ARRAYS):
+            raise bad("this is not a constraint file: it has too many members")
+        length = path.stat().st_size
+        return {info.filename.removesuffix(".npy"): _member(archive, info, length, bad) for info in infos}
+
+
+def _complaint(path: Path) -> Callable[..., ArtifactError]:
+    """An error about a file, from what is wrong with it."""
+
+    def bad(what: str, fix: str = "Compile and save the constraint again.") -> ArtifactError:
+        return ArtifactError(what, where=str(path), fix=fix)
+
+    return bad
+
+
+def _opened(path: Path, bad: Callable[..., ArtifactError]) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except FileNotFoundError as e:
+        raise bad("there is no such file", "Check the path.") from e
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
+        raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
 
 
 def read(path: Path) -> CompiledConstraint:
@@ -69,17 +106,9 @@ def read(path: Path) -> CompiledConstraint:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays of a file, every size checked before it is allocated."""
 
-    def bad(what: str, fix: str = "Compile and save the constraint again.") -> ArtifactError:
-        return ArtifactError(what, where=str(path), fix=fix)
-
-    try:
+    bad = _complaint(path)
+    with _opened(path, bad) as archive:
         length = path.stat().st_size
-        archive = zipfile.ZipFile(path)
-    except FileNotFoundError as e:
-        raise bad("there is no such file", "Check the path.") from e
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
-        raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
-    with archive:
         infos = {info.filename: info for info in archive.infolist()}
         if len(infos) > 4 * len(ARRAYS):
             raise bad("this is not a constraint file: it has too many members")

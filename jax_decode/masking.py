@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from fsa_compile.artifact import UNREACHABLE
 from jax_decode.canonical import BOUNDED, LAST, chosen, pair_words
+from jax_decode.catalogue import levels_of, listed_children
 from jax_decode.key_sets import allows as allowed_by
 from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import joined, largest, read
@@ -93,6 +94,10 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     record = read(tables.nodes, at.node)
     cost, need = limits(tables, state, at)
     offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
+    if tables.items is not None and at.item is not None:  # all other sources of such a row are dead
+        own = levels_of(tables.items, jnp.maximum(at.item, 0))
+        first = (at.item >= 0)[:, None] & (jnp.arange(offset.shape[1])[None] == 0)
+        offset, count = (jnp.where(first, x[:, None], y) for x, y in zip(own, (offset, count)))
 
     # Levels ascend by cost and then by need, so the last that fits has the largest index; its row is read once more.
     def fitting(i: jax.Array) -> jax.Array:
@@ -170,6 +175,10 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
         bit = read(words, batch, token % tables.num_words) >> (token // tables.num_words).astype(jnp.uint32)
         fits &= ((bit & 1) != 0) == (slots >= count[:, :1])  # those of the partner are for forbidden pairs
+    if tables.items is not None and at.item is not None:
+        own, inside = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
+        other = (at.item < 0)[:, None]
+        token, fits = jnp.where(other, token, own), jnp.where(other, fits, inside)
     return token, fits
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE
+from jax_decode.catalogue import node_in, to_end
 from jax_decode.key_sets import Words, allows, children_at, with_keys
 from jax_decode.reading import read
 from jax_decode.set_layout import TWIN, WANTED, WANTED_DISTANCE
@@ -49,7 +50,7 @@ class Sources(NamedTuple):
 
     node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth: of the
     stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the sources
-    are followed by their twins.
+    are followed by their twins. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries.
     """
 
     node: jax.Array
@@ -58,6 +59,7 @@ class Sources(NamedTuple):
     depth: jax.Array
     register: jax.Array
     used: Words = ()
+    item: jax.Array | None = None
 
 
 class Cells(NamedTuple):
@@ -77,13 +79,15 @@ class Cells(NamedTuple):
 
 def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row."""
+    first, item = node_in(tables.items, state.node)
+    item = None if item is None else item[:, 0]
     if not tables.has_stack:
-        node = state.node
+        node = first
         if tables.pairs is not None:  # a canonical place has two nodes; the free and the dead node stand alone
             node = jnp.concatenate([node, jnp.where(node > FREE, node + 1, node)], 1)
         zero = jnp.zeros_like(node)
-        return Sources(node, zero, zero, zero, zero)
-    node, top, register = state.node, state.top, state.register
+        return Sources(node, zero, zero, zero, zero, item=item)
+    node, top, register = first, state.top, state.register
     used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
     found = []
     for pops in range(tables.max_pops + 1):
@@ -104,7 +108,7 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
         twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
         fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
     node, cell, cost, depth, own, *words = fields
-    return Sources(node, cell, cost, depth, own, tuple(words))
+    return Sources(node, cell, cost, depth, own, tuple(words), item)
 
 
 def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
@@ -113,7 +117,7 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
         return at
     size = tables.max_pops + 1
     node, cell, cost, depth, register = (x[:, :size] for x in (at.node, at.cell, at.cost, at.depth, at.register))
-    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used))
+    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used), at.item)
 
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
@@ -121,11 +125,16 @@ def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     at = without_twins(tables, at)
     columns = [at.node[:, s] for s in range(at.node.shape[1])]  # one by one: that stays elementwise over [B]
     accept = [read(tables.nodes, node, jnp.full_like(node, ACCEPT)) > 0 for node in columns]
+    if tables.items is not None and at.item is not None:
+        accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
     return functools.reduce(jnp.logical_or, accept)
 
 
 def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Tokens within which a row's text can be completed, int32[B]."""
+    if tables.items is not None and at.item is not None:
+        own = to_end(tables.items, jnp.maximum(at.item, 0))
+        return jnp.where(at.item >= 0, own, shortest(tables, at._replace(item=None)))
     if not tables.has_stack:
         return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
     at = without_twins(tables, at)

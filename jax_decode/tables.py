@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
+from fsa_compile.items.artifact import CompiledItems
 from jax_decode.canonical import PairTables, pair_arrays
+from jax_decode.catalogue import ItemTables, PackedItems, pack_items
 from jax_decode.errors import DecodeError
 from jax_decode.set_layout import pack_sets
 from jax_decode.spelling import forced_spellings
@@ -96,6 +98,7 @@ class ConstraintTables:
       max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
       max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
+      items: tries of the constraints that are sets of items; None where none is. Their nodes are numbers from N on.
     """
 
     nodes: jax.Array
@@ -135,6 +138,7 @@ class ConstraintTables:
     max_unset: int
     max_conditions: int
     pairs: PairTables | None = None
+    items: ItemTables | None = None
 
     @property
     def has_stack(self) -> bool:
@@ -177,7 +181,7 @@ jax.tree_util.register_dataclass(
 
 
 def to_device(
-    constraint: CompiledConstraint | Sequence[CompiledConstraint],
+    constraint: CompiledConstraint | CompiledItems | Sequence[CompiledConstraint | CompiledItems],
     *,
     canonical: Any = None,
     logits_width: int | None = None,
@@ -187,7 +191,8 @@ def to_device(
     """Moves one constraint, or several over one vocabulary, to the device.
 
     Args:
-      constraint: one or more; row indices of `generate` and `init_state` count in this order.
+      constraint: one or more, sets of items (`compile_items`) among them; row indices of `generate` and `init_state`
+        count in this order.
       canonical: `fsa_compile.canonical_tables(tokenizer)`, for constraints compiled with `canonical=True`; all must be.
       logits_width: number of logits of the model where it exceeds the tokenizer's; wider logits than told here work
         too (the ids beyond are masked).
@@ -202,19 +207,28 @@ def to_device(
       DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary, canonical tables missing or not
         theirs.
     """
-    constraints = [constraint] if isinstance(constraint, CompiledConstraint) else constraint
-    constraints = _checked(constraints, logits_width)
-    _check_canonical(constraints, canonical)
-    every, (constraints, stored) = constraints, _stored_once(constraints)
-    first = constraints[0]
+    every = [constraint] if isinstance(constraint, (CompiledConstraint, CompiledItems)) else constraint
+    every = _checked(every, logits_width)
+    first = every[0]
+    catalogues = {id(c): c for c in every if isinstance(c, CompiledItems)}
+    standing_in = {i: _placeholder(c) for i, c in catalogues.items()}
+    given = [standing_in[id(c)] if isinstance(c, CompiledItems) else c for c in every]
+    _check_canonical(given, canonical)
+    constraints, stored = _stored_once(given)
     width = max(first.vocab_size, logits_width or 0)
     num_words = words_for(width)
     parts = _concatenate(constraints)
+    sizes = _static_sizes(constraints)
+    items = pack_items(list(catalogues.values())) if catalogues else None
+    if items is not None:
+        which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
+        parts = _with_items(parts, list(catalogues.values()), which, items)
+        sizes["max_candidates"] = max(sizes["max_candidates"], -(-items.burst // ARC_BURST) * ARC_BURST)
+        sizes["max_levels"] = max(sizes["max_levels"], _bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 4))
     rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
     rows[: len(parts.rows)] = pack_planes(parts.rows, num_words)
     only = np.full(len(rows), NO_TOKEN, np.int32)
     only[: len(parts.rows)] = only_tokens(parts.rows)
-    sizes = _static_sizes(constraints)
     max_groups, max_levels = sizes["max_groups"], sizes["max_levels"]
     sets = pack_sets(constraints, sizes["max_push"])
     sizes |= {"max_unset": sets.max_unset, "max_conditions": sets.max_conditions}
@@ -226,9 +240,9 @@ def to_device(
         "levels": _padded(parts.levels if len(stacks.frames) else parts.levels[:, :2], 64, max(_UNROLLED, max_levels)),
         "rows": rows,
         "only": only,
-        "constraints": _padded(_with_own_starts(parts.constraints[stored], every, constraints, stored), 1, 0),
-        "stop_ids": _stop_table(every),
-        "num_constraints": np.int32(len(every)),
+        "constraints": _padded(_with_own_starts(parts.constraints[stored], given, constraints, stored), 1, 0),
+        "stop_ids": _stop_table(given),
+        "num_constraints": np.int32(len(given)),
         "spelling": np.zeros(0, np.int32),
     }
     if vocabulary is not None:
@@ -254,6 +268,12 @@ def to_device(
         planes = pack_planes(pairs.rows, num_words)
         on_host, max_flips = pair_arrays(pairs, planes, num_words * 32)
         sizes["pairs"] = PairTables(**jax.device_put(on_host, sharding), max_flips=max_flips)
+    if items is not None:
+        base = parts.constraints[which[0], START] - items.roots[0]
+        tries = {name: _padded(table, 64, 1) for name, table in items.arrays.items()}
+        tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
+        tries["wide"][len(items.arrays["wide"]) :] = np.iinfo(np.int32).max
+        sizes["items"] = ItemTables(**jax.device_put(tries, sharding), **items.sizes, num_ordinary=int(base))
     fields: dict[str, Any] = jax.device_put(arrays, sharding) | sizes
     return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint)
 
@@ -286,6 +306,55 @@ def _with_own_starts(
             record[START] += c.start - kept[at].start
             record[SHORTEST], record[SHALLOWEST] = c.shortest_completion, c.shortest_depth
     return table
+
+
+def _placeholder(items: CompiledItems) -> CompiledConstraint:
+    """Stands for a set of items among other constraints: one node that nothing leads from; `_with_items` puts in the rest."""
+    none, one = np.zeros(3, np.int32), np.zeros(0, np.int32)
+    return CompiledConstraint(
+        vocab_size=items.vocab_size,
+        fingerprint=items.fingerprint,
+        stop_ids=items.stop_ids,
+        source=items.source,
+        start=1,
+        accept=np.zeros(2, bool),
+        distance=np.array([UNREACHABLE, 0], np.int32),
+        rows=np.zeros((1, (items.vocab_size + 31) // 32), np.uint32),
+        group_offset=none,
+        group_row=one,
+        group_next=one,
+        arc_offset=none,
+        arc_token=one,
+        arc_effect=one,
+        level_offset=none,
+        level_cost=one,
+        level_row=one,
+    )
+
+
+def _with_items(parts: _Parts, catalogues: Sequence[CompiledItems], which: list[int], items: PackedItems) -> _Parts:
+    """Adds the mask rows of sets of items, and where the sets begin.
+
+    Args:
+      catalogues: the sets; which: their places among all constraints; items: made of them.
+    """
+    base, row = _bucket(len(parts.nodes), 64), len(parts.rows)
+    level = np.zeros((len(items.rows), 4), np.int32)
+    level[:, LEVEL_COST], level[:, LEVEL_ROW] = items.level_cost, row + np.arange(len(level))
+    items.arrays["levels"][:, 0] += len(parts.levels)
+    texts, constraints = [], parts.constraints.copy()
+    for i, c, root in zip(which, catalogues, items.roots):
+        used = np.unique(c.token[1:]).astype(np.int64)
+        text = np.zeros(parts.rows.shape[1], np.uint32)
+        np.bitwise_or.at(text, used >> 5, np.uint32(1) << (used & 31).astype(np.uint32))
+        constraints[i, [START, TEXT_ROW, SHORTEST]] = base + root, row + len(level) + len(texts), c.shortest_completion
+        texts.append(text)
+    return dataclasses.replace(
+        parts,
+        levels=np.concatenate([parts.levels, level]),
+        rows=np.concatenate([parts.rows, items.rows, texts]),
+        constraints=constraints,
+    )
 
 
 def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:
@@ -456,7 +525,7 @@ def _stop_table(constraints: Sequence[CompiledConstraint]) -> NDArray[np.int32]:
     return stops
 
 
-def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstraint]:
+def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstraint | CompiledItems]:
     what = "to_device takes one CompiledConstraint or a list of them"
     fix = "Compile one with fsa_compile, or read one with CompiledConstraint.load."
     try:
@@ -466,7 +535,7 @@ def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstra
     if not constraints:
         raise DecodeError(f"{what}; the list is empty", fix=fix)
     for i, c in enumerate(constraints):
-        if not isinstance(c, CompiledConstraint):
+        if not isinstance(c, (CompiledConstraint, CompiledItems)):
             raise DecodeError(f"{what}, not {type(c).__name__}", where=f"constraint {i}", fix=fix)
     first = constraints[0]
     for i, c in enumerate(constraints):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.canonical import LAST, forbids
+from jax_decode.catalogue import child, node_in
 from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
 from jax_decode.parallel_stacks import by_rows, with_all_stacks
@@ -117,7 +118,12 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
     """What a token makes of rows of one stack, or of K."""
     at = sources(tables, state)
     text = (tokens >= 0) & (tokens < tables.vocab_size)
-    after = _step(tables, state, at, jnp.clip(tokens, 0, tables.vocab_size - 1))
+    token = jnp.clip(tokens, 0, tables.vocab_size - 1)
+    after = _step(tables, dataclasses.replace(state, node=node_in(tables.items, state.node)[0]), at, token)
+    if tables.items is not None and at.item is not None:
+        own = child(tables.items, jnp.maximum(at.item, 0), token)
+        first = jnp.where(at.item < 0, after.node[:, 0], own)
+        after = dataclasses.replace(after, node=jnp.concatenate([first[:, None], after.node[:, 1:]], 1))
     after = dataclasses.replace(after, node=jnp.where(text[:, None], after.node, 0))
     complete = accepts(tables, sources(tables, after))
     wide = {name: getattr(after, name) for name in _MOVED}
