@@ -50,7 +50,7 @@ def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "wb") as file:
-            np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})  # type: ignore[arg-type]
+            np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

@@ -79,7 +79,8 @@ def pack_items(sets: Sequence[CompiledItems]) -> PackedItems:
     roots = list(np.cumsum([0, *(c.num_nodes for c in sets)])[:-1])
     firsts = [c.first[:-1] + base for c, base in zip(sets, roots)]
     firsts.append(np.array([roots[-1] + sets[-1].num_nodes]))
-    wide, levels, costs, rows = list[int](), list[tuple[int, int]](), list[int](), [np.zeros((0, -(-sets[0].vocab_size // 32)))]
+    wide, levels, costs = list[int](), list[tuple[int, int]](), list[int]()
+    rows = [np.zeros((0, -(-sets[0].vocab_size // 32)), np.uint32)]
     burst = most = 1
     for c, base in zip(sets, roots):
         children = np.diff(c.first)
@@ -99,7 +100,7 @@ def pack_items(sets: Sequence[CompiledItems]) -> PackedItems:
         "levels": np.array(levels, np.int32).reshape(-1, 2),
     }
     sizes = {"search_depth": _depth(most), "wide_depth": _depth(len(wide))}
-    return PackedItems(arrays, sizes, burst, roots, np.concatenate(rows).astype(np.uint32), np.array(costs, np.int32))
+    return PackedItems(arrays, sizes, burst, roots, np.concatenate(rows), np.array(costs, np.int32))
 
 
 def _levels(items: CompiledItems, node: int) -> tuple[list[int], NDArray[np.uint32]]:

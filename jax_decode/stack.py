@@ -133,8 +133,8 @@ def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
 def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Tokens within which a row's text can be completed, int32[B]."""
     if tables.items is not None and at.item is not None:
-        own = to_end(tables.items, jnp.maximum(at.item, 0))
-        return jnp.where(at.item >= 0, own, shortest(tables, at._replace(item=None)))
+        of_item = to_end(tables.items, jnp.maximum(at.item, 0))
+        return jnp.where(at.item >= 0, of_item, shortest(tables, at._replace(item=None)))
     if not tables.has_stack:
         return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
     at = without_twins(tables, at)

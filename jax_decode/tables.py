@@ -273,7 +273,8 @@ def to_device(
         tries = {name: _padded(table, 64, 1) for name, table in items.arrays.items()}
         tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
         tries["wide"][len(items.arrays["wide"]) :] = np.iinfo(np.int32).max
-        sizes["items"] = ItemTables(**jax.device_put(tries, sharding), **items.sizes, num_ordinary=int(base))
+        placed: dict[str, Any] = jax.device_put(tries, sharding) | items.sizes
+        sizes["items"] = ItemTables(**placed, num_ordinary=int(base))
     fields: dict[str, Any] = jax.device_put(arrays, sharding) | sizes
     return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint)
 
@@ -342,7 +343,8 @@ def _with_items(parts: _Parts, catalogues: Sequence[CompiledItems], which: list[
     level = np.zeros((len(items.rows), 4), np.int32)
     level[:, LEVEL_COST], level[:, LEVEL_ROW] = items.level_cost, row + np.arange(len(level))
     items.arrays["levels"][:, 0] += len(parts.levels)
-    texts, constraints = [], parts.constraints.copy()
+    texts = list[NDArray[np.uint32]]()
+    constraints = parts.constraints.copy()
     for i, c, root in zip(which, catalogues, items.roots):
         used = np.unique(c.token[1:]).astype(np.int64)
         text = np.zeros(parts.rows.shape[1], np.uint32)

@@ -145,10 +145,11 @@ class CompiledItems:
           ArtifactError: no such file, not ours, damaged, or of another vocabulary.
         """
         where = str(path)
-        arrays = read_members(Path(path))
+        arrays: dict[str, Any] = read_members(Path(path))
         header = _header(arrays.pop("header", None), where)
         _check_arrays(arrays, header["vocab_size"], where)
-        out = cls(**arrays, **{k: header[k] for k in ("vocab_size", "fingerprint", "source")}, stop_ids=tuple(header["stop_ids"]))
+        fields: dict[str, Any] = {k: header[k] for k in ("vocab_size", "fingerprint", "source")}
+        out = cls(**(arrays | fields), stop_ids=tuple(header["stop_ids"]))
         vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
         if vocabulary is not None and vocabulary.fingerprint != out.fingerprint:
             what = "the items were compiled for another vocabulary"
@@ -231,8 +232,8 @@ def _header(data: np.ndarray | None, where: str) -> dict[str, Any]:
         what = f"the file has format version {header.get('format_version')}; this constrax reads version {FORMAT_VERSION}"
         raise ArtifactError(what, where=where, fix=fix)
     size, stops = header.get("vocab_size"), header.get("stop_ids")
-    good = type(size) is int and 0 < size < 2**24 and isinstance(stops, list)
-    good = good and all(type(i) is int and 0 <= i < size for i in stops)
+    good = isinstance(size, int) and 0 < size < 2**24 and isinstance(stops, list)
+    good = good and all(isinstance(i, int) and 0 <= i < header["vocab_size"] for i in header["stop_ids"])
     if not good or not all(isinstance(header.get(name), str) for name in ("fingerprint", "source")):
         raise ArtifactError("the header is damaged", where=where, fix=fix)
     return header

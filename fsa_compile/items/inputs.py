@@ -28,7 +28,7 @@ def catalogue_vocabulary(tokenizer: Any, stop_ids: tuple[int, ...] | None) -> tu
         return NumberedIds(int(tokenizer), tuple(stop_ids or ())), None
     from fsa_compile.pipeline import vocabulary_of
 
-    vocabulary = vocabulary_of(tokenizer)
+    vocabulary: Vocabulary | NumberedIds = vocabulary_of(tokenizer)
     if stop_ids is not None:
         vocabulary = NumberedIds(vocabulary.size, tuple(stop_ids), vocabulary.fingerprint)
     return vocabulary, tokenizer if hasattr(tokenizer, "encode") else None
