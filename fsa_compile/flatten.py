@@ -42,37 +42,35 @@ class _UnboundedError(Exception):
 
 
 class _Moves:
-    """What the controls of a machine do.
+    """What the controls of a machine do, found out when it is asked for: most machines are given up soon.
 
     Attributes:
       next, push: int64[A], by action; 0 for none.
-      within: by control, those that it moves to in its frame.
-      calls: by control, the (push string, control entered) pairs of its calls.
-      returned: by symbol, the controls that some return through it leads to.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
+        self._machine = machine
         live = np.diff(machine.entry_offset) > 0
         entry = machine.entry_offset[:-1][live]
         self.next, self.push = np.zeros((2, len(live)), np.int64)
         self.next[live], self.push[live] = machine.entry_next[entry], machine.entry_push[entry]
-        some = np.zeros((machine.num_controls, len(live)), bool)
-        some[np.arange(machine.num_controls)[:, None], machine.action] = True
-        some[:, self.next <= 0] = False
-        source, action = some.nonzero()
-        self.within: list[list[int]] = [[] for _ in range(machine.num_controls)]
-        self.calls: list[list[tuple[int, int]]] = [[] for _ in range(machine.num_controls)]
-        for control, target, push in zip(source.tolist(), self.next[action].tolist(), self.push[action].tolist()):
-            if push:
-                self.calls[control].append((push, target))
-            else:
-                self.within[control].append(target)
-        back = np.zeros((machine.num_symbols, machine.num_controls), bool)
-        ends, popped = machine.ret.nonzero()
-        back[popped, machine.ret[ends, popped]] = True
-        self.returned: list[list[int]] = [[] for _ in range(machine.num_symbols)]
-        for symbol, to in zip(*(column.tolist() for column in back.nonzero())):
-            self.returned[symbol].append(to)
+        self._moves = list(zip(self.next.tolist(), self.push.tolist()))
+        self._known: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
+
+    def of(self, control: int) -> tuple[list[int], list[tuple[int, int]]]:
+        """The controls that one moves to in its frame, and the (push string, control entered) pairs of its calls."""
+        found = self._known.get(control)
+        if found is None:
+            moves = [self._moves[action] for action in sorted(set(self._machine.action[control].tolist()))]
+            found = self._known[control] = (
+                [target for target, push in moves if target > 0 and not push],
+                [(push, target) for target, push in moves if target > 0 and push],
+            )
+        return found
+
+    def returned(self, symbol: int) -> list[int]:
+        """The controls that some return through a symbol leads to."""
+        return sorted(set(self._machine.ret[:, symbol].tolist()) - {0})
 
 
 class _Stacks:
@@ -98,8 +96,9 @@ class _Stacks:
         strings = [tuple(symbol for symbol, _ in push) for push in machine.pushes]
         while self._todo:
             stack, control = divmod(self._todo.pop(), self._width)
-            self._add(stack, moves.within[control])
-            for push, target in moves.calls[control]:
+            within, calls = moves.of(control)
+            self._add(stack, within)
+            for push, target in calls:
                 there = self.above.get((stack, push))
                 if there is None:
                     there = self.above[stack, push] = self._pushed(stack, strings[push])
@@ -125,7 +124,7 @@ class _Stacks:
                 self.below.append(stack)
                 self.top.append(symbol)
                 self._held.append(self._held[stack] | {symbol})
-                self._add(stack, self._moves.returned[symbol])
+                self._add(stack, self._moves.returned(symbol))
             stack = number
         return stack
 
