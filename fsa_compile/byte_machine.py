@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -100,6 +101,14 @@ class ByteMachine:
     def num_symbols(self) -> int:
         """P, stack symbols."""
         return self.ret.shape[1]
+
+    @cached_property
+    def returns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(control, symbol, control after the return) int64[*] each, of all entries of `ret`, by control."""
+        some = np.flatnonzero(self.ret.any(1))
+        row, symbol = self.ret[some].nonzero()
+        control = some[row]
+        return control, symbol, self.ret[control, symbol].astype(np.int64)
 
     @property
     def initial(self) -> Configuration:

@@ -125,7 +125,7 @@ class InnerNodes:
         walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
         pair = np.repeat(np.arange(len(pair_set)), size)
         at = np.arange(len(pair)) - (np.cumsum(size) - size)[pair] + lo[pair_set][pair]
-        node, there = node[at], walk.ret[control[at], symbol[pair]]
+        node, there = node[at], walk.ret[control[at], symbol[pair]].astype(np.int64)
         code = self._code(node, there)
         pair, node, there, code = self._live(pair, node, there, code)
         begin = segment_starts(pair)

@@ -214,18 +214,16 @@ class Powers(NamedTuple):
     """Runs of one class as single steps.
 
     Attributes:
-      table: int64[n * (S + 1) * C], state after 1..n symbols of a class; flat.
-      cap: n, from which on nothing changes for runs that occur.
+      table: int32[n * (S + 1)], state after some symbols of one class by state, one table after the other.
+      begin: int64[*], where in `table` that of each run of the quotient begins.
     """
 
     table: np.ndarray
-    cap: int
+    begin: np.ndarray
 
 
 def powers_of(quotient: Quotient, steps: np.ndarray, deadline: Deadline) -> Powers:
-    """The powers of an automaton's steps as far as the vocabulary's runs reach.
-
-    Powers that exceed a class's longest run are not filled in.
+    """The powers of an automaton's steps as far as the vocabulary's runs reach, or until nothing changes.
 
     Args:
       steps: int64[S + 1, C] from `quotient_for`.
@@ -234,17 +232,29 @@ def powers_of(quotient: Quotient, steps: np.ndarray, deadline: Deadline) -> Powe
     Raises:
       LimitError: out of time or memory.
     """
-    longest, table = quotient.longest, [steps]
-    for power in range(2, int(longest.max(initial=1)) + 1):
-        column = (longest >= power).nonzero()[0]
-        before = table[-1][:, column]
-        following = steps[before, column]
-        if (following == before).all():
+    longest = quotient.longest
+    once = np.ascontiguousarray(steps.T, np.int32)
+    rows: list[list[np.ndarray]] = [[row] for row in once]
+    number = len(rows)
+    active = (longest >= 2).nonzero()[0]
+    before = once[active]
+    for power in range(3, int(longest.max(initial=1)) + 2):
+        following = once[active[:, None], before]
+        changed = (following != before).any(1)
+        active, before = active[changed], following[changed]
+        for kind, row in zip(active.tolist(), before):
+            rows[kind].append(row)
+        number += len(active)
+        deadline.check_bytes(2 * number * 4 * len(steps), "walking the vocabulary")
+        more = longest[active] >= power
+        active, before = active[more], before[more]
+        if not len(active):
             break
-        deadline.check_bytes(2 * (power + 1) * steps.nbytes, "walking the vocabulary")
-        table.append(table[-1].copy())
-        table[-1][:, column] = following
-    return Powers((table[0] if len(table) == 1 else np.concatenate(table)).ravel(), len(table))
+    size = np.array([len(of_kind) for of_kind in rows])
+    first = np.cumsum(size) - size
+    kind = quotient.run_class
+    begin = (first[kind] + np.minimum(quotient.run_length, size[kind]) - 1) * len(steps)
+    return Powers(once.ravel() if number == len(rows) else np.concatenate([row for of_kind in rows for row in of_kind]), begin)
 
 
 def walk_strings(
@@ -263,8 +273,7 @@ def walk_strings(
       some state on the way tells apart and that have to be walked byte by byte.
     """
     marker = len(steps) - 1
-    table, cap = powers
-    width = steps.shape[1]
+    table, begin = powers
     who, kind = np.nonzero(steps[entries])
     entry, string = _expand(who, quotient.first[kind], quotient.first[kind + 1])
     state = entries[entry]
@@ -274,8 +283,7 @@ def walk_strings(
     handed: list[tuple[np.ndarray, np.ndarray]] = []
     run, end = quotient.offset[string], quotient.offset[string + 1]
     while len(string):
-        power = np.minimum(quotient.run_length[run], cap) - 1
-        state = table[(power * (marker + 1) + state) * width + quotient.run_class[run]]
+        state = table[begin[run] + state]
         run = run + 1
         told = (state == marker).nonzero()[0]
         if len(told):

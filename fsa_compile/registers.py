@@ -35,8 +35,8 @@ class Registers:
         if len(special):
             of = zip(machine.bounds[special].tolist(), sets[special].tolist())
             self.of_control[special] = [kinds.setdefault((a, b, k), len(kinds)) for (a, b), k in of]
-            control, symbol = machine.ret.nonzero()
-            self.of_symbol[symbol] = self.of_control[machine.ret[control, symbol]]
+            _, symbol, after = machine.returns
+            self.of_symbol[symbol] = self.of_control[after]
         self.low, self.high, self.set_kind = np.array(list(kinds), np.int64).T
         self.counted = (self.low != UNCOUNTED) | (self.high != UNCOUNTED)
         self.low = np.maximum(self.low, 0)

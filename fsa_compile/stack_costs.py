@@ -131,9 +131,11 @@ class _Places:
         classes = arcs.classes
         class_begin = np.cumsum(classes.size[arcs.kind]) - classes.size[arcs.kind]
         closing = classes.ladder[:, 1]  # the first class in which a frame may end
+        returning, symbols, after = machine.returns
+        first_return = np.searchsorted(returning, np.arange(s + 1))
         while begin < count:
-            at, popped = machine.ret[control[-1]].nonzero()
-            there = machine.ret[control[-1][at], popped].astype(np.int64)
+            at, way = ranges(first_return[control[-1]], first_return[control[-1] + 1])
+            popped, there = symbols[way], after[way]
             kind = arcs.kind[node[-1][at]]
             which, place = ranges(closing[kind], classes.size[kind])
             at, popped, there = at[which], popped[which], there[which]

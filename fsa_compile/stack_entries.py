@@ -7,32 +7,16 @@ trie cut down to their paths.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.entry_walk import HEAVY, Entered, walk_entries, wide_states
 from fsa_compile.limits import Deadline
-from fsa_compile.quotient import remember
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 _WIDE_BYTES = 16
 """Bytes that a control has to read without a push or pop to be worth an entry."""
-
-
-class Cut(NamedTuple):
-    """The trie cut down to some tokens of every entry.
-
-    Attributes:
-      entry: int64[E], controls.
-      path, token: bool[E, T], nodes on the way to the tokens, and nodes where they end.
-    """
-
-    entry: np.ndarray
-    path: np.ndarray
-    token: np.ndarray
 
 
 class Entries:
@@ -70,40 +54,10 @@ class Entries:
 
     def walked(
         self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray, deadline: Deadline
-    ) -> tuple[Entered, Cut]:
-        """What is read without a push or pop, and the trie of the other tokens of every entry."""
+    ) -> tuple[Entered, tuple[np.ndarray, np.ndarray]]:
+        """What is read without a push or pop, and (control, token) of the other tokens of every entry."""
         order = np.lexsort((byte, owner))
         found = walk_entries(
             self._dfa, self._tables, self._wide, owner[order], byte[order], control[order], deadline, aside=self._other
         )
-        entry, token = found.aside
-        entries = np.unique(control)
-        return found, _cut(self._tables, entries, np.searchsorted(entries, entry), token)
-
-
-def _cut(tables: VocabularyTables, entries: np.ndarray, which: np.ndarray, token: np.ndarray) -> Cut:
-    node_of, parent = _upwards(tables)
-    size = len(tables.trie_first)
-    path, ends = np.zeros((2, len(entries), size), bool)
-    node = node_of[token]
-    which, node = which[node > 0], node[node > 0]  # ids that write what another one writes have no node
-    ends[which, node] = True
-    while len(node):
-        path[which, node] = True
-        node = parent[node]
-        new = (~path[which, node] & (node > 0)).nonzero()[0]
-        which, node = which[new], node[new]
-    return Cut(entries, path, ends)
-
-
-def _upwards(tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
-    """Trie node of every token (0 for none), and parent of every trie node."""
-    found = tables.memo.get("upwards")
-    if found is None:
-        node_of = np.zeros(tables.vocab_size, np.int64)
-        node = (tables.trie_token >= 0).nonzero()[0]
-        node_of[tables.trie_token[node]] = node
-        parent = np.zeros(len(tables.trie_first), np.int64)
-        parent[1:] = np.repeat(np.arange(len(parent)), tables.trie_count)
-        found = remember(tables, "upwards", (node_of, parent))
-    return found
+        return found, found.aside

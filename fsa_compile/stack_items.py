@@ -140,11 +140,14 @@ class Columns:
         self.size = end
 
 
-def alike(rows: np.ndarray) -> np.ndarray:
-    """The first row equal to each row, int64; the first row is all 0."""
+def alike(rows: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """The first row equal to each row, int64; the first row is all 0.
+
+    Args:
+      some: int64[*], the rows that are not.
+    """
     seen: dict[bytes, int] = {}
     out = np.zeros(len(rows), np.int64)
-    some = np.flatnonzero(rows.any(1))
     out[some] = [seen.setdefault(row.tobytes(), i) for i, row in zip(some.tolist(), rows[some])]
     return out
 

@@ -30,6 +30,7 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.cut_trie import CutTrie, Nodes, cut_trie
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError
@@ -40,7 +41,7 @@ from fsa_compile.leaf_walks import Leaf, LeafWalk, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.registers import Classes, Registers
 from fsa_compile.stack_arcs import StackArcs
-from fsa_compile.stack_entries import Cut, Entries
+from fsa_compile.stack_entries import Entries
 from fsa_compile.stack_items import NO_ITEMS, Columns, Items, Moves, alike, joined, trie_with
 from fsa_compile.token_parts import parts_of
 from fsa_compile.token_walk import with_aliases
@@ -104,13 +105,15 @@ class Walk:
         self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
         self.width = machine.action.shape[1]
         self.kind_of = np.append(machine.byte_class, 0).astype(np.int64)[self.trie.symbol]  # the last one answers symbol -1
-        self.ret = machine.ret.astype(np.int64)
-        self.stack_class = alike(self.ret)
+        self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.kind_of)
+        self.nodes = self.whole
+        self.ret = machine.ret
+        self.stack_class = alike(self.ret, np.unique(machine.returns[0]))
         self.records: list[tuple[np.ndarray, ...]] = []
         self.links: list[tuple[np.ndarray, ...]] = []
         self.pending: list[Items] = []
         self.guards = Guards(() if machine.sets is None else machine.sets.guards[1:])
-        self.first_cut, self.cut_of = 0, np.zeros(0, np.int64)
+        self.first_cut, self.after_cut = 0, 0
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
         self.derived, leaves = NONE_DERIVED, list[Leaf]()
@@ -121,7 +124,7 @@ class Walk:
         self.leaves = LeafParts(machine, leaves)
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
-        self.cut: Cut | None = None
+        self.cut: CutTrie | None = None
         self.found: Entered | None = None
         self.push_length = np.array([len(p) for p in machine.pushes])
         self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, int(self.push_length.max()))), np.int64)
@@ -293,11 +296,12 @@ class Walk:
             items = self._children(items, d)
             d += 1
         self.entries = self.cut = None
+        self.nodes = self.whole
 
     def _read(self, items: Items) -> Items:
         """Items after reading one symbol, runs begun by it included."""
         if self.moves.plain is not None:
-            following = self.moves.plain[items.control * self.width + self.kind_of[items.node]]
+            following = self.moves.plain[items.control * self.width + self.nodes.kind[items.node]]
             if following.min(initial=0) >= 0:
                 on = following.nonzero()[0]
                 return Items(items.owner[on], items.node[on], following[on], items.begun[on])
@@ -308,12 +312,12 @@ class Walk:
             if self.machine.sets is not None:
                 items, entry = self._guarded(items, entry)
             following, push = self.moves.next[entry], self.moves.push[entry]
-            returned = self._returned(items.at((following == RETURN).nonzero()[0]))
+            returned = self._returned(self._uncut(items.at((following == RETURN).nonzero()[0])))
             stays = ((following > 0) & (push == 0)).nonzero()[0]
             calls = ((following > 0) & (push > 0)).nonzero()[0]
             moved.append(self._counted(items.at(stays), following[stays], self.moves.add[entry[stays]]))
             if len(calls):
-                called.append((items.at(calls), entry[calls]))
+                called.append((self._uncut(items.at(calls)), entry[calls]))
             items = self._distinct(returned)
         if called:
             moved.append(self._calls(joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
@@ -321,7 +325,7 @@ class Walk:
 
     def _entries(self, items: Items) -> tuple[np.ndarray | slice, np.ndarray]:
         """(item, entry) of everything that the items may do at their symbol, bounds aside."""
-        at = items.control * self.width + self.kind_of[items.node]
+        at = items.control * self.width + self.nodes.kind[items.node]
         if not self.moves.forks:
             return slice(None), self.moves.begin[at]
         size = self.moves.size[at]
@@ -356,11 +360,9 @@ class Walk:
 
     def _children(self, items: Items, depth: int) -> Items:
         """Records the tokens that end at the items' nodes, of the given depth; the items of their children."""
-        trie, numbers = self.trie, self.tables.numbers
-        token = trie.token[items.node]
+        nodes, numbers = self.nodes, self.tables.numbers
+        token = nodes.token[items.node]
         ends = (token >= 0).nonzero()[0]
-        if self.cut is not None:
-            ends = ends[self._in_cut(self.cut.token, items.owner[ends], items.node[ends])]
         if len(ends):
             self.records.append((items.owner[ends], token[ends], items.control[ends], items.begun[ends]))
         size = self._unread(items, depth)
@@ -372,17 +374,16 @@ class Walk:
         if (most := max(total, len(size))) > len(numbers):
             numbers = np.arange(most)
         parent = numbers[: len(size)].repeat(size)
-        child = (trie.first[items.node] + size - upto)[parent] + numbers[:total]
-        items = Items(items.owner[parent], child, items.control[parent], items.begun[parent])
-        return items if self.cut is None else self._cut_off(items)
+        child = (nodes.first[items.node] + size - upto)[parent] + numbers[:total]
+        return Items(items.owner[parent], child, items.control[parent], items.begun[parent])
 
     def _unread(self, items: Items, depth: int) -> np.ndarray:
         """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below,
         or counts all of them; these tokens are recorded."""
-        size, below = self.trie.children[items.node], self.subtrees
+        size, below = self.nodes.children[items.node], self.subtrees
         inside = (size > 0).nonzero()[0]
         if self.cut is not None:
-            inside = inside[~self._of_cut(items.owner[inside])]
+            inside = inside[items.node[inside] < len(self.trie.first)]
         kinds, control = below.kinds[items.node[inside]], items.control[inside]
         for add, read in enumerate((self.moves.kept, self.moves.counted)[: 1 + self.registers.counts]):
             stays = inside[kinds & ~read[control] == 0]
@@ -401,23 +402,17 @@ class Walk:
             size[stays] = 0
         return size
 
-    def _cut_off(self, items: Items) -> Items:
-        """Items without those that the cut does not lead to."""
-        assert self.cut is not None
-        items = items.at(self._in_cut(self.cut.path, items.owner, items.node).nonzero()[0])
-        if not self._of_cut(items.owner).any():
-            self.cut = None
-        return items
-
-    def _in_cut(self, table: np.ndarray, owner: np.ndarray, node: np.ndarray) -> np.ndarray:
-        """Whether owners read on at trie nodes: all do but the runs of the cut, which `table` bool[E, T] tells."""
-        out = np.ones(len(owner), bool)
-        cut = self._of_cut(owner)
-        out[cut] = table[self.cut_of[owner[cut] - self.first_cut], node[cut]]
-        return out
-
     def _of_cut(self, owner: np.ndarray) -> np.ndarray:
-        return (owner >= self.first_cut) & (owner < self.first_cut + len(self.cut_of))
+        return (owner >= self.first_cut) & (owner < self.after_cut)
+
+    def _uncut(self, items: Items) -> Items:
+        """Items that leave the frame of a run of the cut, at the nodes of the whole trie."""
+        if self.cut is None:
+            return items
+        size, node = len(self.trie.first), items.node.copy()
+        inside = (node >= size).nonzero()[0]
+        node[inside] = self.cut.node[node[inside] - size]
+        return items._replace(node=node)
 
     def _entered(self, items: Items) -> Items:
         """Walks what leads into controls that read whole classes by symbol strings; the rest of the items, and runs of the
@@ -433,19 +428,21 @@ class Walk:
         if not len(chosen):
             return items
         owner, byte, control = items.owner[chosen], byte[chosen], items.control[chosen]
-        found, self.cut = self.entries.walked(owner, byte, control, self.deadline)
-        self.found = found
-        keys, which = np.unique(items.node[chosen] * self.machine.num_controls + control, return_inverse=True)
-        node, control = keys // self.machine.num_controls, keys % self.machine.num_controls
-        entry = np.searchsorted(self.cut.entry, control)
-        some = self.cut.path[entry, node]
-        self.first_cut, self.cut_of = self.num_owners, entry[some]
-        self.num_owners += len(self.cut_of)
-        run = np.where(some, self.first_cut + np.cumsum(some) - 1, -1)
+        self.found, (of_entry, token) = self.entries.walked(owner, byte, control, self.deadline)
+        self.cut = cut_trie(self.tables, of_entry, token, self.subtrees.depth)
+        self.nodes = self.cut.behind(self.whole)
+        keys, which = np.unique(control * len(self.tables.trie_first) + items.node[chosen], return_inverse=True)
+        root = self.cut.root(keys)
+        some = (root >= 0).nonzero()[0]
+        self.first_cut, self.after_cut = self.num_owners, self.num_owners + len(some)
+        self.num_owners = self.after_cut
+        run = np.full(len(keys), -1)
+        run[some] = np.arange(self.first_cut, self.after_cut)
         linked = (run[which] >= 0).nonzero()[0]
         nothing = np.zeros(len(linked), np.int64)
         self._add_links(self.first_cut, run[which[linked]], owner[linked], nothing - 1, nothing)
-        runs = Items(run[some], node[some], control[some], np.zeros(len(self.cut_of), np.int64))
+        into = keys[some] // len(self.tables.trie_first)
+        runs = Items(run[some], root[some] + len(self.trie.first), into, np.zeros(len(some), np.int64))
         return joined([items.at((~by_string).nonzero()[0]), runs])
 
     def _returned(self, items: Items) -> Items:

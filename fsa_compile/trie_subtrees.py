@@ -37,6 +37,7 @@ class Subtrees(NamedTuple):
       begin, end: int64[T], the tokens that end below are `token[begin:end]`, not that of the node itself.
       start: int64[T], the same with that of the node itself, which comes first.
       token: int64[*].
+      depth: int64[T], bytes read on the way to each node.
     """
 
     kinds: np.ndarray
@@ -44,6 +45,7 @@ class Subtrees(NamedTuple):
     end: np.ndarray
     start: np.ndarray
     token: np.ndarray
+    depth: np.ndarray
 
     def holds(self, over: np.ndarray, under: np.ndarray) -> np.ndarray:
         """Whether trie nodes are others or below them: bool[n]."""
@@ -86,4 +88,5 @@ def subtrees_of(tables: VocabularyTables) -> Subtrees:
     token = np.zeros(int(own.sum()), np.int64)
     ends = own.nonzero()[0]
     token[begin[ends] - 1] = tables.trie_token[ends]
-    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, begin - own, token))
+    depth = np.searchsorted(level[:-1], np.arange(len(first)), side="right")
+    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, begin - own, token, depth))
