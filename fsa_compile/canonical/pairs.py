@@ -72,6 +72,13 @@ class PairRule:
         return np.argsort(self.place)
 
     @cached_property
+    def holders(self) -> np.ndarray:
+        """int64[V], how many forbidden sets hold each token."""
+        size = self.vocab_size + 1
+        change = np.bincount(self.begin, minlength=size) - np.bincount(self.end, minlength=size)
+        return np.cumsum(change)[:-1][self.place]
+
+    @cached_property
     def _interval_key(self) -> np.ndarray:
         owner = np.repeat(np.arange(len(self.set_offset) - 1), np.diff(self.set_offset))
         return owner * (2 * self.vocab_size) + self.begin
@@ -105,7 +112,10 @@ class PairRule:
 
     def forbidden_row(self, first: int) -> np.ndarray:
         """bool[V], the tokens that may not follow `first` inside one piece."""
-        group = int(self.set_of[first])
+        return self.set_row(int(self.set_of[first]))
+
+    def set_row(self, group: int) -> np.ndarray:
+        """bool[V], the tokens that a forbidden set holds."""
         edge = np.zeros(self.vocab_size + 1, np.int32)
         part = slice(self.set_offset[group], self.set_offset[group + 1])
         np.add.at(edge, self.begin[part], 1)
