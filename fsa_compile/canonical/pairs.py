@@ -110,12 +110,29 @@ class PairRule:
         at = np.searchsorted(self._interval_key, group * (2 * self.vocab_size) + place, side="right") - 1
         return (at >= self.set_offset[group]) & (place < self.end[np.maximum(at, 0)])
 
+    def sets_hold_all(self, groups: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Whether forbidden sets hold every one of some tokens.
+
+        Args:
+          groups: int64[n], numbers of sets.
+          tokens: int64[m], distinct.
+
+        Returns:
+          bool[n].
+        """
+        chosen = np.zeros(self.vocab_size + 1, np.int32)
+        chosen[self.place[tokens] + 1] = 1
+        before = np.cumsum(chosen, dtype=np.int32)  # tokens at places below each one
+        begin = self.set_offset[groups].astype(np.int64)
+        count = self.set_offset[groups + 1] - begin
+        index = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+        held = np.append(0, np.cumsum(before[self.end[index]] - before[self.begin[index]], dtype=np.int64))
+        ends = np.cumsum(count)
+        return held[ends] - held[ends - count] == len(tokens)
+
     def forbidden_row(self, first: int) -> np.ndarray:
         """bool[V], the tokens that may not follow `first` inside one piece."""
-        return self.set_row(int(self.set_of[first]))
-
-    def set_row(self, group: int) -> np.ndarray:
-        """bool[V], the tokens that a forbidden set holds."""
+        group = int(self.set_of[first])
         edge = np.zeros(self.vocab_size + 1, np.int32)
         part = slice(self.set_offset[group], self.set_offset[group + 1])
         np.add.at(edge, self.begin[part], 1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.canonical.pairs import PairRule
-from fsa_compile.canonical.product_graph import ProductGraph, WideSet
+from fsa_compile.canonical.product_graph import ProductGraph, WideSet, joined
 from fsa_compile.limits import Deadline
 
 FAR = int(UNREACHABLE)
@@ -24,9 +24,11 @@ FAR = int(UNREACHABLE)
 _DOING = "completing the canonical tokens of the constraint"
 _TESTED = 1 << 22
 """Most pairs of a set and a token that are tested at once."""
+_AT_ONCE = 1 << 13
+"""Up to so many tests a round's pairs of a set and a token are all tested."""
 _MARKED = 1 << 22
 """Up to so many possible pairs of a node and a set are found by marking them."""
-_SORTED = 64
+_SORTED = 21
 """Tokens of a large set that are tried first, those that the fewest sets hold."""
 
 
@@ -74,8 +76,9 @@ class ProductDistances:
         graph, sets = self.graph, self._num_sets
         size = len(graph.node) * sets
         key = np.where(graph.targets >= 0, graph.targets * sets + self._rule.set_of[graph.token], -1)
+        found: np.ndarray
         dense = sorted({target for wide in graph.wide for target in wide.targets if target >= 0})
-        if size <= _MARKED:
+        if size <= min(_MARKED, 8 * key.size):
             marked = np.zeros(size, bool)
             marked[key[key >= 0]] = True
             marked[first] = True
@@ -96,60 +99,67 @@ class ProductDistances:
 
     def _settle(self) -> None:
         graph, distance = self.graph, self._distance
-        owner = np.repeat(np.arange(len(graph.node)), np.diff(self._offset))
-        distance[:-1][graph.accept[owner]] = 0
-        self._open = np.flatnonzero(distance[:-1] == FAR)
-        self._open_node = owner[self._open]
-        self._waiting = np.bincount(self._open_node, minlength=len(graph.node))
-        edges = np.arange(len(graph.source))
-        new = graph.accept.copy()
+        self._waiting = np.diff(self._offset)
+        """How many pairs of each node have no distance yet."""
+        order, first = zip(*(_by_pair(pairs, len(self._pair)) for pairs in self.target_pair))
+        self._new = self._pairs_of(np.flatnonzero(graph.accept & (self._waiting > 0)))
+        distance[self._new] = 0
+        self._waiting[graph.accept] = 0
         level = 0
-        while new.any() and len(self._open):
+        while len(self._new):
             self._deadline.check(_DOING)
-            edges = edges[self._waiting[graph.source[edges]] > 0]
-            near, far = (distance[self.target_pair[branch][edges]] == level for branch in (0, 1))
-            self._close_nodes(graph.source[edges[far]], level + 1)
-            more = self._wide_candidates(level, new)
-            self._close_pairs(edges[near], level + 1)
-            for node, tokens in more:
-                self._close_wide(node, tokens, level + 1)
-            edges = edges[~(far | (near & (graph.targets[1][edges] < 0)))]
+            new, self._new = self._new, self._new[:0]
             level += 1
-            new = self._compact()
+            near, far = (by[joined(begin[new], begin[new + 1] - begin[new])] for by, begin in zip(order, first))
+            self._close_nodes(graph.source[far], level)
+            if graph.wide:
+                self._close_wide_sets(np.unique(self._pair[new] // self._num_sets), level)
+            self._close_pairs(near[self._waiting[graph.source[near]] > 0], level)
 
-    def _compact(self) -> np.ndarray:
-        """Drops the pairs that have distances now from those that have not; bool[X], the nodes of these pairs."""
-        closed, changed = self._distance[self._open] < FAR, np.zeros(len(self.graph.node), bool)
-        changed[self._open_node[closed]] = True
-        self._open, self._open_node = self._open[~closed], self._open_node[~closed]
-        self._waiting = np.bincount(self._open_node, minlength=len(changed))
-        return changed
+    def _pairs_of(self, nodes: np.ndarray) -> np.ndarray:
+        """The pairs without a distance of nodes, ascending as these are."""
+        pairs = joined(self._offset[nodes], self._offset[nodes + 1] - self._offset[nodes])
+        return pairs[self._distance[pairs] == FAR]
+
+    def _close(self, pairs: np.ndarray) -> None:
+        """Notes that pairs, each listed once, have a distance now."""
+        self._new = np.append(self._new, pairs)
+        np.subtract.at(self._waiting, self._pair[pairs] // self._num_sets, 1)
 
     def _close_nodes(self, nodes: np.ndarray, level: int) -> None:
         """What may come behind a cut may come in any case: a pair that is allowed leaves the cut possible."""
+        nodes = nodes[self._waiting[nodes] > 0]
         if len(nodes):
-            whole = np.zeros(len(self.graph.node), bool)
-            whole[nodes] = True
-            self._distance[self._open[whole[self._open_node]]] = level
+            pairs = self._pairs_of(np.unique(nodes))
+            self._distance[pairs] = level
+            self._close(pairs)
 
     def _close_pairs(self, edges: np.ndarray, level: int) -> None:
         """Settles the pairs of the edges' sources whose sets do not hold the edge's token."""
-        graph = self.graph
-        open_ = self._distance[self._open] == FAR
-        pairs, nodes = self._open[open_], self._open_node[open_]
-        edges = edges[np.searchsorted(nodes, graph.source[edges]) < np.searchsorted(nodes, graph.source[edges], side="right")]
         if not len(edges):
+            return
+        graph, source = self.graph, self.graph.source[edges]
+        count = self._offset[source + 1] - self._offset[source]
+        if int(count.sum()) <= _AT_ONCE:
+            pairs = joined(self._offset[source], count)
+            holds = self._rule.set_holds(self._pair[pairs] % self._num_sets, np.repeat(graph.token[edges], count))
+            pairs = np.unique(pairs[~holds & (self._distance[pairs] == FAR)])
+            self._distance[pairs] = level
+            self._close(pairs)
             return
         edges = edges[np.lexsort((self._rule.holders[graph.token[edges]], graph.source[edges]))]
         source = graph.source[edges]
-        place = np.arange(len(edges)) - np.searchsorted(source, source)
+        first = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
+        place = np.arange(len(edges)) - np.repeat(first, np.diff(np.append(first, len(edges))))
+        every = pairs = self._pairs_of(source[first])
+        nodes = self._pair[pairs] // self._num_sets
         low, width = 0, 1
         while len(edges):
             now = (place >= low) & (place < low + width)
             for part in self._portions(edges[now], nodes):
                 begin = np.searchsorted(nodes, graph.source[part])
                 count = np.searchsorted(nodes, graph.source[part], side="right") - begin
-                index = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+                index = joined(begin, count)
                 holds = self._rule.set_holds(self._pair[pairs[index]] % self._num_sets, np.repeat(graph.token[part], count))
                 self._distance[pairs[index[~holds]]] = level
             open_ = self._distance[pairs] == FAR
@@ -159,6 +169,7 @@ class ProductDistances:
             edges, place = edges[rest], place[rest]
             here = np.searchsorted(nodes, graph.source[edges]) < np.searchsorted(nodes, graph.source[edges], side="right")
             edges, place = edges[here], place[here]
+        self._close(every[self._distance[every] == level])
 
     def _portions(self, edges: np.ndarray, nodes: np.ndarray) -> list[np.ndarray]:
         """The edges in parts with at most `_TESTED` tests each, where single edges have no more."""
@@ -169,29 +180,24 @@ class ProductDistances:
             return [edges]
         return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)
 
-    def _wide_candidates(self, level: int, new: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Tokens of wide sets behind which a text is completed in `level` tokens, by node. Closes nodes that need no more."""
-        out: dict[int, list[np.ndarray]] = {}
+    def _close_wide_sets(self, new: np.ndarray, level: int) -> None:
+        """The same for the tokens of wide sets that lead to the nodes `new`, some of whose pairs were settled a level before."""
+        reached = np.zeros(len(self.graph.node), bool)
+        reached[new] = True
         for wide in self.graph.wide:
-            if not self._waiting[wide.source]:
-                continue
+            sources = np.array(wide.sources)
             for branch in (1, 0):
                 target = wide.targets[branch]
-                if target < 0 or not new[target]:
+                if target < 0 or not reached[target] or not self._waiting[sources].any():
                     continue
-                chosen = wide.token[self._of_wide(wide, branch) == level]
+                chosen = wide.token[self._of_wide(wide, branch) == level - 1]
                 if branch and len(chosen):
-                    self._close_nodes(np.array([wide.source]), level + 1)
+                    self._close_nodes(sources, level)
                 elif len(chosen):
-                    out.setdefault(wide.source, []).append(chosen)
-        return [(node, np.concatenate(parts)) for node, parts in out.items()]
+                    self._close_wide(sources[self._waiting[sources] > 0], chosen, level)
 
-    def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
-        low, high = np.searchsorted(self._open_node, [node, node + 1])
-        pairs = self._open[low:high]
-        pairs = pairs[self._distance[pairs] == FAR]
-        if not len(pairs):
-            return
+    def _close_wide(self, nodes: np.ndarray, tokens: np.ndarray, level: int) -> None:
+        every = pairs = self._pairs_of(nodes)
         holders = self._rule.holders[tokens]
         first = np.argpartition(holders, min(_SORTED, len(tokens)) - 1)[:_SORTED]
         first = first[np.argsort(holders[first])]
@@ -201,7 +207,14 @@ class ProductDistances:
             apart = self._rule.set_holds((self._pair[pairs] % self._num_sets)[:, None], part[None]).all(1)
             self._distance[pairs[~apart]] = level
             pairs, at, step = pairs[apart], at + step, step * 4
-        if len(tokens) > _SORTED:
-            for pair in pairs.tolist():
-                if not self._rule.set_row(int(self._pair[pair] % self._num_sets))[tokens].all():
-                    self._distance[pair] = level
+        if len(tokens) > len(first) and len(pairs):
+            groups, of_pair = np.unique(self._pair[pairs] % self._num_sets, return_inverse=True)
+            apart = self._rule.sets_hold_all(groups, tokens)[of_pair.ravel()]
+            self._distance[pairs[~apart]] = level
+        self._close(every[self._distance[every] == level])
+
+
+def _by_pair(pairs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The listed tokens in the order of their targets' pairs, and where those of each pair begin; those without come last."""
+    order = np.argsort(pairs.astype(np.int32), kind="stable")
+    return order, np.searchsorted(pairs[order], np.arange(count + 1))

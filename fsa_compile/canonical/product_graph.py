@@ -6,37 +6,45 @@ of product nodes at a time; sets with many tokens are split by what the filter m
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.canonical.tables import CanonicalTables
-from fsa_compile.canonical.token_filter import NONE, START, Moves
+from fsa_compile.canonical.token_filter import NONE, START
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 
 _DOING = "following the canonical tokens of the constraint"
 _LISTED = 4096
 """Token sets up to this size are listed token by token."""
+_FEW = 256
+"""Of larger sets, tokens that lead elsewhere than most are listed if they are no more than this."""
 _CHUNK = 256
 """Bit rows unpacked at a time."""
 
 
-class WideSet(NamedTuple):
-    """Many tokens of a product node that lead to the same nodes: targets after an allowed and after a forbidden pair, or -1.
+@dataclasses.dataclass(frozen=True, eq=False)
+class WideSet:
+    """Many tokens of product nodes that lead to the same nodes.
 
-    token: int64[n]; sets: int64[n], their forbidden sets.
+    Attributes:
+      token: int64[n].
+      sets: int64[n], their forbidden sets.
+      targets: after an allowed and after a forbidden pair, -1 for none.
+      sources: the product nodes that have these tokens, most of them states inside a token that merging does not reach.
     """
 
-    source: int
     token: np.ndarray
     sets: np.ndarray
     targets: tuple[int, int]
+    sources: list[int] = dataclasses.field(default_factory=list)
 
 
 class ProductGraph(NamedTuple):
-    """The reached nodes; 0 is the start. Axes: X nodes, E listed tokens.
+    """Nodes, all reached ones among them; 0 is the start. Axes: X nodes, E listed tokens.
 
     Attributes:
       node: int64[X], of the constraint.
@@ -65,6 +73,10 @@ def explore(
     return _Exploration(constraint, tables, limits, deadline).graph(state)
 
 
+_Edges: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Sources, tokens and targets, as in `ProductGraph`."""
+
+
 class _Listed(NamedTuple):
     """The tokens of a constraint's nodes one by one: of node q those from `offset[q]` to `offset[q + 1]`."""
 
@@ -90,8 +102,10 @@ class _Exploration:
         self._limits, self._deadline = limits, deadline
         self._set_of = tables.rule.set_of
         self._special = np.diff(tables.packed[1]) == 0
+        self._seed = tables.splitter is None
         self._listed, self._groups = _split_sets(constraint)
         self._kinds: dict[tuple[int, int], _Kinds] = {}
+        self._wide: dict[tuple[int, int, bytes], WideSet] = {}
         self._states: list[int] = []
         """States of the filter by their own numbers here."""
         self._own = np.full(64, -1, np.int64)
@@ -105,18 +119,20 @@ class _Exploration:
     def graph(self, state: int) -> ProductGraph:
         nodes = self._constraint.num_nodes
         self._numbered(self._own_numbers(np.array([state])), np.array([self._constraint.start]))
-        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        wide: list[WideSet] = []
+        if self._seed:  # the filter has one state between characters, in which nearly all nodes are reached: all at once
+            self._numbered(np.zeros(nodes - 1, np.int64), np.arange(1, nodes))
+        parts: list[_Edges] = []
         done = 0
         while done < self._count:
             self._deadline.check(_DOING)
             keys = np.concatenate(self._found)[done:]
             self._found = [np.concatenate(self._found)]
             own, q = np.divmod(keys, nodes)
-            for mine in np.unique(own).tolist():
-                chosen = np.flatnonzero(own == mine)
-                parts.append(self._followed(mine, done + chosen, q[chosen]))
-                wide += self._followed_wide(mine, done + chosen, q[chosen])
+            table = np.array([id(self._filter.moves(state).class_of) for state in self._states])[own]
+            # Filter states at the same place inside a character share the array of classes: they are followed together.
+            for mine in np.unique(table).tolist():
+                chosen = np.flatnonzero(table == mine)
+                parts += self._followed(own[chosen], done + chosen, q[chosen])
             done += len(keys)
         key = np.concatenate(self._found)
         source, token, targets = (np.concatenate(part, axis=-1) for part in zip(*parts))
@@ -125,7 +141,7 @@ class _Exploration:
             source, token, targets = source[order], token[order], targets[:, order]
         final = np.array([self._filter.final(state) for state in self._states])
         accept = self._constraint.accept[key % nodes] & final[key // nodes]
-        return ProductGraph(key % nodes, accept, source, token, targets, wide)
+        return ProductGraph(key % nodes, accept, source, token, targets, list(self._wide.values()))
 
     def _own_numbers(self, states: np.ndarray) -> np.ndarray:
         """Own numbers of states of the filter, -1 for `NONE`."""
@@ -156,66 +172,81 @@ class _Exploration:
             found[missing] = self._number[own[missing], node[missing]]
         return found
 
-    def _after(self, mine: int, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Own states after classes of tokens, -1 being special tokens: for allowed and for forbidden pairs."""
-        state = self._states[mine]
-        moves = self._filter.moves(state)
-        special = START if self._filter.final(state) else NONE  # a cut of its own
-        out = []
-        for states in (moves.allowed, moves.forbidden):
-            then = np.append(states, special)[kind]  # -1 reads the last
-            out.append(self._own_numbers(then.astype(np.int64)))
-        return out[0], out[1]
+    def _after(self, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Own states after every class of tokens, int64[n, K + 1], after allowed and after forbidden pairs; the last is for
+        special tokens."""
+        moves = [self._filter.moves(self._states[i]) for i in own.tolist()]
+        special = [[START if self._filter.final(self._states[i]) else NONE] for i in own.tolist()]  # a cut of its own
+        branches = (np.stack([m.allowed for m in moves]), np.stack([m.forbidden for m in moves]))
+        allowed, forbidden = (self._own_numbers(np.append(states, special, axis=1).astype(np.int64)) for states in branches)
+        return allowed, forbidden
 
-    def _followed(self, mine: int, source: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The listed tokens of product nodes of one state: sources, tokens, targets."""
-        begin, end = self._listed.offset[node], self._listed.offset[node + 1]
-        count = end - begin
-        index = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-        token, source = self._listed.token[index], np.repeat(source, count)
-        kind = self._filter.moves(self._states[mine]).class_of[token]
+    def _followed(self, own: np.ndarray, source: np.ndarray, node: np.ndarray) -> list[_Edges]:
+        """The listed tokens of product nodes whose states have the same classes; larger sets are kept aside."""
+        states, row = np.unique(own, return_inverse=True)
+        class_of, row = self._filter.moves(self._states[states[0]]).class_of, row.ravel()
+        after = self._after(states)
+        begin = self._listed.offset[node]
+        count = self._listed.offset[node + 1] - begin
+        index = joined(begin, count)
+        token, target = self._listed.token[index], self._listed.target[index]
+        kind = class_of[token]
         can = (kind >= 0) | self._special[token]
-        allowed, forbidden = self._after(mine, kind)
-        can &= (allowed >= 0) | (forbidden >= 0)
         if not can.all():
-            index, token, source, allowed, forbidden = (x[can] for x in (index, token, source, allowed, forbidden))
-        target = self._listed.target[index]
-        return source, token, np.stack([self._numbered(allowed, target), self._numbered(forbidden, target)])
-
-    def _followed_wide(self, mine: int, source: np.ndarray, node: np.ndarray) -> list[WideSet]:
-        out = []
-        moves = self._filter.moves(self._states[mine])
-        for x, q in zip(source.tolist(), node.tolist()):
-            for row, target in self._groups.get(q, ()):
-                kinds = self._by_kind(row, moves)
-                allowed, forbidden = self._after(mine, kinds.kind)
-                there = np.full(len(allowed), target)
-                a, f = self._numbered(allowed, there), self._numbered(forbidden, there)
-                code, part = np.unique((a + 1) * (self._count + 1) + f + 1, return_inverse=True)
-                of_token = np.repeat(part.ravel(), np.diff(kinds.begin))
-                order = np.argsort(of_token.astype(np.int16), kind="stable")
-                ends = np.cumsum(np.bincount(of_token, minlength=len(code)))
-                for i, pair in enumerate(code.tolist()):
-                    if pair:
-                        chosen = order[ends[i - 1] if i else 0 : ends[i]]
-                        targets = (pair // (self._count + 1) - 1, pair % (self._count + 1) - 1)
-                        out.append(WideSet(x, kinds.token[chosen], kinds.sets[chosen], targets))
+            token, target, kind = token[can], target[can], kind[can]
+        of = np.repeat(np.arange(len(source)), count)[can]
+        allowed, forbidden = (states[row[of], kind] for states in after)
+        can = (allowed >= 0) | (forbidden >= 0)
+        if not can.all():
+            token, target, of, allowed, forbidden = (x[can] for x in (token, target, of, allowed, forbidden))
+        out = [(source[of], token, np.stack([self._numbered(allowed, target), self._numbered(forbidden, target)]))]
+        for x, q, r in zip(source.tolist(), node.tolist(), row.tolist()) if self._groups else ():
+            out += [self._followed_wide(x, group, (after[0][r], after[1][r]), class_of) for group in self._groups.get(q, ())]
         return out
 
-    def _by_kind(self, row: int, moves: Moves) -> _Kinds:
-        # Filter states share the array of classes as long as they stand at the same place inside a character.
-        key = (row, id(moves.class_of))
+    def _followed_wide(
+        self, x: int, group: tuple[int, int], after: tuple[np.ndarray, np.ndarray], class_of: np.ndarray
+    ) -> _Edges:
+        """The tokens of a large set of a product node that are listed; the others are kept as sets."""
+        row, target = group
+        kinds = self._by_kind(row, class_of)
+        there = np.full(len(kinds.kind), target)
+        targets = np.stack([self._numbered(states[kinds.kind], there) for states in after])
+        size = np.diff(kinds.begin)
+        _, part = np.unique((targets[0] + 1) * (self._count + 1) + targets[1] + 1, return_inverse=True)
+        part = np.where((targets >= 0).any(0), part.ravel(), -1)
+        large = np.bincount(part + 1, weights=size)[1:] > _FEW
+        listed = np.flatnonzero((part >= 0) & ~large[part])
+        for i in np.flatnonzero(large).tolist():
+            chosen = np.flatnonzero(part == i)
+            a, f = targets[:, chosen[0]].tolist()
+            key = (row, id(class_of), np.append(chosen, [a, f]).tobytes())
+            wide = self._wide.get(key)
+            if wide is None:
+                index = joined(kinds.begin[chosen], size[chosen])
+                wide = self._wide[key] = WideSet(kinds.token[index], kinds.sets[index], (a, f))
+            wide.sources.append(x)
+        index = joined(kinds.begin[listed], size[listed])
+        return np.full(len(index), x), kinds.token[index], np.repeat(targets[:, listed], size[listed], axis=1)
+
+    def _by_kind(self, row: int, class_of: np.ndarray) -> _Kinds:
+        key = (row, id(class_of))
         found = self._kinds.get(key)
         if found is None:
             token = self._constraint.row_tokens(row)
-            token = token[(moves.class_of[token] >= 0) | self._special[token]]
-            kind = moves.class_of[token]
+            token = token[(class_of[token] >= 0) | self._special[token]]
+            kind = class_of[token]
             order = np.argsort(kind.astype(np.int16) if kind.max(initial=0) < 1 << 15 else kind, kind="stable")
             token, kind = token[order], kind[order]
             first = np.flatnonzero(np.append(True, kind[1:] != kind[:-1])) if len(kind) else np.zeros(0, np.int64)
             sets = self._set_of[token].astype(np.int64)
             found = self._kinds[key] = _Kinds(token, sets, np.append(first, len(token)), kind[first])
         return found
+
+
+def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The indices of many ranges, one range after another."""
+    return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
 
 
 def _split_sets(constraint: CompiledConstraint) -> tuple[_Listed, dict[int, list[tuple[int, int]]]]:
@@ -234,7 +265,7 @@ def _split_sets(constraint: CompiledConstraint) -> tuple[_Listed, dict[int, list
         tokens.append(np.nonzero(bits)[1])
     every, begin = np.concatenate(tokens), np.cumsum(count) - count
     count, begin = count[place.ravel()], begin[place.ravel()]
-    index = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+    index = joined(begin, count)
     q = np.concatenate([np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset)), np.repeat(owner[small], count)])
     token = np.concatenate([c.arc_token.astype(np.int64), every[index]])
     target = np.concatenate([c.arc_next.astype(np.int64), np.repeat(c.group_next[small].astype(np.int64), count)])

@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import threading
+import weakref
 import zipfile
 from collections.abc import Sequence
 from functools import cached_property
@@ -31,6 +32,7 @@ from fsa_compile.vocabulary import Vocabulary
 _FORMAT = 1
 _MOST_KEPT = 4
 _memory: dict[str, CanonicalTables] = {}
+_digests: weakref.WeakKeyDictionary[Tokenizer, str] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -197,7 +199,9 @@ def canonical_tables(tokenizer: Any) -> CanonicalTables:
       UnsupportedPatternError: its splitting pattern cannot be followed.
     """
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
-    encoder_kind = digest_of(tokenizer)
+    encoder_kind = _digests.get(tokenizer)
+    if encoder_kind is None:
+        encoder_kind = _digests[tokenizer] = digest_of(tokenizer)
     with _lock:
         found = _memory.get(encoder_kind)
         if found is None:

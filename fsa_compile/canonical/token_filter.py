@@ -179,6 +179,8 @@ class SplitterFilter(TokenFilter):
         self._tokens: dict[int, _Tokens] = {}
         self._states: list[tuple[int, tuple[_Reading, ...]]] = []
         self._numbers: dict[tuple[int, tuple[_Reading, ...]], int] = {}
+        self._by_hash: dict[int, int] = {}
+        """Number of each state that was looked up, by a 64-bit hash of it."""
         self._number(0, (_Reading(0, _FIRST),))
 
     def final(self, state: int) -> bool:
@@ -231,9 +233,18 @@ class SplitterFilter(TokenFilter):
             return out
         size = self._live.shape[1]
         rows = np.sort(np.stack(columns, 1), axis=1)
-        for k in np.flatnonzero(rows[:, -1] >= 0).tolist():
-            readings = tuple(_Reading(code % size, code // size) for code in sorted(set(rows[k].tolist())) if code >= 0)
-            out[k] = self._number(int(tokens.node[k]), readings)
+        rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = NONE  # a reading counts once
+        some = np.flatnonzero((rows >= 0).any(1))
+        key = np.where(rows[some] >= 0, _mixed(rows[some]), np.uint64(0)).sum(1, dtype=np.uint64)
+        key += _mixed(tokens.node[some].astype(np.int64) + (1 << 40))
+        distinct, first, kind = np.unique(key, return_index=True, return_inverse=True)
+        numbers = [self._by_hash.get(h, NONE) for h in distinct.tolist()]
+        for i, number in enumerate(numbers):
+            if number == NONE:
+                k = some[first[i]]
+                readings = tuple(_Reading(code % size, code // size) for code in sorted(rows[k].tolist()) if code >= 0)
+                numbers[i] = self._by_hash[int(distinct[i])] = self._number(int(tokens.node[k]), readings)
+        out[some] = np.array(numbers, np.int32)[kind.ravel()]
         return out
 
     def _read_tokens(self, node: int) -> _Tokens:
@@ -263,6 +274,14 @@ class SplitterFilter(TokenFilter):
         class_of = np.full(self.rule.vocab_size, -1, np.int32)
         class_of[token] = kind
         return _Tokens(class_of, state[chosen], at[chosen], alone[chosen], own[chosen])
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """A 64-bit hash of each number that is not negative."""
+    out = (values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+    out ^= out >> np.uint64(29)
+    out *= np.uint64(0x94D049BB133111EB)
+    return out ^ (out >> np.uint64(32))
 
 
 def _distinct_rows(state: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
