@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -23,12 +24,20 @@ from fsa_compile.promote import promote, promote_machine
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
 
+if TYPE_CHECKING:
+    from fsa_compile.filters import Filter, Filters
+
 Canonical: TypeAlias = bool | SequenceOf[int]
 """Whether only the tokenizer's own token sequences are allowed; token ids: those of the prompt that the text continues."""
 
 
 def compile_language(
-    language: Language, tokenizer: Any, *, canonical: Canonical = False, limits: CompileLimits | None = None
+    language: Language,
+    tokenizer: Any,
+    *,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a language over a tokenizer's vocabulary.
 
@@ -38,6 +47,7 @@ def compile_language(
       canonical: whether only those token sequences are allowed that the tokenizer itself makes of a text. It takes a byte-pair
         encoder (not a bare `Vocabulary`), and `fsa_compile.canonical_tables(tokenizer)` beside the artifact when it is used.
         Token ids of a prompt instead of True: only those that, behind the prompt, are the tokenizer's own for both together.
+      filters: from `fsa_compile.filters`, or languages: only texts, and spellings of them, that pass all of these.
       limits: bounds of the compilation; defaults to `CompileLimits()`.
 
     Returns:
@@ -61,12 +71,18 @@ def compile_language(
     _checked_limits(limits)
     vocabulary = vocabulary_of(tokenizer)
     limits = limits or CompileLimits()
-    constraint = _every_tokenization(language, vocabulary, limits, counters=canonical is False)
+    passing = filters_of(filters)
+    if passing:
+        if language.symbols:
+            what = "filters are for text, and this language also holds special tokens or whole tokens"
+            raise ConstraintError(what, where=f"  {language.description:.200}", fix="Filter the texts in it: language & filter.")
+        language = passing.applied_to(language)
+    constraint = _every_tokenization(language, tokenizer, vocabulary, limits, passing, counters=canonical is False)
     return constraint if canonical is False else canonical_form(constraint, tokenizer, vocabulary, limits, canonical)
 
 
 def _every_tokenization(
-    language: Language, vocabulary: Vocabulary, limits: CompileLimits, *, counters: bool
+    language: Language, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits, passing: Filters, *, counters: bool
 ) -> CompiledConstraint:
     """The artifact of a language, with or without registers for its counts."""
     deadline = Deadline(limits)
@@ -75,12 +91,32 @@ def _every_tokenization(
 
         return compile_with_symbols(language, vocabulary, limits, deadline)
     # Without a token for each byte a count may not be reachable: only written out is it exact then.
-    if counters and tables_for(vocabulary).spells_every_byte:
+    if counters and not passing.tokens and tables_for(vocabulary).spells_every_byte:
         machine = language.to_byte_machine(limits, deadline)
         if machine is not None:
             return promote_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
     dfa = language.to_byte_dfa(limits, deadline)
-    return promote(dfa, vocabulary, source=language.description, limits=limits, deadline=deadline)
+    return _promoted(dfa, tokenizer, vocabulary, passing, language.description, limits, deadline)
+
+
+def _promoted(
+    dfa: ByteDfa, tokenizer: Any, vocabulary: Vocabulary, passing: Filters, source: str, limits: CompileLimits, deadline: Deadline
+) -> CompiledConstraint:
+    """The artifact of a byte automaton and filters over tokens."""
+    if not passing.tokens:
+        return promote(dfa, vocabulary, source=source, limits=limits, deadline=deadline)
+    from fsa_compile.filters.token_product import promote_filtered
+
+    return promote_filtered(
+        dfa, _loaded(tokenizer), vocabulary, passing.tokens, source=source, limits=limits, deadline=deadline
+    )
+
+
+def filters_of(filters: Any) -> Filters:
+    """Filters as users give them; see `compile_language`."""
+    from fsa_compile.filters import checked_filters
+
+    return checked_filters(filters)
 
 
 def canonical_form(
@@ -107,7 +143,7 @@ def canonical_form(
     return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits), prompt=prompt)
 
 
-def canonical_machine(
+def compile_machine(
     machine: ByteMachine,
     tokenizer: Any,
     vocabulary: Vocabulary,
@@ -115,43 +151,110 @@ def canonical_machine(
     source: str,
     limits: CompileLimits,
     deadline: Deadline,
-    canonical: Canonical,
-    max_depth: int | None,
+    canonical: Canonical = False,
+    max_depth: int | None = None,
+    filters: Filters | None = None,
     way_out: str = "Give max_depth=, the most frames that may be open at once: what nests deeper is left out then.",
+    stacks: int = 1,
+    flat_states: int = 0,
 ) -> CompiledConstraint:
-    """The canonical constraint of a machine: its stacks and counters are written out as states.
+    """The constraint of a machine, filtered and canonical if asked for.
+
+    Stacks stay behind filters over text, but counters are written out as states. For canonical constraints and filters over
+    tokens both are.
 
     Args:
       machine: trimmed.
-      tokenizer, vocabulary, limits, canonical: see `canonical_form`.
+      tokenizer, vocabulary, limits, canonical, filters: see `compile_language`.
       source: what was compiled, for people.
-      deadline: of the steps before the canonical one.
-      max_depth: most cells of a stack; None for machines that nest to a bounded depth.
+      deadline: an already running time budget.
+      max_depth: most cells of a stack, where stacks are written out; None for machines that nest to a bounded depth.
       way_out: what the error for others advises.
+      stacks, flat_states: see `promote_machine`.
 
     Raises:
-      ConstraintError: see `canonical_form`; or the machine nests without a bound.
+      UnsatisfiableError: nothing passes the filters.
+      ConstraintError: see `canonical_form`; or the machine nests without a bound where that is not possible.
     """
     if isinstance(max_depth, bool) or not (max_depth is None or (isinstance(max_depth, int) and max_depth >= 0)):
         raise ConstraintError(f"max_depth must be an int that is not negative, not {max_depth!r}", fix="Begin with max_depth=4.")
+    passing = filters_of(()) if filters is None else filters
+    if passing.text:
+        machine = _filtered(machine, passing, source, limits, deadline, max_depth, way_out)
+        max_depth = None if not machine.num_symbols else max_depth
+    if canonical is False and not passing.tokens:
+        return promote_machine(
+            machine, vocabulary, source=source, limits=limits, deadline=deadline, stacks=stacks, flat_states=flat_states
+        )
     flat = flattened(machine, min(limits.max_states, _MOST_FLAT)) if max_depth is None and machine.sets is None else None
     if flat is None:
-        from fsa_compile.canonical.written_out import written_out
-
-        machine = written_out(machine, limits, deadline, max_depth=max_depth, way_out=way_out)
+        machine = _written_out(machine, limits, deadline, max_depth, way_out, "a filter over tokens" if passing.tokens else "")
         if not machine.specials:
             flat = ByteDfa(machine.action, machine.byte_class.astype(np.uint8), machine.end == END_HERE, machine.start)
     if flat is not None:
-        every = promote(flat, vocabulary, source=source, limits=limits, deadline=deadline)
-    else:
-        every = promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
+        over_tokens = dataclasses.replace(passing, text=())
+        return compile_dfa(
+            flat, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=over_tokens
+        )
+    if passing.tokens:
+        what = f"{passing.tokens[0].description:.60} cannot be combined with a grammar that names special tokens"
+        raise ConstraintError(what, fix="Leave the filter or the special tokens out; filters over text are fine.")
+    every = promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
     return canonical_form(every, tokenizer, vocabulary, limits, canonical)
 
 
-def check_depth(max_depth: int | None, canonical: Canonical) -> None:
+def compile_dfa(
+    dfa: ByteDfa,
+    tokenizer: Any,
+    vocabulary: Vocabulary,
+    *,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    canonical: Canonical,
+    filters: Filters,
+) -> CompiledConstraint:
+    """The constraint of a byte automaton, filtered and canonical if asked for; the arguments are `compile_machine`'s."""
+    dfa = filters.narrowed(dfa, source, limits, deadline)
+    every = _promoted(dfa, tokenizer, vocabulary, filters, source, limits, deadline)
+    return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
+
+
+def _filtered(
+    machine: ByteMachine,
+    passing: Filters,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    max_depth: int | None,
+    way_out: str,
+) -> ByteMachine:
+    """The machine behind filters over text."""
+    from fsa_compile.filters.base import empty_after
+    from fsa_compile.filters.machine_product import filtered_machine, is_plain
+
+    if max_depth is not None or not is_plain(machine):
+        why = f"{passing.text[0].description:.60} behind counters, sets of keys or parallel stacks"
+        machine = _written_out(machine, limits, deadline, max_depth, way_out, why)
+    found = filtered_machine(machine, passing.automaton(limits, deadline), limits, deadline)
+    if found is None:
+        raise empty_after(source, passing.text)
+    return found
+
+
+def _written_out(
+    machine: ByteMachine, limits: CompileLimits, deadline: Deadline, max_depth: int | None, way_out: str, why: str
+) -> ByteMachine:
+    from fsa_compile.canonical.written_out import written_out
+
+    why = why or "canonical=True"
+    return written_out(machine, limits, deadline, max_depth=max_depth, way_out=way_out, why=why)
+
+
+def check_depth(max_depth: int | None, canonical: Canonical, filters: Filters | None = None) -> None:
     """Raises `ConstraintError` for a bound on depth where none can be kept."""
-    if max_depth is not None and canonical is False:
-        what = "max_depth bounds canonical constraints, whose stacks are written out; others keep a stack while decoding"
+    if max_depth is not None and canonical is False and not filters:
+        what = "max_depth bounds canonical and filtered constraints, whose stacks are written out; others keep a stack"
         raise ConstraintError(what, fix="Give generate(..., max_depth=), or compile with canonical=True.")
 
 
@@ -162,6 +265,7 @@ def compile_regex(
     flags: int = 0,
     extensions: Mapping[str, Extension] | None = None,
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     r"""Compiles a regular expression: the texts that `re.fullmatch(pattern, text, flags)` matches.
@@ -171,7 +275,7 @@ def compile_regex(
       tokenizer: see `compile_language`.
       flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.X`.
       extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
-      canonical, limits: see `compile_language`.
+      canonical, filters, limits: see `compile_language`.
 
     Raises:
       RegexSyntaxError, UnsupportedPatternError: with the offset in the pattern and a caret below it.
@@ -181,19 +285,24 @@ def compile_regex(
         what = "extensions are for a pattern in text, and this one is a language already"
         raise ConstraintError(what, fix="Give them to regex(pattern, extensions=...).")
     language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
-    return compile_language(language, tokenizer, canonical=canonical, limits=limits)
+    return compile_language(language, tokenizer, canonical=canonical, filters=filters, limits=limits)
 
 
 def compile_choices(
-    strings: Iterable[str], tokenizer: Any, *, canonical: Canonical = False, limits: CompileLimits | None = None
+    strings: Iterable[str],
+    tokenizer: Any,
+    *,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a finite list of texts, through a minimal trie; 100,000 of them are fine.
 
     Args:
       strings: the texts; duplicates do no harm.
-      tokenizer, canonical, limits: see `compile_language`.
+      tokenizer, canonical, filters, limits: see `compile_language`.
     """
-    return compile_language(languages.choices(strings), tokenizer, canonical=canonical, limits=limits)
+    return compile_language(languages.choices(strings), tokenizer, canonical=canonical, filters=filters, limits=limits)
 
 
 def compile_acceptor(
@@ -202,6 +311,7 @@ def compile_acceptor(
     *,
     alphabet: Literal["bytes", "code points"] = "bytes",
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a user's own automaton: a pynini acceptor, an `interegular` FSM, or a transition table.
@@ -209,9 +319,10 @@ def compile_acceptor(
     Args:
       automaton: see `fsa_compile.acceptor` for the forms and their labels.
       alphabet: what its labels stand for.
-      tokenizer, canonical, limits: see `compile_language`.
+      tokenizer, canonical, filters, limits: see `compile_language`.
     """
-    return compile_language(languages.acceptor(automaton, alphabet), tokenizer, canonical=canonical, limits=limits)
+    language = languages.acceptor(automaton, alphabet)
+    return compile_language(language, tokenizer, canonical=canonical, filters=filters, limits=limits)
 
 
 Syntax = Literal["lark", "gbnf"]
@@ -226,6 +337,7 @@ def compile_grammar(
     mode: LexicalMode | None = None,
     stacks: int = 1,
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
@@ -242,8 +354,9 @@ def compile_grammar(
         constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
         the decoding result says so.
       canonical: see `compile_language`. Counts and stacks are written out, so that such a constraint keeps none while decoding.
-      max_depth: with `canonical`, how many frames of rules that contain themselves may be open at once; what nests deeper is left
-        out. Needed for grammars that nest without bound.
+      filters: see `compile_language`. Those over text keep the stack; those over tokens have it written out, as `canonical` does.
+      max_depth: where stacks are written out, how many frames of rules that contain themselves may be open at once; what nests
+        deeper is left out. Needed for grammars that nest without bound.
       limits: see `compile_language`.
 
     Returns:
@@ -256,7 +369,8 @@ def compile_grammar(
     from fsa_compile.grammar_machine import machine_of
 
     _checked_limits(limits)
-    check_depth(max_depth, canonical)
+    passing = filters_of(filters)
+    check_depth(max_depth, canonical, passing)
     if not isinstance(text, str):
         what = f"a grammar is a str, not {type(text).__name__}"
         raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
@@ -268,11 +382,10 @@ def compile_grammar(
     vocabulary = vocabulary_of(tokenizer)
     specials = _special_ids(grammar, vocabulary)
     machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
-    if canonical is False:
-        return promote_machine(machine, vocabulary, source=text, limits=limits, deadline=deadline, stacks=stacks)
-    return canonical_machine(
-        machine, tokenizer, vocabulary, source=text, limits=limits, deadline=deadline, canonical=canonical, max_depth=max_depth
-    )
+    return compile_machine(
+        machine, tokenizer, vocabulary, source=text, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
+        max_depth=max_depth, stacks=stacks,
+    )  # fmt: skip
 
 
 _MOST_FLAT = 200_000
@@ -352,6 +465,15 @@ def _checked_limits(limits: Any) -> None:
             f"limits must be CompileLimits, not {type(limits).__name__}",
             fix="Write limits=CompileLimits(max_seconds=10), for example.",
         )
+
+
+def _loaded(tokenizer: Any) -> Any:
+    """A tokenizer or vocabulary as it is; anything else as `load_tokenizer` reads it."""
+    if isinstance(tokenizer, Vocabulary) or isinstance(getattr(tokenizer, "vocabulary", None), Vocabulary):
+        return tokenizer
+    from fsa_compile.tokenizers import load_tokenizer
+
+    return load_tokenizer(tokenizer)
 
 
 def vocabulary_of(tokenizer: Any) -> Vocabulary:

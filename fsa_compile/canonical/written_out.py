@@ -19,7 +19,13 @@ _DOING = "writing out the stacks and counters of a canonical constraint"
 
 
 def written_out(
-    machine: ByteMachine, limits: CompileLimits, deadline: Deadline, *, max_depth: int | None, way_out: str
+    machine: ByteMachine,
+    limits: CompileLimits,
+    deadline: Deadline,
+    *,
+    max_depth: int | None,
+    way_out: str,
+    why: str = "canonical=True",
 ) -> ByteMachine:
     """The regular machine of a machine's texts.
 
@@ -29,17 +35,18 @@ def written_out(
       deadline: an already running time budget.
       max_depth: most cells of a stack; None: texts may nest as deep as they can, where that is bounded.
       way_out: the end of a sentence for machines that nest without bound.
+      why: what asks for it, for the same.
 
     Raises:
       ConstraintError: no bound is given, and there is none.
       UnsatisfiableError: every text nests deeper.
       LimitError: too many states, or out of time.
     """
-    table, end = _Writing(machine, limits, deadline, max_depth, way_out).table()
+    table, end = _Writing(machine, limits, deadline, max_depth, way_out, why).table()
     live = _completable(table, end)
     if not live[1]:
         what = f"every accepted text nests deeper than max_depth={max_depth}"
-        raise UnsatisfiableError(what, fix="Raise max_depth, or compile without canonical=True.")
+        raise UnsatisfiableError(what, fix=f"Raise max_depth, or compile without {why}.")
     number = np.where(live, np.cumsum(live), 0)
     action = np.zeros((int(live.sum()) + 1, table.shape[1]), np.int32)
     action[1:] = number[table[live]]
@@ -64,10 +71,10 @@ def written_out(
 
 class _Writing:
     def __init__(
-        self, machine: ByteMachine, limits: CompileLimits, deadline: Deadline, max_depth: int | None, way_out: str
+        self, machine: ByteMachine, limits: CompileLimits, deadline: Deadline, max_depth: int | None, way_out: str, why: str
     ) -> None:
         self._machine, self._limits, self._deadline = machine, limits, deadline
-        self._depth, self._way_out = max_depth, way_out
+        self._depth, self._way_out, self._why = max_depth, way_out, why
         self._symbol = np.zeros(machine.action.shape[1], np.int64)
         """One symbol of each class."""
         self._symbol[machine.byte_class[::-1]] = np.arange(len(machine.byte_class))[::-1]
@@ -110,7 +117,7 @@ class _Writing:
             return len(configuration.stack) <= self._depth
         symbols = [symbol for symbol, _ in configuration.stack]
         if len(set(symbols)) < len(symbols):
-            what = "canonical=True needs a bound on how deep texts nest, and here they nest without one"
+            what = f"{self._why} needs a bound on how deep texts nest, and here they nest without one"
             raise ConstraintError(what, fix=self._way_out)
         return True
 

@@ -26,9 +26,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
@@ -49,8 +49,10 @@ from fsa_compile.json_schema.spelling import Speller
 from fsa_compile.json_schema.truncated import depths_of, truncated, without_counters
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, canonical_form, canonical_machine, vocabulary_of
-from fsa_compile.promote import promote, promote_machine
+from fsa_compile.pipeline import Canonical, compile_dfa, compile_machine, filters_of, vocabulary_of
+
+if TYPE_CHECKING:
+    from fsa_compile.filters import Filter
 
 _MAX_RECURSION = 20_000
 FLAT_STATES = 512
@@ -67,6 +69,7 @@ def compile_json_schema(
     *,
     options: SchemaOptions | None = None,
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
 ) -> CompiledConstraint:
@@ -78,6 +81,8 @@ def compile_json_schema(
       options: how the schema is read and how values are written.
       canonical: see `compile_language`. Counts and stacks are written out; schemas that contain themselves, or leave a place open
         for any value, need bounds on depth (`SchemaOptions.max_object_depth` and `max_array_depth`).
+      filters: see `compile_language`; of the JSON text as it is written. Counts are written out; for filters over tokens, which
+        need the same bounds, stacks too.
       limits: bounds of the compilation.
       cache: where artifacts are kept on disk; None: nowhere.
 
@@ -98,28 +103,35 @@ def compile_json_schema(
     schema = schema.decode() if isinstance(schema, bytes) else schema
     text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
 
+    passing = filters_of(filters)
+
     def make() -> CompiledConstraint:
-        deadline, source = Deadline(limits), text[:_SOURCE]
-        depths = depths_of(options)
-        if depths is None and canonical is False:
-            machine = schema_machine(schema, options=options, limits=limits, deadline=deadline)
-            return promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline, flat_states=FLAT_STATES)
-        machine = schema_machine(schema, options=without_counters(options), limits=limits, deadline=deadline)
+        deadline, depths = Deadline(limits), depths_of(options)
+        counting = depths is None and canonical is False and not passing
+        machine = schema_machine(
+            schema, options=options if counting else without_counters(options), limits=limits, deadline=deadline
+        )
         if depths is None:
-            return canonical_machine(
-                machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical,
-                max_depth=None, way_out=BOUND_DEPTH,
+            return compile_machine(
+                machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
+                filters=passing, way_out=BOUND_DEPTH, flat_states=FLAT_STATES,
             )  # fmt: skip
         dfa = truncated(machine, depths, limits, deadline)
-        every = promote(dfa, vocabulary, source=source, limits=limits, deadline=deadline)
-        return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
+        return compile_dfa(
+            dfa, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
+            filters=passing,
+        )  # fmt: skip
 
+    if cache is not None and passing.identity is None:
+        cache = None  # an arbitrary language is not known by its name
     if cache is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
     what: dict[str, Any] = {"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}
     if canonical is not False:
         what["canonical"] = [canonical_tables(tokenizer).identity, canonical if canonical is True else list(canonical)]
+    if passing:
+        what["filters"] = passing.identity
     return cache.get(what, vocabulary, make)
 
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
@@ -31,8 +31,7 @@ from fsa_compile.grammar_machine import machine_of
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.json_schema.truncated import without_counters
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, canonical_machine, check_depth, vocabulary_of
-from fsa_compile.promote import promote_machine
+from fsa_compile.pipeline import Canonical, check_depth, compile_machine, filters_of, vocabulary_of
 from fsa_compile.python_types.calls import Call, shape_of_calls, split_text
 from fsa_compile.python_types.constraints import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
 from fsa_compile.python_types.errors import TypeTextError, UnsupportedTypeError
@@ -43,6 +42,9 @@ from fsa_compile.python_types.python_grammar import grammar_of
 from fsa_compile.python_types.python_values import read_python, write_python
 from fsa_compile.python_types.reader import read_type
 from fsa_compile.python_types.shapes import TypeShape
+
+if TYPE_CHECKING:
+    from fsa_compile.filters import Filter
 
 Style: TypeAlias = Literal["json", "python"]
 
@@ -56,6 +58,7 @@ def compile_type(
     namespace: dict[str, Any] | None = None,
     allow_code: bool = False,
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
@@ -68,7 +71,7 @@ def compile_type(
       options: how JSON is written (`style="json"` only).
       namespace: names for forward references that the type's own modules do not know, such as `locals()`.
       allow_code: accept types with validators or `__post_init__`; `parse` runs them, and they may refuse an accepted text.
-      canonical, max_depth: see `compile_language` and `compile_grammar`; types that contain themselves need `max_depth`.
+      canonical, filters, max_depth: see `compile_language` and `compile_grammar`; types that contain themselves need `max_depth`.
       limits: bounds of the compilation.
 
     Returns:
@@ -84,7 +87,7 @@ def compile_type(
     [True, False, True, False]
     """
     shape = shape_of(T, namespace, allow_code)
-    return _compiled(shape, shape.name, tokenizer, _checked(style), options, None, canonical, max_depth, limits)
+    return _compiled(shape, shape.name, tokenizer, _checked(style), options, None, canonical, filters, max_depth, limits)
 
 
 def parse(
@@ -136,6 +139,7 @@ def compile_call(
     namespace: dict[str, Any] | None = None,
     allow_code: bool = False,
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
@@ -146,7 +150,7 @@ def compile_call(
 
     Args:
       functions: a function, or a list of functions with different names.
-      tokenizer, style, options, namespace, allow_code, canonical, max_depth, limits: as for `compile_type`.
+      tokenizer, style, options, namespace, allow_code, canonical, filters, max_depth, limits: as for `compile_type`.
       trigger: None for a call and nothing else. A string such as "<tool_call>" allows any text, too, and where the string occurs
         first a call must follow, which ends the text.
 
@@ -158,7 +162,7 @@ def compile_call(
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
     """
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
-    return _compiled(shape, f"call of {shape.name}", tokenizer, style, options, trigger, canonical, max_depth, limits)
+    return _compiled(shape, f"call of {shape.name}", tokenizer, style, options, trigger, canonical, filters, max_depth, limits)
 
 
 def parse_call(
@@ -201,21 +205,21 @@ def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: 
 
 def _compiled(
     shape: TypeShape, source: str, tokenizer: Any, style: Style, options: SchemaOptions | None, trigger: str | None,
-    canonical: Canonical, max_depth: int | None, limits: CompileLimits | None,
+    canonical: Canonical, filters: Iterable[Filter], max_depth: int | None, limits: CompileLimits | None,
 ) -> CompiledConstraint:  # fmt: skip
-    check_depth(max_depth, canonical)
+    passing = filters_of(filters)
+    check_depth(max_depth, canonical, passing)
     vocabulary, limits = vocabulary_of(tokenizer), limits or CompileLimits()
     deadline = Deadline(limits)
-    if canonical is not False and style == "json":
+    if (canonical is not False or passing) and style == "json":
         options = without_counters(options or SchemaOptions())
     machine = machine_of_type(shape, style, options, limits, deadline)
     if trigger is not None:
         machine = text_then(machine, trigger, limits, deadline)
-    if canonical is False:
-        return promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
-    return canonical_machine(
-        machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, max_depth=max_depth
-    )
+    return compile_machine(
+        machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
+        max_depth=max_depth,
+    )  # fmt: skip
 
 
 def machine_of_type(

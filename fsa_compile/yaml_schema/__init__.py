@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
@@ -34,13 +35,15 @@ from fsa_compile.json_schema.machine import Reach
 from fsa_compile.json_schema.residuals import Residuals
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, canonical_machine, check_depth, vocabulary_of
-from fsa_compile.promote import promote_machine
+from fsa_compile.pipeline import Canonical, check_depth, compile_machine, filters_of, vocabulary_of
 from fsa_compile.yaml_schema.frames import Codes, YamlFrames
 from fsa_compile.yaml_schema.machine import byte_machine
 from fsa_compile.yaml_schema.options import DEFAULT_LAYOUT, Style, YamlOptions
 from fsa_compile.yaml_schema.spelling import YamlSpeller
 from fsa_compile.yaml_schema.texts import Texts, YamlScalars
+
+if TYPE_CHECKING:
+    from fsa_compile.filters import Filter
 
 FLAT_STATES = 1_024
 """Schemas without recursion and counters are compiled without a stack up to this size."""
@@ -55,6 +58,7 @@ def compile_yaml_schema(
     style: Style = "block",
     options: YamlOptions | None = None,
     canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
@@ -66,8 +70,8 @@ def compile_yaml_schema(
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
       style: "block": lists and mappings by indentation; "flow": in brackets, on one line.
       options: the layout, and how the schema is read.
-      canonical, max_depth: see `compile_language` and `compile_grammar`; schemas that contain themselves, or leave a place open
-        for any value, need `max_depth`.
+      canonical, filters, max_depth: see `compile_language` and `compile_grammar`; schemas that contain themselves, or leave a
+        place open for any value, need `max_depth`.
       limits: bounds of the compilation.
       cache: where artifacts are kept on disk; None: nowhere.
 
@@ -87,7 +91,8 @@ def compile_yaml_schema(
     >>> walk.allowed().tolist()
     [False, False, True, False]
     """
-    check_depth(max_depth, canonical)
+    passing = filters_of(filters)
+    check_depth(max_depth, canonical, passing)
     vocabulary = vocabulary_of(tokenizer)
     options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
     schema = schema.decode() if isinstance(schema, bytes) else schema
@@ -96,22 +101,20 @@ def compile_yaml_schema(
     def make() -> CompiledConstraint:
         deadline = Deadline(limits)
         machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline)
-        if canonical is not False:
-            return canonical_machine(
-                machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-                max_depth=max_depth,
-            )  # fmt: skip
-        return promote_machine(
-            machine, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, flat_states=FLAT_STATES
-        )
+        return compile_machine(
+            machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
+            filters=passing, max_depth=max_depth, flat_states=FLAT_STATES,
+        )  # fmt: skip
 
-    if cache is None:
+    if cache is None or passing.identity is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
     key: dict[str, Any] = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
     if canonical is not False:
         what = canonical if canonical is True else list(canonical)
         key["canonical"] = [canonical_tables(tokenizer).identity, what, max_depth]
+    if passing:
+        key["filters"] = passing.identity
     return cache.get(key, vocabulary, make)
 
 

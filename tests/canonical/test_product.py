@@ -294,7 +294,7 @@ def test_every_compile_function(data_dir: Path) -> None:
         fsa_compile.compile_json_schema({"type": "array"}, tokenizer, canonical=True)
     with pytest.raises(UnsatisfiableError, match="nests deeper than max_depth=0"):
         fsa_compile.compile_type(Tree, tokenizer, canonical=True, max_depth=0)
-    with pytest.raises(ConstraintError, match="max_depth bounds canonical constraints"):
+    with pytest.raises(ConstraintError, match="max_depth bounds canonical and filtered constraints"):
         fsa_compile.compile_type(Tree, tokenizer, max_depth=3)
 
 
