@@ -16,9 +16,9 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.entry_walk import entry_arcs, walk_entries, wide_states
+from fsa_compile.entry_walk import NARROW, entry_arcs, walk_entries, wide_states
 from fsa_compile.limits import Deadline
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "walking the vocabulary"
 _PAIR_BYTES = 64
@@ -27,6 +27,8 @@ _FEW_PAIRS = 50_000
 """Levels with fewer new pairs are not checked against the limits."""
 _MANY_PAIRS = 400_000
 """Levels with more new pairs are stepped by the arcs of their states where these are few, as in a suffix automaton."""
+_PART = 4_000_000
+"""Tokens below the first bytes of states that are joined at once."""
 _KEPT_BYTES = 96
 """Memory of one pair reached, until the token sets are assembled."""
 
@@ -68,15 +70,62 @@ def walk_tokens(dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline) -> T
     by_entry = entry_arcs(dfa, tables, wide)
     plain = (~by_entry & (tables.root_child[byte] > 0)).nonzero()[0]
     first = tables.root_child[byte[plain]]
-    joined = join(dfa, tables, source[plain], first, target[plain], deadline)
+    joined = _join_in_parts(dfa, tables, source[plain], first, target[plain], deadline)
     if not by_entry.any():
-        none = np.zeros(0, np.int64)
-        return TokenArcs(*joined, none, none, none, [], np.zeros(0, np.uint64))
+        return joined
     entered = walk_entries(dfa, tables, wide, source[by_entry], byte[by_entry], target[by_entry], deadline)
     deadline.check(_DOING)
-    state, token, reached = (np.concatenate(pair) for pair in zip(joined, entered.single))
-    hashes = np.array([s.hash for s in entered.sets], np.uint64)
-    return TokenArcs(state, token, reached, *entered.by_row, [s.row for s in entered.sets], hashes)
+    entered_hashes = np.array([s.hash for s in entered.sets], np.uint64)
+    row_state, row_target, row_set = entered.by_row
+    state, token, reached = (
+        np.concatenate(pair) for pair in zip((joined.state, joined.token, joined.target), entered.single)
+    )
+    return TokenArcs(
+        state, token, reached,
+        np.concatenate([joined.row_state, row_state]),
+        np.concatenate([joined.row_target, row_target]),
+        np.concatenate([joined.row_set, row_set + len(joined.sets)]),
+        joined.sets + [s.row for s in entered.sets],
+        np.concatenate([joined.hashes, entered_hashes]),
+    )  # fmt: skip
+
+
+def _join_in_parts(
+    dfa: ByteDfa, tables: VocabularyTables, origin: np.ndarray, node: np.ndarray, state: np.ndarray, deadline: Deadline
+) -> TokenArcs:
+    """`join` of as many pairs at once as memory allows; large sets of tokens become bit rows after every part."""
+    none = np.zeros(0, np.int64)
+    below = np.bincount(tables.first_byte[tables.first_byte >= 0], minlength=256)[tables.trie_byte[node]].cumsum()
+    if not len(node) or below[-1] <= _PART:
+        at, token, reached = join(dfa, tables, origin, node, state, deadline)
+        return TokenArcs(at, token, reached, none, none, none, [], np.zeros(0, np.uint64))
+    cuts = np.unique(np.searchsorted(below, np.arange(_PART, below[-1], _PART)))
+    single: list[tuple[np.ndarray, ...]] = []
+    rows: list[tuple[np.ndarray, np.ndarray, list[int]]] = []
+    numbers: dict[int, int] = {}
+    sets: list[np.ndarray] = []
+    for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(node)]):
+        deadline.check(_DOING)
+        at, token, reached = join(dfa, tables, origin[begin:end], node[begin:end], state[begin:end], deadline)
+        pair = at * dfa.num_states + reached
+        order = np.argsort(pair, kind="stable")
+        pair, token = pair[order], token[order]
+        first = segment_starts(pair)
+        size = np.append(first[1:], len(pair)) - first
+        wide = (size > NARROW).nonzero()[0]
+        hashes = np.add.reduceat(tables.token_hash[token], first)[wide] if len(first) else np.zeros(0, np.uint64)
+        which = []
+        for group, hashed in zip(wide.tolist(), hashes.tolist()):
+            if (number := numbers.setdefault(hashed, len(sets))) == len(sets):
+                sets.append(tables.pack(token[first[group] : first[group] + size[group]]))
+                deadline.check_bytes(len(sets) * sets[0].nbytes, _DOING)
+            which.append(number)
+        narrow = np.repeat(size <= NARROW, size)
+        single.append((pair[narrow] // dfa.num_states, token[narrow], pair[narrow] % dfa.num_states))
+        rows.append((pair[first[wide]] // dfa.num_states, pair[first[wide]] % dfa.num_states, which))
+    row_state, row_target, row_set = (np.concatenate([np.array(part, np.int64) for part in column]) for column in zip(*rows))
+    at, token, reached = (np.concatenate(column) for column in zip(*single))
+    return TokenArcs(at, token, reached, row_state, row_target, row_set, sets, np.array(list(numbers), np.uint64))
 
 
 def join(

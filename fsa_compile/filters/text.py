@@ -43,8 +43,9 @@ def characters(allowed: str | Iterable[str]) -> Language:
     Raises:
       ConstraintError: no character at all, a surrogate, an entry that is no character.
     """
+    allowed = list(allowed) if isinstance(allowed, Iterable) else allowed
     members = _character_set(allowed, "characters")
-    return _of_characters(f"characters({members})", members)
+    return _of_characters(f"characters({''.join(sorted(set(allowed)))!r})", members)
 
 
 def scripts(allowed_scripts: Iterable[str], *, common: bool = True, also: str | Iterable[str] = "") -> Language:
@@ -162,7 +163,7 @@ def _of_characters(description: str, members: CodePointSet) -> Language:
 
 
 def _character_set(allowed: str | Iterable[str], name: str) -> CodePointSet:
-    if isinstance(allowed, bytes) or not isinstance(allowed, Iterable):
+    if isinstance(allowed, (bytes, bytearray)) or not isinstance(allowed, Iterable):
         raise ConstraintError(f"{name} needs characters, not {type(allowed).__name__}", fix=f'Write {name}("abc").')
     members = []
     for one in allowed:
