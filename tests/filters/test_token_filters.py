@@ -217,3 +217,25 @@ def test_refusals():
         fsa_compile.compile_regex("a*", VOCABULARY, filters=[filters.token_count(10**7)])
     with pytest.raises(ConstraintError, match="special tokens or whole tokens"):
         fsa_compile.compile_regex("a(?P<TEXT_TOKEN>)", VOCABULARY, filters=[filters.ascii()])
+
+
+def test_joins_in_parts_make_the_same_masks(data_dir, monkeypatch):
+    from fsa_compile import token_walk
+
+    tokenizer = real("gpt2", data_dir)
+    for pattern in ("[a-z]+ (true|false)", r'"(?:[^"\\]|\\.)*"', "[ab]{3,9}[^x]*"):
+        whole = fsa_compile.compile_regex(pattern, tokenizer, filters=[filters.valid_utf8()])
+        with monkeypatch.context() as patch:
+            patch.setattr(token_walk, "_PART", 500)
+            parts = fsa_compile.compile_regex(pattern, tokenizer, filters=[filters.valid_utf8()])
+        walks = whole.walk(), parts.walk()
+        rng = random.Random(2)
+        for _ in range(25):
+            allowed = [walk.allowed() for walk in walks]
+            assert (allowed[0] == allowed[1]).all()
+            assert walks[0].distance == walks[1].distance
+            if walks[0].accepting or not (ids := np.flatnonzero(allowed[0]).tolist()):
+                break
+            token = rng.choice(ids)
+            for walk in walks:
+                walk.advance(token)
