@@ -20,7 +20,17 @@ from typing import Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.errors import ConstraintError
-from fsa_compile.inspect import Explanation, Statistics, byte_ranges, explain, sample, shortest_tokens, statistics, token_text
+from fsa_compile.inspect import (
+    Explanation,
+    Statistics,
+    byte_ranges,
+    explain,
+    sample,
+    shortest_tokens,
+    spell,
+    statistics,
+    token_text,
+)
 from fsa_compile.limits import CompileLimits
 from fsa_compile.stack_view import StackView
 
@@ -147,6 +157,8 @@ def _compile_options(command: argparse.ArgumentParser, *, tokenizer_required: bo
     grammar.add_argument("--start", metavar="RULE", help="start rule (default: start, or root in GBNF)")
     grammar.add_argument("--mode", choices=("longest", "characters"), help="lexical mode (default: longest; GBNF: characters)")
     grammar.add_argument("--stacks", type=int, metavar="K", help="parallel stacks, for what one cannot decide (default 1)")
+    command.add_argument("--canonical", action="store_true", help="only the token sequences that the tokenizer itself makes")
+    command.add_argument("--canonical-depth", type=int, metavar="N", help="with --canonical: most open frames of a grammar")
     limits = command.add_argument_group("limits of the compilation")
     for field in dataclasses.fields(CompileLimits):
         kind: Any = float if field.name == "max_seconds" else int
@@ -187,7 +199,9 @@ def _compile(args: argparse.Namespace) -> int:
         from fsa_compile.pipeline import compile_choices
 
         strings = _lines(args.choices)
-        constraint = compile_choices(_progress(strings, "choices"), tokenizer, limits=_limits(args))
+        constraint = compile_choices(
+            _progress(strings, "choices"), tokenizer, canonical=args.canonical, limits=_limits(args)
+        )
     elif args.grammar is not None:
         constraint = _from_grammar(args.grammar, tokenizer, args)
     elif args.schema is not None:
@@ -211,6 +225,8 @@ def _compile(args: argparse.Namespace) -> int:
 def _inspect(args: argparse.Namespace) -> int:
     constraint, tokenizer = _constraint(args)
     facts = _facts(constraint)
+    if constraint.is_canonical:
+        return _inspect_canonical(args, constraint, tokenizer, facts)
     walks = [shortest_tokens(constraint)]
     if tokenizer is not None:
         seeds = _progress(range(args.seed, args.seed + args.samples), "samples")
@@ -245,6 +261,51 @@ def _inspect(args: argparse.Namespace) -> int:
     return 0
 
 
+def _inspect_canonical(
+    args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: Any, facts: dict[str, Any]
+) -> int:
+    """Sizes and a shortest text of a constraint on the tokenizer's own tokens."""
+    if args.dot or args.svg:
+        what = "a constraint on canonical tokens is not drawn: which tokens may come depends on the last one too"
+        raise ConstraintError(what, fix="Draw the constraint without --canonical.")
+    if tokenizer is not None:
+        facts["shortest_ids"] = _canonical_walk(constraint, tokenizer).shortest()
+        facts["shortest"] = _text(tokenizer, facts["shortest_ids"])
+    if args.json:
+        _print_json(facts)
+        return 0
+    print(f"Source: {_title(constraint)}, as the tokenizer itself writes it")
+    print(_sizes(statistics(constraint)))
+    text = "Give --tokenizer to see texts." if tokenizer is None else f"A shortest text: {_cut(facts['shortest'])!r}"
+    print(text)
+    return 0
+
+
+def _canonical_walk(constraint: CompiledConstraint, tokenizer: Any) -> Any:
+    from fsa_compile.canonical.tables import canonical_tables
+    from fsa_compile.canonical.walk import CanonicalWalk
+
+    return CanonicalWalk(constraint, canonical_tables(tokenizer))
+
+
+def _check_canonical(args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: Any, item: Any) -> bool:
+    """Prints whether a text's own tokens, or some ids, are accepted."""
+    walk, ids = _canonical_walk(constraint, tokenizer), spell(tokenizer, item) if isinstance(item, str) else list(item)
+    for token in ids:
+        if not 0 <= token < constraint.vocab_size or not walk.allowed()[token]:
+            break
+        walk.advance(token)
+    position = walk.num_tokens
+    verdict = "refused" if position < len(ids) else "accepted" if walk.accepting or walk.finished else "incomplete"
+    if args.json:
+        text = {"text": item} if isinstance(item, str) else {}
+        print(json.dumps(text | {"verdict": verdict, "ids": ids, "position": position}))
+    else:
+        where = f" at token {position + 1} of {len(ids)} (id {ids[position]})" if verdict == "refused" else ""
+        print(f"{verdict}: {_cut(item)!r}{where}" if isinstance(item, str) else f"{verdict}: {len(ids)} ids{where}")
+    return verdict == "accepted"
+
+
 def _check(args: argparse.Namespace) -> int:
     if args.ids is not None and args.texts:
         raise ConstraintError("--ids and texts were given together", fix="Give one of them.")
@@ -256,6 +317,9 @@ def _check(args: argparse.Namespace) -> int:
         items = args.texts or [line.rstrip("\n") for line in sys.stdin]
     accepted = True
     for item in items:
+        if constraint.is_canonical:
+            accepted &= _check_canonical(args, constraint, tokenizer, item)
+            continue
         found = explain(constraint, tokenizer, item, max_depth=args.max_depth)
         accepted &= found.accepted
         print(json.dumps(_as_json(found, tokenizer, item)) if args.json else _sentence(found, tokenizer, item))
@@ -357,7 +421,9 @@ def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compil
         text = Path(name).read_text(encoding="utf-8-sig")
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        constraint = compile_grammar(text, tokenizer, **given, limits=_limits(args))
+        constraint = compile_grammar(
+            text, tokenizer, **given, canonical=args.canonical, max_depth=args.canonical_depth, limits=_limits(args)
+        )
     for warning in found:
         print(f"fsa-compile: warning: {warning.message}", file=sys.stderr)
     return constraint
@@ -366,9 +432,10 @@ def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compil
 def _from_schema(path: Path, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
     from fsa_compile.json_schema import SchemaOptions, compile_json_schema
 
-    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
+    depth = args.canonical_depth
+    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft, max_object_depth=depth, max_array_depth=depth)
     text = path.read_text(encoding="utf-8-sig")
-    return compile_json_schema(text, tokenizer, options=options, limits=_limits(args))
+    return compile_json_schema(text, tokenizer, options=options, canonical=args.canonical, limits=_limits(args))
 
 
 def _batch(args: argparse.Namespace) -> int:
@@ -403,7 +470,7 @@ def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> Com
         if letter not in _FLAGS:
             raise ConstraintError(f"{letter!r} is no pattern flag", where=f"--flags {args.flags}", fix="Use letters of 'aimsx'.")
         flags |= int(getattr(re, letter.upper()))
-    return compile_regex(pattern, tokenizer, flags=flags, limits=_limits(args))
+    return compile_regex(pattern, tokenizer, flags=flags, canonical=args.canonical, limits=_limits(args))
 
 
 def _tokenizer(args: argparse.Namespace) -> Any:

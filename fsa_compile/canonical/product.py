@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.canonical.normal_form import check_normal
 from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import explore
@@ -57,7 +58,8 @@ def canonical_product(
             "canonical=True is offered for constraints without a stack and without counters only",
             fix="Compile it without canonical=True, or bound its nesting so that it becomes regular.",
         )
-    tables.check_unnormalized()
+    if tables.unicode_form is not None:
+        check_normal(constraint, tables.packed, tables.unicode_form)
     state, last = tables.after(prompt)
     graph = explore(constraint, tables, limits, deadline, state)
     distances = ProductDistances(graph, tables.rule, int(tables.rule.set_of[last]) if last >= 0 else 0, deadline)

@@ -15,12 +15,11 @@ from fsa_compile.artifact import ARC_BURST, CompiledConstraint
 from fsa_compile.assemble import RowPool
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import ProductGraph, joined
+from fsa_compile.entry_walk import NARROW
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "assembling the artifact"
-_ARCS = 512
-"""Up to so many tokens of one target are arcs: they take less room than a bit row of their own."""
 
 
 class _Wide(NamedTuple):
@@ -217,7 +216,7 @@ class _Arrays:
         node, token, target, cost = node[order], token[order], target[order], cost[order]
         begin = segment_starts(node * self._size + target)
         size = np.diff(np.append(begin, len(node)))
-        large = size > _ARCS
+        large = size > NARROW
         for at, length in zip(begin[large].tolist(), size[large].tolist()):
             part = slice(at, at + length)
             self._wide.setdefault((int(node[at]), int(target[at])), []).append(self._part(token[part], cost[part]))
@@ -226,7 +225,7 @@ class _Arrays:
 
     def add_wide(self, node: int, target: int, wide: _Wide) -> None:
         """Takes many tokens of one node and target."""
-        if len(wide.token) > _ARCS or (node, target) in self._wide:
+        if len(wide.token) > NARROW or (node, target) in self._wide:
             self._wide.setdefault((node, target), []).append(_Part(wide.token, wide.cost, wide.costs, wide.sums))
         else:
             self.add(np.full(len(wide.token), node), wide.token, np.full(len(wide.token), target), wide.cost)

@@ -20,6 +20,7 @@ import numpy as np
 from fsa_compile.canonical.character_classes import cache_folder, engine_version
 from fsa_compile.canonical.merge_trees import merge_trees
 from fsa_compile.canonical.model_rows import ModelRows, model_rows
+from fsa_compile.canonical.normal_form import is_normal
 from fsa_compile.canonical.pairs import PairRule, pair_rule
 from fsa_compile.canonical.sources import Encoder, digest_of, encoder_of
 from fsa_compile.canonical.splitter import Splitter, build_splitter
@@ -96,12 +97,8 @@ class CanonicalTables:
 
         Args:
           tokens: token ids in [0, V); special tokens, which write no text, are none of any text.
-
-        Raises:
-          TokenizerError: the encoder changes texts before it cuts them, so tokens alone do not decide.
         """
-        self.check_unnormalized()
-        return self.filter.accepts(tokens)
+        return self._is_normal(tokens) and self.filter.accepts(tokens)
 
     def after(self, prompt: Sequence[int]) -> tuple[int, int]:
         """Where a prompt leaves the filter: its state, and the prompt's last token (-1 for none).
@@ -112,7 +109,6 @@ class CanonicalTables:
         Raises:
           TokenizerError: the tokens are not the encoder's own for their text, so that nothing behind them could be.
         """
-        self.check_unnormalized()
         for token in prompt:
             if not 0 <= token < self.vocab_size:
                 raise TokenizerError(f"token id {token} does not exist in a vocabulary of {self.vocab_size:,} ids")
@@ -120,7 +116,7 @@ class CanonicalTables:
         special = [place for place, token in enumerate(prompt) if not length[token]]
         for place in range(special[-1] + 1 if special else 0, len(prompt)):
             state, last = self.filter.step(state, last, prompt[place]), prompt[place]
-            if state == NONE:
+            if state == NONE or (place + 1 == len(prompt) and not self._is_normal(prompt[special[-1] + 1 if special else 0 :])):
                 raise TokenizerError(
                     "the prompt's tokens are not the tokenizer's own for its text, so no canonical text can follow them",
                     where=f"token {place} of the prompt, id {last}",
@@ -142,13 +138,20 @@ class CanonicalTables:
         """The forbidden sets as bit rows for the device; made when first asked for."""
         return model_rows(self.rule)
 
+    def _is_normal(self, tokens: Sequence[int]) -> bool:
+        """Whether the encoder takes the text of some tokens as it is, without bringing it to a normal form first."""
+        if self.unicode_form is None:
+            return True
+        data, offset = self.packed
+        return is_normal(b"".join(data[offset[t] : offset[t + 1]].tobytes() for t in tokens), self.unicode_form)
+
     def check_unnormalized(self) -> None:
-        """Raises `TokenizerError` for an encoder that brings texts to a Unicode normal form: texts in another form have no
-        canonical tokens, and the filter does not see which they are."""
+        """Raises `TokenizerError` for an encoder that brings texts to a Unicode normal form, where nothing says that a text is in
+        it already."""
         if self.unicode_form is not None:
             raise TokenizerError(
                 f"this tokenizer brings a text to the normal form {self.unicode_form} before it cuts it into tokens",
-                fix="Canonical constraints are not offered for it; its pair rule (CanonicalTables.rule) is exact.",
+                fix="Heal the prompt without canonical tokens; the pair rule (CanonicalTables.rule) is exact.",
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -105,6 +105,13 @@ class CanonicalWalk:
             raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
         del self._history[len(self._history) - n :]
 
+    def shortest(self) -> list[int]:
+        """A shortest sequence of tokens from the start to the end of an accepted text; among equals the one of lowest ids."""
+        walk = CanonicalWalk(self.constraint, self.tables)
+        for left in range(self.constraint.shortest_completion, 0, -1):
+            walk.advance(int(np.argmax(walk.allowed(left))))
+        return [position.last for position in walk._history[1:]]
+
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
         together = self._row(here.node, limit)
         if here.last < 0:

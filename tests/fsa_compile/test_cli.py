@@ -67,6 +67,27 @@ def test_flags_and_limits(capsys, tmp_path):
     assert "max_repeat" in err
 
 
+def test_canonical_constraints(capsys, tmp_path):
+    """What the tokenizer itself makes; looking into such a file says what it takes."""
+    path = tmp_path / "a.npz"
+    status, out, err = run(capsys, "compile", "(yes|no), [a-z]{1,5}", "--canonical", "--tokenizer", TOKENIZER, "-o", path)
+    assert (status, err) == (0, "")
+    assert re.search(r"A text takes \d to \d tokens\.", out)
+    assert CompiledConstraint.load(path).is_canonical
+    status, out, _ = run(capsys, "inspect", path, "--tokenizer", TOKENIZER)
+    assert status == 0
+    assert "A shortest text: 'yes, " in out or "A shortest text: 'no, " in out
+    assert run(capsys, "check", path, "--tokenizer", TOKENIZER, "no, abc")[0] == 0
+    status, out, _ = run(capsys, "check", path, "--tokenizer", TOKENIZER, "no; abc")
+    assert status == 1
+    grammar = tmp_path / "g.lark"
+    grammar.write_text('start: "(" start ")" | "x"')
+    status, _, err = run(capsys, "compile", "--grammar", grammar, "--canonical", "--tokenizer", TOKENIZER, "-o", path)
+    assert (status, "how deep texts nest" in err) == (2, True)
+    deep = ("--canonical", "--canonical-depth", 3)
+    assert run(capsys, "compile", "--grammar", grammar, *deep, "--tokenizer", TOKENIZER, "-o", path)[0] == 0
+
+
 def test_inspect(capsys, date, tmp_path):
     dot = tmp_path / "date.dot"
     status, out, _ = run(capsys, "inspect", date, "--tokenizer", TOKENIZER, "--samples", 3, "--dot", dot)
