@@ -15,7 +15,7 @@ import numpy as np
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.limits import Deadline
 from fsa_compile.quotient import Quotient, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
-from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 NARROW = 64
 """Largest token set stored as arcs; larger ones become bit rows."""
@@ -174,13 +174,13 @@ def walk_entries(
     # Every origin meets every set of its entries; equal (set, first bytes) combinations have equal shares.
     of_entry = np.searchsorted(pair[begin] // s, np.arange(len(entries) + 1))
     deadline.check_bytes(int((of_entry[pair_entry + 1] - of_entry[pair_entry]).sum()) * _SHARE_BYTES, _DOING)
-    which, at = _ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
+    which, at = ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
     combination, inverse = np.unique(number[at] * len(byte_sets) + pair_set[which], return_inverse=True)
     shares = _Shares(tables, quotient, key, members, byte_sets, combination)
     small = shares.start[inverse + 1] > shares.start[inverse]
     count = shares.start[inverse[small] + 1] - shares.start[inverse[small]]
     deadline.check_bytes(int(count.sum()) * _SHARE_BYTES, _DOING)
-    member, token_at = _ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
+    member, token_at = ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
     origin, goal = pair_source[which], pair[begin[at]] % s
     single.append((origin[small][member], shares.token[token_at], goal[small][member]))
     large = (shares.row_of[inverse] >= 0).nonzero()[0]
@@ -271,13 +271,6 @@ class _Shares:
         return owner[mine], token[mine]
 
 
-def _ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(number of the range, index) for every index of every range."""
-    size = end - begin
-    which = np.repeat(np.arange(len(begin)), size)
-    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
-
-
 def _first_bytes(
     source: np.ndarray, byte: np.ndarray, entry: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -330,7 +323,7 @@ def _restrict_lists(
     token, reached = token[order], reached[order]
     begin = np.searchsorted(key[order], np.arange(num_entries * 256 + 1))
     led = entry * 256 + byte
-    which, at = _ranges(begin[led], begin[led + 1])
+    which, at = ranges(begin[led], begin[led + 1])
     return source[which], token[at].astype(np.int64), reached[at]
 
 

@@ -19,11 +19,11 @@ from fsa_compile.registers import Registers
 from fsa_compile.set_layout import SetLayout
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_costs import Costs, costs_of
-from fsa_compile.stack_groups import Groups, groups_of, ranges
+from fsa_compile.stack_groups import Groups, groups_of
 from fsa_compile.stack_items import mixed
 from fsa_compile.stack_nodes import Increments, Nodes
 from fsa_compile.stack_sets import with_sets
-from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 _DOING = "assembling the artifact"
 _TOKEN_BITS = 22

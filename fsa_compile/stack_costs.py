@@ -42,8 +42,8 @@ from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.registers import Registers
 from fsa_compile.set_costs import Pairs, SetCosts, least_of_each
 from fsa_compile.stack_arcs import StackArcs
-from fsa_compile.stack_groups import Groups, ranges
-from fsa_compile.vocabulary_tables import segment_starts
+from fsa_compile.stack_groups import Groups
+from fsa_compile.vocabulary_tables import ranges, segment_starts
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"

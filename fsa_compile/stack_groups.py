@@ -12,7 +12,7 @@ from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.token_parts import TOKEN_BITS, Parts, joined_parts, parts_of
-from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
@@ -134,13 +134,6 @@ def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray
         return values[ranges(begin, end)[1]]
     pieces = [values[b:e] for b, e in zip(begin.tolist(), end.tolist())]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
-
-
-def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(number of the range, index) for every index of every range."""
-    size = end - begin
-    which = np.repeat(np.arange(len(begin)), size)
-    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
 def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool) -> Groups:

@@ -42,15 +42,17 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.registers import Classes, Registers
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_entries import Entries
-from fsa_compile.stack_items import NO_ITEMS, Columns, Items, Moves, alike, joined, trie_with
+from fsa_compile.stack_items import NO_ITEMS, Columns, Items, Moves, alike, joined, mixed, trie_with
 from fsa_compile.token_parts import parts_of
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import subtrees_of
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 _DOING = "walking the vocabulary"
 _MANY = 50_000
 """Levels with fewer items are not checked against the limits."""
+_SHARED = 200_000
+"""Tokens that must be read several times from one control for it to be worth that owners share a run."""
 _PAIR_BYTES = 96
 """Working memory of one (owner, trie node, control) while it is expanded, and what is kept of it."""
 
@@ -291,8 +293,8 @@ class Walk:
             if d <= last and begin[d] > begin[d - 1]:
                 items = joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
             items = self._read(items)
-            if d == 1 and self.entries is not None:
-                items = self._entered(items)
+            if d == 1:
+                items = self._shared(items if self.entries is None else self._entered(items))
             items = self._children(items, d)
             d += 1
         self.entries = self.cut = None
@@ -444,6 +446,38 @@ class Walk:
         into = keys[some] // len(self.tables.trie_first)
         runs = Items(run[some], root[some] + len(self.trie.first), into, np.zeros(len(some), np.int64))
         return joined([items.at((~by_string).nonzero()[0]), runs])
+
+    def _shared(self, items: Items) -> Items:
+        """Items after the first byte, where many owners have the same ones: what the same owners share becomes one run."""
+        if not self.machine.deterministic or self.machine.sets is not None:
+            return items
+        below = self.subtrees
+        able = (items.node < len(below.begin)) & (items.begun == 0) & (self.registers.of_control[items.control] == 0)
+        at = able.nonzero()[0]
+        node = items.node[at]
+        weight = below.end[node] - below.begin[node]
+        if weight.sum() < _SHARED:
+            return items
+        key = node * self.machine.num_controls + items.control[at]
+        order = np.argsort(key, kind="stable")
+        at, begin = at[order], segment_starts(key[order])
+        size = np.diff(np.append(begin, len(at)))
+        if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
+            return items
+        owner = items.owner[at]
+        owners = np.add.reduceat(mixed(owner), begin)  # tells sets of owners apart
+        several = (size > 1).nonzero()[0]
+        _, example, which = np.unique(owners[several], return_index=True, return_inverse=True)
+        first = self.num_owners
+        self.num_owners += len(example)
+        example = several[example]
+        run, place = ranges(begin[example], begin[example] + size[example])
+        nothing = np.zeros(len(run), np.int64)
+        self._add_links(first, first + run, owner[place], nothing - 1, nothing)
+        rest = np.ones(len(items.owner), bool)
+        rest[at[ranges(begin[several], begin[several] + size[several])[1]]] = False
+        shared = items.at(at[begin[several]])._replace(owner=first + which)
+        return joined([items.at(rest.nonzero()[0]), shared])
 
     def _returned(self, items: Items) -> Items:
         """Items whose frame ends: in nodes they are pending, in runs they go on in every caller."""

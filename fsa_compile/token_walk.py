@@ -18,7 +18,7 @@ import numpy as np
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.entry_walk import NARROW, entry_arcs, walk_entries, wide_states
 from fsa_compile.limits import Deadline
-from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 _DOING = "walking the vocabulary"
 _PAIR_BYTES = 64
@@ -202,7 +202,7 @@ def _by_arcs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pairs one byte on, (origin, node, state), by looking up the bytes that each state reads among its node's children."""
     _, byte, target = dfa.arcs
-    parent, at = _ranges(first_arc[state], first_arc[state + 1])
+    parent, at = ranges(first_arc[state], first_arc[state + 1])
     deadline.check_bytes(len(at) * _PAIR_BYTES, _DOING)
     wanted = node[parent] * 256 + byte[at]
     child = np.searchsorted(tables.trie_key, wanted)
@@ -214,17 +214,10 @@ def _by_children(
     dfa: ByteDfa, tables: VocabularyTables, origin: np.ndarray, node: np.ndarray, state: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pairs one byte on, (origin, node, state), by stepping with the byte of every child."""
-    parent, child = _ranges(tables.trie_first[node], tables.trie_beyond[node])
+    parent, child = ranges(tables.trie_first[node], tables.trie_beyond[node])
     reached = dfa.table[state[parent], dfa.byte_class[tables.trie_byte[child]]].astype(np.int64)
     on = reached.nonzero()[0]
     return origin[parent[on]], child[on], reached[on]
-
-
-def _ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(number of the range, index) for every index of every range."""
-    size = end - begin
-    which = np.repeat(np.arange(len(begin)), size)
-    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
 def with_aliases(

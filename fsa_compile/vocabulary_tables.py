@@ -363,6 +363,13 @@ def segment_starts(values: np.ndarray) -> np.ndarray:
     return begins.nonzero()[0]
 
 
+def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the range, index) for every index of every range."""
+    size = end - begin
+    which = np.repeat(np.arange(len(begin)), size)
+    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+
+
 def gather_segments(start: np.ndarray, count: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Offsets of the chosen segments laid end to end, and the indices of their elements."""
     sizes = count[chosen]

@@ -86,6 +86,20 @@ def test_as_if_walked(name: str, vocabulary: Vocabulary, monkeypatch: pytest.Mon
     assert [contents(c) == walked for c in (first, again, derived)] == [True] * 3
 
 
+def test_shared_runs_change_nothing(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = {"type": "string", "pattern": "^(ab|cd|[e-h]+x){1,4}$"}
+    machine = schema_machine({"patternProperties": {"ab+c": pattern, "d.*e": {"type": "integer"}}, "additionalProperties": pattern})
+    calls = []
+    monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
+    alone = contents(promote_machine(machine, vocabulary, source=""))
+    monkeypatch.setattr(stack_walk, "_SHARED", 1)
+    add_links = stack_walk.Walk._add_links
+    monkeypatch.setattr(stack_walk.Walk, "_add_links", lambda self, *given: (calls.append(given), add_links(self, *given))[1])
+    assert contents(promote_machine(machine, vocabulary, source="")) == alone
+    shared = [given for given in calls if len(given[3]) and (given[3] < 0).all()]
+    assert max(len(given[1]) - len(set(given[1].tolist())) for given in shared) > 5  # several owners of one run
+
+
 _LEAVES = {
     "counted": ({"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 7}, {"type": "string", "minLength": 2, "maxLength": 7}),
     "numbers": ({"type": "integer"}, {"type": "array", "items": {"type": "integer"}}, {"type": "number"}),

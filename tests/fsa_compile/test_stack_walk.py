@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fsa_compile import load_tokenizer
+from fsa_compile import load_tokenizer, stack_walk
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine, Configuration
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
@@ -202,6 +202,17 @@ def test_masks_are_those_of_the_machine_on_every_token(name: str) -> None:
     m = _MACHINES[name](v)
     constraint = promote_machine(m, v, source=name)
     assert compare(m, symbols, constraint) > 10_000
+
+
+@pytest.mark.parametrize("name", _MACHINES)
+def test_owners_share_what_they_read_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    v, symbols = vocabulary(_PARTS + _MORE + _WORDS)
+    m = _MACHINES[name](v)
+    alone = promote_machine(m, v, source=name)
+    monkeypatch.setattr(stack_walk, "_SHARED", 1)
+    shared = promote_machine(m, v, source=name)
+    assert compare(m, symbols, shared, most=60) > 10_000
+    assert len(shared.arc_token) == len(alone.arc_token)
 
 
 @pytest.mark.parametrize("name", _MACHINES)
