@@ -77,15 +77,23 @@ def compile_language(
             what = "filters are for text, and this language also holds special tokens or whole tokens"
             raise ConstraintError(what, where=f"  {language.description:.200}", fix="Filter the texts in it: language & filter.")
         language = passing.applied_to(language)
-    constraint = _every_tokenization(language, tokenizer, vocabulary, limits, passing, counters=canonical is False)
+    constraint = _every_tokenization(
+        language, vocabulary, limits, counters=canonical is False, tokenizer=tokenizer, passing=passing
+    )
     return constraint if canonical is False else canonical_form(constraint, tokenizer, vocabulary, limits, canonical)
 
 
 def _every_tokenization(
-    language: Language, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits, passing: Filters, *, counters: bool
+    language: Language,
+    vocabulary: Vocabulary,
+    limits: CompileLimits,
+    *,
+    counters: bool,
+    tokenizer: Any = None,
+    passing: Filters | None = None,
 ) -> CompiledConstraint:
-    """The artifact of a language, with or without registers for its counts."""
-    deadline = Deadline(limits)
+    """The artifact of a language, with or without registers for its counts, and behind filters over tokens."""
+    deadline, passing = Deadline(limits), filters_of(()) if passing is None else passing
     if language.symbols:
         from fsa_compile.extensions.token_constraint import compile_with_symbols
 
