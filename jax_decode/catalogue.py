@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from fsa_compile.items.artifact import CompiledItems
 from jax_decode.reading import read
 
-WIDE = 512
-"""A node with more children has mask rows; the others list their children, which are read in one burst."""
+LISTED = 16
+"""Nodes with more children have mask rows, as far as those take at most `ROW_BYTES` more memory than the trie; the others list
+their children, which are read in one burst, as long as the longest list."""
+ROW_BYTES = 16 << 20
 _FANOUT = 8
 """Branching of the searches; their depths are static."""
 
@@ -34,6 +36,7 @@ class ItemTables:
       distance: uint8 or uint16[T], tokens to the end of the nearest item, 0 where one ends.
       wide: int32[X], nodes with mask rows, ascending, then 2**30.
       levels: int32[X, 2], where the levels of each wide node begin in `ConstraintTables.levels`, and how many there are.
+      listed: int32[], most children of a node without mask rows.
       num_ordinary: number of the first node; search_depth, wide_depth: levels of the searches among a node's children and among
         the wide nodes.
     """
@@ -43,6 +46,7 @@ class ItemTables:
     distance: jax.Array
     wide: jax.Array
     levels: jax.Array
+    listed: jax.Array
     num_ordinary: int
     search_depth: int
     wide_depth: int
@@ -61,7 +65,7 @@ class PackedItems:
     Attributes:
       arrays: of `ItemTables`, unpadded.
       sizes: its depths of search.
-      burst: most children of a node without mask rows.
+      burst: room for the longest list of children.
       roots: the first node of every set.
       rows: uint32[R, *], mask rows in the file's bit order; level_cost: the cost of each.
     """
@@ -81,12 +85,10 @@ def pack_items(sets: Sequence[CompiledItems]) -> PackedItems:
     firsts.append(np.array([roots[-1] + sets[-1].num_nodes]))
     wide, levels, costs = list[int](), list[tuple[int, int]](), list[int]()
     rows = [np.zeros((0, -(-sets[0].vocab_size // 32)), np.uint32)]
-    burst = most = 1
+    most = max(int(np.diff(c.first).max()) for c in sets)
+    listed = _longest_list(sets)
     for c, base in zip(sets, roots):
-        children = np.diff(c.first)
-        most = max(most, int(children.max()))
-        burst = max(burst, int(children[children <= WIDE].max(initial=0)))
-        for node in np.flatnonzero(children > WIDE):
+        for node in np.flatnonzero(np.diff(c.first) > listed):
             of_node, row = _levels(c, int(node))
             wide.append(base + int(node))
             levels.append((len(costs), len(of_node)))
@@ -98,9 +100,22 @@ def pack_items(sets: Sequence[CompiledItems]) -> PackedItems:
         "distance": np.concatenate([c.distance for c in sets]),
         "wide": np.array(wide, np.int32),
         "levels": np.array(levels, np.int32).reshape(-1, 2),
+        "listed": np.array(listed, np.int32),
     }
     sizes = {"search_depth": _depth(most), "wide_depth": _depth(len(wide))}
-    return PackedItems(arrays, sizes, burst, roots, np.concatenate(rows), np.array(costs, np.int32))
+    return PackedItems(arrays, sizes, min(listed, most), roots, np.concatenate(rows), np.array(costs, np.int32))
+
+
+def _longest_list(sets: Sequence[CompiledItems]) -> int:
+    """The smallest bound of lists with which the mask rows of nodes with more children take no more memory than they may."""
+    children = np.concatenate([np.diff(c.first) for c in sets])
+    children = children[children > LISTED]
+    row = -(-sets[0].vocab_size // 32) * 4
+    most = ROW_BYTES + sum(c.nbytes for c in sets)
+    listed = LISTED
+    while (wide := np.count_nonzero(children > listed)) and wide * row > most:
+        listed *= 2
+    return listed
 
 
 def _levels(items: CompiledItems, node: int) -> tuple[list[int], NDArray[np.uint32]]:
@@ -179,5 +194,5 @@ def listed_children(items: ItemTables, node: jax.Array, slots: jax.Array, most: 
     begin = read(items.first, node)
     count = read(items.first, node + 1) - begin
     place = jnp.minimum(begin[:, None] + slots, items.token.shape[0] - 1)
-    fits = (slots < count[:, None]) & (count <= WIDE)[:, None] & (to_end(items, place) < most[:, None])
+    fits = (slots < count[:, None]) & (count <= items.listed)[:, None] & (to_end(items, place) < most[:, None])
     return read(items.token, place).astype(jnp.int32), fits

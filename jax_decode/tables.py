@@ -270,7 +270,7 @@ def to_device(
         sizes["pairs"] = PairTables(**jax.device_put(on_host, sharding), max_flips=max_flips)
     if items is not None:
         base = parts.constraints[which[0], START] - items.roots[0]
-        tries = {name: _padded(table, 64, 1) for name, table in items.arrays.items()}
+        tries = {name: _padded(table, 64, 1) if table.ndim else table for name, table in items.arrays.items()}
         tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
         tries["wide"][len(items.arrays["wide"]) :] = np.iinfo(np.int32).max
         placed: dict[str, Any] = jax.device_put(tries, sharding) | items.sizes
