@@ -10,6 +10,8 @@ from fsa_compile.items.inputs import catalogue_vocabulary, item_matrix
 from fsa_compile.items.trie import trie_of
 from fsa_compile.limits import CompileLimits, Deadline
 
+_LIMITS = CompileLimits(max_seconds=600, max_bytes=8 << 30)
+
 
 def compile_items(
     items: Any,
@@ -30,7 +32,7 @@ def compile_items(
       stop_ids: end-of-text ids; None for the tokenizer's own, or none where a number was given: the text is complete then when
         nothing can follow, or when the limit is reached.
       source: a description, for people.
-      limits: `max_seconds` and `max_bytes` count here; the working memory is about 40 bytes per id of all items.
+      limits: `max_seconds` and `max_bytes` count here, by default ten minutes and 8 GB; ten million items of 8 ids take 2.3 GB.
 
     Returns:
       The artifact, for `jax_decode.to_device`, alone or beside other constraints.
@@ -46,7 +48,7 @@ def compile_items(
     """
     if limits is not None and not isinstance(limits, CompileLimits):
         raise ConstraintError("limits must be CompileLimits", fix="Write limits=CompileLimits(max_seconds=...).")
-    deadline = Deadline(limits or CompileLimits())
+    deadline = Deadline(limits or _LIMITS)
     vocabulary, tokenizer = catalogue_vocabulary(tokenizer, stop_ids)
     matrix = item_matrix(items, vocabulary, tokenizer, deadline)
     if not len(matrix):

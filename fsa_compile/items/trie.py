@@ -41,7 +41,8 @@ def trie_of(matrix: np.ndarray, vocab_size: int, deadline: Deadline) -> Trie:
       LimitError: out of time or memory.
     """
     width = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32).itemsize
-    deadline.check_bytes(matrix.size * (width + 6) + len(matrix) * 48, _DOING)
+    # Of each id token, first child and distance, twice while levels are joined; of each item keys, order, two columns, flags.
+    deadline.check_bytes(matrix.size * (width + 5) * 2 + len(matrix) * 100, _DOING)
     order = _sorted_order(matrix, vocab_size)
     levels = _levels(matrix, order, np.dtype(f"<u{width}") if width == 2 else np.dtype("<i4"), deadline)
     distance = _distances(levels)
