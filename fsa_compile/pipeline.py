@@ -15,7 +15,7 @@ from fsa_compile import language as languages
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import END_HERE, ByteMachine
-from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
+from fsa_compile.errors import ConstraintError, LimitError, UnsupportedGrammarError
 from fsa_compile.flatten import flattened
 from fsa_compile.grammar import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.language import Extension, Language
@@ -148,7 +148,14 @@ def canonical_form(
 
     tables = canonical_tables(tokenizer)
     prompt = [] if isinstance(canonical, bool) else [int(token) for token in canonical]
-    return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits), prompt=prompt)
+    try:
+        return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits), prompt=prompt)
+    except LimitError as error:
+        fix = (
+            "Counts, stacks and the states of the tokenizer's splitter are written out as states: leave out upper bounds on the "
+            f"length of free text, lower bounds on depth, or raise CompileLimits.{error.limit}."
+        )
+        raise LimitError(error.limit, error.allowed, "a canonical constraint", fix=fix) from error
 
 
 def compile_machine(

@@ -228,7 +228,7 @@ def test_file_and_refusals(data_dir: Path, tmp_path: Path) -> None:
         compile_regex(CITIES, tokenizer.vocabulary, canonical=True)
     with pytest.raises(ConstraintError, match="how deep texts nest"):
         fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True)
-    with pytest.raises(LimitError):
+    with pytest.raises(LimitError, match="leave out upper bounds on the"):
         compile_regex(r"[\s\S]*", tokenizer, canonical=True, limits=CompileLimits(max_states=200))
     with pytest.raises(UnspellableError, match="canonical"):
         compile_regex("▁", tokenizer, canonical=True)  # reads back as a space

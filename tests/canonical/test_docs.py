@@ -1,0 +1,20 @@
+"""`docs/canonical.md` is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "canonical.md"
+
+
+def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S):
+        exec(compile(block, "canonical.md", "exec", dont_inherit=True), names)
+    count, answer = capsys.readouterr().out.splitlines()
+    assert (count, answer in (" yes", " no")) == ("3", True)
+    assert names["numbers"].is_canonical
