@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -414,9 +415,14 @@ class _Layout:
         run = (np.cumsum(new) - 1)[first]
         for r in np.unique(run[varies[run]]).tolist():
             chosen = np.arange(begin[r], end[r])
-            which, token = groups.tokens_of(chosen)
-            out[chosen] = -1 - self.increments.table(token, values[chosen][which])
+            key = groups.hash[chosen].tobytes() + values[chosen].tobytes()
+            out[chosen] = -1 - self.increments.table(key, functools.partial(self._by_token, chosen, values))
         return out[first]
+
+    def _by_token(self, group: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of token sets, and the values of their sets."""
+        which, token = self.groups.tokens_of(group)
+        return token, values[group[which]]
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups = self.sets, self.groups

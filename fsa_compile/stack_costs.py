@@ -29,6 +29,7 @@ Frames with a set of keys: see `set_costs`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -48,6 +49,10 @@ from fsa_compile.vocabulary_tables import ranges, segment_starts
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
 _ROOM = 1 << 62
+_MANY_WAYS = 8_000
+"""Ways from which on a few rounds over all of them at once may be the faster way: wide lists are not deep."""
+_FEW_ROUNDS = 8
+"""So many; after that, ways are settled one by one."""
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -388,11 +393,11 @@ class _Bounds:
         places = self.places
         left_out = np.zeros(len(places.above), bool)
         while True:
-            if self.in_order and not left_out.any():
-                value, symbol = self._in_order(step)
-                iteration = unknown
-            else:
-                value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
+            in_order = self.in_order and not left_out.any()
+            found = None
+            if not in_order or len(self.place) > _MANY_WAYS:
+                found = self._least(token_values, iterating, unknown, left_out, _FEW_ROUNDS if in_order else None)
+            value, symbol, iteration = (*self._in_order(step), unknown) if found is None else found
             known = np.append(value, _FAR)[places.below] < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
@@ -424,16 +429,20 @@ class _Bounds:
         return least_values(first, ways, *of_place, self.num_symbols, step, cost if step else need, _FAR)
 
     def _least(
-        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Least values, from above, when the endings left out are paid for in full by their controls."""
+        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray, rounds: int | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Least values, from above, when the endings left out are paid for in full by their controls.
+
+        Returns:
+          None when they are not found within some rounds.
+        """
         places, paid = self.places, (~left_out).nonzero()[0]
         paid = paid[np.argsort(places.symbol[paid], kind="stable")]
         begin = segment_starts(places.symbol[paid])
         returned, paid_below = places.symbol[paid[begin]], places.below[paid]
         known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
         asked = np.zeros(len(places.above), np.int64)
-        while True:
+        for _ in itertools.count() if rounds is None else range(rounds):
             self.deadline.check(_DOING)
             symbol = np.full(self.num_symbols, _FAR)
             if len(begin):
@@ -446,3 +455,4 @@ class _Bounds:
             if (new == known[:-1]).all() and (more is iteration or (more == iteration).all()):
                 return new, symbol, iteration
             known[:-1], iteration = new, more
+        return None

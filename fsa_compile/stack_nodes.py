@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import ConstraintError
+from fsa_compile.quotient import remember
 from fsa_compile.registers import Registers
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_costs import Costs
@@ -146,6 +149,13 @@ def _reached(
             return seen
 
 
+_SEVERAL = 10_000
+"""Tokens from which on a table of numbers is kept for other constraints."""
+_KEPT = 16
+"""Tables that are kept for a vocabulary, of three bytes for each token."""
+_MEMO = "increments"
+
+
 class Increments:
     """Tables of numbers by token, as few as can hold what is asked for."""
 
@@ -153,16 +163,51 @@ class Increments:
         self._size = tables.vocab_size
         self._tables: list[np.ndarray] = []
         self._known: list[np.ndarray] = []
+        self._number: dict[bytes, int] = {}
+        kept = tables.memo.get(_MEMO)
+        self._kept: dict[bytes, tuple[np.ndarray, np.ndarray]] = remember(tables, _MEMO, {}) if kept is None else kept
 
-    def table(self, tokens: np.ndarray, values: np.ndarray) -> int:
-        """Number of a table that holds the values of the tokens."""
+    def table(self, key: bytes, content: Callable[[], tuple[np.ndarray, np.ndarray]]) -> int:
+        """Number of a table that holds some values by token.
+
+        Args:
+          key: tells contents apart.
+          content: (tokens, their values); asked only for what is not known.
+        """
+        found = self._number.get(key)
+        if found is None:
+            kept = self._kept.get(key)
+            found = self._number[key] = self._of_tokens(key, *content()) if kept is None else self._merged(*kept)
+        return found
+
+    def _of_tokens(self, key: bytes, tokens: np.ndarray, values: np.ndarray) -> int:
+        if len(tokens) >= _SEVERAL:
+            table, known = np.zeros(self._size, np.uint16), np.zeros(self._size, bool)
+            table[tokens] = values
+            known[tokens] = True
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[key] = table, known
+            return self._merged(table, known)
         fits = ((~known[tokens] | (table[tokens] == values)).all() for table, known in zip(self._tables, self._known))
+        number = self._first(fits)
+        self._tables[number][tokens] = values
+        self._known[number][tokens] = True
+        return number
+
+    def _merged(self, values: np.ndarray, some: np.ndarray) -> int:
+        """Number of a table that holds the values bool[V] says are there."""
+        fits = (not (some & known & (table != values)).any() for table, known in zip(self._tables, self._known))
+        number = self._first(fits)
+        np.copyto(self._tables[number], values, where=some)
+        self._known[number] |= some
+        return number
+
+    def _first(self, fits: Iterator[bool | np.bool_]) -> int:
         number = next((i for i, fit in enumerate(fits) if fit), len(self._tables))
         if number == len(self._tables):
             self._tables.append(np.zeros(self._size, np.uint16))
             self._known.append(np.zeros(self._size, bool))
-        self._tables[number][tokens] = values
-        self._known[number][tokens] = True
         return number
 
     def stacked(self) -> np.ndarray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 
@@ -230,7 +232,7 @@ class MoveTable:
         self.pushes: list[tuple[tuple[int, int], ...]] = [()]
         push_number: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         source = np.repeat(number[live], [len(controls.moves[c]) for c in live])
-        own = np.array([move for c in live for move in controls.moves[c]], np.int64).reshape(-1, 3)
+        own = _rows((controls.moves[c] for c in live), 3)
         adds = np.zeros(len(controls.moves), bool)
         adds[list(controls.adds)] = True
         add_of = np.zeros(len(live) + 1, np.int64)
@@ -238,15 +240,15 @@ class MoveTable:
         guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)
         rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source], guarded))]
         called = []
-        for control in live:
+        for control, row in zip(live, number[live].tolist()):
             for call in controls.calls.get(control, ()):
                 guard = 0 if guards is None else guards.of_call(control)
                 for low, high, target, push, add in self._called(*call):
                     found = push_number.setdefault(push, len(self.pushes))
                     if found == len(self.pushes):
                         self.pushes.append(push)
-                    called.append((number[control], low, high, target, found, add, guard))
-        rows.append(np.array(called, np.int64).reshape(-1, 7))
+                    called.append((row, low, high, target, found, add, guard))
+        rows.append(_rows([called], 7))
         table = np.concatenate(rows)
         table[:, 3] = number[table[:, 3]]
         self._table = table[table[:, 3] > 0]
@@ -293,6 +295,11 @@ class MoveTable:
         action = np.zeros((int(self._number.max()) + 1, int(byte_class[-1]) + 1), np.int32)
         action[table[row, 0], column] = self._entry[row] + 1
         return action, byte_class
+
+
+def _rows(parts: Iterable[Iterable[tuple[int, ...]]], width: int) -> np.ndarray:
+    """int64[n, width], the tuples of all parts; several times as fast as `np.array` of a list of them."""
+    return np.fromiter(chain.from_iterable(chain.from_iterable(parts)), np.int64).reshape(-1, width)
 
 
 def _add_returns(
