@@ -168,6 +168,14 @@ class Decisions:
             found = self._supports[f] = tuple(sorted({self._nodes[n - FIRST_NODE][0] for n in self._below(f)}))
         return found
 
+    def outline(self, f: int) -> Hashable:
+        """What tells f apart from the diagrams of other stores, written out: only for those of few nodes."""
+        if f < FIRST_NODE:
+            return f
+        v, low, high = self._nodes[f - FIRST_NODE]
+        atom = self.atoms[v]
+        return type(atom).__name__, atom, self.outline(low), self.outline(high)
+
     def leaves(self, f: int) -> set[int]:
         """The leaves that f can reach."""
         if f < FIRST_NODE:

@@ -24,6 +24,9 @@ from fsa_compile.regex_syntax import parse
 _LITERALS = ("null", "true", "false")
 _IN_STRING = 1 << 8
 """Outcomes of the counted characters of a string are above this, so that they are not mistaken for outcomes of values."""
+_FEW_ATOMS, _MOST_NUMBERS = 4, 256
+_NUMBERS: dict[Any, TextDfa] = {}
+"""Automata of numbers, kept for other schemas: most ask for an integer, or for one with a bound."""
 
 
 class Scalars:
@@ -68,6 +71,19 @@ class Scalars:
     def _number_dfa(self, formula: int) -> TextDfa:
         d = self._decisions
         atoms = [d.atoms[v] for v in d.support(formula)]
+        if len(atoms) > _FEW_ATOMS or any(isinstance(atom, Spelled) for atom in atoms):
+            return self._make_number_dfa(formula, atoms)
+        key = d.outline(formula), self._options.max_product, self._options.max_modulus
+        found = _NUMBERS.get(key)
+        if found is None:
+            found = self._make_number_dfa(formula, atoms)
+            if len(_NUMBERS) >= _MOST_NUMBERS:
+                _NUMBERS.clear()
+            _NUMBERS[key] = found
+        return found
+
+    def _make_number_dfa(self, formula: int, atoms: list[Any]) -> TextDfa:
+        d = self._decisions
         where = self._keywords.origin.get(atoms[-1], "#") if atoms else "#"
         conditions: dict[Any, numbers.Condition] = {}
         for atom in atoms:
