@@ -14,6 +14,8 @@ MOST_BYTES = 600_000
 REFRESH = "run: make notebook"
 
 PRINTED = {
+    # healed, the model writes the word that the prompt breaks off
+    "tokenization": r"^healed +\[▁kettle\].*\n +the kett\|le .*$",
     # the same text from every way to decode greedily
     "speculative_and_mass": r'^plain +(\{"name": .*\})\nprompt lookup +\1\ndraft model +\1$',
 }
@@ -25,7 +27,7 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    names = ["grammars", "quickstart", "speculative_and_mass", "structured_output"]
+    names = ["grammars", "quickstart", "speculative_and_mass", "structured_output", "tokenization"]
     assert [path.stem for path in NOTEBOOKS] == names
     assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == names
 

@@ -46,6 +46,19 @@ def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "answer.npz").is_file()
 
 
+def test_the_page_on_tokenization(capsys):
+    """Its blocks run; the model heals the word that the prompt breaks off. (Its tables have the sizes of the README's first ones.)"""
+    names: dict[str, object] = {}
+    page = blocks("python", (ROOT / "docs" / "tokenization.md").read_text(encoding="utf-8"))
+    for block in page:
+        exec(compile(block, "tokenization.md", "exec", dont_inherit=True), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "b' kett'"
+    assert re.fullmatch(r"le [a-z ]{0,58}\.", printed[1])
+    assert printed[2:] == ["[b' ket', b' kettle']", " No, the kettle is blue.", "(1, 5)"]
+    assert len(page) == 4
+
+
 def test_the_commands_run(tmp_path, monkeypatch, capsys):
     (tmp_path / "models").symlink_to(ROOT / "models")
     monkeypatch.chdir(tmp_path)
