@@ -18,7 +18,8 @@ from fsa_compile.host_walk import Configuration, HostWalk
 from fsa_compile.token_lookup import TokenLookup
 
 WHOLE_TOKENS = "whole_tokens"
-"""Key of `CompiledConstraint.extra` where a constraint counts tokens (`TEXT_TOKEN`), so that bytes do not tell its state."""
+"""Key of `CompiledConstraint.extra` where a constraint is about tokens (`TEXT_TOKEN`, filters over tokens), so that bytes do not
+tell its state."""
 _MOST_KEPT = 64
 
 
@@ -46,15 +47,17 @@ class Bridges:
       landings: all states reached so far; number 0 is the constraint's start.
 
     Raises:
-      ConstraintError: the constraint counts whole tokens.
+      ConstraintError: the constraint is about tokens.
     """
 
     def __init__(self, constraint: CompiledConstraint, lookup: TokenLookup) -> None:
         if constraint.extra.get(WHOLE_TOKENS):
             raise ConstraintError(
-                "the constraint holds TEXT_TOKEN or PARAGRAPH_TOKEN: a token that begins before it is no whole token of it",
+                "the constraint is about tokens (TEXT_TOKEN, PARAGRAPH_TOKEN, filters over tokens), and one that begins before it "
+                "is no whole token of it",
                 where=f"  {constraint.source:.200}",
-                fix="Describe the text by a pattern, such as [^\\n]*.",
+                fix="Describe the text alone, by a pattern such as [^\\n]* and filters over text; heal(..., canonical=True) also "
+                "keeps spaces and bytes as the tokenizer has them.",
             )
         self.constraint, self._lookup = constraint, lookup
         self._walk = constraint.walk()

@@ -57,7 +57,6 @@ def canonical_border(
       ConstraintError: the constraint has a stack or counters; the prompt is no text that the tokenizer can encode.
       UnspellableError: no text of the constraint can follow the prompt.
     """
-    tables.check_unnormalized()
     data = b"".join(lookup.text(token) for token in ids)
     own = ids if _is_own(ids, tables) else _encoded(data, tables, lookup, encode)
     ends = np.cumsum([0, *(len(lookup.text(token)) for token in own)])

@@ -10,6 +10,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import assemble, distances
+from fsa_compile.bridges import WHOLE_TOKENS
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError
@@ -55,7 +56,7 @@ def promote_filtered(
     if found is None:
         raise empty_after(source, filters, "Loosen the filters: no tokens are left that spell an accepted text.")
     shell, arcs = found
-    return assemble(shell, arcs, tables, source=source, limits=limits, deadline=deadline, extra={})
+    return assemble(shell, arcs, tables, source=source, limits=limits, deadline=deadline, extra={WHOLE_TOKENS: True})
 
 
 def joined(automata: Sequence[TokenDfa], limits: CompileLimits) -> TokenDfa:

@@ -20,6 +20,7 @@ from fsa_compile import (
     compile_grammar,
     compile_json_schema,
     compile_regex,
+    filters,
     library,
     load_tokenizer,
     regex,
@@ -279,8 +280,12 @@ def test_what_is_refused(tokenizer, constraints):
         heal_batch("a", constraint, tokenizer)
     with pytest.raises(ConstraintError, match="2 prompts and 1 constraints"):
         heal_batch(["a", "b"], [constraint], tokenizer)
-    with pytest.raises(ConstraintError, match="TEXT_TOKEN or PARAGRAPH_TOKEN"):
+    with pytest.raises(ConstraintError, match="TEXT_TOKEN, PARAGRAPH_TOKEN"):
         heal("a ", compile_regex("(?P<TEXT_TOKEN>){3}", tokenizer), tokenizer)
+    with pytest.raises(ConstraintError, match="filters over tokens"):
+        heal("a ", compile_regex("[a-z]+", tokenizer, filters=[filters.byte_fallback()]), tokenizer)
+    narrow = compile_regex(".+", tokenizer, filters=[filters.characters("[a-z]")])
+    assert after_bytes(heal("a ", narrow, tokenizer).constraint, b" ab", tokenizer.vocabulary).accepting
 
 
 def test_texts_are_json_and_valid(tokenizer, constraints):
