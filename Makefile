@@ -56,6 +56,15 @@ demo: $(VENV)/.installed-all  ## a small model writes JSON, with and without a c
 	@printf '%s\n' '' '2. With the same seed, inside the language of the regular expression' '' $(DEMO_PATTERN) '' 'it writes:' ''
 	@$(BIN)/jax-decode $(DEMO_OPTIONS) --pattern $(DEMO_PATTERN) $(DEMO_PROMPTS)
 
+# The site is built without importing the packages, in an environment of its own.
+.venv-docs/bin/mkdocs: | $(BIN)/python
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input -q install 'mkdocs-material>=9.6' 'mkdocstrings[python]>=0.29'
+
+.PHONY: docs
+docs: .venv-docs/bin/mkdocs  ## the documentation site, into build/site
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict -q
+
 .PHONY: test
 test: lint types pytest  ## linter, type checker, all tests
 

@@ -63,6 +63,10 @@ class Gemma:
         model = Transformer(config, dtype=dtype, rngs=nnx.Rngs(params=key))
         return cls(nnx.to_pure_dict(nnx.state(model, nnx.Param)), config)
 
+    def __repr__(self) -> str:
+        shape = f"{self.config.num_layers} layers of {self.config.embed_dim}, {self.vocab_size:,} tokens"
+        return f"Gemma({shape}, {self.num_parameters:,} parameters, {jnp.dtype(self.dtype).name})"
+
     @property
     def vocab_size(self) -> int:
         """The width of the logits, V."""
