@@ -24,9 +24,9 @@ FAR = int(UNREACHABLE)
 _DOING = "completing the canonical tokens of the constraint"
 _TESTED = 1 << 22
 """Most pairs of a set and a token that are tested at once."""
-_AT_ONCE = 1 << 13
+_AT_ONCE = 1 << 11
 """Up to so many tests a round's pairs of a set and a token are all tested."""
-_MARKED = 1 << 22
+_MARKED = 1 << 24
 """Up to so many possible pairs of a node and a set are found by marking them."""
 _SORTED = 21
 """Tokens of a large set that are tried first, those that the fewest sets hold."""
@@ -78,15 +78,16 @@ class ProductDistances:
         key = np.where(graph.targets >= 0, graph.targets * sets + self._rule.set_of[graph.token], -1)
         found: np.ndarray
         dense = sorted({target for wide in graph.wide for target in wide.targets if target >= 0})
-        if size <= min(_MARKED, 8 * key.size):
+        if size <= _MARKED:
             marked = np.zeros(size, bool)
             marked[key[key >= 0]] = True
             marked[first] = True
             for target in dense:
                 marked[target * sets : (target + 1) * sets] = True
             self._pair = np.flatnonzero(marked)
-            number = np.cumsum(marked, dtype=np.int32) - 1
-            found = number[np.maximum(key, 0)]
+            number = np.empty(size, np.int32)
+            number[self._pair] = np.arange(len(self._pair))
+            found = number[np.where(key >= 0, key, first)]
         else:
             listed = np.unique(np.append(key, first))
             listed = listed[(listed >= 0) & ~np.isin(listed // sets, dense)]
@@ -216,5 +217,6 @@ class ProductDistances:
 
 def _by_pair(pairs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The listed tokens in the order of their targets' pairs, and where those of each pair begin; those without come last."""
-    order = np.argsort(pairs.astype(np.int32), kind="stable")
+    # Numbers of 16 bits are sorted by radix.
+    order = np.argsort(pairs.astype(np.uint16 if count < 1 << 16 else np.int32), kind="stable")
     return order, np.searchsorted(pairs[order], np.arange(count + 1))

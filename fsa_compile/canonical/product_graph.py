@@ -22,6 +22,8 @@ _LISTED = 4096
 """Token sets up to this size are listed token by token."""
 _FEW = 256
 """Of larger sets, tokens that lead elsewhere than most are listed if they are no more than this."""
+_EDGE_BYTES = 64
+"""Memory that a listed token takes while distances are computed."""
 _CHUNK = 256
 """Bit rows unpacked at a time."""
 
@@ -114,12 +116,12 @@ class _Exploration:
         """Product node of each own state and node of the constraint."""
         self._found: list[np.ndarray] = []
         """Keys of the product nodes: own state * N + node of the constraint."""
-        self._count = 0
+        self._count = self._edges = 0
 
     def graph(self, state: int) -> ProductGraph:
         nodes = self._constraint.num_nodes
         self._numbered(self._own_numbers(np.array([state])), np.array([self._constraint.start]))
-        if self._seed:  # the filter has one state between characters, in which nearly all nodes are reached: all at once
+        if self._seed and state == START:  # the one state between characters, in which nearly all nodes are reached: all at once
             self._numbered(np.zeros(nodes - 1, np.int64), np.arange(1, nodes))
         parts: list[_Edges] = []
         done = 0
@@ -131,6 +133,7 @@ class _Exploration:
             table = np.array([id(self._filter.moves(state).class_of) for state in self._states])[own]
             # Filter states at the same place inside a character share the array of classes: they are followed together.
             for mine in np.unique(table).tolist():
+                self._deadline.check(_DOING)
                 chosen = np.flatnonzero(table == mine)
                 parts += self._followed(own[chosen], done + chosen, q[chosen])
             done += len(keys)
@@ -188,6 +191,8 @@ class _Exploration:
         after = self._after(states)
         begin = self._listed.offset[node]
         count = self._listed.offset[node + 1] - begin
+        self._edges += int(count.sum())
+        self._deadline.check_bytes(self._edges * _EDGE_BYTES, _DOING)
         index = joined(begin, count)
         token, target = self._listed.token[index], self._listed.target[index]
         kind = class_of[token]
@@ -227,6 +232,7 @@ class _Exploration:
                 wide = self._wide[key] = WideSet(kinds.token[index], kinds.sets[index], (a, f))
             wide.sources.append(x)
         index = joined(kinds.begin[listed], size[listed])
+        self._edges += len(index)
         return np.full(len(index), x), kinds.token[index], np.repeat(targets[:, listed], size[listed], axis=1)
 
     def _by_kind(self, row: int, class_of: np.ndarray) -> _Kinds:
