@@ -28,7 +28,8 @@ class Hypotheses(Generation):
     """Different texts of every prompt, best first; those of prompt i are rows `i * num_return .. (i + 1) * num_return - 1`.
 
     No two rows of a prompt have the same tokens. Where a prompt's language has fewer texts, or the beams found fewer, the last
-    rows have the status `ABSENT` and no tokens. The log-probability of a stop token is that of all stop ids together.
+    rows have the status `ABSENT` and no tokens; `NOT_A_NUMBER` if a beam was given up because its logits were NaN. The
+    log-probability of a stop token is that of all stop ids together.
 
     Attributes:
       num_return: rows per prompt.
@@ -46,7 +47,7 @@ class Hypotheses(Generation):
     @property
     def found(self) -> NDArray[np.int64]:
         """int64[P], how many texts each prompt has."""
-        present = np.array([status != Status.ABSENT for status in self.status])
+        present = np.array([status not in (Status.ABSENT, Status.NOT_A_NUMBER) for status in self.status])
         return present.reshape(-1, self.num_return).sum(1)
 
     def text(self, tokenizer: Any) -> list[list[str]]:
@@ -195,15 +196,19 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
         keep=keep,
     )
     until = jax.device_put(np.int32(request.most))
-    carry = beam_loop.search(decoder, request.tables, ranking, carry, until, chunk=chunk)
-    finished, texts = jax.device_get((carry.finished, beam_loop.read_back(carry.trail, carry.finished)))
+    carry = beam_loop.search(
+        decoder, request.tables, ranking, carry, until, cache_length=request.cache_length, chunk=chunk
+    )
+    read = (carry.finished, beam_loop.read_back(carry.trail, carry.finished), carry.broken)
+    finished, texts, broken = jax.device_get(read)
     flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
     absent = flat(finished.score) == -np.inf
+    missing = np.where(np.repeat(broken, keep), int(Status.NOT_A_NUMBER), int(Status.ABSENT))
     made = collect(
         np.where(absent[:, None], -1, flat(texts.tokens)),
         flat(texts.logprobs),
         flat(texts.raw_logprobs),
-        np.where(absent, int(Status.ABSENT), flat(finished.status)),
+        np.where(absent, missing, flat(finished.status)),
         flat(finished.dropped) & ~absent,
         request.stop_ids[request.rows(keep)],
         single=False,

@@ -16,11 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.decoder import Decoder
+from jax_decode.expansion import expanded
 from jax_decode.forking import fork, fork_cache
-from jax_decode.masking import mask
-from jax_decode.planes import LOWEST, NEVER, clean, log_sum
+from jax_decode.planes import NEVER
 from jax_decode.ranking import Ranking
-from jax_decode.stack import accepts, sources
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import FREE, ConstraintTables
 from jax_decode.transition import advance
@@ -65,6 +64,7 @@ class BeamCarry:
       step: int32[], tokens chosen so far.
       rank: float32[P, B], descending; -inf where there is no beam.
       weight: float32[P, B], total log-probability by which the beams are ranked.
+      broken: bool[P], whether a beam was given up because none of its logits was a number.
       finished: the best N finished texts.
       trail: of all steps; None inside a chunk, whose output `scan` collects.
     """
@@ -75,6 +75,7 @@ class BeamCarry:
     step: jax.Array
     rank: jax.Array
     weight: jax.Array
+    broken: jax.Array
     finished: Finished
     trail: Any
 
@@ -126,14 +127,22 @@ def prefill(
         step=jnp.int32(0),
         rank=jnp.where(first, ranking.root(count * beams).reshape(count, beams), NEVER),
         weight=jnp.zeros((count, beams), jnp.float32),
+        broken=jnp.zeros(count, bool),
         finished=_none_finished(count, keep),
         trail=Trail(whole, whole - 1, real, jnp.zeros_like(real)),
     )
 
 
-@functools.partial(jax.jit, static_argnames=("chunk",), donate_argnames=("carry",))
+@functools.partial(jax.jit, static_argnames=("cache_length", "chunk"), donate_argnames=("carry",))
 def search(
-    decoder: Decoder, tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry, until: jax.Array, *, chunk: int
+    decoder: Decoder,
+    tables: ConstraintTables | None,
+    ranking: Ranking,
+    carry: BeamCarry,
+    until: jax.Array,
+    *,
+    cache_length: int,
+    chunk: int,
 ) -> BeamCarry:
     """Steps until no beam can improve the finished texts, or `until` int32[] steps were made; checks once per chunk.
 
@@ -142,7 +151,7 @@ def search(
 
     def step(carry: BeamCarry, _: None) -> tuple[BeamCarry, Trail]:
         carry, row, made = _choose(tables, ranking, carry)
-        cache = fork_cache(decoder, carry.cache, row)
+        cache = fork_cache(decoder, carry.cache, row, length=cache_length)
         tokens = jnp.maximum(made.token, 0).reshape(-1, 1)
         logits, cache = decoder.apply(tokens, cache, carry.alive.astype(jnp.int32))
         return dataclasses.replace(carry, logits=logits[:, -1], cache=cache), made
@@ -199,23 +208,14 @@ def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry)
       The carry, its cache and logits still those of the parents; the parents' rows, int32[R]; what was chosen.
     """
     count, beams = carry.rank.shape
-    state, alive = carry.state, carry.alive
-    x = clean(carry.logits)
-    allowed, stopping, may_end = _continuations(tables, state, alive, x.shape[1])
-    text = allowed & ~_any_of(state.stop_ids, x.shape[1])
-    stop_logits = jnp.where(stopping, _take(x, jnp.maximum(state.stop_ids, 0)), NEVER)
-    ends = log_sum(stop_logits)
-    weight = jnp.where(alive, carry.weight.reshape(-1), 0.0)[:, None]
-    rank = carry.rank.reshape(-1)
-    weights = ranking.log_probs(x, ends, text)
-    weights = jnp.where(weights == NEVER, NEVER, jnp.maximum(weight + weights, LOWEST))
-    ranks = ranking.ranks(rank, weights, carry.step)
-    allowed_sum, raw_sum = log_sum(jnp.concatenate([jnp.where(text, x, NEVER), ends[:, None]], 1)), log_sum(x)
+    state, alive, rank = carry.state, carry.alive, carry.rank.reshape(-1)
+    weight = jnp.where(alive, carry.weight.reshape(-1), 0.0)
+    found = expanded(tables, ranking, state, alive, carry.logits, rank, weight, carry.step, beams)
+    ends, allowed_sum, raw_sum = found.sums.ends, found.sums.allowed, found.sums.raw
 
     # Nothing may follow an accepted text whose vocabulary has no stop token: it ends by itself.
-    silent = may_end & ~text.any(1) & (ends == NEVER)
-    end_rank, end_weight = jnp.where(silent, rank, ranks[:, -1]), jnp.where(silent, weight[:, 0], weights[:, -1])
-    stop = jnp.take_along_axis(state.stop_ids, jnp.argmax(stop_logits, 1)[:, None], 1)[:, 0]
+    silent = found.complete & (found.rank[:, 0] == NEVER) & (ends == NEVER)
+    end_rank, end_weight = jnp.where(silent, rank, found.end_rank), jnp.where(silent, weight, found.end_weight)
     free = state.node[:, 0] == FREE
     own = jnp.broadcast_to(jnp.arange(beams, dtype=jnp.int32)[None], (count, beams))
     length = jnp.full((count * beams,), carry.step, jnp.int32)
@@ -224,20 +224,23 @@ def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry)
         weight=end_weight,
         length=length,
         beam=own.reshape(-1),
-        stop=jnp.where(silent, -1, stop),
+        stop=jnp.where(silent, -1, found.stop),
         status=jnp.where(free, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
         dropped=state.dropped,
         logprob=jnp.where(silent, 0.0, ends - allowed_sum),
         raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
     )
 
-    best, parent, token = _best_of(ranks[:, :-1], count, beams)
+    each = found.rank.shape[1]
+    best, place = jax.lax.top_k(found.rank.reshape(count, -1), beams)  # the first among equals
+    parent = (place // each).astype(jnp.int32)
+    token, logit, weight = (jnp.take_along_axis(x.reshape(count, -1), place, 1) for x in (found.token, found.logit, found.weight))
     row = (parent + jnp.arange(count, dtype=jnp.int32)[:, None] * beams).reshape(-1)
-    exists = (best > NEVER).reshape(-1)
-    chosen = jnp.maximum(token, 0).reshape(-1)
-    logit = _at(x, row, chosen)
-    logprob, raw = (jnp.where(exists, jnp.minimum(logit - total[row], 0.0), 0.0) for total in (allowed_sum, raw_sum))
-    weight = jnp.where(exists, _at(weights, row, chosen), 0.0)
+    exists, chosen = (best > NEVER).reshape(-1), jnp.maximum(token, 0).reshape(-1)
+    logprob, raw = (
+        jnp.where(exists, jnp.minimum(logit.reshape(-1) - total[row], 0.0), 0.0) for total in (allowed_sum, raw_sum)
+    )
+    weight = jnp.where(exists, weight.reshape(-1), 0.0)
     state = advance(tables, fork(state, row), jnp.where(exists, chosen, -1))
     complete = exists & ((state.status == Status.ACCEPTED) | (state.status == Status.TRUNCATED))
     filled = Finished(  # the limit was reached
@@ -263,42 +266,12 @@ def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry)
         step=carry.step + 1,
         rank=rank,
         weight=weight.reshape(count, beams),
+        broken=carry.broken | found.broken.reshape(count, beams).any(1),
         finished=finished,
         trail=None,
     )
     token = jnp.where(exists, chosen, -1)
     return after, row, Trail(parent, *(v.reshape(count, beams) for v in (token, logprob, raw)))
-
-
-def _continuations(
-    tables: ConstraintTables | None, state: ConstraintState, alive: jax.Array, width: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What may follow: tokens bool[R, V'], which of the stop ids bool[R, E], and whether a text is accepted, bool[R]."""
-    alive = alive & state.running
-    free = state.node[:, 0] == FREE
-    if tables is None:
-        accept = jnp.zeros_like(alive)
-        allowed = jnp.broadcast_to(alive[:, None], (len(alive), width))
-    else:
-        accept = accepts(tables, sources(tables, state)) & ~free
-        allowed = mask(tables, state, width=width) & alive[:, None]
-    stopping = (state.stop_ids >= 0) & (alive & (accept | free))[:, None]
-    return allowed, stopping, accept & alive
-
-
-def _any_of(stop_ids: jax.Array, width: int) -> jax.Array:
-    """bool[R, V'], which tokens are stop ids of their row."""
-    ids = jnp.arange(width, dtype=jnp.int32)[None]
-    return functools.reduce(jnp.logical_or, [ids == stop_ids[:, e : e + 1] for e in range(stop_ids.shape[1])])
-
-
-def _best_of(ranks: jax.Array, count: int, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The best B of ranks float32[R, V'] of every prompt: rank, beam and token, [P, B] each; the first among equals."""
-    each = min(beams, ranks.shape[1])
-    best, token = jax.lax.top_k(ranks, each)
-    best, place = jax.lax.top_k(best.reshape(count, -1), beams)
-    token = jnp.take_along_axis(token.reshape(count, -1), place, 1)
-    return best, (place // each).astype(jnp.int32), token.astype(jnp.int32)
 
 
 def _merged(finished: Finished, *more: Finished) -> Finished:
@@ -308,11 +281,3 @@ def _merged(finished: Finished, *more: Finished) -> Finished:
     every = Finished(*(jnp.concatenate(field, 1) for field in zip(*parts)))
     _, place = jax.lax.top_k(every.score, keep)
     return Finished(*(jnp.take_along_axis(x, place, 1) for x in every))
-
-
-def _take(x: jax.Array, index: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(x, index, axis=1)
-
-
-def _at(x: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
-    return x.at[row, column].get(mode="promise_in_bounds")

@@ -52,6 +52,7 @@ def decode_blocks(
         num_samples=num_samples,
         cache_length=request.cache_length,
         capacity=request.steps,
+        forced=forced,
         with_raw=with_raw,
     )
     for until in stops:

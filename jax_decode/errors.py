@@ -19,3 +19,9 @@ class DecodeError(ValueError):
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+
+
+def no_numbers(where: str) -> DecodeError:
+    """The error of a model whose logits are all NaN (or -inf) at a place: no probability can be computed from them."""
+    fix = "Check its parameters and their dtype: float16 overflows where bfloat16 and float32 do not."
+    return DecodeError("none of the model's logits is a number", where=where, fix=fix)

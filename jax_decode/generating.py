@@ -84,6 +84,9 @@ def generate(
     check_sampler(sampler)
     num_samples = read_positive(num_samples, "num_samples")
     chunk = read_positive(chunk, "chunk")
+    if progress is not None and not callable(progress):
+        fix = "Give a function of two numbers, progress(tokens_done, max_tokens), or None."
+        raise DecodeError(f"'progress' is {progress!r}, which cannot be called", fix=fix)
     request = read_request(
         decoder,
         prompts,

@@ -17,7 +17,7 @@ from jax_decode.decoder import Decoder
 from jax_decode.errors import DecodeError
 from jax_decode.forking import fork_cache
 from jax_decode.samplers import Sampler
-from jax_decode.sampling import sample
+from jax_decode.sampling import checked, sample
 from jax_decode.state import ConstraintState
 from jax_decode.tables import ConstraintTables
 from jax_decode.transition import advance
@@ -149,13 +149,14 @@ def _choose(
     check_logits(logits, decoder.vocab_size)
     counter = jnp.full(keys.shape[:1], step, jnp.uint32)
     choice = sample(sampler, logits[:, -1], keys, counter, tables, state, with_raw=with_raw)
-    taken = state.running & (choice.token >= 0)
+    token = checked(choice.token, logits[:, -1])
+    taken = state.running & (token >= 0)
     out = (
-        jnp.where(taken, choice.token, -1),
+        jnp.where(taken, token, -1),
         jnp.where(taken, choice.logprob, 0.0),
         jnp.where(taken, choice.raw_logprob, 0.0),
     )
-    return cache, advance(tables, state, choice.token), jnp.maximum(out[0], 0), out
+    return cache, advance(tables, state, token), jnp.maximum(out[0], 0), out
 
 
 def check_logits(logits: jax.Array, vocab_size: int) -> None:

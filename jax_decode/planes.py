@@ -51,6 +51,12 @@ def log_sum(x: jax.Array) -> jax.Array:
     return base + jnp.log(jnp.exp(x - base[..., None]).sum(-1))
 
 
+def log_shares(x: jax.Array) -> jax.Array:
+    """Log-probabilities over the last axis of clean logits; NaN where no logit is a number."""
+    total = log_sum(x)[..., None]
+    return jnp.where(total > LOWEST, x - total, jnp.nan)
+
+
 def planes(logits: jax.Array, words: jax.Array | None, num_words: int) -> Planes:
     """The planes of logits float[B, V'] under bit planes uint32[B, W] of the allowed tokens (None: all are)."""
     out: Planes = []

@@ -20,7 +20,7 @@ from jax_decode.noise import gumbel
 from jax_decode.planes import NEVER, clean, log_add, log_sum, scaled
 from jax_decode.reading import read
 from jax_decode.samplers import Greedy, Sampler
-from jax_decode.state import ConstraintState
+from jax_decode.state import NO_NUMBER, ConstraintState
 from jax_decode.summary import NO_ITEM, Noise, summarize
 from jax_decode.tables import ConstraintTables, words_for
 from jax_decode.truncation import Allowed, threshold_of
@@ -103,6 +103,19 @@ def choose(sampler: Sampler, allowed: Allowed, key: jax.Array, step: jax.Array, 
         score = jnp.maximum(score, best)
         allowed_sum = log_add(allowed_sum, log_sum(jnp.where(ok, x, NEVER)))
     return Choice(jnp.where(score == NEVER, -1, chosen), value - allowed_sum, value - raw_sum)
+
+
+def checked(token: jax.Array, logits: jax.Array) -> jax.Array:
+    """Chosen tokens int32[B], `NO_NUMBER` where the logit is NaN.
+
+    Choosing takes NaN for the least probable, so there was nothing else.
+
+    Args:
+      token: -1 where nothing is allowed.
+      logits: float[B, V'], those it was chosen by.
+    """
+    own = _take(logits, jnp.clip(token, 0, logits.shape[1] - 1)[:, None])[:, 0]
+    return jnp.where((token >= 0) & jnp.isnan(own), NO_NUMBER, token)
 
 
 def _within_column(

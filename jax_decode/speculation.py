@@ -29,7 +29,7 @@ from jax_decode.masking import allows, likely_spelling, mask_parts, parts_at
 from jax_decode.planes import LOWEST, clean, log_sum
 from jax_decode.requests import slots
 from jax_decode.samplers import Greedy, Sampler
-from jax_decode.sampling import among, choose, sample
+from jax_decode.sampling import among, checked, choose, sample
 from jax_decode.state import ConstraintState, Position, Status
 from jax_decode.tables import ConstraintTables, words_for
 from jax_decode.verification import Drafted, Verdict, by_rejection, by_same_draw, draft_key, drawn_logprob, scores_of
@@ -54,7 +54,7 @@ class Progress:
     Attributes:
       cache, draft_cache: the decoders' caches; the latter None without a draft model.
       state: after the text so far.
-      token: int32[B], chosen to follow it, but not taken yet; -1 where nothing is allowed.
+      token: int32[B], chosen to follow it, but not taken yet; -1 where nothing is allowed, -2 where the logits are NaN.
       tokens: int32[B, H], prompts and texts; what lies at `end` and beyond is no longer, or not yet, text.
       logprobs, raw_logprobs: float32[B, H], of the tokens at these places.
       start: int32[B], length of the prompt.
@@ -100,7 +100,7 @@ class Decisions(NamedTuple):
     logits: Any
 
 
-@functools.partial(jax.jit, static_argnames=("num_samples", "cache_length", "capacity", "with_raw"))
+@functools.partial(jax.jit, static_argnames=("num_samples", "cache_length", "capacity", "forced", "with_raw"))
 def begin(
     decoder: Decoder,
     tables: ConstraintTables | None,
@@ -114,42 +114,54 @@ def begin(
     num_samples: int,
     cache_length: int,
     capacity: int,
+    forced: Forced | None,
     with_raw: bool,
 ) -> Progress:
-    """Feeds the prompts to both models and chooses every row's first token.
+    """Feeds the prompts to both models, with what the constraints force at once, and chooses the first token after that.
 
     Args:
       decoder, tables, sampler, keys, state, prompts, lengths, num_samples, cache_length, with_raw: as in `loop.prefill`.
       draft: from `drafts.read_draft`.
       capacity: T, tokens the texts can hold.
+      forced: from `forced.read_forced`.
     """
     rows = jnp.repeat(jnp.arange(len(lengths), dtype=jnp.int32), num_samples)
+    tokens, start = jnp.pad(prompts[rows], ((0, 0), (0, capacity))), lengths[rows]
+    end, width = start, prompts.shape[1]
+    # Log-probabilities of the run itself would take logits at every place of a block as wide as the prompts.
+    if forced is not None and tables is not None and not with_raw:
+        first = forced.choose(tables, state)
+        goes, room = state.running & (first >= 0), jnp.full_like(start, forced.length - 1)
+        state, tokens, end = take_run(forced, tables, state, tokens, start, first, goes, room)
+        width = min(width + forced.length, tokens.shape[1])
 
     def fed(decoder: Any) -> tuple[jax.Array, Any]:
         length = slots(decoder, cache_length)  # a draft model may have fewer positions than the target
         cache = decoder.init_cache(len(lengths), length)
-        logits, cache = decoder.apply(prompts, cache, lengths, last_only=True)
+        block, each = tokens[::num_samples, :width], end[::num_samples]  # samples of a prompt are forced the same
+        logits, cache = decoder.apply(block, cache, each, last_only=True)
         check_logits(logits, decoder.vocab_size)
         return logits, cache if num_samples == 1 else fork_cache(decoder, cache, rows, length=length)
 
     logits, cache = fed(decoder)
-    choice = sample(sampler, logits[rows, -1], keys, jnp.zeros(len(rows), jnp.uint32), tables, state, with_raw=with_raw)
-    tokens, start = jnp.pad(prompts[rows], ((0, 0), (0, capacity))), lengths[rows]
-    taken = state.running & (choice.token >= 0)
+    step = (end - start).astype(jnp.uint32)
+    choice = sample(sampler, logits[rows, -1], keys, step, tables, state, with_raw=with_raw)
+    token = checked(choice.token, logits[rows, -1])
+    taken = state.running & (token >= 0)
     empty, zero = jnp.zeros(tokens.shape, jnp.float32), jnp.zeros_like(start)
     return Progress(
         cache=cache,
         draft_cache=fed(draft.decoder)[1] if isinstance(draft, ModelDraft) else None,
         state=state,
-        token=choice.token,
+        token=token,
         tokens=tokens,
-        logprobs=write(empty, start, choice.logprob, taken),
-        raw_logprobs=write(empty, start, choice.raw_logprob, taken),
+        logprobs=write(empty, end, choice.logprob, taken),
+        raw_logprobs=write(empty, end, choice.raw_logprob, taken),
         start=start,
-        end=start,
-        fed=start,
-        draft_fed=start,
-        counts=Counts(target_passes=zero + 1, draft_passes=zero, drafted=zero, accepted=zero, forced=zero),
+        end=end,
+        fed=end,
+        draft_fed=end,
+        counts=Counts(target_passes=zero + 1, draft_passes=zero, drafted=zero, accepted=zero, forced=end - start),
     )
 
 
@@ -473,7 +485,9 @@ class Turn:
         """Log-probabilities over all logits, with those of the tokens that follow the block's; forced ones are among them."""
         following = read_block(tokens, p.fed + 1, self.width)
         x = clean(logits)
-        own = jnp.take_along_axis(x, following[:, :, None], axis=2)[:, :, 0] - log_sum(x)
+        total = log_sum(x)
+        own = jnp.take_along_axis(x, following[:, :, None], axis=2)[:, :, 0] - total
+        own = jnp.where(total > LOWEST, own, jnp.nan)
         at = p.fed[:, None] + 1 + jnp.arange(self.width, dtype=jnp.int32)[None]
         at = jnp.where(at < end[:, None], at, p.tokens.shape[1])
         rows = jnp.arange(len(p.end), dtype=jnp.int32)[:, None]

@@ -17,6 +17,8 @@ from jax_decode.tables import FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, ST
 
 MAX_DEPTH = 64
 """Default limit of the stack's depth, in cells."""
+NO_NUMBER = -2
+"""Given to `advance` in place of a token whose logit is NaN."""
 
 
 class Status(enum.IntEnum):
@@ -35,6 +37,8 @@ class Status(enum.IntEnum):
     """There is no such row: fewer texts exist than were asked for. Only in results."""
     STOPPED = 6
     """A stopping rule ended the row; its text need not be complete. Only between chunks of `stream`, and in its results."""
+    NOT_A_NUMBER = 7
+    """The model gave NaN for every token that could be taken: the row ends before it, its text need not be complete."""
 
 
 class Position(NamedTuple):

@@ -17,7 +17,7 @@ from jax_decode.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.reading import joined, largest, read
 from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources, without_twins
 from jax_decode.stack_layout import ADD, NEED, PUSH, SET
-from jax_decode.state import ConstraintState, Status
+from jax_decode.state import NO_NUMBER, ConstraintState, Status
 from jax_decode.tables import (
     ARC_COUNT,
     ARC_NEXT,
@@ -73,8 +73,8 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
     Args:
       tables: from `to_device`; None when no row has a constraint.
       state: the rows.
-      tokens: int32[B]; -1 says that nothing could be taken: the row ends, accepted if its text is. Rows that are not
-        running ignore theirs.
+      tokens: int32[B]; -1 says that nothing could be taken: the row ends, accepted if its text is; -2 that the model's logits
+        were NaN: the row ends as `Status.NOT_A_NUMBER`. Rows that are not running ignore theirs.
 
     Returns:
       The next state. A forbidden token makes its row a `Status.DEAD_END`, for good.
@@ -97,7 +97,8 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
     status = jnp.where(remaining > 0, Status.RUNNING, jnp.where(complete, Status.ACCEPTED, Status.TRUNCATED))
     status = jnp.where(after.node[:, 0] == 0, Status.DEAD_END, status)
     status = jnp.where((stop | (tokens < 0)) & accept, Status.ACCEPTED, status)
-    status = jnp.where(stop & free, Status.FINISHED, status).astype(jnp.int32)
+    status = jnp.where(stop & free, Status.FINISHED, status)
+    status = jnp.where(tokens == NO_NUMBER, Status.NOT_A_NUMBER, status).astype(jnp.int32)
     keeps = (stop & (accept | free)) | ((tokens < 0) & accept)
     moves = running & ~keeps
     return dataclasses.replace(

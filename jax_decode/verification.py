@@ -19,7 +19,7 @@ from jax_decode.masking import MaskParts, allows, dense, parts_at
 from jax_decode.noise import gumbel, threefry
 from jax_decode.planes import NEVER, allowed_logits, clean, column_log_sum, drawable, log_add, log_sum, planes, scaled
 from jax_decode.samplers import Greedy, Sampler
-from jax_decode.sampling import among, choose
+from jax_decode.sampling import among, checked, choose
 from jax_decode.tables import words_for
 from jax_decode.truncation import Allowed, threshold_of
 
@@ -30,8 +30,8 @@ _DRAFT, _ACCEPT, _REPLACE = 1, 2, 3
 class Verdict(NamedTuple):
     """Of every row.
 
-    kept: int32[B], drafts that are kept; token: int32[B], what follows them, -1 where nothing is allowed; logprob:
-    float32[R + 1, B], log-probability among the allowed tokens of every draft, and at place `kept` that of `token`.
+    kept: int32[B], drafts that are kept; token: int32[B], what follows them, -1 where nothing is allowed, -2 where the logits are
+    NaN; logprob: float32[R + 1, B], log-probability among the allowed tokens of every draft, and at place `kept` that of `token`.
     """
 
     kept: jax.Array
@@ -111,7 +111,7 @@ def by_same_draw(sampler: Sampler, allowed: Allowed, key: jax.Array, step: jax.A
     places, batch = step.shape
     keys = jnp.tile(key, (places, 1))
     choice = choose(sampler, allowed, keys, step.reshape(-1).astype(jnp.uint32), with_raw=False)
-    drawn = choice.token.reshape(places, batch)
+    drawn = checked(choice.token, allowed.logits).reshape(places, batch)
     kept = _leading((drawn[:-1] == drafts) & (drafts >= 0))
     return Verdict(kept, _row(drawn, kept), choice.logprob.reshape(places, batch))
 
@@ -150,7 +150,8 @@ def by_rejection(
     tokens = jnp.concatenate([drafted.tokens, none])
     target = drawn_logprob(sampler, allowed, scores, parts, tokens.reshape(-1)).reshape(places, batch)[:-1]
     uniform = _uniform(_derived(key, _ACCEPT), step[:-1])
-    kept = _leading((drafted.tokens >= 0) & (jnp.log(uniform) <= target - drafted.logprobs))
+    readable = checked(tokens.reshape(-1), allowed.logits).reshape(places, batch)[:-1] >= 0
+    kept = _leading(readable & (jnp.log(uniform) <= target - drafted.logprobs))
 
     # Dense only where a token must be drawn: one position per row.
     rows = jnp.arange(batch, dtype=jnp.int32)
@@ -168,7 +169,7 @@ def by_rejection(
     rest = jnp.where((replaced & (rest > NEVER).any(1))[:, None], rest, p)
     noise = gumbel(_derived(key, _REPLACE), _row(step, kept).astype(jnp.uint32), jnp.arange(width, dtype=jnp.uint32)[None])
     token = jnp.argmax(rest + noise, 1).astype(jnp.int32)
-    token = jnp.where((p > NEVER).any(1), token, -1)
+    token = checked(jnp.where((p > NEVER).any(1), token, -1), allowed.logits[here])
 
     chosen = jnp.where(jnp.arange(places, dtype=jnp.int32)[:, None] == kept[None], token[None], tokens)
     logprob = clean(_at(allowed.logits, chosen.reshape(-1))) - scores.allowed

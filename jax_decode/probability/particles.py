@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode import inputs
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
 from jax_decode.probability.endings import first_state
@@ -142,8 +142,10 @@ def weighted(
         cache_length=request.cache_length,
         steps=request.steps,
     )
-    names = ("tokens", "weights", "raw_logprobs", "log_weights", "log_mass", "ess", "resampled", "draws", "step")
+    names = ("tokens", "weights", "raw_logprobs", "log_weights", "log_mass", "ess", "resampled", "draws", "step", "broken")
     out = jax.device_get({name: getattr(p, name) for name in names} | {"status": p.state.status, "dropped": p.state.dropped})
+    for prompt in np.flatnonzero(out["broken"]):
+        raise no_numbers(f"after prompt {prompt} or one of its continuations")
     stops = request.stop_ids[request.rows(size)]
     single = request.prompts.single and size == 1
     logprobs = out["raw_logprobs"] - out["weights"]

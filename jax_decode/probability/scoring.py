@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact import UNREACHABLE
 from jax_decode.decoder import Decoder
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.forking import fork_cache
 from jax_decode.inputs import bucket
-from jax_decode.planes import NEVER, clean, log_sum
+from jax_decode.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import complete, goes_on, stop_columns
 from jax_decode.probability.tree import next_tokens
 from jax_decode.requests import Request, read_request
@@ -130,6 +130,9 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
     stopped = out.accepted & out.running & (out.goes_on | always_stop)
     if request.tables is None:
         stopped = np.full(len(padded), always_stop and (request.stop_ids >= 0).any())
+    for i, row in enumerate(rows):
+        for at in np.flatnonzero(np.isnan([*out.raw[i, : len(row)], out.raw_stop[i] if stopped[i] else 0])):
+            raise no_numbers(f"before position {at} of sequence {i}")
     return Scores(
         tokens=rows,
         raw_logprobs=[out.raw[i, : len(row)] for i, row in enumerate(rows)],
@@ -215,8 +218,8 @@ def _follow(
     logits, token, at = xs
     rows = jnp.arange(len(token), dtype=jnp.int32)
     if tables is None:
-        x = clean(logits)
-        logprobs, allowed, share = x - log_sum(x)[:, None], jnp.ones(x.shape, bool), jnp.zeros(len(token), jnp.float32)
+        logprobs = log_shares(clean(logits))
+        allowed, share = jnp.ones(logprobs.shape, bool), jnp.zeros(len(token), jnp.float32)
     else:
         logprobs, allowed, share = next_tokens(tables, state, logits)
     stops = stop_columns(state, logits.shape[1])

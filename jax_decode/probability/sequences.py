@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, walk_tree
 from jax_decode.probability.weights import by_group
@@ -160,6 +160,8 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
         )
         if bool(jax.device_get(tree.fits)):
             tree = jax.device_get(tree)
+            for prompt in np.flatnonzero(np.isnan(tree.ignored)):
+                raise no_numbers(f"after prompt {prompt} or one of its continuations")
             return _collect(tree.levels, int(tree.depth), tree.empty, tree.ignored)
     return None
 

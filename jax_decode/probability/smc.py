@@ -18,6 +18,7 @@ from jax_decode.planes import NEVER, log_sum
 from jax_decode.probability.endings import ended
 from jax_decode.probability.proposals import Proposal, draw
 from jax_decode.probability.resampling import effective_size, systematic
+from jax_decode.sampling import checked
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import ConstraintTables
 from jax_decode.transition import advance
@@ -31,6 +32,7 @@ class Particles:
       cache, state: of every particle.
       token: int32[B], last token, not yet fed.
       step: int32[], tokens drawn so far.
+      broken: bool[G], whether a particle met logits that are NaN: then there are no weights.
       log_weights: float32[B], since the group was last resampled.
       log_mass: float32[G], log of the product of the mean weights at all resamplings so far.
       tokens: int32[B, T], -1 where none; weights, raw_logprobs: float32[B, T], of each token.
@@ -42,6 +44,7 @@ class Particles:
     state: ConstraintState
     token: jax.Array
     step: jax.Array
+    broken: jax.Array
     log_weights: jax.Array
     log_mass: jax.Array
     tokens: jax.Array
@@ -95,6 +98,7 @@ def run_particles(
         state=state,
         token=last[owner],
         step=jnp.int32(0),
+        broken=jnp.zeros(groups, bool),
         log_weights=jnp.zeros(batch, jnp.float32),
         log_mass=jnp.zeros(groups, jnp.float32),
         tokens=jnp.full((batch, steps), -1, jnp.int32),
@@ -123,17 +127,19 @@ def _extended(
     running = p.state.running
     logits, cache = decoder.apply(p.token[:, None], p.cache, running.astype(jnp.int32))
     drawn = draw(proposal, logits[:, -1], keys, jnp.broadcast_to(p.step.astype(jnp.uint32), running.shape), tables, p.state)
-    after = advance(tables, p.state, drawn.token)
+    token = checked(drawn.token, logits[:, -1])
+    after = advance(tables, p.state, token)
     after = ended(tables, after, always_stop)
-    taken = running & (drawn.token >= 0)
+    taken = running & (token >= 0)
     weight = jnp.where(taken, drawn.log_weight, jnp.where(running & (after.status != Status.ACCEPTED), NEVER, 0.0))
     return dataclasses.replace(
         p,
         cache=cache,
         state=after,
-        token=jnp.maximum(drawn.token, 0),
+        broken=p.broken | (after.status == Status.NOT_A_NUMBER).reshape(len(p.broken), -1).any(1),
+        token=jnp.maximum(token, 0),
         log_weights=p.log_weights + weight,
-        tokens=p.tokens.at[:, p.step].set(jnp.where(taken, drawn.token, -1)),
+        tokens=p.tokens.at[:, p.step].set(jnp.where(taken, token, -1)),
         weights=p.weights.at[:, p.step].set(jnp.where(taken, drawn.log_weight, 0.0)),
         raw_logprobs=p.raw_logprobs.at[:, p.step].set(jnp.where(taken, drawn.raw_logprob, 0.0)),
         draws=p.draws + jnp.where(running, drawn.draws, 0).sum(dtype=jnp.int32),

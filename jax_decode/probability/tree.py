@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax_decode.decoder import Decoder
 from jax_decode.forking import fork, fork_cache
 from jax_decode.masking import mask
-from jax_decode.planes import NEVER, clean, log_sum
+from jax_decode.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import ended, stop_columns
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import ConstraintTables
@@ -45,7 +45,8 @@ class Levels(NamedTuple):
 
 class Tree(NamedTuple):
     """levels; depth: int32[], levels used; fits: bool[], whether the sizes were enough; ignored: float32[P], probability of the
-    prefixes that were not followed; empty: bool[P], whether the empty text is the prompt's only sequence."""
+    prefixes that were not followed, NaN where the logits are no numbers; empty: bool[P], whether the empty text is the prompt's
+    only sequence."""
 
     levels: Levels
     depth: jax.Array
@@ -151,6 +152,7 @@ def _grow(
     totals = carry.total[:, None] + logprobs
     follow = text & (totals >= least)
     lost = jnp.exp(log_sum(jnp.where(text & ~follow, totals, NEVER)))
+    lost = jnp.where(state.running & jnp.isnan(logprobs[:, 0]), jnp.nan, lost)
     num_children = carry.levels.token.shape[1]
     (flat,) = jnp.nonzero(follow.reshape(-1), size=num_children, fill_value=0)
     number = follow.sum(dtype=jnp.int32)
@@ -202,11 +204,10 @@ def next_tokens(tables: ConstraintTables, state: ConstraintState, logits: jax.Ar
       logits: float[B, V'].
 
     Returns:
-      Raw log-probabilities float32[B, V'], which tokens are allowed bool[B, V'], and the log-probability of all allowed ones
-      together, float32[B], -inf where there is none.
+      Raw log-probabilities float32[B, V'] (NaN where no logit is a number), which tokens are allowed bool[B, V'], and the
+      log-probability of all allowed ones together, float32[B], -inf where there is none.
     """
-    x = clean(logits)
-    logprobs = x - log_sum(x)[:, None]
+    logprobs = log_shares(clean(logits))
     allowed = mask(tables, state, width=logits.shape[1])
     return logprobs, allowed, log_sum(jnp.where(allowed, logprobs, NEVER))
 

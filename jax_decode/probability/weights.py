@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.generation import Generation
 from jax_decode.state import Status
 
@@ -39,7 +39,13 @@ def log_weights(generation: Generation) -> Floats:
 
     Args:
       generation: with raw log-probabilities.
+
+    Raises:
+      DecodeError: the model's logits were NaN in one of the rows.
     """
+    for row, status in enumerate(generation.status):
+        if status == Status.NOT_A_NUMBER:
+            raise no_numbers(f"in row {row}")
     accepted = np.array([s == Status.ACCEPTED for s in generation.status], bool)
     return np.where(accepted, generation.raw_total_logprob - generation.total_logprob, -np.inf)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,10 @@ from oracles import exact_sums, hand_made
 from oracles import hand_pushdown as by_hand
 from oracles.toy_decoder import toy
 
+import fsa_compile
 import jax_decode
+from fsa_compile import Vocabulary
+from fsa_compile.json_schema.options import SchemaOptions
 from jax_decode import DecodeError, Masked, Rejection, Status
 from jax_decode.probability import weights
 from jax_decode.probability.resampling import effective_size, systematic
@@ -142,6 +146,35 @@ def test_stacks_are_copied_too(exhaustive):
         for token in row:
             walk.advance(int(token))
         assert walk.accepting
+
+
+KEY_TOKENS = [b"{", b'"a":', b'"b":', b'"c":', b"0", b"1", b",", b"}", b'{"', b'a":', b',"', b'b":', b'0,"', b'"', b":", b"a", b"b", b"c", b""]
+
+
+def test_keys_in_every_order_are_copied_too():
+    """Particles keep the set of the keys they have written; no key comes twice, whatever was resampled."""
+    vocabulary = Vocabulary.from_tokens(KEY_TOKENS, stop_ids=[18])
+    digit = {"enum": [0, 1]}
+    schema = {"properties": {"a": digit, "b": digit, "c": {"const": 1}}, "required": ["a", "b"], "additionalProperties": False}
+    options = SchemaOptions(key_order="any", whitespace="compact")
+    c = fsa_compile.compile_json_schema({"type": "object"} | schema, vocabulary, options=options)
+    assert c.has_sets
+    model = toy(len(KEY_TOKENS), seed=2)
+    model = dataclasses.replace(model, params=jax.tree.map(lambda x: x * 0.3, model.params))
+    found = exact_sums.leaves(model, c, [1], 10)
+    assert len(found) > 100
+    out = jax_decode.generate_smc(
+        model, [[1]] * GROUPS, jax_decode.to_device(c), key=jax.random.key(4), max_new_tokens=10, particles=6, resample_below=2
+    )
+    assert abs(deviation(np.exp(out.log_mass), exact_sums.mass(found))) < FAR
+    orders = set()
+    for text in out.generation.text(vocabulary):
+        pairs = json.loads(text, object_pairs_hook=list)
+        keys = [key for key, _ in pairs]
+        orders.add(tuple(keys))
+        assert len(set(keys)) == len(keys)
+        assert {"a", "b"} <= set(keys) <= {"a", "b", "c"}
+    assert len(orders) >= 4
 
 
 def test_draw_follows_the_weights():
