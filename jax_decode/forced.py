@@ -84,7 +84,8 @@ class Forced:
       length: most tokens of a run that enter the model together, 1..64; static. Longer runs take several passes.
       choose: which token is forced, static: `(tables, state) -> int32[B]`, -1 for none. By default the only allowed one. A
         rule that decides among spellings (the canonical tokenization of the bytes that must follow) may name one of several
-        allowed tokens, which then counts as the only one. The token that begins a block is sampled all the same.
+        allowed tokens, which then counts as the only one. The token that begins a block is sampled all the same, but for the
+        beginning of a text.
     """
 
     length: int = 8

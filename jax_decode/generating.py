@@ -63,7 +63,8 @@ def generate(
         has the distribution it has without; with `Greedy` it is the same text, as long as the model gives a block the logits
         that it gives single tokens.
       forced: longest run of tokens that the constraint forces to enter the model as one block, for example 8; 0 samples them like
-        any others; or a `Forced(…)`. The text is the same.
+        any others; or a `Forced(…)`. The text is the same. Most is forced by constraints compiled with `canonical=True`, for one
+        stop id. With `raw_logprobs=False` what is forced at the beginning enters with the prompt.
       stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none
         without tables). A constrained row may take one exactly where its text is accepted.
       bos_id: id to put before every prompt.
@@ -76,7 +77,7 @@ def generate(
       progress: called as `progress(tokens_done, max_tokens)` from time to time; the loop then returns to the host there.
 
     Returns:
-      Tokens, status and log-probabilities per row.
+      Tokens, status and log-probabilities per row. A row for which the model gives NaN ends `Status.NOT_A_NUMBER`.
 
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
