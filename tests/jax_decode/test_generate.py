@@ -330,6 +330,7 @@ ERRORS = {
     "limits": ({"max_new_tokens": [1, 2, 3]}, "'max_new_tokens' has 3 entries for 1 prompts"),
     "samples": ({"num_samples": 0}, "num_samples is 0"),
     "chunk": ({"chunk": True}, "chunk is True"),
+    "progress": ({"progress": "bar"}, "'progress' is 'bar', which cannot be called\n  Give a function of two numbers"),
     "no key": ({"key": None, "sampler": Categorical()}, "sampling needs a key"),
     "key int": ({"key": 0}, "the key is int 0, not a PRNG key"),
     "key floats": ({"key": np.zeros(2, np.float32)}, r"array of float32\[2\], not a PRNG key"),

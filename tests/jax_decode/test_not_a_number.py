@@ -58,11 +58,13 @@ def test_beams_that_meet_it_are_given_up():
     assert np.isfinite(out.raw_total_logprob).all()
 
 
-def test_no_probability_is_made_of_it():
+def test_no_probability_is_made_of_it(exhaustive):
     decoder, given = poisoned(), {"max_new_tokens": 6, "constraint": 1}
     with pytest.raises(DecodeError, match="none of the model's logits is a number\n  before position 0 of sequence 1"):
         jax_decode.score(decoder, [[1], [POISON]], tokens=[[1, 2], [1, 2]])
     with pytest.raises(DecodeError, match="none of the model's logits is a number\n  after prompt 1 or one"):
         jax_decode.log_mass(decoder, [[1], [POISON]], TABLES, **given)
+    if not exhaustive:
+        return
     with pytest.raises(DecodeError, match="none of the model's logits is a number\n  after prompt 1 or one"):
         jax_decode.generate_smc(decoder, [[1], [POISON]], TABLES, key=jax.random.key(0), particles=3, **given)

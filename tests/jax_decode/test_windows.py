@@ -93,7 +93,8 @@ def test_windows_hold_every_kind_of_end(plain):
 
 
 MODES = {
-    "a bad model": {"draft": ModelDraft(disturbed(writer(), 1.0), DRAFT, same_noise=True)},
+    "a bad model": {"draft": ModelDraft(disturbed(writer(), 1.0), DRAFT, same_noise=True), "texts_known": False},
+    "a bad model after forced text": {"draft": ModelDraft(disturbed(writer(), 1.0), DRAFT, same_noise=True)},
     "a bad model without penalties": {"draft": ModelDraft(disturbed(writer(), 1.0), 5, False, same_noise=True), "forced": 3},
     "lookup": {"draft": PromptLookup(DRAFT), "forced": 4},
     "forced text": {"draft": ForcedText(DRAFT)},
@@ -103,9 +104,12 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_text_is_the_plain_one(mode, plain, exhaustive):
-    """Tokens, ends and log-probabilities of every row and of both samples of a prompt."""
+    """Tokens, ends and log-probabilities of every row and of both samples of a prompt.
+
+    The sample of this has the program of the test before; `test_forced` and `test_speculation` have the other kinds.
+    """
     decoder, limits, texts = plain
-    if not exhaustive and mode != "a bad model without penalties":
+    if not exhaustive and mode != "a bad model":
         pytest.skip("run with --exhaustive")
     for sampler, want in texts.items():
         out = decode(decoder, sampler, limits, **MODES[mode])
