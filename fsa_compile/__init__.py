@@ -40,6 +40,8 @@ _HOME = {
     "choices": "language",
     "literal": "language",
     "regex": "language",
+    "PipelinePrompt": "text_pipeline",
+    "TextPipeline": "text_pipeline",
     "heal": "healing",
     "heal_batch": "healing",
     "compile_acceptor": "pipeline",
@@ -123,6 +125,8 @@ if TYPE_CHECKING:
     from fsa_compile.python_types import dump as dump
     from fsa_compile.python_types import parse as parse
     from fsa_compile.python_types import parse_call as parse_call
+    from fsa_compile.text_pipeline import PipelinePrompt as PipelinePrompt
+    from fsa_compile.text_pipeline import TextPipeline as TextPipeline
     from fsa_compile.tokenizers import Tokenizer as Tokenizer
     from fsa_compile.tokenizers import load_tokenizer as load_tokenizer
     from fsa_compile.vocabulary import Vocabulary as Vocabulary

@@ -53,8 +53,8 @@ class Bridges:
     def __init__(self, constraint: CompiledConstraint, lookup: TokenLookup) -> None:
         if constraint.extra.get(WHOLE_TOKENS):
             raise ConstraintError(
-                "the constraint is about tokens (TEXT_TOKEN, PARAGRAPH_TOKEN, filters over tokens), and one that begins before it "
-                "is no whole token of it",
+                "the constraint is about tokens (TEXT_TOKEN, PARAGRAPH_TOKEN, filters over tokens), and one that begins before "
+                "it is no whole token of it",
                 where=f"  {constraint.source:.200}",
                 fix="Describe the text alone, by a pattern such as [^\\n]* and filters over text; heal(..., canonical=True) also "
                 "keeps spaces and bytes as the tokenizer has them.",

@@ -80,7 +80,8 @@ def heal(
 
     Args:
       prompt: a text, or token ids. Special tokens are never taken back.
-      constraint: on the text behind the prompt: compiled, of any kind, without `canonical=True`; or a language.
+      constraint: on the text behind the prompt: compiled, of any kind, without `canonical=True`; or a language. With `canonical`
+        it may not have a stack or counters: compile it with `canonical="heal"`, which writes them out.
       tokenizer: from `load_tokenizer`; for ids, and without `canonical`, a `Vocabulary` is enough.
       response_prefix: text or ids behind the prompt that the response must begin with; the constraint is on what follows it.
       canonical: see above; decoding then takes `to_device(..., canonical=canonical_tables(tokenizer))`.
@@ -195,6 +196,11 @@ def _canonical_borders(
     tables, lookup = canonical_tables(tokenizer), token_lookup(vocabulary)
     if isinstance(constraint, Language):
         constraint = _every_tokenization(constraint, vocabulary, limits, counters=False)
+    if not constraint.is_regular:
+        raise ConstraintError(
+            "healing with canonical tokens takes a constraint without a stack and without counters",
+            fix='Compile it with canonical="heal", which writes them out (and max_depth= where it nests without bound).',
+        )
     bridges = _bridges(constraint, lookup)
     out = []
     for ids in rows:

@@ -27,8 +27,9 @@ from fsa_compile.vocabulary_tables import tables_for
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter, Filters
 
-Canonical: TypeAlias = bool | SequenceOf[int]
-"""Whether only the tokenizer's own token sequences are allowed; token ids: those of the prompt that the text continues."""
+Canonical: TypeAlias = bool | Literal["heal"] | SequenceOf[int]
+"""Whether only the tokenizer's own token sequences are allowed; token ids: those of the prompt that the text continues; "heal":
+in the form that `heal(..., canonical=True)` takes."""
 
 
 def compile_language(
@@ -47,6 +48,7 @@ def compile_language(
       canonical: whether only those token sequences are allowed that the tokenizer itself makes of a text. It takes a byte-pair
         encoder (not a bare `Vocabulary`), and `fsa_compile.canonical_tables(tokenizer)` beside the artifact when it is used.
         Token ids of a prompt instead of True: only those that, behind the prompt, are the tokenizer's own for both together.
+        "heal": all of them, but counts and stacks are written out as for True, which is what `heal(..., canonical=True)` takes.
       filters: from `fsa_compile.filters`, or languages: only texts, and spellings of them, that pass all of these.
       limits: bounds of the compilation; defaults to `CompileLimits()`.
 
@@ -147,6 +149,10 @@ def canonical_form(
     from fsa_compile.canonical.tables import canonical_tables
 
     tables = canonical_tables(tokenizer)
+    if isinstance(canonical, str):
+        if canonical != "heal":
+            raise ConstraintError(f"canonical is {canonical!r}", fix='Give True, False, "heal", or the token ids of a prompt.')
+        return constraint
     prompt = [] if isinstance(canonical, bool) else [int(token) for token in canonical]
     try:
         return canonical_product(constraint, tables, tables_for(vocabulary), limits, Deadline(limits), prompt=prompt)

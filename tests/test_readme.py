@@ -55,8 +55,9 @@ def test_the_page_on_tokenization(capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "b' kett'"
     assert re.fullmatch(r"le [a-z ]{0,58}\.", printed[1])
-    assert printed[2:] == ["[b' ket', b' kettle']", " No, the kettle is blue.", "(1, 5)"]
-    assert len(page) == 4
+    assert printed[2:5] == ["[b' ket', b' kettle']", " No, the kettle is blue.", "(1, 5)"]
+    assert printed[5].endswith("(1, 5) None")
+    assert len(page) == 6
 
 
 def test_the_commands_run(tmp_path, monkeypatch, capsys):

@@ -98,6 +98,26 @@ def test_real_tokenizers(name: str, request: pytest.FixtureRequest, exhaustive: 
     assert taken_back >= 2
 
 
+def test_stacks_and_counters_are_written_out_first() -> None:
+    """A grammar and a schema: the texts are those of the constraint alone, the tokens those of prompt and text."""
+    tokenizer = load_tokenizer(models.small_tokenizer_path())
+    tables = canonical_tables(tokenizer)
+    nested = {"properties": {"a": {"enum": [1, None]}, "b": {"$ref": "#"}}, "additionalProperties": False, "type": "object"}
+    for compiled in (
+        lambda form: fsa_compile.compile_grammar('start: "(" [start] ")" | "le"', tokenizer, canonical=form, max_depth=2),
+        lambda form: fsa_compile.compile_json_schema(
+            nested, tokenizer, options=fsa_compile.SchemaOptions(max_object_depth=2, max_array_depth=1), canonical=form
+        ),
+    ):
+        own = CanonicalWalk(compiled(True), tables)
+        texts = {tokenizer.vocabulary.decode(seq) for seq in walked(own, 16)}
+        assert len(texts) > 3
+        for prompt in ("kett", "A: "):
+            healed = fsa_compile.heal(prompt, compiled("heal"), tokenizer, canonical=True)
+            found = {healed.text(seq): [*healed.prompt, *seq] for seq in walked(CanonicalWalk(healed.constraint, tables), 18)}
+            assert {text: found.get(text) for text in texts} == {text: tokenizer.encode(prompt + text) for text in texts}
+
+
 def test_special_tokens_and_tokens_that_are_not_the_tokenizers_own() -> None:
     tokenizer = load_tokenizer(models.small_tokenizer_path())
     vocabulary, tables = tokenizer.vocabulary, canonical_tables(tokenizer)
