@@ -15,8 +15,9 @@ from oracles import toy_merges
 from oracles.library_encoders import segmentations
 
 import fsa_compile
-from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_regex
+from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, assemble, compile_regex
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.canonical import product_distances, product_graph
 from fsa_compile.canonical.product import canonical_product
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
@@ -65,16 +66,26 @@ PATTERNS = ("[abc]{0,5}", "(a|b)*c", "a*", "(ab|ba|c){1,3}", "(?:aa)*b?", "abc|a
 
 
 @pytest.mark.exhaustive
-def test_random_small_encoders_and_splitters(exhaustive: bool) -> None:
-    """All texts up to 6 letters: the walk gives their canonical sequences and no others, cyclic constraints included."""
+def test_random_small_encoders_and_splitters(exhaustive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All texts up to 6 letters: the walk gives their canonical sequences and no others, cyclic constraints included. In every
+    other round small sets of tokens are treated as large ones are."""
     rng = random.Random(9)
-    compared = 0
+    compared = widened = 0
     for round_ in range(600 if exhaustive else 16):
+        large = round_ % 8 > 3
+        monkeypatch.setattr(assemble, "NARROW", 1 if large else 64)
+        monkeypatch.setattr(product_graph, "_LISTED", 1 if large else 4096)
+        monkeypatch.setattr(product_graph, "_FEW", 1 if large else 256)
+        monkeypatch.setattr(product_distances, "_AT_ONCE", 2 if large else 2048)
+        monkeypatch.setattr(product_distances, "_SORTED", 1 if large else 21)
+        monkeypatch.setattr(product_distances, "_MARKED", 0 if large else 1 << 24)
         tokens, merges = toy_merges.random_encoder(rng, letters=3, merges=rng.randint(1, 7))
         splitter, cut = SPLITTERS[round_ % len(SPLITTERS)]
         every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens)]
         tables = toy_tables(every, merges, pattern=splitter)
         pattern = rng.choice(PATTERNS)
+        if large:
+            widened += len(compile_regex(pattern, Vocabulary.from_tokens(every)).group_row) > 0
         constraint = made(pattern, every, tables)
         want = set()
         for text in [b"", *toy_merges.all_texts(3, 6)]:
@@ -86,6 +97,7 @@ def test_random_small_encoders_and_splitters(exhaustive: bool) -> None:
         assert constraint.shortest_completion == min(map(len, want))
         compared += len(want)
     assert compared > 300
+    assert widened > 2
 
 
 def test_budgets_hold() -> None:
@@ -177,14 +189,17 @@ def test_cologne_berlin_munich(data_dir: Path) -> None:
     assert len(np.flatnonzero(CanonicalWalk(constraint, tables).allowed())) == 3
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama2"])
-def test_wide_constraints(name: str, data_dir: Path, documents: list[str]) -> None:
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["gpt2", "llama2", "llama3"])
+def test_wide_constraints(name: str, data_dir: Path, documents: list[str], exhaustive: bool) -> None:
     """Free text: the encoder's sequences are walked to the end, and at each step the mask is the filter's judgement."""
+    if name == "llama3" and not exhaustive:
+        pytest.skip("a large vocabulary more: only with --exhaustive")
     tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
     tables, encode = canonical_tables(tokenizer), encoder(name, tokenizer, data_dir)
     constraint = compile_regex(r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"', tokenizer, canonical=True)
     rng = np.random.default_rng(2)
-    for text in ('"a  b\'s 12345 Zürich — 日本 😀 x"', '"' + re.sub(r'["\\\n]', " ", documents[3][:120]) + '"', '""', '"  "'):
+    for text in ('"a  b\'s 12345 Zürich — 日本 😀 x"', '"' + re.sub(r'["\\\n]', " ", documents[3][:120]) + '"', '""', '"  "', '" jeho, nhanh. jeho"'):
         walk, path = CanonicalWalk(constraint, tables), encode(text)
         for i, token in enumerate(path):
             mask = walk.allowed()
