@@ -121,6 +121,11 @@ class SentencePieceTokenizer(Tokenizer):
         scores = [struct.unpack_from("<f", self._model, at)[0] if at >= 0 else 0.0 for at in model.score_at]
         return model, scores
 
+    @property
+    def processor(self) -> Any:
+        """The library's `SentencePieceProcessor` of the model that encodes."""
+        return self._processor
+
     @functools.cached_property
     def _processor(self) -> Any:
         sentencepiece = require("sentencepiece")

@@ -1,0 +1,97 @@
+"""What a tokenizer puts before a text, and what its decoder takes away there: found out by asking it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.errors import ConstraintError
+from fsa_compile.filters.base import TokenDfa, TokenFilter
+from fsa_compile.language import Language, literal, regex
+from fsa_compile.limits import CompileLimits
+from fsa_compile.tokenizers.base import Tokenizer
+from fsa_compile.vocabulary import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextStart:
+    """A tokenizer's convention for the start of a text.
+
+    Attributes:
+      prefix: what it puts before a text: "" or " ".
+      always: whether it does so before a text that begins with a space, too.
+      dropped: whether decoding takes the prefix away again.
+      keeps_spaces: whether a text that begins with a space can be read back; where not, constraints leave such texts out.
+    """
+
+    prefix: str
+    always: bool
+    dropped: bool
+    keeps_spaces: bool
+
+    def before(self, language: Language) -> Language:
+        """The bytes of the tokens that start a text of a language; the empty text gets no prefix."""
+        if not self.keeps_spaces:
+            language = language & _WITHOUT_SPACE
+        if not self.prefix:
+            return language
+        if self.always or not self.keeps_spaces:
+            return (literal(self.prefix) + (language - _EMPTY)) | (language & _EMPTY)
+        return (literal(self.prefix) + ((language - _EMPTY) & _WITHOUT_SPACE)) | (language - (_WITHOUT_SPACE - _EMPTY))
+
+
+_EMPTY = literal("")
+_WITHOUT_SPACE = regex(r"(?s)(?! ).*")
+
+
+def text_start(tokenizer: Any) -> TextStart:
+    """What a tokenizer does at the start of a text.
+
+    Args:
+      tokenizer: from `load_tokenizer`.
+
+    Returns:
+      SentencePiece's dummy prefix, the `Metaspace` and `Prepend` steps of a `tokenizer.json`, `add_prefix_space` of byte-level
+      ones, and what their decoders do: all of it as the tokenizer encodes and decodes "a" and " a".
+
+    Raises:
+      ConstraintError: a bare vocabulary, which has no such convention; or a tokenizer that does something else.
+    """
+    if not isinstance(tokenizer, Tokenizer) or tokenizer.kind == "bytes":
+        what = "a vocabulary without its encoder does not say how it starts a text"
+        raise ConstraintError(what, fix="Pass load_tokenizer(path).")
+    written = tokenizer.vocabulary.decode_bytes
+    one, two = tokenizer.encode("a"), tokenizer.encode(" a")
+    prefix, spaced = written(one)[:-1], written(two)[:-1]
+    known = prefix in (b"", b" ") and spaced in (b"", b" ", b"  ")
+    if not known or not written(one).endswith(b"a") or not written(two).endswith(b"a"):
+        what = f"this tokenizer starts texts in a way that is not known: it writes {written(one)!r} for 'a'"
+        raise ConstraintError(what, fix="Write what it puts first into the constraint, and leave starts_text out.")
+    return TextStart(
+        prefix=prefix.decode(), always=len(spaced) > len(prefix) > 0, dropped=bool(prefix) and tokenizer.decode(one) == "a",
+        keeps_spaces=tokenizer.decode(two) == " a",
+    )  # fmt: skip
+
+
+def first_tokens(tokenizer: Tokenizer, start: TextStart) -> TokenFilter | None:
+    """A filter of the first tokens of a text, where decoding some would take more away than the prefix; else None."""
+    if not start.dropped:
+        return None
+    tokens = tokenizer.vocabulary.tokens
+    spaced = [i for i, token in enumerate(tokens) if token.startswith(b" ") and b" " in token[1:]]
+    wrong = [i for i in spaced if tokenizer.decode([i]).encode() != tokens[i][1:]]
+    return _FirstTokens(tuple(wrong)) if wrong else None
+
+
+class _FirstTokens(TokenFilter):
+    description = "what decoding leaves of the first token"
+
+    def __init__(self, wrong: tuple[int, ...]) -> None:
+        self._wrong = wrong
+
+    def automaton(self, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits) -> TokenDfa:
+        kind = np.zeros(vocabulary.size, np.int32)
+        kind[list(self._wrong)] = 1
+        return TokenDfa(np.array([[0, 0], [2, 0], [2, 2]], np.int32), kind, np.array([False, True, True]))
