@@ -38,6 +38,7 @@ def compile_language(
     *,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a language over a tokenizer's vocabulary.
@@ -50,6 +51,8 @@ def compile_language(
         Token ids of a prompt instead of True: only those that, behind the prompt, are the tokenizer's own for both together.
         "heal": all of them, but counts and stacks are written out as for True, which is what `heal(..., canonical=True)` takes.
       filters: from `fsa_compile.filters`, or languages: only texts, and spellings of them, that pass all of these.
+      starts_text: whether the output starts a text instead of continuing a prompt. Then its first token begins with the space
+        that the tokenizer puts before a text, if it does, and decoding takes away again; see `fsa_compile.preprocessing`.
       limits: bounds of the compilation; defaults to `CompileLimits()`.
 
     Returns:
@@ -79,6 +82,8 @@ def compile_language(
             what = "filters are for text, and this language also holds special tokens or whole tokens"
             raise ConstraintError(what, where=f"  {language.description:.200}", fix="Filter the texts in it: language & filter.")
         language = passing.applied_to(language)
+    if starts_text:
+        language, passing = _starting(language, tokenizer, passing)
     constraint = _every_tokenization(
         language, vocabulary, limits, counters=canonical is False, tokenizer=tokenizer, passing=passing
     )
@@ -120,6 +125,19 @@ def _promoted(
     return promote_filtered(
         dfa, _loaded(tokenizer), vocabulary, passing.tokens, source=source, limits=limits, deadline=deadline
     )
+
+
+def _starting(language: Language, tokenizer: Any, passing: Filters) -> tuple[Language, Filters]:
+    """The tokens' text of a language whose texts start with it, and what its first tokens must pass."""
+    from fsa_compile.preprocessing.text_start import first_tokens, text_start
+
+    if language.symbols:
+        what = "starts_text is for texts, and this language also holds special tokens or whole tokens"
+        raise ConstraintError(what, where=f"  {language.description:.200}", fix="Put the tokenizer's space into the pattern.")
+    tokenizer = _loaded(tokenizer)
+    start = text_start(tokenizer)
+    first = first_tokens(tokenizer, start)
+    return start.before(language), passing if first is None else dataclasses.replace(passing, tokens=(*passing.tokens, first))
 
 
 def filters_of(filters: Any) -> Filters:
@@ -175,6 +193,7 @@ def compile_machine(
     canonical: Canonical = False,
     max_depth: int | None = None,
     filters: Filters | None = None,
+    starts_text: bool = False,
     way_out: str = "Give max_depth=, the most frames that may be open at once: what nests deeper is left out then.",
     stacks: int = 1,
     flat_states: int = 0,
@@ -186,7 +205,7 @@ def compile_machine(
 
     Args:
       machine: trimmed.
-      tokenizer, vocabulary, limits, canonical, filters: see `compile_language`.
+      tokenizer, vocabulary, limits, canonical, filters, starts_text: see `compile_language`.
       source: what was compiled, for people.
       deadline: an already running time budget.
       max_depth: most cells of a stack, where stacks are written out; None for machines that nest to a bounded depth.
@@ -200,13 +219,24 @@ def compile_machine(
     if isinstance(max_depth, bool) or not (max_depth is None or (isinstance(max_depth, int) and max_depth >= 0)):
         raise ConstraintError(f"max_depth must be an int that is not negative, not {max_depth!r}", fix="Begin with max_depth=4.")
     passing = filters_of(()) if filters is None else filters
+    prefix, first, stacked = b"", None, canonical is False and not passing.tokens
+    if starts_text:
+        from fsa_compile.preprocessing.text_start import first_tokens, machine_start
+
+        tokenizer = _loaded(tokenizer)
+        start, needed = machine_start(tokenizer)
+        prefix, first = start.prefix.encode(), first_tokens(tokenizer, start)
+        stacked = stacked and (first is None or first.are_spaces)
+        passing = dataclasses.replace(passing, text=(*passing.text, *needed))
     if passing.text:
         machine = _filtered(machine, passing, source, limits, deadline, max_depth, way_out)
         max_depth = None if not machine.num_symbols else max_depth
-    if canonical is False and not passing.tokens:
-        return promote_machine(
+    if stacked:
+        made = promote_machine(
             machine, vocabulary, source=source, limits=limits, deadline=deadline, stacks=stacks, flat_states=flat_states
         )
+        made = _behind(prefix, made, vocabulary)
+        return made if first is None else first.narrowed(made)
     flat = flattened(machine, min(limits.max_states, _MOST_FLAT)) if max_depth is None and machine.sets is None else None
     if flat is None:
         machine = _written_out(machine, limits, deadline, max_depth, way_out, "a filter over tokens" if passing.tokens else "")
@@ -215,11 +245,15 @@ def compile_machine(
     if flat is not None:
         over_tokens = dataclasses.replace(passing, text=())
         return compile_dfa(
-            flat, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=over_tokens
-        )
+            flat, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical,
+            filters=over_tokens, starts_text=starts_text,
+        )  # fmt: skip
     if passing.tokens:
         what = f"{passing.tokens[0].description:.60} cannot be combined with a grammar that names special tokens"
         raise ConstraintError(what, fix="Leave the filter or the special tokens out; filters over text are fine.")
+    if starts_text:
+        what = "starts_text cannot be combined with canonical=True and a grammar that names special tokens"
+        raise ConstraintError(what, fix="Write the space that the tokenizer puts first into the grammar.")
     every = promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
     return canonical_form(every, tokenizer, vocabulary, limits, canonical)
 
@@ -234,11 +268,29 @@ def compile_dfa(
     deadline: Deadline,
     canonical: Canonical,
     filters: Filters,
+    starts_text: bool = False,
 ) -> CompiledConstraint:
     """The constraint of a byte automaton, filtered and canonical if asked for; the arguments are `compile_machine`'s."""
     dfa = filters.narrowed(dfa, source, limits, deadline)
+    if starts_text:
+        from fsa_compile.filters import TextFilter
+
+        language, filters = _starting(TextFilter(source, lambda limits, deadline: dfa), tokenizer, filters)
+        dfa = language.to_byte_dfa(limits, deadline)
     every = _promoted(dfa, tokenizer, vocabulary, filters, source, limits, deadline)
     return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
+
+
+def _behind(prefix: bytes, constraint: CompiledConstraint, vocabulary: Vocabulary) -> CompiledConstraint:
+    """A constraint behind a text."""
+    if not prefix:
+        return constraint
+    from fsa_compile.bridges import Bridges
+    from fsa_compile.prefixed import with_prefixes
+    from fsa_compile.token_lookup import token_lookup
+
+    lookup = token_lookup(vocabulary)
+    return with_prefixes(Bridges(constraint, lookup), lookup, [prefix])[0]
 
 
 def _filtered(
@@ -287,6 +339,7 @@ def compile_regex(
     extensions: Mapping[str, Extension] | None = None,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     r"""Compiles a regular expression: the texts that `re.fullmatch(pattern, text, flags)` matches.
@@ -296,7 +349,7 @@ def compile_regex(
       tokenizer: see `compile_language`.
       flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.X`.
       extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
-      canonical, filters, limits: see `compile_language`.
+      canonical, filters, starts_text, limits: see `compile_language`.
 
     Raises:
       RegexSyntaxError, UnsupportedPatternError: with the offset in the pattern and a caret below it.
@@ -306,7 +359,7 @@ def compile_regex(
         what = "extensions are for a pattern in text, and this one is a language already"
         raise ConstraintError(what, fix="Give them to regex(pattern, extensions=...).")
     language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
-    return compile_language(language, tokenizer, canonical=canonical, filters=filters, limits=limits)
+    return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
 
 
 def compile_choices(
@@ -315,15 +368,19 @@ def compile_choices(
     *,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a finite list of texts, through a minimal trie; 100,000 of them are fine.
 
     Args:
       strings: the texts; duplicates do no harm.
-      tokenizer, canonical, filters, limits: see `compile_language`.
+      tokenizer, canonical, filters, starts_text, limits: see `compile_language`.
     """
-    return compile_language(languages.choices(strings), tokenizer, canonical=canonical, filters=filters, limits=limits)
+    language = languages.choices(strings)
+    return compile_language(
+        language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
+    )
 
 
 def compile_acceptor(
@@ -333,6 +390,7 @@ def compile_acceptor(
     alphabet: Literal["bytes", "code points"] = "bytes",
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
     """Compiles a user's own automaton: a pynini acceptor, an `interegular` FSM, or a transition table.
@@ -340,10 +398,10 @@ def compile_acceptor(
     Args:
       automaton: see `fsa_compile.acceptor` for the forms and their labels.
       alphabet: what its labels stand for.
-      tokenizer, canonical, filters, limits: see `compile_language`.
+      tokenizer, canonical, filters, starts_text, limits: see `compile_language`.
     """
     language = languages.acceptor(automaton, alphabet)
-    return compile_language(language, tokenizer, canonical=canonical, filters=filters, limits=limits)
+    return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
 
 
 Syntax = Literal["lark", "gbnf"]
@@ -359,6 +417,7 @@ def compile_grammar(
     stacks: int = 1,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
@@ -375,6 +434,7 @@ def compile_grammar(
         constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
         the decoding result says so.
       canonical: see `compile_language`. Counts and stacks are written out, so that such a constraint keeps none while decoding.
+      starts_text: see `compile_language`; texts that begin with a space are left out for tokenizers that cannot keep it.
       filters: see `compile_language`. Those over text keep the stack; those over tokens have it written out, as `canonical` does.
       max_depth: where stacks are written out, how many frames of rules that contain themselves may be open at once; what nests
         deeper is left out. Needed for grammars that nest without bound.
@@ -405,7 +465,7 @@ def compile_grammar(
     machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
     return compile_machine(
         machine, tokenizer, vocabulary, source=text, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
-        max_depth=max_depth, stacks=stacks,
+        starts_text=starts_text, max_depth=max_depth, stacks=stacks,
     )  # fmt: skip
 
 

@@ -62,9 +62,11 @@ class TokenFilter(abc.ABC):
 
     Attributes:
       description: how it was asked for, in full.
+      needs_encoder: whether more of the tokenizer than its vocabulary counts.
     """
 
     description: str
+    needs_encoder: bool = False
 
     @abc.abstractmethod
     def automaton(self, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits) -> TokenDfa:
@@ -102,8 +104,8 @@ class Filters:
 
     @property
     def identity(self) -> list[str] | None:
-        """What names these filters among all others; None where an arbitrary language takes part."""
-        if not all(isinstance(one, TextFilter) for one in self.text):
+        """What names these filters among all others; None where an arbitrary language or an encoder takes part."""
+        if not all(isinstance(one, TextFilter) for one in self.text) or any(one.needs_encoder for one in self.tokens):
             return None
         return sorted([one.description for one in self.text] + [one.description for one in self.tokens])
 

@@ -131,6 +131,7 @@ class _TokenSet(TokenFilter):
 
 class _ByteFallback(TokenFilter):
     description = "byte_fallback()"
+    needs_encoder = True
 
     def automaton(self, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits) -> TokenDfa:
         byte_of = byte_tokens(tokenizer, vocabulary)
@@ -232,6 +233,7 @@ def byte_tokens(tokenizer: Any, vocabulary: Vocabulary) -> dict[int, int]:
 
 class _FusedSpaces(TokenFilter):
     description = "fused_spaces()"
+    needs_encoder = True
 
     def automaton(self, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits) -> TokenDfa:
         other, space, joined = 0, 1, 2

@@ -70,6 +70,7 @@ def compile_json_schema(
     options: SchemaOptions | None = None,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
 ) -> CompiledConstraint:
@@ -81,6 +82,7 @@ def compile_json_schema(
       options: how the schema is read and how values are written.
       canonical: see `compile_language`. Counts and stacks are written out; schemas that contain themselves, or leave a place open
         for any value, need bounds on depth (`SchemaOptions.max_object_depth` and `max_array_depth`).
+      starts_text: see `compile_language`.
       filters: see `compile_language`; of the JSON text as it is written. Counts are written out; for filters over tokens, which
         need the same bounds, stacks too.
       limits: bounds of the compilation.
@@ -114,16 +116,16 @@ def compile_json_schema(
         if depths is None:
             return compile_machine(
                 machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-                filters=passing, way_out=BOUND_DEPTH, flat_states=FLAT_STATES,
+                filters=passing, starts_text=starts_text, way_out=BOUND_DEPTH, flat_states=FLAT_STATES,
             )  # fmt: skip
         dfa = truncated(machine, depths, limits, deadline)
         return compile_dfa(
             dfa, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-            filters=passing,
+            filters=passing, starts_text=starts_text,
         )  # fmt: skip
 
-    if cache is not None and passing.identity is None:
-        cache = None  # an arbitrary language is not known by its name
+    if starts_text or passing.identity is None:
+        cache = None  # an arbitrary language is not known by its name, an encoder not by its vocabulary
     if cache is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}

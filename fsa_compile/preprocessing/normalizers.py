@@ -1,8 +1,8 @@
 """Normalizers of tokenizers, on texts and on languages.
 
 On texts the tokenizer's own library does the work. On languages every step is a transducer; what single characters become is
-asked of the library too, so that both agree whatever their Unicode versions. Steps that are no finite-state function are applied where
-that makes no difference, and to finite languages text by text; everything else is refused:
+asked of the library too, so that both agree whatever their Unicode versions. Steps that are no finite-state function are
+applied where that makes no difference, and to finite languages text by text; everything else is refused:
 
 * forms D and KD also sort combining marks. A run of marks can be as long as it likes, so that this is exact only where no text of
   the language has marks out of order once its characters are decomposed;

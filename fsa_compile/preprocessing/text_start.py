@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.errors import ConstraintError
 from fsa_compile.filters.base import TokenDfa, TokenFilter
 from fsa_compile.language import Language, literal, regex
@@ -75,23 +76,65 @@ def text_start(tokenizer: Any) -> TextStart:
     )  # fmt: skip
 
 
-def first_tokens(tokenizer: Tokenizer, start: TextStart) -> TokenFilter | None:
+def machine_start(tokenizer: Any) -> tuple[TextStart, tuple[Language, ...]]:
+    """The convention, and filters for constraints that always get the prefix."""
+    start = text_start(tokenizer)
+    plain = start.keeps_spaces and (start.always or not start.prefix)
+    return start, () if plain else (_WITHOUT_SPACE,)
+
+
+def first_tokens(tokenizer: Tokenizer, start: TextStart) -> FirstTokens | None:
     """A filter of the first tokens of a text, where decoding some would take more away than the prefix; else None."""
     if not start.dropped:
         return None
     tokens = tokenizer.vocabulary.tokens
-    spaced = [i for i, token in enumerate(tokens) if token.startswith(b" ") and b" " in token[1:]]
+    spaced = [i for i, token in enumerate(tokens) if token[:1] == b" " and (len(token) == 1 or b" " in token[1:])]
     wrong = [i for i in spaced if tokenizer.decode([i]).encode() != tokens[i][1:]]
-    return _FirstTokens(tuple(wrong)) if wrong else None
+    return FirstTokens(tuple(wrong), tokenizer.vocabulary) if wrong else None
 
 
-class _FirstTokens(TokenFilter):
+class FirstTokens(TokenFilter):
+    """Sequences that do not begin with some tokens.
+
+    Attributes:
+      wrong: these tokens.
+      are_spaces: whether they write one space each, as some other token does.
+    """
+
     description = "what decoding leaves of the first token"
 
-    def __init__(self, wrong: tuple[int, ...]) -> None:
-        self._wrong = wrong
+    def __init__(self, wrong: tuple[int, ...], vocabulary: Vocabulary) -> None:
+        self.wrong = wrong
+        others = [i for i, token in enumerate(vocabulary.tokens) if token == b" " and i not in set(wrong)]
+        self.are_spaces = bool(others) and all(vocabulary.tokens[i] == b" " for i in wrong)
+
+    def narrowed(self, constraint: CompiledConstraint) -> CompiledConstraint:
+        """A constraint whose start is no other node's successor, without these tokens there; only for spaces."""
+        start, words = constraint.start, constraint.rows.shape[1]
+        gone = np.zeros(words, np.uint32)
+        for token in self.wrong:
+            gone[token >> 5] |= np.uint32(1 << (token & 31))
+        rows = [constraint.rows]
+
+        def cleared(offset: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+            numbers = numbers.copy()
+            for i in range(int(offset[start]), int(offset[start + 1])):
+                rows.append((constraint.rows[numbers[i]] & ~gone)[None])
+                numbers[i] = len(constraint.rows) + len(rows) - 2
+            return numbers
+
+        group_row = cleared(constraint.group_offset, constraint.group_row)
+        level_row = cleared(constraint.level_offset, constraint.level_row)
+        at = np.arange(int(constraint.arc_offset[start]), int(constraint.arc_offset[start + 1]))
+        lost = at[np.isin(constraint.arc_token[at], self.wrong)]
+        arc_offset = constraint.arc_offset.copy()
+        arc_offset[start + 1 :] -= len(lost)
+        return dataclasses.replace(
+            constraint, rows=np.concatenate(rows), group_row=group_row, level_row=level_row, arc_offset=arc_offset,
+            arc_token=np.delete(constraint.arc_token, lost), arc_effect=np.delete(constraint.arc_effect, lost),
+        )  # fmt: skip
 
     def automaton(self, tokenizer: Any, vocabulary: Vocabulary, limits: CompileLimits) -> TokenDfa:
         kind = np.zeros(vocabulary.size, np.int32)
-        kind[list(self._wrong)] = 1
+        kind[list(self.wrong)] = 1
         return TokenDfa(np.array([[0, 0], [2, 0], [2, 2]], np.int32), kind, np.array([False, True, True]))

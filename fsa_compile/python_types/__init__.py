@@ -59,6 +59,7 @@ def compile_type(
     allow_code: bool = False,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
@@ -71,7 +72,8 @@ def compile_type(
       options: how JSON is written (`style="json"` only).
       namespace: names for forward references that the type's own modules do not know, such as `locals()`.
       allow_code: accept types with validators or `__post_init__`; `parse` runs them, and they may refuse an accepted text.
-      canonical, filters, max_depth: see `compile_language` and `compile_grammar`; types that contain themselves need `max_depth`.
+      canonical, filters, starts_text, max_depth: see `compile_language` and `compile_grammar`; types that contain themselves
+        need `max_depth` where stacks are written out.
       limits: bounds of the compilation.
 
     Returns:
@@ -87,7 +89,8 @@ def compile_type(
     [True, False, True, False]
     """
     shape = shape_of(T, namespace, allow_code)
-    return _compiled(shape, shape.name, tokenizer, _checked(style), options, None, canonical, filters, max_depth, limits)
+    how = canonical, filters, starts_text, max_depth
+    return _compiled(shape, shape.name, tokenizer, _checked(style), options, None, how, limits)
 
 
 def parse(
@@ -140,6 +143,7 @@ def compile_call(
     allow_code: bool = False,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
 ) -> CompiledConstraint:
@@ -150,7 +154,7 @@ def compile_call(
 
     Args:
       functions: a function, or a list of functions with different names.
-      tokenizer, style, options, namespace, allow_code, canonical, filters, max_depth, limits: as for `compile_type`.
+      tokenizer, style, options, namespace, allow_code, canonical, filters, starts_text, max_depth, limits: as for `compile_type`.
       trigger: None for a call and nothing else. A string such as "<tool_call>" allows any text, too, and where the string occurs
         first a call must follow, which ends the text.
 
@@ -162,7 +166,8 @@ def compile_call(
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
     """
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
-    return _compiled(shape, f"call of {shape.name}", tokenizer, style, options, trigger, canonical, filters, max_depth, limits)
+    how = canonical, filters, starts_text, max_depth
+    return _compiled(shape, f"call of {shape.name}", tokenizer, style, options, trigger, how, limits)
 
 
 def parse_call(
@@ -205,8 +210,9 @@ def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: 
 
 def _compiled(
     shape: TypeShape, source: str, tokenizer: Any, style: Style, options: SchemaOptions | None, trigger: str | None,
-    canonical: Canonical, filters: Iterable[Filter], max_depth: int | None, limits: CompileLimits | None,
+    how: tuple[Canonical, Iterable[Filter], bool, int | None], limits: CompileLimits | None,
 ) -> CompiledConstraint:  # fmt: skip
+    canonical, filters, starts_text, max_depth = how
     passing = filters_of(filters)
     check_depth(max_depth, canonical, passing)
     vocabulary, limits = vocabulary_of(tokenizer), limits or CompileLimits()
@@ -218,7 +224,7 @@ def _compiled(
         machine = text_then(machine, trigger, limits, deadline)
     return compile_machine(
         machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
-        max_depth=max_depth,
+        starts_text=starts_text, max_depth=max_depth,
     )  # fmt: skip
 
 

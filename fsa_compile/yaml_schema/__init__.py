@@ -59,6 +59,7 @@ def compile_yaml_schema(
     options: YamlOptions | None = None,
     canonical: Canonical = False,
     filters: Iterable[Filter] = (),
+    starts_text: bool = False,
     max_depth: int | None = None,
     limits: CompileLimits | None = None,
     cache: CompileCache | None = None,
@@ -70,8 +71,8 @@ def compile_yaml_schema(
       tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
       style: "block": lists and mappings by indentation; "flow": in brackets, on one line.
       options: the layout, and how the schema is read.
-      canonical, filters, max_depth: see `compile_language` and `compile_grammar`; schemas that contain themselves, or leave a
-        place open for any value, need `max_depth`.
+      canonical, filters, starts_text, max_depth: see `compile_language` and `compile_grammar`; schemas that contain
+        themselves, or leave a place open for any value, need `max_depth`.
       limits: bounds of the compilation.
       cache: where artifacts are kept on disk; None: nowhere.
 
@@ -103,10 +104,10 @@ def compile_yaml_schema(
         machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline)
         return compile_machine(
             machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-            filters=passing, max_depth=max_depth, flat_states=FLAT_STATES,
+            filters=passing, starts_text=starts_text, max_depth=max_depth, flat_states=FLAT_STATES,
         )  # fmt: skip
 
-    if cache is None or passing.identity is None:
+    if cache is None or starts_text or passing.identity is None:
         return make()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
     key: dict[str, Any] = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
