@@ -158,6 +158,11 @@ def _compile_options(command: argparse.ArgumentParser, *, tokenizer_required: bo
     grammar.add_argument("--mode", choices=("longest", "characters"), help="lexical mode (default: longest; GBNF: characters)")
     grammar.add_argument("--stacks", type=int, metavar="K", help="parallel stacks, for what one cannot decide (default 1)")
     command.add_argument("--canonical", action="store_true", help="only the token sequences that the tokenizer itself makes")
+    command.add_argument(
+        "--filter", action="append", default=[], metavar="FILTER",
+        help='narrow it (docs/filters.md): ascii, byte_fallback, "scripts Latin Hangul", "forbid secret", "length 80", ...',
+    )  # fmt: skip
+    command.add_argument("--starts-text", action="store_true", help="the output starts a text instead of continuing a prompt")
     command.add_argument("--canonical-depth", type=int, metavar="N", help="with --canonical: most open frames of a grammar")
     limits = command.add_argument_group("limits of the compilation")
     for field in dataclasses.fields(CompileLimits):
@@ -200,7 +205,7 @@ def _compile(args: argparse.Namespace) -> int:
 
         strings = _lines(args.choices)
         constraint = compile_choices(
-            _progress(strings, "choices"), tokenizer, canonical=args.canonical, limits=_limits(args)
+            _progress(strings, "choices"), tokenizer, canonical=args.canonical, **_narrowing(args), limits=_limits(args)
         )
     elif args.grammar is not None:
         constraint = _from_grammar(args.grammar, tokenizer, args)
@@ -422,11 +427,21 @@ def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compil
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         constraint = compile_grammar(
-            text, tokenizer, **given, canonical=args.canonical, max_depth=args.canonical_depth, limits=_limits(args)
+            text, tokenizer, **given, canonical=args.canonical, **_narrowing(args), max_depth=args.canonical_depth,
+            limits=_limits(args),
         )
     for warning in found:
         print(f"fsa-compile: warning: {warning.message}", file=sys.stderr)
     return constraint
+
+
+def _narrowing(args: argparse.Namespace) -> dict[str, Any]:
+    """Filters, and whether the output starts a text."""
+    if not args.filter and not args.starts_text:
+        return {}
+    from fsa_compile.filters.named import named_filter
+
+    return {"filters": [named_filter(text) for text in args.filter], "starts_text": args.starts_text}
 
 
 def _from_schema(path: Path, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
@@ -435,7 +450,8 @@ def _from_schema(path: Path, tokenizer: Any, args: argparse.Namespace) -> Compil
     depth = args.canonical_depth
     options = SchemaOptions(whitespace=args.whitespace, draft=args.draft, max_object_depth=depth, max_array_depth=depth)
     text = path.read_text(encoding="utf-8-sig")
-    return compile_json_schema(text, tokenizer, options=options, canonical=args.canonical, limits=_limits(args))
+    narrowing = _narrowing(args)
+    return compile_json_schema(text, tokenizer, options=options, canonical=args.canonical, **narrowing, limits=_limits(args))
 
 
 def _batch(args: argparse.Namespace) -> int:
@@ -470,7 +486,7 @@ def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> Com
         if letter not in _FLAGS:
             raise ConstraintError(f"{letter!r} is no pattern flag", where=f"--flags {args.flags}", fix="Use letters of 'aimsx'.")
         flags |= int(getattr(re, letter.upper()))
-    return compile_regex(pattern, tokenizer, flags=flags, canonical=args.canonical, limits=_limits(args))
+    return compile_regex(pattern, tokenizer, flags=flags, canonical=args.canonical, **_narrowing(args), limits=_limits(args))
 
 
 def _tokenizer(args: argparse.Namespace) -> Any:
