@@ -303,9 +303,10 @@ def _with_own_starts(
 ) -> NDArray[np.int32]:
     """The records of all constraints, from those of the ones they are stored as."""
     for record, c, at in zip(table, constraints, stored.tolist()):
-        if c.start != kept[at].start:
+        if c is not kept[at]:
             record[START] += c.start - kept[at].start
             record[SHORTEST], record[SHALLOWEST] = c.shortest_completion, c.shortest_depth
+            record[PROMPT_LAST] = c.canonical_prompt[0] + 1 if c.is_canonical else 0
     return table
 
 

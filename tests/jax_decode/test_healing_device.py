@@ -10,6 +10,7 @@ import pytest
 import fsa_compile
 import jax_decode
 import models
+from fsa_compile import library
 from jax_decode import Status
 
 PROMPTS = ["Question: Is the kettle red?\nAnswer:", "Question: Is the kettle red?\nAnswer: ", "Question: Is the kett", "x = f"]
@@ -22,7 +23,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def constraints(tokenizer):
-    grammar = fsa_compile.library.grammar_text("c_dangling_else")
+    grammar = library.grammar_text("c_dangling_else")
     schema = {
         "type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#"}, "maxItems": 300}},
         "required": ["v"], "additionalProperties": False,
@@ -32,7 +33,7 @@ def constraints(tokenizer):
         "pattern": fsa_compile.compile_regex(r"[a-z ]{3,200}\.", tokenizer),
         "schema": fsa_compile.compile_json_schema(schema, tokenizer),
         "keys in any order": fsa_compile.compile_json_schema(schema, tokenizer, options=any_order),
-        "several stacks": fsa_compile.compile_grammar(grammar, tokenizer, **fsa_compile.library.options("c_dangling_else")),
+        "several stacks": fsa_compile.compile_grammar(grammar, tokenizer, **library.options("c_dangling_else")),
     }
 
 
@@ -85,3 +86,29 @@ def test_a_constraint_given_twice_is_stored_once(constraints):
     assert twice.nodes.shape == one.nodes.shape
     assert twice.rows.shape == one.rows.shape
     assert (np.asarray(twice.constraints) == np.asarray(one.constraints)[[0, 0]]).all()
+
+
+def test_canonical_rows_begin_behind_their_prompts(tokenizer):
+    """Masks as on the host, and what is drawn is, with the prompt, what the tokenizer makes of both."""
+    tables = fsa_compile.canonical_tables(tokenizer)
+    constraint = fsa_compile.compile_regex(r"[a-z ]{1,12}\.", tokenizer)
+    prompts = ["The answer is ", "Is the kett", "x"]
+    healed = fsa_compile.heal_batch(prompts, constraint, tokenizer, canonical=True)
+    on_device = jax_decode.to_device([h.constraint for h in healed], canonical=tables)
+    state = jax_decode.init_state(on_device, jnp.arange(3), jnp.full(3, 12, jnp.int32))
+    see, take = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
+    walks, rng = [fsa_compile.CanonicalWalk(h.constraint, tables) for h in healed], np.random.default_rng(2)
+    taken: list[list[int]] = [[] for _ in prompts]
+    for left in range(12, 0, -1):
+        masks, tokens = np.asarray(see(on_device, state)), []
+        for row, walk in enumerate(walks):
+            allowed = walk.allowed(left)
+            assert (masks[row, : len(allowed)] == allowed).all()
+            tokens.append(int(rng.choice(np.flatnonzero(allowed))) if allowed.any() else -1)
+            if tokens[-1] >= 0:
+                walk.advance(tokens[-1])
+                taken[row] += [] if walk.finished else [tokens[-1]]
+        state = take(on_device, state, jnp.array(tokens, jnp.int32))
+    assert set(np.asarray(state.status).tolist()) == {Status.ACCEPTED}
+    for prompt, h, ids in zip(prompts, healed, taken):
+        assert tokenizer.encode(prompt + h.text(ids)) == [*h.prompt, *ids]
