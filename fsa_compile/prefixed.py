@@ -58,8 +58,8 @@ def with_prefixes(bridges: Bridges, lookup: TokenLookup, prefixes: Iterable[byte
       prefixes: bytes to write before the constraint, in any tokenization; a token may write the end of them and go on.
 
     Returns:
-      For every prefix the constraint on the whole text. All share their arrays but for their starts; of an empty prefix it is the
-      constraint itself.
+      For every prefix the constraint on the whole text; all share their arrays and differ in their starts. Where no prefix has
+      any bytes, it is the constraint itself.
 
     Raises:
       UnspellableError: no tokens write a prefix and a text of the constraint.
@@ -79,9 +79,7 @@ def with_prefixes(bridges: Bridges, lookup: TokenLookup, prefixes: Iterable[byte
             )
     whole = made.assembled()
     first = made.first
-    return [
-        dataclasses.replace(whole, start=first + start - 1, initial_push=0) if start else bridges.constraint for start in starts
-    ]
+    return [dataclasses.replace(whole, start=first + start - 1, initial_push=0) if start else whole for start in starts]
 
 
 class _Prefixed:
