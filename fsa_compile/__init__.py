@@ -51,6 +51,7 @@ _HOME = {
     "compile_regex": "pipeline",
     "CompiledItems": "items.artifact",
     "compile_items": "items.compile",
+    "Registry": "registry",
     "CompileCache": "compile_cache",
     "compile_json_schema": "json_schema",
     "compile_schemas": "batch_compile",
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from fsa_compile.python_types import dump as dump
     from fsa_compile.python_types import parse as parse
     from fsa_compile.python_types import parse_call as parse_call
+    from fsa_compile.registry import Registry as Registry
     from fsa_compile.text_pipeline import PipelinePrompt as PipelinePrompt
     from fsa_compile.text_pipeline import TextPipeline as TextPipeline
     from fsa_compile.tokenizers import Tokenizer as Tokenizer

@@ -451,8 +451,8 @@ def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
     return out
 
 
-def check_vocabulary(constraint: CompiledConstraint, vocabulary: Any, *, where: str = "") -> None:
-    """Raises `ArtifactError` unless the constraint was compiled for this vocabulary (or tokenizer)."""
+def check_vocabulary(constraint: Any, vocabulary: Any, *, where: str = "") -> None:
+    """Raises `ArtifactError` unless a constraint (or items) was compiled for this vocabulary (or tokenizer)."""
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
     if not hasattr(vocabulary, "fingerprint"):
         what = f"a vocabulary or tokenizer is needed to check the constraint, not {type(vocabulary).__name__}"

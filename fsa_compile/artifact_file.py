@@ -73,6 +73,30 @@ def read_members(path: Path) -> dict[str, np.ndarray]:
         return {info.filename.removesuffix(".npy"): _member(archive, info, length, bad) for info in infos}
 
 
+def read_header(path: Path, magics: tuple[str, ...]) -> dict[str, Any]:
+    """The header of a file alone; the kinds of files are told apart by their magic strings.
+
+    Raises:
+      ArtifactError: no such file, or its header is not one of these, or damaged.
+    """
+    bad = _complaint(path)
+    with _opened(path, bad) as archive:
+        infos = {info.filename: info for info in archive.infolist()}
+        if "header.npy" not in infos:
+            raise bad("this is not a constraint file: it has no header")
+        data = _member(archive, infos["header.npy"], path.stat().st_size, bad)
+    try:
+        header: Any = json.loads(data.tobytes()) if data.dtype == np.uint8 and data.size <= _MAX_HEADER else None
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict) or header.get("magic") not in magics or not all(isinstance(header.get(name), int) for name in ("vocab_size", "format_version")
+    ):
+        raise bad("this is not a constraint file: its header does not say so")
+    if not isinstance(header.get("fingerprint"), str):
+        raise bad("the header's 'fingerprint' is missing")
+    return header
+
+
 def _complaint(path: Path) -> Callable[..., ArtifactError]:
     """An error about a file, from what is wrong with it."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ArtifactError, ConstraintError
 from fsa_compile.inspect import (
     Explanation,
     Statistics,
@@ -43,6 +43,7 @@ _EPILOG = """examples:
   fsa-compile batch schemas/*.json --tokenizer tokenizer.model --output constraints/
   fsa-compile check date.npz --tokenizer tokenizer.model 2024-02-30 2024-13-01
   fsa-compile check library:json --tokenizer tokenizer.model '[1, 2,]'
+  fsa-compile registry add constraints/ date.npz
   fsa-compile tokenizer report tokenizer.model
 
 A CONSTRAINT is a file written by `compile`, or is compiled on the spot: a grammar file (.lark, .gbnf), library:NAME for a
@@ -120,6 +121,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--max-depth", type=int, metavar="N", help="most stack cells of a grammar (default: no limit)")
     _compile_options(command, tokenizer_required=True)
     command.set_defaults(run=_check)
+
+    command = commands.add_parser("registry", help="a folder of compiled constraints by name")
+    command.add_argument("what", choices=("list", "show", "add"), help="list all, show one, or add a compiled file")
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="where they lie")
+    command.add_argument("item", nargs="?", metavar="NAME|FILE", help="show: a name; add: a file written by compile")
+    command.add_argument("--name", help="add: its name (default: the file's)")
+    command.add_argument("--replace", action="store_true", help="add: replace one of this name")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_registry)
 
     command = commands.add_parser("tokenizer", help="what a tokenizer's own encoder makes of texts: counts and odd tokens")
     command.add_argument("what", choices=("report",), help="report: canonical tokens, forbidden pairs, tokens never reached")
@@ -476,6 +486,41 @@ def _batch(args: argparse.Namespace) -> int:
         for result in refused:
             print(f"fsa-compile: {result.name}: {result.error}", file=sys.stderr)
     return 1 if refused else 0
+
+
+def _registry(args: argparse.Namespace) -> int:
+    from fsa_compile.items.artifact import CompiledItems
+    from fsa_compile.registry import Registry
+
+    registry = Registry(args.folder)
+    if (args.item is None) != (args.what == "list"):
+        needed = {"list": "takes no name", "show": "needs a name", "add": "needs a file"}[args.what]
+        raise ConstraintError(f"registry {args.what} {needed}", fix="See fsa-compile registry --help.")
+    if args.what == "add":
+        path = Path(args.item)
+        try:
+            made: CompiledConstraint | CompiledItems = CompiledConstraint.load(path)
+        except ArtifactError as error:
+            try:
+                made = CompiledItems.load(path)
+            except ArtifactError:
+                raise error from None
+        written = registry.save(args.name or path.stem, made, replace=args.replace)
+        if args.json:
+            _print_json({"written": str(written)})
+        else:
+            print(f"Wrote {written}.")
+        return 0
+    entries = [registry.entry(name) for name in (registry.names() if args.what == "list" else [args.item])]
+    if args.json and args.what == "list":
+        _print_json({entry.name: dataclasses.asdict(entry) for entry in entries})
+    elif args.json:
+        _print_json(dataclasses.asdict(entries[0]))
+    else:
+        for entry in entries:
+            source = _cut(" ".join(entry.source.split()), 60)
+            print(f"{entry.name}  {entry.kind}, {_bytes(entry.bytes)}, vocabulary {entry.fingerprint[:12]}: {source}")
+    return 0
 
 
 def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:

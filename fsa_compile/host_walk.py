@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE, CompiledConstraint, unpack_row
+from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE, CompiledConstraint
+from fsa_compile.bitmask import BitmaskWalk, words_of
 from fsa_compile.errors import ArtifactError
 from fsa_compile.key_sets import Guard
 
@@ -62,7 +63,7 @@ class _Position:
     dropped: bool
 
 
-class HostWalk:
+class HostWalk(BitmaskWalk):
     """Where a text stands in its constraint.
 
     End-of-text ids are allowed exactly where the text so far is accepted; after one the walk is `finished` and allows
@@ -154,29 +155,20 @@ class HostWalk:
         case = sum(1 << i for i, guard in enumerate(guards) if guard and self._guards[guard].allows(source.used))
         return int(c.pop_offset[source.node, case])
 
-    def allowed(self, remaining: int | None = None) -> np.ndarray:
-        """The mask of the next token.
-
-        Args:
-          remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after
-            which the text can still be completed inside it are allowed. When even the shortest completion does not
-            fit, the limit is disregarded, as on the device.
-
-        Returns:
-          bool[V].
-        """
+    def allowed_words(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token as bits, uint32[ceil(V / 32)]: a union of the artifact's rows; see `allowed`."""
         c = self.constraint
-        mask = np.zeros(c.vocab_size, bool)
+        words = np.zeros(c.rows.shape[1], np.uint32)
         if self.finished:
-            return mask
+            return words
         limit = self._limit(remaining)
         for at in self.configurations:
             for source in self.sources(at):
                 below = at.stack[source.left - 1].cost if source.left else 0
-                self._add_tokens(mask, source, limit - below, self.max_depth - source.left)
+                self._add_tokens(words, source, limit - below, self.max_depth - source.left)
         if self.accepting:
-            mask[list(c.stop_ids)] = True
-        return mask
+            words |= words_of(c.stop_ids, c.vocab_size)
+        return words
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
@@ -198,6 +190,22 @@ class HostWalk:
         if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         self._history.append(after)
+
+    @property
+    def vocab_size(self) -> int:
+        """V, ids of the vocabulary."""
+        return self.constraint.vocab_size
+
+    @property
+    def position(self) -> Hashable:
+        """What everything that may follow depends on."""
+        return self._history[-1]
+
+    def copy(self) -> HostWalk:
+        """A walk at the same place that goes its own way."""
+        walk = copy.copy(self)
+        walk._history = list(self._history)
+        return walk
 
     def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
         """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
@@ -232,7 +240,7 @@ class HostWalk:
         below = [i + int(c.symbol_need[at.stack[i].symbol]) for i in range(known, len(at.stack))]
         return max([len(at.stack) + int(c.need[at.node]), *below])
 
-    def _add_tokens(self, mask: np.ndarray, source: Source, cost: int, need: int) -> None:
+    def _add_tokens(self, words: np.ndarray, source: Source, cost: int, need: int) -> None:
         """Adds the tokens of a source that fit into limits of cost and need."""
         c, n = self.constraint, source.node
         cost -= sloped(c.level_slope[n], source.register)
@@ -240,7 +248,7 @@ class HostWalk:
         if hi > lo:
             fitting = np.flatnonzero((c.level_cost[lo:hi] <= cost) & (c.level_need[lo:hi] <= need))
             if len(fitting):
-                mask |= unpack_row(c.rows[c.level_row[lo + fitting[-1]]], c.vocab_size)
+                words |= c.rows[c.level_row[lo + fitting[-1]]]
         else:
             arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
             least = c.effects[c.arc_effect[arcs], 4:]
@@ -248,7 +256,7 @@ class HostWalk:
             if c.has_sets:
                 allows = [self._guards[guard].allows(source.used) for guard in least[:, 2].tolist()]
                 fits &= np.array(allows, bool)
-            mask[c.arc_token[arcs][fits]] = True
+            words |= words_of(c.arc_token[arcs][fits], c.vocab_size)
 
     def _after(self, token: int, remaining: int | None) -> _Position | None:
         """The next position, or None when the token is not allowed."""

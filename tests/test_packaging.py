@@ -45,7 +45,7 @@ def test_fsa_compile_imports_no_jax_and_neither_other_half():
 def test_jax_decode_imports_of_the_compiler_the_artifact_only():
     names = imported(everything("jax_decode"))
     assert not names & (COMPILERS | {"flax", "orbax", "models"})
-    ours = {"artifact", "artifact_checks", "artifact_file", "errors", "items", "items.artifact", "set_checks"}
+    ours = {"artifact", "artifact_checks", "artifact_file", "bitmask", "errors", "items", "items.artifact", "set_checks"}
     assert {n for n in names if n.startswith("fsa_compile")} == {"fsa_compile", *(f"fsa_compile.{name}" for name in ours)}
     assert {"jax", "jax_decode.generating"} <= names
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.artifact import UNREACHABLE, CompiledConstraint, unpack_row
+from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
+from fsa_compile.bitmask import BitmaskWalk, packed, words_of
 from fsa_compile.canonical.tables import CanonicalTables
 from fsa_compile.errors import ArtifactError
 
@@ -17,7 +20,7 @@ class _Position(NamedTuple):
     finished: bool
 
 
-class CanonicalWalk:
+class CanonicalWalk(BitmaskWalk):
     """Where a token sequence stands in a canonical constraint.
 
     A token is allowed exactly when the sequence with it can be completed to the tokens that the tokenizer's encoder makes of some
@@ -56,29 +59,34 @@ class CanonicalWalk:
         """Tokens taken so far, the end-of-text id included."""
         return len(self._history) - 1
 
-    def allowed(self, remaining: int | None = None) -> np.ndarray:
-        """The mask of the next token.
+    @property
+    def vocab_size(self) -> int:
+        """V, ids of the vocabulary."""
+        return self.constraint.vocab_size
 
-        Args:
-          remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after which the
-            text can still be completed inside it are allowed. When nothing fits, the limit is disregarded.
+    @property
+    def position(self) -> Hashable:
+        """What everything that may follow depends on."""
+        return self._history[-1]
 
-        Returns:
-          bool[V].
-        """
+    def copy(self) -> CanonicalWalk:
+        """A walk at the same place that goes its own way."""
+        walk = copy.copy(self)
+        walk._history = list(self._history)
+        return walk
+
+    def allowed_words(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
         c, here = self.constraint, self._history[-1]
-        mask = np.zeros(c.vocab_size, bool)
         if here.finished:
-            return mask
-        mask = self._tokens(here, int(UNREACHABLE) if remaining is None else remaining)
-        if not mask.any() and not (self.accepting and remaining is not None and remaining >= 0):
-            mask = self._tokens(here, int(UNREACHABLE))
-        if self.accepting:
-            mask[list(c.stop_ids)] = True
-        return mask
+            return np.zeros(c.rows.shape[1], np.uint32)
+        words = self._tokens(here, int(UNREACHABLE) if remaining is None else remaining)
+        if not words.any() and not (self.accepting and remaining is not None and remaining >= 0):
+            words = self._tokens(here, int(UNREACHABLE))
+        return words | words_of(c.stop_ids, c.vocab_size) if self.accepting else words
 
-    def advance(self, token: int) -> None:
-        """Takes one token.
+    def advance(self, token: int, remaining: int | None = None) -> None:
+        """Takes one token; the limit it was chosen under does not matter here.
 
         Raises:
           ValueError: the token is not allowed here; the walk is unchanged.
@@ -116,20 +124,18 @@ class CanonicalWalk:
         together = self._row(here.node, limit)
         if here.last < 0:
             return together
-        forbidden = self.tables.rule.forbidden_row(here.last)
-        return np.where(forbidden, self._row(here.node + 1, limit), together)
+        forbidden = packed(self.tables.rule.forbidden_row(here.last))
+        return (together & ~forbidden) | (self._row(here.node + 1, limit) & forbidden)
 
     def _row(self, node: int, limit: int) -> np.ndarray:
-        """The tokens of a node of the artifact within a limit of cost, bool[V]."""
+        """The tokens of a node of the artifact within a limit of cost, uint32[ceil(V / 32)]."""
         c = self.constraint
-        mask = np.zeros(c.vocab_size, bool)
         low, high = int(c.level_offset[node]), int(c.level_offset[node + 1])
         if high > low:
             fitting = int(np.searchsorted(c.level_cost[low:high], limit, side="right"))
-            return unpack_row(c.rows[c.level_row[low + fitting - 1]], c.vocab_size) if fitting else mask
+            return c.rows[c.level_row[low + fitting - 1]] if fitting else np.zeros(c.rows.shape[1], np.uint32)
         arcs = slice(c.arc_offset[node], c.arc_offset[node + 1])
-        mask[c.arc_token[arcs][c.effects[c.arc_effect[arcs], 4] <= limit]] = True
-        return mask
+        return words_of(c.arc_token[arcs][c.effects[c.arc_effect[arcs], 4] <= limit], c.vocab_size)
 
     def _next(self, node: int, token: int) -> int:
         c = self.constraint

@@ -8,16 +8,18 @@ tokens ascend, and a node's number is also that of the edge that leads to it: no
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fsa_compile.artifact_file import read_members, write_members
+from fsa_compile.bitmask import BitmaskWalk, words_of
 from fsa_compile.errors import ArtifactError, ConstraintError
 
 MAGIC = "constrax items"
@@ -157,7 +159,7 @@ class CompiledItems:
         return out
 
 
-class ItemWalk:
+class ItemWalk(BitmaskWalk):
     """Where a text stands in a set of items; the methods are those of `HostWalk`."""
 
     def __init__(self, items: CompiledItems) -> None:
@@ -180,27 +182,40 @@ class ItemWalk:
         """Least number of further tokens to the end of an item."""
         return int(self.items.distance[self.node])
 
-    def allowed(self, remaining: int | None = None) -> np.ndarray:
-        """The mask of the next token, bool[V].
+    @property
+    def vocab_size(self) -> int:
+        """V, ids of the vocabulary."""
+        return self.items.vocab_size
 
-        Args:
-          remaining: tokens that may still be taken; only those are allowed after which an item still fits. No limit counts when
-            none fits anyway.
-        """
-        items, out = self.items, np.zeros(self.items.vocab_size, bool)
+    @property
+    def position(self) -> Hashable:
+        """What everything that may follow depends on."""
+        return self.node, self.finished
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, the end-of-text id included."""
+        return len(self._nodes) - 1
+
+    def copy(self) -> ItemWalk:
+        """A walk at the same place that goes its own way."""
+        walk = copy.copy(self)
+        walk._nodes = list(self._nodes)
+        return walk
+
+    def allowed_words(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
+        items = self.items
         if self.finished:
-            return out
+            return words_of((), items.vocab_size)
         children = slice(int(items.first[self.node]), int(items.first[self.node + 1]))
-        fits = np.ones(children.stop - children.start, bool)
+        tokens = items.token[children]
         if remaining is not None and remaining >= self.distance:
-            fits = items.distance[children].astype(np.int64) + 1 <= remaining
-        out[items.token[children][fits]] = True
-        if self.accepting:
-            out[list(items.stop_ids)] = True
-        return out
+            tokens = tokens[items.distance[children].astype(np.int64) + 1 <= remaining]
+        return words_of([*tokens.tolist(), *(items.stop_ids if self.accepting else ())], items.vocab_size)
 
-    def advance(self, token: int) -> None:
-        """Takes a token; raises `ConstraintError` where it is not allowed."""
+    def advance(self, token: int, remaining: int | None = None) -> None:
+        """Takes a token, whatever limit it was chosen under; raises `ConstraintError` where it is not allowed."""
         if not self.finished and token in self.items.stop_ids and self.accepting:
             self.finished = True
             self._nodes.append(self.node)

@@ -1,0 +1,170 @@
+"""`Matcher`: one request's constraint, with the vocabulary of the grammar backends of serving engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.bitmask import BitmaskWalk, write_row
+from fsa_compile.errors import ConstraintError
+from fsa_compile.interop.jump_forward import forced_bytes
+from fsa_compile.interop.walks import check_tokenizer, walk_of
+
+
+class Matcher:
+    """Follows one generated text and says which tokens may come next.
+
+    The names are those that vLLM's and SGLang's backends call (XGrammar's `GrammarMatcher`), so that a backend is a few lines:
+    see `docs/serving.md`. A token that is not allowed is refused, never followed.
+
+    Args:
+      constraint: a `CompiledConstraint` or `CompiledItems`.
+      tokenizer: the tokenizer, or its `Vocabulary`; needed by `find_jump_forward_string`, and checked against the constraint.
+      tables: `fsa_compile.canonical_tables(tokenizer)`, for canonical constraints.
+      max_tokens: tokens the text may take in all (end-of-text ids not counted): masks then allow only what can be completed.
+      max_depth: most cells of the stack of a grammar, None for no limit.
+      terminate_without_stop_token: whether a text that nothing can follow ends by itself. Without it, it ends with an end-of-text
+        id, as sampled. A constraint without end-of-text ids always ends by itself.
+
+    Raises:
+      ArtifactError: a canonical constraint without its tables, or another vocabulary's.
+    """
+
+    def __init__(
+        self,
+        constraint: Any,
+        tokenizer: Any = None,
+        *,
+        tables: Any = None,
+        max_tokens: int | None = None,
+        max_depth: int | None = None,
+        terminate_without_stop_token: bool = False,
+    ) -> None:
+        self.constraint, self.max_tokens = constraint, max_tokens
+        self._vocabulary = None if tokenizer is None else check_tokenizer(constraint, tokenizer)
+        self._walk = walk_of(constraint, tables, max_depth)
+        self._ends_itself = terminate_without_stop_token or not constraint.stop_ids
+        self._taken: list[int] = []
+
+    @property
+    def walk(self) -> BitmaskWalk:
+        """The host walk below."""
+        return self._walk
+
+    @property
+    def stop_token_ids(self) -> list[int]:
+        """End-of-text ids."""
+        return list(self.constraint.stop_ids)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens accepted so far."""
+        return list(self._taken)
+
+    def accept_token(self, token_id: int) -> bool:
+        """Takes a token if it is allowed; False, and nothing is changed, if not."""
+        if self.is_terminated():
+            return False
+        try:
+            self._walk.advance(int(token_id), self._remaining())
+        except ValueError:
+            return False
+        self._taken.append(int(token_id))
+        return True
+
+    def accept_tokens(self, tokens: Iterable[int]) -> bool:
+        """Takes all of some tokens, or none of them."""
+        before = len(self._taken)
+        if all(self.accept_token(token) for token in tokens):
+            return True
+        self.rollback(len(self._taken) - before)
+        return False
+
+    def validate_tokens(self, tokens: Iterable[int]) -> list[int]:
+        """The longest beginning of some tokens that is allowed, such as of a draft. Changes nothing."""
+        taken: list[int] = []
+        for token in tokens:
+            if not self.accept_token(token):
+                break
+            taken.append(int(token))
+        self.rollback(len(taken))
+        return taken
+
+    def fill_next_token_bitmask(self, bitmask: Any, index: int = 0) -> bool:
+        """Writes the mask of the next token.
+
+        Args:
+          bitmask: int32[B, W] with W at least ceil(V / 32), NumPy array or CPU tensor; token t is bit t % 32 of word t // 32.
+          index: the row to write. When the text has ended, only end-of-text ids are allowed; where there are none, everything is.
+
+        Returns:
+          Whether the mask must be applied: False when everything is allowed.
+
+        Raises:
+          ConstraintError: `bitmask` is something else, or too small.
+        """
+        if not self.is_terminated():
+            return self._walk.fill_bitmask(bitmask, index, self._remaining())
+        stops = np.zeros(-(-self._walk.vocab_size // 32), np.uint32)
+        for token in self.constraint.stop_ids:
+            stops[token >> 5] |= np.uint32(1 << (token & 31))
+        write_row(bitmask, index, stops if self.constraint.stop_ids else ~stops)
+        return bool(self.constraint.stop_ids)
+
+    def is_accepting(self) -> bool:
+        """Whether the text so far is accepted."""
+        return bool(self._walk.accepting)
+
+    def is_terminated(self) -> bool:
+        """Whether the text has ended: by an end-of-text id, or by itself where that is enough."""
+        if self._walk.finished:
+            return True
+        if not self._ends_itself or not self._walk.accepting:
+            return False
+        words = self._walk.allowed_words(self._remaining())
+        return not np.setdiff1d(_ids(words), np.array(self.constraint.stop_ids, np.int64)).size
+
+    def rollback(self, num_tokens: int = 1) -> None:
+        """Takes back the last tokens; any number of them.
+
+        Raises:
+          ConstraintError: more than were accepted.
+        """
+        if not 0 <= num_tokens <= len(self._taken):
+            raise ConstraintError(f"cannot take back {num_tokens} of {len(self._taken)} tokens", fix="Take back fewer.")
+        self._walk.rewind(num_tokens)
+        del self._taken[len(self._taken) - num_tokens :]
+
+    def reset(self) -> None:
+        """Back to the start of the text."""
+        self.rollback(len(self._taken))
+
+    def copy(self) -> Matcher:
+        """A matcher at the same place that goes its own way."""
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__)
+        out._walk, out._taken = self._walk.copy(), list(self._taken)
+        return out
+
+    def find_jump_forward_string(self) -> str:
+        """The text that the constraint forces from here on, "" for none; whole characters only.
+
+        How it is cut into tokens is the caller's choice; tokens of it are accepted only as far as they are allowed.
+
+        Raises:
+          ConstraintError: the matcher was made without a tokenizer.
+        """
+        if self._vocabulary is None:
+            fix = "Write Matcher(constraint, tokenizer)."
+            raise ConstraintError("without a tokenizer it is not known what tokens write", fix=fix)
+        forced = b"" if self.is_terminated() else forced_bytes(self._walk, self._vocabulary.tokens)
+        return forced.decode("utf-8", "ignore")
+
+    def _remaining(self) -> int | None:
+        return None if self.max_tokens is None else max(self.max_tokens - len(self._taken), 0)
+
+
+def _ids(words: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))

@@ -1,0 +1,43 @@
+"""Host walks of every kind of artifact, and the checks that go with them. Imports NumPy only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsa_compile.artifact import CompiledConstraint, check_vocabulary
+from fsa_compile.bitmask import BitmaskWalk
+from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.items.artifact import CompiledItems
+
+
+def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None) -> BitmaskWalk:
+    """A new walk of a constraint.
+
+    Args:
+      constraint: a `CompiledConstraint` or `CompiledItems`.
+      tables: canonical tables, for canonical constraints.
+      max_depth: most cells of a stack.
+
+    Raises:
+      ConstraintError: it is neither.
+      ArtifactError: a canonical constraint without its tables, or tables for another.
+    """
+    if isinstance(constraint, CompiledItems):
+        return constraint.walk()
+    if not isinstance(constraint, CompiledConstraint):
+        what = f"a compiled constraint is needed, not {type(constraint).__name__}"
+        raise ConstraintError(what, fix="Make one with fsa_compile.compile_regex, compile_json_schema, compile_items, ...")
+    if not constraint.is_canonical:
+        return constraint.walk(max_depth)
+    if tables is None:
+        fix = "Pass tables=fsa_compile.canonical_tables(tokenizer)."
+        raise ArtifactError("a constraint on canonical tokens is walked together with its tokenizer's tables", fix=fix)
+    from fsa_compile.canonical.walk import CanonicalWalk
+
+    return CanonicalWalk(constraint, tables)
+
+
+def check_tokenizer(constraint: Any, tokenizer: Any) -> Any:
+    """The vocabulary of a tokenizer; raises `ArtifactError` unless the constraint was compiled for it."""
+    check_vocabulary(constraint, tokenizer)
+    return getattr(tokenizer, "vocabulary", tokenizer)
