@@ -89,11 +89,11 @@ def read_header(path: Path, magics: tuple[str, ...]) -> dict[str, Any]:
         header: Any = json.loads(data.tobytes()) if data.dtype == np.uint8 and data.size <= _MAX_HEADER else None
     except (ValueError, RecursionError):
         header = None
-    if not isinstance(header, dict) or header.get("magic") not in magics or not all(isinstance(header.get(name), int) for name in ("vocab_size", "format_version")
-    ):
+    if not isinstance(header, dict) or header.get("magic") not in magics:
         raise bad("this is not a constraint file: its header does not say so")
-    if not isinstance(header.get("fingerprint"), str):
-        raise bad("the header's 'fingerprint' is missing")
+    for name, kind in (("vocab_size", int), ("format_version", int), ("fingerprint", str)):
+        if not isinstance(header.get(name), kind):
+            raise bad(f"the header's '{name}' is missing or not of type {kind.__name__}")
     return header
 
 
