@@ -220,7 +220,7 @@ class _Exploration:
         size = np.diff(kinds.begin)
         _, part = np.unique((targets[0] + 1) * (self._count + 1) + targets[1] + 1, return_inverse=True)
         part = np.where((targets >= 0).any(0), part.ravel(), -1)
-        large = np.bincount(part + 1, weights=size)[1:] > _FEW
+        large = np.bincount(part + 1, weights=size, minlength=2)[1:] > _FEW
         listed = np.flatnonzero((part >= 0) & ~large[part])
         for i in np.flatnonzero(large).tolist():
             chosen = np.flatnonzero(part == i)
