@@ -92,8 +92,8 @@ $(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
 	@touch $@
 
 .PHONY: test-parity
-test-parity: $(PARITY_VENV)/.installed  ## logits against the official gemma package
-	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity
+test-parity: $(PARITY_VENV)/.installed  ## the official gemma package: logits beside ours, constraints in its samplers
+	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations $(ARGS)
 
 # Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.
 BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/grammar_speed.py benchmarks/device_step.py benchmarks/conformance.py

@@ -25,13 +25,13 @@ def official_logits(config: GemmaConfig, params: dict[str, Any], tokens: np.ndar
       params: nested parameters.
       tokens: int32[B, L], none of them 0 (which the official code takes for padding).
     """
-    gm = _import_gm()
-    model = gm.nn.Gemma3_1B(config=_official_config(config), dtype=jnp.float32)
+    gm = import_gm()
+    model = gm.nn.Gemma3_1B(config=official_config(config), dtype=jnp.float32)
     out = model.apply({"params": params}, jnp.asarray(tokens))
     return np.asarray(out.logits, np.float32)
 
 
-def _import_gm() -> Any:
+def import_gm() -> Any:
     """The official module `gemma.gm`; its checkpoint part still wants a class that kauldron has since renamed."""
     from kauldron import kd
 
@@ -42,7 +42,7 @@ def _import_gm() -> Any:
     return gm
 
 
-def _official_config(config: GemmaConfig) -> Any:
+def official_config(config: GemmaConfig) -> Any:
     from gemma.gm.nn import _config, _modules
 
     kinds = {

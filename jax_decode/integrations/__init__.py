@@ -1,0 +1,4 @@
+"""Constraints inside the samplers of other libraries. Nothing is imported here: take the module of your library.
+
+`jax_decode.integrations.gemma`: google-deepmind/gemma (`from gemma import gm`).
+"""
