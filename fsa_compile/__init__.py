@@ -52,6 +52,11 @@ _HOME = {
     "CompiledItems": "items.artifact",
     "compile_items": "items.compile",
     "Registry": "registry",
+    "ConstraintLogitsProcessor": "interop",
+    "FormatError": "interop",
+    "Matcher": "interop",
+    "ToolTags": "interop",
+    "compile_response_format": "interop",
     "CompileCache": "compile_cache",
     "compile_json_schema": "json_schema",
     "compile_schemas": "batch_compile",
@@ -100,6 +105,11 @@ if TYPE_CHECKING:
     from fsa_compile.healing import heal as heal
     from fsa_compile.healing import heal_batch as heal_batch
     from fsa_compile.host_walk import HostWalk as HostWalk
+    from fsa_compile.interop import ConstraintLogitsProcessor as ConstraintLogitsProcessor
+    from fsa_compile.interop import FormatError as FormatError
+    from fsa_compile.interop import Matcher as Matcher
+    from fsa_compile.interop import ToolTags as ToolTags
+    from fsa_compile.interop import compile_response_format as compile_response_format
     from fsa_compile.items.artifact import CompiledItems as CompiledItems
     from fsa_compile.items.compile import compile_items as compile_items
     from fsa_compile.json_schema import SchemaError as SchemaError

@@ -1,0 +1,299 @@
+"""Structural tags, in both forms that servers take, as trees of formats.
+
+The older form lists tags and their triggers, `{"structures": [{"begin", "schema", "end"}], "triggers": [...]}`; the newer one is
+a tree of typed objects, `{"format": {"type": "triggered_tags", ...}}`. What is read and what is refused stands in
+`docs/serving.md`. Field names and meanings: XGrammar's documentation of structural tags (version 0.2.6).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from fsa_compile.interop.output_format import (
+    NOTHING,
+    Format,
+    FreeText,
+    Json,
+    OneOf,
+    Parts,
+    Regex,
+    Repeated,
+    Text,
+    Until,
+    separated,
+)
+from fsa_compile.interop.request import FormatError, child, decoded, elements, flag, kind_of, members, text, texts
+
+MAX_DEPTH = 40
+"""Formats inside each other."""
+MAX_COUNT = 1_000
+"""Largest bound of a `repeat`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tag:
+    """A text, what stands behind it, and the texts one of which ends it."""
+
+    begin: str
+    content: Any
+    ends: tuple[str, ...]
+    pointer: str
+
+
+def structural_tag(value: Any, pointer: str) -> Format:
+    """The tree of a structural tag of either form (without its `type`).
+
+    Raises:
+      FormatError: it is not well formed, or not supported.
+    """
+    if isinstance(value, dict) and "format" in value:
+        fields = members(value, pointer, required=["format"])
+        return _Reader().format(fields["format"], child(pointer, "format"), None, 0)
+    fields = members(value, pointer, required=["structures", "triggers"])
+    at = child(pointer, "structures")
+    tags = []
+    for i, item in enumerate(elements(fields["structures"], at, least=1)):
+        here = child(at, i)
+        found = members(item, here, required=["begin", "end"], optional=["schema"])
+        place = child(here, "schema")
+        schema = Json(decoded(found.get("schema", {}), place), place)
+        begin = text(found["begin"], child(here, "begin"), empty=False)
+        tags.append(Tag(begin, schema, (text(found["end"], child(here, "end")),), here))
+    triggers = texts(fields["triggers"], child(pointer, "triggers"), least=1)
+    return triggered(tags, triggers, child(pointer, "triggers"), None)
+
+
+def triggered(
+    tags: list[Tag],
+    triggers: list[str],
+    pointer: str,
+    ends: tuple[str, ...] | None,
+    *,
+    without: tuple[str, ...] = (),
+    at_least_one: bool = False,
+    stop_after_first: bool = False,
+) -> Format:
+    """Free text in which, after a trigger, one of its tags must follow; then free text again.
+
+    Args:
+      tags: each begins with exactly one of the triggers; their content is a tree already.
+      triggers: none contains another.
+      pointer: of the triggers, for errors.
+      ends: texts one of which ends it all; None: the end of the output does.
+      without: texts that must not occur outside the tags.
+      at_least_one: it begins with a tag.
+      stop_after_first: it ends behind the first tag.
+
+    Raises:
+      FormatError: triggers and tags do not fit each other.
+    """
+    marks = (*triggers, *(ends or ()))
+    for i, mark in enumerate(marks):
+        for j, other in enumerate(marks):
+            if i != j and mark in other:
+                what = f"{mark!r} is a part of {other!r}, so {other!r} can never come"
+                raise FormatError(what, pointer=pointer, fix="Use one of them only.")
+    rest: dict[str, list[Format]] = {trigger: [] for trigger in triggers}
+    whole: list[Format] = []
+    for tag in tags:
+        fitting = [trigger for trigger in triggers if tag.begin.startswith(trigger)]
+        if len(fitting) != 1:
+            what = f"the tag's begin {tag.begin!r} starts with {'none' if not fitting else 'several'} of the triggers"
+            raise FormatError(what, pointer=child(tag.pointer, "begin"), fix=f"Triggers are {', '.join(map(repr, triggers))}.")
+        behind = closed(tag.content, tag.ends)
+        rest[fitting[0]].append(Parts((Text(tag.begin[len(fitting[0]) :]), behind)))
+        whole.append(Parts((Text(tag.begin), behind)))
+    for trigger, found in rest.items():
+        if not found:
+            raise FormatError(f"no tag begins with the trigger {trigger!r}", pointer=pointer, fix="Remove it, or add its tag.")
+    for mark in marks:
+        for bad in without:
+            if bad in mark:
+                raise FormatError(f"{mark!r} holds {bad!r}, which must not occur", pointer=pointer, fix="Exclude another text.")
+    one = OneOf(tuple(Parts((Until(t, marks, without, pointer), OneOf(tuple(found)))) for t, found in rest.items()))
+    if ends is None:
+        last: Format = FreeText((*triggers, *without), pointer)
+    else:
+        last = OneOf(tuple(Until(end, marks, without, pointer) for end in ends))
+    finish: Format = NOTHING if ends is None else OneOf(tuple(Text(end) for end in ends))
+    if at_least_one:
+        return Parts((OneOf(tuple(whole)), finish if stop_after_first else Parts((Repeated(one, 0, None), last))))
+    return OneOf((Parts((one, finish)), last)) if stop_after_first else Parts((Repeated(one, 0, None), last))
+
+
+def closed(content: Format, ends: tuple[str, ...]) -> Format:
+    """A tag's content and its end; free text that stands last in it ends at the first of the ends.
+
+    Ends that are empty close nothing: the content must end by itself.
+    """
+    marks = tuple(end for end in ends if end)
+    if len(marks) < len(ends):
+        return Parts((content, OneOf(tuple(Text(end) for end in ends))))
+    match content:
+        case FreeText(without=without, pointer=pointer):
+            return OneOf(tuple(Until(end, marks, without, pointer) for end in marks))
+        case Parts(parts=parts) if parts:
+            return Parts((*parts[:-1], closed(parts[-1], ends)))
+        case OneOf(branches=branches) if branches:
+            return OneOf(tuple(closed(branch, ends) for branch in branches))
+    return Parts((content, OneOf(tuple(Text(end) for end in ends))))
+
+
+class _Reader:
+    """Reads typed formats; `ends` is passed down to free text whose end an enclosing tag gives."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Callable[[Any, str, tuple[str, ...] | None, int], Format]] = {
+            "const_string": self._const_string,
+            "json_schema": self._json_schema,
+            "regex": self._regex,
+            "any_text": self._any_text,
+            "sequence": self._sequence,
+            "or": self._or,
+            "optional": self._optional,
+            "plus": self._plus,
+            "star": self._star,
+            "repeat": self._repeat,
+            "tag": self._tag,
+            "triggered_tags": self._triggered_tags,
+            "tags_with_separator": self._tags_with_separator,
+        }
+
+    def format(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        """The tree of one format; with `ends`, these close it."""
+        if depth > MAX_DEPTH:
+            raise FormatError(f"formats are nested more than {MAX_DEPTH} deep", pointer=pointer, fix="Flatten them.")
+        if not isinstance(value, dict):
+            raise FormatError(f"a format is an object with a type, not {kind_of(value)}", pointer=pointer)
+        kind = value.get("type")
+        reader = self._kinds.get(kind) if isinstance(kind, str) else None
+        if reader is None:
+            fix = f"Supported are {', '.join(self._kinds)}."
+            raise FormatError(f"formats of type {kind!r} are not supported", pointer=child(pointer, "type"), fix=fix)
+        return reader({k: v for k, v in value.items() if k != "type"}, pointer, ends, depth + 1)
+
+    def _const_string(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        fields = members(value, pointer, required=["value"])
+        return _then(Text(text(fields["value"], child(pointer, "value"))), ends)
+
+    def _json_schema(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        fields = members(value, pointer, required=["json_schema"], optional=["style", "any_order"])
+        if fields.get("style", "json") != "json":
+            what = f"values in the style {fields['style']!r} are not supported"
+            raise FormatError(what, pointer=child(pointer, "style"), fix='Use "json".')
+        if fields.get("any_order"):
+            fix = 'Compile with options=SchemaOptions(key_order="any"): then every key still comes once, in any order.'
+            raise FormatError("any_order is not read here", pointer=child(pointer, "any_order"), fix=fix)
+        place = child(pointer, "json_schema")
+        return _then(Json(decoded(fields["json_schema"], place), place), ends)
+
+    def _regex(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        place = child(pointer, "pattern")
+        return _then(Regex(text(members(value, pointer, required=["pattern"])["pattern"], place), place), ends)
+
+    def _any_text(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        fields = members(value, pointer, optional=["excludes", "max_tokens", "max_chars"])
+        for name in ("max_tokens", "max_chars"):
+            if name in fields:
+                fix = "Write a regex, such as (?s:.{0,500})."
+                raise FormatError(f"{name} is not supported", pointer=child(pointer, name), fix=fix)
+        without = tuple(texts(fields.get("excludes", []), child(pointer, "excludes")))
+        if ends is not None and all(ends):
+            without = tuple(mark for mark in without if mark not in ends)
+            bad = next((mark for mark in without for end in ends if mark in end), None)
+            if bad is not None:
+                raise FormatError(f"the end of the tag holds {bad!r}, which must not occur", pointer=child(pointer, "excludes"))
+        return FreeText(without, pointer) if ends is None else closed(FreeText(without, pointer), ends)
+
+    def _sequence(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        listed, at = self._elements(value, pointer)
+        last = len(listed) - 1
+        return Parts(tuple(self.format(e, child(at, i), ends if i == last else None, depth) for i, e in enumerate(listed)))
+
+    def _or(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        listed, at = self._elements(value, pointer)
+        return OneOf(tuple(self.format(e, child(at, i), ends, depth) for i, e in enumerate(listed)))
+
+    def _elements(self, value: Any, pointer: str) -> tuple[list[Any], str]:
+        at = child(pointer, "elements")
+        return elements(members(value, pointer, required=["elements"])["elements"], at, least=1), at
+
+    def _optional(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        return _then(Repeated(self._content(value, pointer, depth), 0, 1), ends)
+
+    def _plus(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        return _then(Repeated(self._content(value, pointer, depth), 1, None), ends)
+
+    def _star(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        return _then(Repeated(self._content(value, pointer, depth), 0, None), ends)
+
+    def _repeat(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        fields = members(value, pointer, required=["content", "min", "max"])
+        for name, least in (("min", 0), ("max", -1)):
+            count = fields[name]
+            if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= MAX_COUNT:
+                what = f"{name} must be a whole number from {least} to {MAX_COUNT:,}"
+                raise FormatError(what, pointer=child(pointer, name), fix="A max of -1 is no bound.")
+        low, high = fields["min"], None if fields["max"] == -1 else fields["max"]
+        if high is not None and high < low:
+            raise FormatError("max is smaller than min", pointer=child(pointer, "max"), fix="Swap them.")
+        part = self.format(fields["content"], child(pointer, "content"), None, depth)
+        return _then(Repeated(part, low, high), ends)
+
+    def _content(self, value: Any, pointer: str, depth: int) -> Format:
+        return self.format(members(value, pointer, required=["content"])["content"], child(pointer, "content"), None, depth)
+
+    def _tag(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        tag = self._read_tag({"type": "tag", **value}, pointer, depth)
+        return _then(Parts((Text(tag.begin), tag.content)), ends)
+
+    def _read_tag(self, value: Any, pointer: str, depth: int) -> Tag:
+        """A tag whose content is closed already: its ends are one empty text."""
+        fields = members(value, pointer, required=["begin", "content", "end"], optional=["type"])
+        if fields.get("type", "tag") != "tag":
+            raise FormatError("this must be a tag", pointer=child(pointer, "type"))
+        for name in ("begin", "end"):
+            if isinstance(fields[name], dict):
+                what = "tags that begin or end with a special token are not supported here"
+                raise FormatError(what, pointer=child(pointer, name), fix="Use compile_grammar, where <name> is a special token.")
+        place = child(pointer, "end")
+        given = fields["end"] if isinstance(fields["end"], (list, tuple)) else [fields["end"]]
+        ends = tuple(text(end, place) for end in elements(given, place, least=1))
+        for i, end in enumerate(ends):
+            if any(end in other for j, other in enumerate(ends) if i != j):
+                raise FormatError(f"the end {end!r} is a part of another one", pointer=place, fix="Use one of them only.")
+        content = self.format(fields["content"], child(pointer, "content"), ends, depth)
+        return Tag(text(fields["begin"], child(pointer, "begin")), content, ("",), pointer)
+
+    def _tags(self, value: Any, pointer: str, depth: int) -> list[Tag]:
+        at = child(pointer, "tags")
+        return [self._read_tag(item, child(at, i), depth) for i, item in enumerate(elements(value, at, least=1))]
+
+    def _triggered_tags(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        fields = members(
+            value, pointer, required=["triggers", "tags"], optional=["at_least_one", "stop_after_first", "excludes"]
+        )
+        given = texts(fields["triggers"], child(pointer, "triggers"), least=1)
+        how = {n: flag(fields.get(n, False), child(pointer, n)) for n in ("at_least_one", "stop_after_first")}
+        without = tuple(texts(fields.get("excludes", []), child(pointer, "excludes")))
+        if ends is not None and not all(ends):
+            raise FormatError("free text in a tag without an end cannot end", pointer=pointer, fix="Give the tag an end.")
+        tags = self._tags(fields["tags"], pointer, depth)
+        return triggered(tags, given, child(pointer, "triggers"), ends, without=without, **how)
+
+    def _tags_with_separator(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        fields = members(value, pointer, required=["tags", "separator"], optional=["at_least_one", "stop_after_first"])
+        tags = self._tags(fields["tags"], pointer, depth)
+        one = OneOf(tuple(Parts((Text(tag.begin), tag.content)) for tag in tags))
+        least = int(flag(fields.get("at_least_one", False), child(pointer, "at_least_one")))
+        separator = text(fields["separator"], child(pointer, "separator"))
+        if flag(fields.get("stop_after_first", False), child(pointer, "stop_after_first")):
+            return _then(Repeated(one, least, 1), ends)
+        return _then(separated(one, separator, least=least), ends)
+
+
+def _then(node: Format, ends: tuple[str, ...] | None) -> Format:
+    """A format, and the end of the tag around it."""
+    return node if ends is None else Parts((node, OneOf(tuple(Text(end) for end in ends))))
