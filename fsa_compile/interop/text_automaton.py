@@ -10,7 +10,7 @@ import numpy as np
 
 from fsa_compile import language
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.errors import LimitError, PatternError
+from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.interop.output_format import Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Until
 from fsa_compile.interop.request import FormatError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -140,8 +140,8 @@ class _Nondeterministic:
                     made = made - language.regex(f"(?s:.*(?:{_any(without)}).*)")
             case Regex(pattern=pattern, pointer=pointer):
                 try:
-                    made = language.regex(pattern)
-                except PatternError as error:
+                    return language.regex(pattern).to_byte_dfa(self._limits, self._deadline)
+                except (PatternError, UnsatisfiableError) as error:
                     raise FormatError(f"this pattern cannot be used: {error}", pointer=pointer) from None
             case _:
                 raise TypeError(type(node).__name__)

@@ -15,9 +15,10 @@ import pytest
 from interop.constraints import vocabulary
 from python_types.walks import random_text
 
+from fsa_compile import canonical_tables, filters, load_tokenizer
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.interop import FormatError, ToolTags, compile_response_format
+from fsa_compile.interop import FormatError, Matcher, ToolTags, compile_response_format
 from fsa_compile.interop.frame_text import framed_machine
 from fsa_compile.interop.response_format import requested
 from fsa_compile.interop.text_automaton import text_automaton
@@ -399,6 +400,29 @@ def test_texts_come_out_complete_within_a_limit():
     assert called > 3
 
 
+def test_filters_and_canonical_tokens(data_dir):
+    """Text filters narrow tags and values alike; with canonical tokens the tokenizer's own encoding is the only one."""
+    v = vocabulary()
+    filtered = compile_response_format(None, v, tools=TOOLS, filters=[filters.forbid("z"), filters.forbid("\"y\"")])
+    for arguments, good in (({"x": 1}, True), ({"x": 1, "y": True}, False)):
+        for before in ("", "see", "zoo"):
+            walk = filtered.walk()
+            text = before + call("move", arguments)
+            taken = 0
+            while taken < len(text) and walk.allowed()[text.encode()[taken]]:
+                walk.advance(text.encode()[taken])
+                taken += 1
+            assert (taken == len(text) and walk.accepting) == (good and "z" not in text), text
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / "gpt2")
+    own = compile_response_format(None, tokenizer, tools=TOOLS, tool_choice="required", canonical=True)
+    tables = canonical_tables(tokenizer)
+    for text in (call("now", {}), call("move", {"x": 2})):
+        matcher = Matcher(own, tokenizer, tables=tables)
+        assert matcher.accept_tokens(tokenizer.encode(text))
+        assert matcher.is_accepting()
+        assert not Matcher(own, tables=tables).accept_tokens([tokenizer.encode(letter)[0] for letter in text])
+
+
 REFUSED = [
     ({"type": "json"}, {}, "#/response_format/type", "no type of a response format"),
     ("json_object", {}, "#/response_format", "an object, not a string"),
@@ -424,6 +448,7 @@ REFUSED = [
     ({"type": "structural_tag", "format": {"type": "or", "elements": [{"type": "json_schema", "json_schema": {}}, CONST, ANY]}}, {}, "#/response_format/format/elements/0/json_schema", "begins the value as well"),
     ({"type": "structural_tag", "format": {"type": "any_text", "max_tokens": 3}}, {}, "#/response_format/format/max_tokens", "regex"),
     ({"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}, {}, "#/response_format/format/pattern", "pattern"),
+    ({"type": "structural_tag", "format": {"type": "regex", "pattern": r"[^\s\S]"}}, {}, "#/response_format/format/pattern", "no text"),
     ({"type": "structural_tag", "format": {"type": "json_schema", "json_schema": {}, "style": "qwen_xml"}}, {}, "#/response_format/format/style", "qwen_xml"),
     ({"type": "structural_tag", "format": {"type": "repeat", "min": 3, "max": 2, "content": CONST}}, {}, "#/response_format/format/max", "smaller"),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from interop.constraints import all_kinds, vocabulary
 
 from fsa_compile import compile_regex
 from fsa_compile.errors import ConstraintError
-from fsa_compile.interop import ConstraintLogitsProcessor
+from fsa_compile.interop import ConstraintLogitsProcessor, Matcher
 
 PATTERN = "(yes|no|ab{1,3}c)(,(yes|no))*"
 
@@ -26,6 +26,16 @@ def test_torch_is_imported_late():
         "print([m for m in ('torch', 'jax', 'pynini', 'transformers') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_masks_go_straight_into_tensors():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pattern = all_kinds()["pattern"]
+    words = torch.full((2, -(-pattern.vocab_size // 32)), -1, dtype=torch.int32)
+    assert Matcher(pattern).fill_next_token_bitmask(words, 1)
+    assert (words[0] == -1).all()
+    bits = (words[1][:, None] >> torch.arange(32)) & 1
+    assert bits.flatten()[: pattern.vocab_size].bool().tolist() == pattern.walk().allowed().tolist()
 
 
 def test_scores_of_every_row():
