@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.assemble import assemble
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.collection import collected_rarely
 from fsa_compile.counter_assemble import assemble_counter
 from fsa_compile.counter_walk import counts_alone, walk_counter
-from fsa_compile.errors import UnsatisfiableError
+from fsa_compile.errors import UnsatisfiableError, UnspellableError
 from fsa_compile.flatten import flattened
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_assemble import assemble_machine
 from fsa_compile.stack_walk import walk_machine
 from fsa_compile.token_walk import walk_tokens
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary_tables import VocabularyTables, tables_for
 
 
+@collected_rarely
 def promote(
     dfa: ByteDfa,
     vocabulary: Vocabulary,
@@ -56,6 +60,7 @@ def promote(
     return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})
 
 
+@collected_rarely
 def promote_machine(
     machine: ByteMachine,
     vocabulary: Vocabulary,
@@ -71,7 +76,7 @@ def promote_machine(
 
     Every mask of the result is exact when the vocabulary has a token for each byte: a token is allowed if and only if some
     accepted text continues with it. With other vocabularies, tokens are also refused after which some ending of an open
-    frame could not be spelled.
+    frame could not be spelled; machines with sets of keys then need a token for each byte that they read.
 
     Args:
       machine: trimmed.
@@ -97,6 +102,8 @@ def promote_machine(
     if flat is not None:
         return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra)
     tables = tables_for(vocabulary)
+    if machine.sets is not None:
+        _check_spelling(machine, tables, source)
     if machine.sets is None and tables.spells_every_byte and counts_alone(machine):
         counted = walk_counter(machine, tables, deadline)
         return assemble_counter(
@@ -106,3 +113,19 @@ def promote_machine(
     return assemble_machine(
         machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
     )
+
+
+def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str) -> None:
+    """Raises `UnspellableError` where a byte that a machine with sets reads has no token of its own.
+
+    Whether what follows can be spelled would then depend on which keys are still open, which no mask of a node says.
+    """
+    read = (machine.action[:, machine.byte_class[:256]] != 0).any(0)
+    child = tables.root_child
+    missing = np.flatnonzero(read & ~((child > 0) & (tables.trie_token[child] >= 0)))
+    if len(missing):
+        raise UnspellableError(
+            f"the vocabulary has no token for the byte {bytes([missing[0]])!r} alone, and keys in every order need one",
+            where=source[:200],
+            fix='Use key_order="declared", or a tokenizer with a token for each byte.',
+        )

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.canonical.tables import canonical_tables
+from fsa_compile.collection import collected_rarely
 from fsa_compile.compile_cache import CompileCache
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema.controls import Controls
@@ -137,6 +138,7 @@ def compile_json_schema(
     return cache.get(what, vocabulary, make)
 
 
+@collected_rarely
 def schema_machine(
     schema: Any,
     *,

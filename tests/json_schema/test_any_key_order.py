@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fsa_compile
 import jax_decode
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_machine import ByteMachine
@@ -298,3 +299,20 @@ def test_device_and_host_agree():
             assert (np.asarray(mask(tables, state.rewound(first))) == seen).all()
         state = advance(tables, state, jnp.asarray(tokens))
     assert (np.asarray(state.status) == jax_decode.Status.ACCEPTED).all()
+
+
+def test_a_byte_without_a_token_is_an_error():
+    """Otherwise a key could be begun of which only the others can be spelled to the end."""
+    tokens = [b"", *(bytes([c]) for c in b'{}:,01'), *(b'%s":' % key for key in (b'"a', b'"b', b'"c', b"a", b"b")), b'"']
+    schema = {
+        "type": "object",
+        "properties": {key: {"enum": [0, 1]} for key in "abc"},
+        "additionalProperties": False,
+        "required": ["a"],
+    }
+    options = fsa_compile.SchemaOptions(key_order="any", whitespace="compact")
+    with pytest.raises(fsa_compile.UnspellableError, match="alone"):
+        fsa_compile.compile_json_schema(schema, fsa_compile.Vocabulary.from_tokens(tokens, stop_ids=[0]), options=options)
+    others = [bytes([c]) for c in range(256) if bytes([c]) not in tokens]
+    complete = fsa_compile.Vocabulary.from_tokens([*tokens, *others], stop_ids=[0])
+    assert fsa_compile.compile_json_schema(schema, complete, options=options).has_sets

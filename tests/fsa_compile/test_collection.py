@@ -1,0 +1,26 @@
+"""Compiling leaves Python's cycle collector as it was."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import fsa_compile
+from fsa_compile.collection import rare_collections
+
+
+@pytest.mark.parametrize("threshold", [(700, 10, 10), (0, 10, 10), (900_000, 5, 5)])
+def test_thresholds_are_restored(threshold):
+    before = gc.get_threshold()
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a"], stop_ids=[0])
+    try:
+        gc.set_threshold(*threshold)
+        with rare_collections():
+            assert gc.get_threshold()[0] == (200_000 if 0 < threshold[0] < 200_000 else threshold[0])
+        fsa_compile.compile_regex("a+", vocabulary)
+        with pytest.raises(fsa_compile.ConstraintError):
+            fsa_compile.compile_regex("b", vocabulary)
+        assert gc.get_threshold() == threshold
+    finally:
+        gc.set_threshold(*before)
