@@ -57,6 +57,7 @@ _HOME = {
     "Matcher": "interop",
     "ToolTags": "interop",
     "compile_response_format": "interop",
+    "compile_structured_outputs": "interop",
     "CompileCache": "compile_cache",
     "compile_json_schema": "json_schema",
     "compile_schemas": "batch_compile",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from fsa_compile.interop import Matcher as Matcher
     from fsa_compile.interop import ToolTags as ToolTags
     from fsa_compile.interop import compile_response_format as compile_response_format
+    from fsa_compile.interop import compile_structured_outputs as compile_structured_outputs
     from fsa_compile.items.artifact import CompiledItems as CompiledItems
     from fsa_compile.items.compile import compile_items as compile_items
     from fsa_compile.json_schema import SchemaError as SchemaError

@@ -4,6 +4,7 @@
 * `jump_forward`: `forced_bytes`, the text that a constraint forces.
 * `torch_processor`: `ConstraintLogitsProcessor` for PyTorch `transformers`; its work is in `batch_masks`, without torch.
 * `response_format`: `compile_response_format`, for `response_format`, `tools`, `tool_choice` and structural tags.
+* `structured_outputs`: `compile_structured_outputs`, for vLLM's field of this name.
 * `output_format`, `frame_text`: what those describe as a tree, and the tree as a byte machine.
 
 Nothing here imports jax; torch is imported when a processor is called.
@@ -21,6 +22,7 @@ _HOME = {
     "Matcher": "matcher",
     "ToolTags": "response_format",
     "compile_response_format": "response_format",
+    "compile_structured_outputs": "structured_outputs",
     "forced_bytes": "jump_forward",
 }
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from fsa_compile.interop.request import FormatError as FormatError
     from fsa_compile.interop.response_format import ToolTags as ToolTags
     from fsa_compile.interop.response_format import compile_response_format as compile_response_format
+    from fsa_compile.interop.structured_outputs import compile_structured_outputs as compile_structured_outputs
     from fsa_compile.interop.torch_processor import ConstraintLogitsProcessor as ConstraintLogitsProcessor
 
 __all__ = sorted(_HOME)

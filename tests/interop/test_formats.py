@@ -18,7 +18,7 @@ from python_types.walks import random_text
 from fsa_compile import canonical_tables, filters, load_tokenizer
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.interop import FormatError, Matcher, ToolTags, compile_response_format
+from fsa_compile.interop import FormatError, Matcher, ToolTags, compile_response_format, compile_structured_outputs
 from fsa_compile.interop.frame_text import framed_machine
 from fsa_compile.interop.response_format import requested
 from fsa_compile.interop.text_automaton import text_automaton
@@ -478,3 +478,37 @@ def test_deep_and_odd_requests():
     assert ToolTags(begin="\n").mark == "\n"
     with pytest.raises(ConstraintError, match="max_states"):
         compile_response_format({"type": "structural_tag", "format": {"type": "repeat", "min": 900, "max": 1000, "content": {"type": "repeat", "min": 900, "max": 1000, "content": CONST}}}, vocabulary(), limits=CompileLimits(max_states=20_000))  # fmt: skip
+
+
+def test_structured_outputs():
+    """vLLM's field: each kind is what its own function makes."""
+    v = vocabulary()
+    listed = [{"begin": "<p=", "schema": POINT, "end": ">"}]
+    cases = [
+        ({"choice": ["yes", "no"]}, ["yes", "no"], ["", "yesno"]),
+        ({"regex": "a+b", "json": None, "json_object": False}, ["ab", "aab"], ["b", "xab"]),
+        ({"json": json.dumps(POINT)}, ['{"x": 1}', '{"x":2}'], ["{}", '{"x": 3}']),
+        ({"json": POINT, "disable_any_whitespace": True}, ['{"x":2}'], ['{"x": 2}']),
+        ({"json_object": True}, ["{}", '{"a": [1]}'], ["[]", "1"]),
+        ({"grammar": 'root ::= "a" root "b" | "c"'}, ["c", "aacbb"], ["ab", "acbb"]),
+        ({"structural_tag": json.dumps({"structures": listed, "triggers": ["<p"]})}, ["", 'a<p={"x": 1}>'], ["<p", "<p={}>"]),
+        ({"structural_tag": {"type": "structural_tag", "format": CONST}}, ["b"], ["", "a"]),
+    ]  # fmt: skip
+    for params, good, bad in cases:
+        constraint = compile_structured_outputs(params, v)
+        for text in (*good, *bad):
+            matcher = Matcher(constraint, v)
+            assert (matcher.accept_tokens(text.encode()) and matcher.is_accepting()) == (text in good), (params, text)
+    refused = [
+        ({}, "#/structured_outputs", "exactly one"),
+        ({"json": {}, "regex": "a"}, "#/structured_outputs", "not json, regex"),
+        ({"whitespace_pattern": " "}, "#/structured_outputs/whitespace_pattern", "not known"),
+        ({"json": {"type": "strin"}}, "#/structured_outputs/json/type", "strin"),
+        ({"json": "{"}, "#/structured_outputs/json", "no JSON text"),
+        ({"choice": [3]}, "#/structured_outputs/choice/0", "a string"),
+        ({"structural_tag": {"structures": listed, "triggers": ["<q"]}}, "#/structured_outputs/structural_tag/structures/0/begin", "none of the triggers"),
+    ]  # fmt: skip
+    for params, pointer, words in refused:
+        with pytest.raises((FormatError, SchemaError), match=words) as error:
+            compile_structured_outputs(params, v)
+        assert error.value.pointer == pointer
