@@ -67,6 +67,7 @@ _HOME = {
     "save_orbax": "orbax",
     "score": "probability.scoring",
     "score_texts": "probability.text_scores",
+    "sharded_rows": "placement",
     "stream": "streaming",
     "to_device": "tables",
     "tokenizations": "probability.tokenizations",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from jax_decode.noise import key_words as key_words
     from jax_decode.orbax import load_orbax as load_orbax
     from jax_decode.orbax import save_orbax as save_orbax
+    from jax_decode.placement import sharded_rows as sharded_rows
     from jax_decode.probability.mass import Mass as Mass
     from jax_decode.probability.mass import log_mass as log_mass
     from jax_decode.probability.options import Options as Options

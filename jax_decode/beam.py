@@ -14,6 +14,7 @@ from jax_decode import beam_loop, inputs
 from jax_decode.errors import DecodeError
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
+from jax_decode.placement import put_rows
 from jax_decode.ranking import Best, Perturbed, Ranking
 from jax_decode.requests import Request, read_positive, read_request
 from jax_decode.samplers import Categorical, check_sampler, prepared
@@ -183,7 +184,7 @@ def _counts(beams: Any, num_return: Any) -> tuple[int, int]:
 
 def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep: int, chunk: int) -> Hypotheses:
     """Runs the programs and brings the result to the host, once."""
-    numbers = jax.device_put((request.prompts.tokens, request.prompts.lengths))
+    numbers = put_rows((request.prompts.tokens, request.prompts.lengths))
     carry = beam_loop.prefill(
         decoder,
         request.tables,

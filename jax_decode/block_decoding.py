@@ -12,6 +12,7 @@ from jax_decode import speculation
 from jax_decode.drafts import Draft
 from jax_decode.forced import Forced
 from jax_decode.generation import Generation, Work, collect
+from jax_decode.placement import put_rows
 from jax_decode.requests import Request
 from jax_decode.samplers import Sampler
 
@@ -48,7 +49,7 @@ def decode_blocks(
         sampler,
         keys,
         request.first_state(num_samples),
-        *jax.device_put((request.prompts.tokens, request.prompts.lengths)),
+        *put_rows((request.prompts.tokens, request.prompts.lengths)),
         num_samples=num_samples,
         cache_length=request.cache_length,
         capacity=request.steps,

@@ -15,6 +15,7 @@ from jax_decode.errors import DecodeError
 from jax_decode.forced import Forced, read_forced
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
+from jax_decode.placement import put_rows
 from jax_decode.requests import Request, check_positions, read_positive, read_request
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.state import MAX_DEPTH
@@ -127,7 +128,7 @@ def generate(
         sampler,
         words,
         request.first_state(num_samples),
-        *jax.device_put((given.tokens, given.lengths)),
+        *put_rows((given.tokens, given.lengths)),
         cache_length=request.cache_length,
         capacity=request.steps + chunk,
         num_samples=num_samples,
@@ -171,4 +172,4 @@ def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: in
         if not isinstance(sampler, Greedy):
             raise DecodeError("sampling needs a key", fix="Pass key=jax.random.key(seed).")
         key = jax.random.key(0)
-    return key_words(inputs.read_keys(key, num_prompts, num_samples))
+    return put_rows(key_words(inputs.read_keys(key, num_prompts, num_samples)))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jax_decode import inputs
 from jax_decode.errors import DecodeError
+from jax_decode.placement import put_rows
 from jax_decode.state import ConstraintState, init_state, unconstrained_state
 from jax_decode.tables import ConstraintTables
 
@@ -57,7 +58,7 @@ class Request:
         """The state of every row before its first token, on the device."""
         rows = self.rows(each)
         arrays = (self.which[rows], self.limits[rows], self.stop_ids[rows], self.depths[rows])
-        which, limits, stops, depths = jax.device_put(arrays)
+        which, limits, stops, depths = put_rows(arrays)
         if self.tables is not None:
             return _init_state(self.tables, which, limits, stops, max_depth=depths, max_tokens=self.steps)
         return _unconstrained_state(limits, stops)

@@ -18,6 +18,7 @@ from jax_decode.errors import DecodeError
 from jax_decode.generating import on_host, read_key_words
 from jax_decode.generation import Generation
 from jax_decode.incremental import RowText
+from jax_decode.placement import put_rows
 from jax_decode.requests import Request, read_positive, read_request
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.state import MAX_DEPTH, Status
@@ -120,7 +121,7 @@ def stream(
         allow_truncation=allow_truncation,
     )
     words = read_key_words(key, sampler, request.num_prompts, num_samples)
-    traced, numbers = jax.device_put((prepared(sampler), (request.prompts.tokens, request.prompts.lengths)))
+    traced, numbers = jax.device_put(prepared(sampler)), put_rows((request.prompts.tokens, request.prompts.lengths))
     carry = loop.prefill(
         decoder,
         tables,

@@ -14,6 +14,7 @@ from jax_decode import inputs
 from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
+from jax_decode.placement import put_rows
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
@@ -126,8 +127,8 @@ def weighted(
     """`generate_smc` after its arguments were checked."""
     assert request.tables is not None
     proposal = jax.tree.map(np.int32, proposal)
-    traced = jax.device_put((proposal, request.prompts.tokens, request.prompts.lengths, np.float32(resample_below)))
-    proposal, prompts, lengths, below = traced
+    proposal, below = jax.device_put((proposal, np.float32(resample_below)))
+    prompts, lengths = put_rows((request.prompts.tokens, request.prompts.lengths))
     stop = jax.device_put(np.bool_(always_stop))
     p = run_particles(
         decoder,

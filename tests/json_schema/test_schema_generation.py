@@ -108,7 +108,7 @@ def check(row, text: str) -> None:
     schema = json.loads(json.dumps(row["schema"]), parse_float=Decimal)
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     types = kind.TYPE_CHECKER.redefine("integer", lambda _, x: is_number(x) and x == int(x))
-    formats = jsonschema.FormatChecker()
+    formats = kind.FORMAT_CHECKER  # the draft's own: in draft 3 a time has no zone
     validator = jsonschema.validators.extend(kind, type_checker=types.redefine("number", lambda _, x: is_number(x)))
     errors = list(validator(schema, format_checker=formats).iter_errors(instance))
     if doubled:  # additional keys may come twice: each counts
