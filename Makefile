@@ -94,7 +94,7 @@ $(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
 	@touch $@
 
 .PHONY: test-parity
-test-parity: $(PARITY_VENV)/.installed  ## the official gemma package: logits beside ours, constraints in its samplers
+test-parity: $(PARITY_VENV)/.installed  ## logits beside the gemma package; constraints in its and tunix's samplers
 	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations $(ARGS)
 
 # Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.

@@ -1,0 +1,157 @@
+"""google-tunix: its `Sampler` with constraints, for rollouts of NNX models. That library is imported when a sampler is made.
+
+Its loop has no hook between the model and the choice of a token, so this is a subclass. The tables ride beside the parameters,
+which the sampler does not donate; the state rides in the cache, which it does. The models rebuild the cache from their layers, so
+the state is taken out before the model runs and put back after the token is chosen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_decode.errors import DecodeError
+from jax_decode.integrations.carried import Carried, carry, named
+from jax_decode.state import MAX_DEPTH, Status
+from jax_decode.tables import ConstraintTables
+
+_STATE = "constraint_state"
+"""Key in the cache, beside the layers."""
+
+
+def constrained_sampler(
+    transformer: Any,
+    tokenizer: Any,
+    cache_config: Any,
+    tables: ConstraintTables,
+    *,
+    max_depth: Any = MAX_DEPTH,
+    **options: Any,
+) -> Any:
+    """A `tunix.generate.sampler.Sampler` that writes only what constraints allow.
+
+    It is called like its base class, with two arguments more, `constraint=` and `allow_truncation=`, as in
+    `jax_decode.generate`. The limit is `max_generation_steps`, within which every text is complete. It stops at the constraints'
+    stop ids unless `eos_tokens` are given, which then are those of the constraints. Attribute `statuses` says how the rows of the
+    last call have ended, and attribute `tables` may be set anew: tables of the same size buckets compile nothing.
+
+    Of its outputs, `logprobs` are those among the allowed tokens, and `logits` those of the model without a mask: what
+    reinforcement learning needs of both.
+
+    Args:
+      transformer, tokenizer, cache_config, options: of the base class.
+      tables: from `jax_decode.to_device`.
+      max_depth: most stack cells of a row, one number, or one per row.
+    """
+    return _sampler_class()(transformer, tokenizer, cache_config, tables, max_depth, **options)
+
+
+@functools.cache
+def _sampler_class() -> Any:
+    from tunix.generate.sampler import Sampler
+
+    class ConstrainedSampler(Sampler):
+        """See `constrained_sampler`."""
+
+        def __init__(
+            self, transformer: Any, tokenizer: Any, cache_config: Any, tables: ConstraintTables, max_depth: Any, **options: Any
+        ) -> None:
+            super().__init__(transformer, tokenizer, cache_config, **options)
+            self.tables, self.max_depth = tables, max_depth
+            self.statuses: list[Status] = []
+            self._carried: Any = None
+            self._before: Any = None
+            prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo",))
+            decode = jax.jit(self._carrying(self._decode_fn), donate_argnums=(2,))
+            self._programs = prefill, decode
+            self._compiled_prefill_fn = lambda *args, **kwargs: prefill(self._carried, *args, **kwargs)
+            self._compiled_decode_fn = lambda *args: self._ended(decode(self._carried, *args))
+
+        def __call__(
+            self,
+            input_strings: Any,
+            max_generation_steps: int,
+            *args: Any,
+            constraint: Any = None,
+            allow_truncation: bool = False,
+            eos_tokens: Any = None,
+            beam_size: int | None = None,
+            **kwargs: Any,
+        ) -> Any:
+            if beam_size is not None:
+                raise DecodeError(
+                    "this sampler's beam search does not carry the constraint's state along",
+                    fix="Use jax_decode.beam_search, with the model as a FunctionDecoder.",
+                )
+            rows = 1 if isinstance(input_strings, str) else len(input_strings)
+            if constraint is None or not hasattr(constraint, "__len__"):
+                several = int(jax.device_get(self.tables.num_constraints)) > 1 and constraint is None
+                constraint = list(range(rows)) if several else [constraint or 0] * rows
+            self._carried, self._layout = carry(
+                self.tables,
+                vocab_size=self.transformer.num_embed,
+                constraint=constraint,
+                max_new_tokens=[max_generation_steps] * rows,
+                max_depth=self.max_depth,
+                stop_ids=eos_tokens,
+                allow_truncation=allow_truncation,
+            )
+            stops = [t for t in np.unique(jax.device_get(self._carried.start.stop_ids)).tolist() if t >= 0]
+            return super().__call__(input_strings, max_generation_steps, *args, eos_tokens=stops, **kwargs)
+
+        def init_sample_state(self, *args: Any, **kwargs: Any) -> Any:
+            state = super().init_sample_state(*args, **kwargs)
+            rows = state.token_buffer.shape[0]
+            return dataclasses.replace(state, cache={**state.cache, _STATE: self._layout.zeros(rows)})
+
+        def _carrying(self, program: Any) -> Any:
+            """A program of the base class, traced with what is carried at hand."""
+
+            def run(carried: Carried, params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+                self._traced = carried
+                try:
+                    return program(params, state, *args, **kwargs)
+                finally:
+                    del self._traced
+
+            return run
+
+        def _prefill_fn(self, params: Any, sampler_state: Any, images: Any = None, echo: bool = True) -> Any:
+            held, sampler_state = _without(sampler_state)
+            rows = sampler_state.token_buffer.shape[0]
+            self._before = self._traced.state(held, jnp.zeros(rows, jnp.int32), jnp.bool_(False))
+            return super()._prefill_fn(params, sampler_state, images, echo)
+
+        def _sample_step(self, params: Any, sampler_state: Any) -> Any:
+            held, sampler_state = _without(sampler_state)
+            last = sampler_state.token_buffer[:, sampler_state.decoding_step]
+            self._before = self._traced.state(held, last, jnp.bool_(True))
+            return super()._sample_step(params, sampler_state)
+
+        def _sample(self, logits: Any, eos: Any, cache: Any, sampler_state: Any) -> Any:
+            state, self._before = self._before, None
+            masked = self._traced.masked(state, logits[:, -1])[:, None]
+            out = super()._sample(masked, eos, cache, sampler_state)
+            return dataclasses.replace(out, cache={**out.cache, _STATE: state})
+
+        def _ended(self, state: Any) -> Any:
+            # The loop goes one step beyond the buffer's end, where the token is lost; the limit has ended all rows by then.
+            at = state.decoding_step
+            last = jnp.where(at < state.token_buffer.shape[1], state.token_buffer[:, at], -1)
+            self.statuses = named(_statuses(self._carried, state.cache[_STATE], last, state.done))
+            return state
+
+    return ConstrainedSampler
+
+
+_statuses = jax.jit(Carried.statuses)
+
+
+def _without(state: Any) -> tuple[Any, Any]:
+    cache = dict(state.cache)
+    return cache.pop(_STATE), dataclasses.replace(state, cache=cache)

@@ -1,0 +1,136 @@
+"""Constraints inside google-tunix's own sampler. Needs that package: `make test-parity`.
+
+Its sampler and its Gemma 3 are what is needed here. The package's `__init__` imports all of its trainers and their dependencies; where
+those are missing, the package is entered without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+import sys
+import types
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("tunix") is None:
+    pytest.skip("google-tunix is not installed: make test-parity", allow_module_level=True)
+try:
+    import tunix
+except ImportError:
+    spec = importlib.util.find_spec("tunix")
+    tunix = types.ModuleType("tunix")
+    tunix.__path__, tunix.__spec__ = list(spec.submodule_search_locations), spec
+    sys.modules["tunix"] = tunix
+
+import sentencepiece
+from flax import nnx
+from oracles.markdown import python_blocks
+from tunix.generate.sampler import CacheConfig
+from tunix.models.gemma3 import model as gemma3
+
+import fsa_compile
+import jax_decode
+from jax_decode import Status
+from jax_decode.integrations.tunix import constrained_sampler
+from models.small_model import small_tokenizer_path
+
+PATTERNS = (r'\{"name": "[A-Z][a-z]{1,8}", "born": (1[89]|20)[0-9]{2}\}', r"(yes|no), because [a-z ]{3,20}\.", r"[a-z]{2,8}@[a-z]{2,8}\.com")
+PROMPTS = ["Who was it? ", "Is it raining, do you think? ", "Write: "]
+LIMIT = 48
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return fsa_compile.load_tokenizer(small_tokenizer_path())
+
+
+@pytest.fixture(scope="module")
+def sampler(tokenizer):
+    config = gemma3.ModelConfig(
+        num_layers=2, num_embed=2048, embed_dim=32, hidden_dim=64, num_heads=2, head_dim=16, num_kv_heads=1,
+        sliding_window_size=32, param_dtype=np.float32,
+    )  # fmt: skip
+    model = gemma3.Gemma3(config, rngs=nnx.Rngs(0))
+    return constrained_sampler(
+        model,
+        sentencepiece.SentencePieceProcessor(model_file=str(small_tokenizer_path())),
+        CacheConfig(cache_size=128, num_layers=2, num_kv_heads=1, head_dim=16),
+        tables(tokenizer, *PATTERNS[:2]),
+    )
+
+
+def test_the_page_runs_as_printed(sampler):
+    page = Path(__file__).parents[2] / "docs" / "tunix.md"
+    (block,) = python_blocks(page.read_text(encoding="utf-8"))
+    assert len(block.strip().splitlines()) <= 25
+    path = small_tokenizer_path()
+    names = {
+        "model": sampler.transformer,
+        "tokenizer": sentencepiece.SentencePieceProcessor(model_file=str(path)),
+        "cache_config": sampler.cache_config,
+        "path": path,
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(block, str(page), "exec", dont_inherit=True), names)
+    assert names["sampler"].statuses[0] is Status.ACCEPTED
+    assert re.fullmatch(r"(yes|no), because [a-z ]{3,20}\.", names["out"].text[0])
+
+
+def tables(tokenizer, *patterns):
+    return jax_decode.to_device([fsa_compile.compile_regex(p, tokenizer) for p in patterns])
+
+
+def texts(tokenizer, out):
+    stops = set(tokenizer.vocabulary.stop_ids)
+    rows = [[int(t) for t in row] for row in out.tokens]
+    return [tokenizer.vocabulary.decode([t for t in row if t not in stops and t != 0]) for row in rows]
+
+
+def test_mixed_batches_are_legal_and_tables_can_be_set_anew(sampler, tokenizer):
+    """Hot samples of two constraints and a free row; other tables of the same sizes; nothing was donated away."""
+    given = {"max_generation_steps": LIMIT, "temperature": 2.0, "top_p": 0.99, "max_prompt_length": 16}
+    sizes = set()
+    for seed, (second, which) in enumerate([(1, [0, 1, None]), (1, [1, None, 0]), (2, [1, 0, 1]), (1, [0, 0, 1])]):
+        sampler.tables = tables(tokenizer, PATTERNS[0], PATTERNS[second])
+        found = texts(tokenizer, sampler(PROMPTS, constraint=which, seed=seed, **given))
+        for row, index in enumerate(which):
+            if index is not None:
+                assert re.fullmatch(PATTERNS[(0, second)[index]], found[row])
+                assert sampler.statuses[row] is Status.ACCEPTED
+            else:
+                assert sampler.statuses[row] in (Status.FINISHED, Status.TRUNCATED)
+        assert all(not x.is_deleted() for x in jax.tree.leaves(sampler.tables))
+        sizes.add(tuple(x.shape for x in jax.tree.leaves(sampler.tables)))
+        assert [program._cache_size() for program in sampler._programs] == [len(sizes)] * 2
+    assert len(sizes) < 3
+
+
+def test_log_probabilities_with_and_without_the_mask(sampler, tokenizer):
+    """Both that a policy gradient needs: of the masked choice, and, from the raw logits, of the model alone."""
+    sampler.tables = tables(tokenizer, PATTERNS[1])
+    out = sampler(PROMPTS[:1], LIMIT, return_logits=True, return_logprobs=True, max_prompt_length=16)
+    assert sampler.statuses == [Status.ACCEPTED]
+    logits, chosen = np.asarray(out.logits[0], np.float64), [int(t) for t in out.tokens[0]]
+    constraint = sampler.tables
+    state = jax_decode.init_state(constraint, np.zeros(1, np.int32), np.array([LIMIT], np.int32))
+    for i, token in enumerate(chosen):
+        allowed = np.asarray(jax_decode.mask(constraint, state))[0]
+        assert allowed[token]
+        row = logits[i]
+        masked = row[token] - np.logaddexp.reduce(row[allowed])
+        np.testing.assert_allclose(out.logprobs[0][i], masked, atol=1e-3)
+        assert row[token] - np.logaddexp.reduce(row) <= masked + 1e-6
+        state = jax_decode.advance(constraint, state, np.array([token], np.int32))
+
+
+def test_beam_search_is_refused_before_it_writes_something_illegal(sampler):
+    with pytest.raises(jax_decode.DecodeError, match=r"jax_decode\.beam_search"):
+        sampler(PROMPTS[:1], LIMIT, beam_size=2)
+    with pytest.raises(jax_decode.DecodeError, match="below the number of tokens of the shortest text"):
+        sampler(PROMPTS[:1], 3, constraint=0)
