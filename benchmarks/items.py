@@ -119,9 +119,9 @@ def searches(tables: Any, index: Any, decoding: Any, beams: int, repeat: int) ->
         lambda p, tokens, cache, lengths: (p[tokens], cache + lengths), table, lambda b, n: jnp.zeros(b, jnp.int32), VOCABULARY
     )
     beam_search = functools.partial(
-        jax_decode.beam_search, model, [[0], [0]], beams=beams, num_return=beams, max_new_tokens=LENGTH, stop_ids=[1]
+        jax_decode.beam_search, model, [[0], [0]], beams=beams, num_return=beams, max_new_tokens=LENGTH
     )
-    calls = [lambda: beam_search(tables).scores, lambda: beam_search(None).scores]
+    calls = [lambda: beam_search(tables).scores, lambda: beam_search(None, stop_ids=[1]).scores]
     names = ["constrax", "constrax, no constraint"]
     if index:
         packed, pointers, limits, start, dense_mask, dense_states = index
