@@ -148,14 +148,15 @@ def test_stacks_are_copied_too(exhaustive):
         assert walk.accepting
 
 
-KEY_TOKENS = [b"{", b'"a":', b'"b":', b'"c":', b"0", b"1", b",", b"}", b'{"', b'a":', b',"', b'b":', b'0,"', b'"', b":", b"a", b"b", b"c", b""]
+KEY_TOKENS = [b"{", b'"a":', b'"b":', b'"c":', b"true", b"false", b",", b"}", b'{"', b'a":', b',"', b'b":', b'true,"', b'"', b":",
+              *(bytes([c]) for c in b"abctruefls"), b""]  # fmt: skip
 
 
 def test_keys_in_every_order_are_copied_too():
     """Particles keep the set of the keys they have written; no key comes twice, whatever was resampled."""
-    vocabulary = Vocabulary.from_tokens(KEY_TOKENS, stop_ids=[18])
-    digit = {"enum": [0, 1]}
-    schema = {"properties": {"a": digit, "b": digit, "c": {"const": 1}}, "required": ["a", "b"], "additionalProperties": False}
+    vocabulary = Vocabulary.from_tokens(KEY_TOKENS, stop_ids=[len(KEY_TOKENS) - 1])
+    flag = {"type": "boolean"}
+    schema = {"properties": {"a": flag, "b": flag, "c": {"const": False}}, "required": ["a", "b"], "additionalProperties": False}
     options = SchemaOptions(key_order="any", whitespace="compact")
     c = fsa_compile.compile_json_schema({"type": "object"} | schema, vocabulary, options=options)
     assert c.has_sets
