@@ -26,6 +26,7 @@ _HOME = {
     "GrammarSyntaxError": "errors",
     "UnsupportedGrammarError": "errors",
     "LimitError": "errors",
+    "MissingPackageError": "errors",
     "PatternError": "errors",
     "RegexSyntaxError": "errors",
     "TokenizerError": "errors",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from fsa_compile.errors import GrammarError as GrammarError
     from fsa_compile.errors import GrammarSyntaxError as GrammarSyntaxError
     from fsa_compile.errors import LimitError as LimitError
+    from fsa_compile.errors import MissingPackageError as MissingPackageError
     from fsa_compile.errors import PatternError as PatternError
     from fsa_compile.errors import RegexSyntaxError as RegexSyntaxError
     from fsa_compile.errors import TokenizerError as TokenizerError

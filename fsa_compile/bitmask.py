@@ -8,6 +8,7 @@ order of the rows in an artifact.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Hashable
 from typing import Any, Self
@@ -85,37 +86,44 @@ def write_row(out: Any, row: int, words: np.ndarray) -> None:
     array[row, len(words) :] = 0
 
 
-class BitmaskWalk:
+class BitmaskWalk(abc.ABC):
     """What host walks share: `allowed` and `fill_bitmask`, made of their `allowed_words`."""
 
-    finished: Any
-    accepting: Any
+    @property
+    @abc.abstractmethod
+    def finished(self) -> bool:
+        """Whether an end-of-text token has been taken."""
 
     @property
+    @abc.abstractmethod
+    def accepting(self) -> bool:
+        """Whether the text may end here."""
+
+    @property
+    @abc.abstractmethod
     def vocab_size(self) -> int:
         """V, ids of the vocabulary."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def position(self) -> Hashable:
         """What everything that may follow depends on."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def allowed_words(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def advance(self, token: int, remaining: int | None = None) -> None:
         """Takes one token, chosen under a limit; raises `ValueError` (`ConstraintError` is one) where it is forbidden."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def rewind(self, n: int) -> None:
         """Takes back the last n tokens."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def copy(self) -> Self:
         """A walk at the same place that goes its own way."""
-        raise NotImplementedError
 
     def allowed(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token.

@@ -1,6 +1,7 @@
 """The `fsa-compile` command: compile a constraint to a file, look into one, check texts against one.
 
-Arguments and printing only; what is computed lives in `pipeline`, `inspect` and `draw`.
+Commands only: `cli_input` has what arguments name, `cli_output` what is printed; what is computed lives in `pipeline`, `inspect`
+and `draw`.
 """
 
 from __future__ import annotations
@@ -8,31 +9,30 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import shutil
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.errors import ArtifactError, ConstraintError
-from fsa_compile.inspect import (
-    Explanation,
-    Statistics,
-    byte_ranges,
-    explain,
-    sample,
-    shortest_tokens,
-    spell,
-    statistics,
-    token_text,
+from fsa_compile.cli_input import (
+    constraint_of,
+    from_grammar,
+    from_pattern,
+    from_schema,
+    limits_of,
+    lines_of,
+    narrowing,
+    read_ids,
+    tokenizer_of,
 )
-from fsa_compile.limits import CompileLimits
-from fsa_compile.stack_view import StackView
+from fsa_compile.cli_options import Intermixed, compile_options, schema_options
+from fsa_compile.cli_output import as_json, cut, facts_of, in_bytes, inspected, print_json, sentence, sizes, text_of, title
+from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.inspect import explain, sample, shortest_tokens, spell, statistics
 
 _EPILOG = """examples:
   fsa-compile compile '[0-9]{4}-[0-9]{2}-[0-9]{2}' --tokenizer tokenizer.model --output date.npz
@@ -51,8 +51,6 @@ grammar of the library, or else a pattern.
 Exit status: 0 done (check: every text is accepted), 1 a text is not accepted or a schema of a batch refused, 2 bad input,
 130 interrupted.
 """
-_FLAGS = "aimsx"
-_LIBRARY = "library:"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Intermixed)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Intermixed)
 
     command = commands.add_parser("compile", help="pattern, grammar, JSON Schema or choices, and a tokenizer in; one file out")
     what = command.add_mutually_exclusive_group(required=True)
@@ -92,16 +90,16 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--grammar", metavar="FILE", help="grammar file, or library:NAME for one of the library")
     what.add_argument("--schema", type=Path, metavar="FILE", help="JSON Schema file")
     command.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="file to write (.npz)")
-    _compile_options(command, tokenizer_required=True)
-    _schema_options(command)
+    compile_options(command, tokenizer_required=True)
+    schema_options(command)
     command.set_defaults(run=_compile)
 
     command = commands.add_parser("batch", help="many JSON Schemas on all cores, one file out for each")
     command.add_argument("schemas", nargs="+", type=Path, metavar="FILE", help="JSON Schema files")
     command.add_argument("--output", "-o", type=Path, required=True, metavar="FOLDER", help="where NAME.npz files go")
     command.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
-    _compile_options(command, tokenizer_required=True)
-    _schema_options(command)
+    compile_options(command, tokenizer_required=True)
+    schema_options(command)
     command.set_defaults(run=_batch)
 
     command = commands.add_parser("inspect", help="sizes, shortest and sample texts, a drawing")
@@ -111,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--dot", type=Path, metavar="FILE", help="write a Graphviz drawing of the token automaton")
     command.add_argument("--svg", type=Path, metavar="FILE", help="write the drawing as SVG; needs Graphviz's dot program")
     command.add_argument("--max-nodes", type=int, default=40, metavar="N", help="states to draw (default 40)")
-    _compile_options(command, tokenizer_required=False)
+    compile_options(command, tokenizer_required=False)
     command.set_defaults(run=_inspect)
 
     command = commands.add_parser("check", help="is a text accepted, and if not, where does it stop?")
@@ -119,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("texts", nargs="*", metavar="TEXT", help="texts to check; with none given, lines of standard input")
     command.add_argument("--ids", metavar="IDS", help="check one sequence of token ids instead, such as 12,7,1")
     command.add_argument("--max-depth", type=int, metavar="N", help="most stack cells of a grammar (default: no limit)")
-    _compile_options(command, tokenizer_required=True)
+    compile_options(command, tokenizer_required=True)
     command.set_defaults(run=_check)
 
     command = commands.add_parser("registry", help="a folder of compiled constraints by name")
@@ -140,65 +138,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Intermixed(argparse.ArgumentParser):
-    """A parser that allows options between the positional arguments of a sub-command, where argparse can do that."""
-
-    _inside = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._inside or self._mutually_exclusive_groups:
-            return super().parse_known_args(args, namespace)
-        self._inside = True  # the intermixed form calls this method again
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._inside = False
-
-
-def _compile_options(command: argparse.ArgumentParser, *, tokenizer_required: bool) -> None:
-    command.add_argument(
-        "--tokenizer", required=tokenizer_required, metavar="PATH",
-        help="SentencePiece .model, tiktoken ranks, tokenizer.json, or GPT-2's pair of files in a folder",
-    )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.add_argument("--flags", default="", metavar="LETTERS", help="pattern flags as in (?…): a i m s x")
-    grammar = command.add_argument_group("grammars")
-    grammar.add_argument("--syntax", choices=("lark", "gbnf"), help="how it is written (default: told by its text)")
-    grammar.add_argument("--start", metavar="RULE", help="start rule (default: start, or root in GBNF)")
-    grammar.add_argument("--mode", choices=("longest", "characters"), help="lexical mode (default: longest; GBNF: characters)")
-    grammar.add_argument("--stacks", type=int, metavar="K", help="parallel stacks, for what one cannot decide (default 1)")
-    command.add_argument("--canonical", action="store_true", help="only the token sequences that the tokenizer itself makes")
-    command.add_argument(
-        "--filter", action="append", default=[], metavar="FILTER",
-        help='narrow it (docs/filters.md): ascii, byte_fallback, "scripts Latin Hangul", "forbid secret", "length 80", ...',
-    )  # fmt: skip
-    command.add_argument("--starts-text", action="store_true", help="the output starts a text instead of continuing a prompt")
-    command.add_argument("--canonical-depth", type=int, metavar="N", help="with --canonical: most open frames of a grammar")
-    limits = command.add_argument_group("limits of the compilation")
-    for field in dataclasses.fields(CompileLimits):
-        kind: Any = float if field.name == "max_seconds" else int
-        name = "--" + field.name.replace("_", "-")
-        limits.add_argument(name, type=kind, default=field.default, metavar="N", help=f"default {field.default:,}")
-
-
-def _schema_options(command: argparse.ArgumentParser) -> None:
-    from fsa_compile.json_schema.options import SchemaOptions
-
-    schema = command.add_argument_group("JSON Schema")
-    for name, explained in (("whitespace", "white space in the text"), ("draft", "version of JSON Schema")):
-        choices = SchemaOptions.choices(name)
-        default = getattr(SchemaOptions(), name)
-        schema.add_argument(f"--{name}", choices=choices, default=default, help=f"{explained} (default: {default})")
-
-
 def _tokenizer_report(args: argparse.Namespace) -> int:
     from fsa_compile.canonical.report import describe, tokenizer_report
     from fsa_compile.canonical.tables import canonical_tables
 
-    tokenizer = _tokenizer(args)
+    tokenizer = tokenizer_of(args)
     report = tokenizer_report(canonical_tables(tokenizer), tokenizer.vocabulary)
     if args.json:
-        _print_json(dataclasses.asdict(report))
+        print_json(dataclasses.asdict(report))
     else:
         print(describe(report, tokenizer.vocabulary, args.examples))
     return 0
@@ -208,71 +155,58 @@ def _compile(args: argparse.Namespace) -> int:
     if not args.output.parent.is_dir():  # before the work, not after it
         raise ConstraintError(f"there is no folder {args.output.parent}", where=str(args.output), fix="Make it first.")
     begin = time.perf_counter()
-    tokenizer = _tokenizer(args)
+    tokenizer = tokenizer_of(args)
     loaded = time.perf_counter()
     if args.choices is not None:
         from fsa_compile.pipeline import compile_choices
 
-        strings = _lines(args.choices)
+        strings = lines_of(args.choices)
         constraint = compile_choices(
-            _progress(strings, "choices"), tokenizer, canonical=args.canonical, **_narrowing(args), limits=_limits(args)
+            _progress(strings, "choices"), tokenizer, canonical=args.canonical, **narrowing(args), limits=limits_of(args)
         )
     elif args.grammar is not None:
-        constraint = _from_grammar(args.grammar, tokenizer, args)
+        constraint = from_grammar(args.grammar, tokenizer, args)
     elif args.schema is not None:
-        constraint = _from_schema(args.schema, tokenizer, args)
+        constraint = from_schema(args.schema, tokenizer, args)
     else:
-        constraint = _from_pattern(args.pattern, tokenizer, args)
+        constraint = from_pattern(args.pattern, tokenizer, args)
     compiled = time.perf_counter()
     constraint.save(args.output)
     size = args.output.stat().st_size
     if args.json:
         seconds = {"tokenizer": round(loaded - begin, 4), "compile": round(compiled - loaded, 4)}
-        _print_json({"output": str(args.output), "bytes": size, "seconds": seconds, **_facts(constraint)})
+        print_json({"output": str(args.output), "bytes": size, "seconds": seconds, **facts_of(constraint)})
         return 0
     print(
-        f"Compiled {_title(constraint)!r} over {constraint.vocab_size:,} tokens in {compiled - loaded:.3f} s "
-        f"(tokenizer: {loaded - begin:.2f} s). {_sizes(statistics(constraint))} Wrote {args.output} ({_bytes(size)})."
+        f"Compiled {title(constraint)!r} over {constraint.vocab_size:,} tokens in {compiled - loaded:.3f} s "
+        f"(tokenizer: {loaded - begin:.2f} s). {sizes(statistics(constraint))} Wrote {args.output} ({in_bytes(size)})."
     )
     return 0
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    constraint, tokenizer = _constraint(args)
-    facts = _facts(constraint)
+    constraint, tokenizer = constraint_of(args)
+    facts = facts_of(constraint)
     if constraint.is_canonical:
         return _inspect_canonical(args, constraint, tokenizer, facts)
     walks = [shortest_tokens(constraint)]
     if tokenizer is not None:
         seeds = _progress(range(args.seed, args.seed + args.samples), "samples")
         walks += [sample(constraint, seed=seed) for seed in seeds]
-        facts["shortest"], *facts["samples"] = [_text(tokenizer, ids) for ids in walks]
+        facts["shortest"], *facts["samples"] = [text_of(tokenizer, ids) for ids in walks]
     facts["shortest_ids"] = walks[0]
     if args.dot or args.svg:
         _draw(args, constraint, tokenizer)
     if args.json:
-        _print_json(facts)
+        print_json(facts)
         return 0
-    numbers = statistics(constraint)
-    print(f"Source: {_title(constraint)}")
-    print(_sizes(numbers))
-    print(
-        f"One state has up to {numbers.max_groups} wide sets of tokens and {numbers.max_levels} mask rows; "
-        f"{numbers.groups:,} wide sets, {numbers.levels:,} mask rows and {numbers.arcs:,} single arcs in all."
-    )
-    if numbers.symbols:
-        stacks = f"{numbers.stacks} stacks" if numbers.stacks > 1 else "One stack"
-        print(
-            f"{stacks}, {numbers.symbols:,} symbols; one token pops at most {numbers.max_pops} cells and pushes at most "
-            f"{numbers.max_push}. A step reads at most {_bytes(numbers.step_bytes)} of mask rows for each sequence."
-        )
-    print(f"End-of-text ids: {', '.join(map(str, constraint.stop_ids)) or 'none'}.")
+    print("\n".join(inspected(constraint)))
     if tokenizer is None:
         print(f"A shortest text, as token ids: {walks[0]}. Give --tokenizer to see texts.")
         return 0
-    print(f"A shortest text: {_cut(facts['shortest'])!r}")
+    print(f"A shortest text: {cut(facts['shortest'])!r}")
     for text in facts["samples"]:
-        print(f"A random text:   {_cut(text)!r}")
+        print(f"A random text:   {cut(text)!r}")
     return 0
 
 
@@ -285,13 +219,13 @@ def _inspect_canonical(
         raise ConstraintError(what, fix="Draw the constraint without --canonical.")
     if tokenizer is not None:
         facts["shortest_ids"] = _canonical_walk(constraint, tokenizer).shortest()
-        facts["shortest"] = _text(tokenizer, facts["shortest_ids"])
+        facts["shortest"] = text_of(tokenizer, facts["shortest_ids"])
     if args.json:
-        _print_json(facts)
+        print_json(facts)
         return 0
-    print(f"Source: {_title(constraint)}, as the tokenizer itself writes it")
-    print(_sizes(statistics(constraint)))
-    text = "Give --tokenizer to see texts." if tokenizer is None else f"A shortest text: {_cut(facts['shortest'])!r}"
+    print(f"Source: {title(constraint)}, as the tokenizer itself writes it")
+    print(sizes(statistics(constraint)))
+    text = "Give --tokenizer to see texts." if tokenizer is None else f"A shortest text: {cut(facts['shortest'])!r}"
     print(text)
     return 0
 
@@ -317,17 +251,17 @@ def _check_canonical(args: argparse.Namespace, constraint: CompiledConstraint, t
         print(json.dumps(text | {"verdict": verdict, "ids": ids, "position": position}))
     else:
         where = f" at token {position + 1} of {len(ids)} (id {ids[position]})" if verdict == "refused" else ""
-        print(f"{verdict}: {_cut(item)!r}{where}" if isinstance(item, str) else f"{verdict}: {len(ids)} ids{where}")
+        print(f"{verdict}: {cut(item)!r}{where}" if isinstance(item, str) else f"{verdict}: {len(ids)} ids{where}")
     return verdict == "accepted"
 
 
 def _check(args: argparse.Namespace) -> int:
     if args.ids is not None and args.texts:
         raise ConstraintError("--ids and texts were given together", fix="Give one of them.")
-    constraint, tokenizer = _constraint(args)
+    constraint, tokenizer = constraint_of(args)
     items: list[Any]
     if args.ids is not None:
-        items = [_read_ids(args.ids)]
+        items = [read_ids(args.ids)]
     else:
         items = args.texts or [line.rstrip("\n") for line in sys.stdin]
     accepted = True
@@ -337,131 +271,8 @@ def _check(args: argparse.Namespace) -> int:
             continue
         found = explain(constraint, tokenizer, item, max_depth=args.max_depth)
         accepted &= found.accepted
-        print(json.dumps(_as_json(found, tokenizer, item)) if args.json else _sentence(found, tokenizer, item))
+        print(json.dumps(as_json(found, tokenizer, item)) if args.json else sentence(found, tokenizer, item))
     return 0 if accepted else 1
-
-
-def _sentence(found: Explanation, tokenizer: Any, item: Any) -> str:
-    """The verdict in words."""
-    tokens = tokenizer.vocabulary.tokens
-    shown = repr(_cut(item)) if isinstance(item, str) else f"the sequence of {len(found.ids)} ids"
-    if found.accepted:
-        return f"accepted: {shown} ({_tokens(len(found.ids))})"
-    ending = f"A shortest way to finish: {_text(tokenizer, found.completion)!r} ({_tokens(len(found.completion))})."
-    if found.verdict == "incomplete":
-        return f"incomplete: {shown} is a valid beginning of {_tokens(found.position)}, but not accepted.\n  {ending}"
-    if not found.token_bytes:
-        refused = f"id {found.token}, which is not text"
-        if found.token in tokenizer.vocabulary.stop_ids:
-            refused = f"id {found.token}, which ends the text"
-    else:
-        refused = f"id {found.token}, '{token_text(found.token_bytes)}'"
-    begin = tokenizer.vocabulary.decode_bytes(found.ids)[: found.matched]
-    lines = [f"refused: {shown} stops at token {found.position + 1} of {len(found.ids)} ({refused})."]
-    lines.append(f"  Longest valid beginning: {_cut(begin.decode('utf-8', 'backslashreplace'))!r} ({found.matched} bytes).")
-    if found.allowed_count:
-        examples = ", ".join(f"{i} '{token_text(tokens[i])}'" for i in found.examples)
-        lines.append(
-            f"  After {_tokens(found.position)}, {found.allowed_count:,} were allowed, beginning with "
-            f"{byte_ranges(found.allowed_bytes)}; for example {examples}."
-        )
-        if found.completion:
-            lines.append(f"  {ending}")
-    if found.too_deep:
-        lines.append("  It would be allowed without the limit on the stack.")
-    lines += [f"  Open there: {_open_frames(found, view, tokenizer)}." for view in found.stack if view.frames]
-    if found.stop_allowed:
-        lines.append(f"  The text may end after {_tokens(found.position)}{'' if found.allowed_count else ', and must'}.")
-    return "\n".join(lines)
-
-
-def _open_frames(found: Explanation, view: StackView, tokenizer: Any) -> str:
-    """The frames of a stack with what stood where each was entered, outermost first."""
-    frames = [f"{f.name} since '{_text(tokenizer, found.ids[f.since : f.since + 1])}'" for f in view.frames if f.since >= 0]
-    return "; ".join([*map(_cut, frames), f"at {view.inside}"])
-
-
-def _as_json(found: Explanation, tokenizer: Any, item: Any) -> dict[str, Any]:
-    tokens = tokenizer.vocabulary.tokens
-    out = {"text": item} if isinstance(item, str) else {}
-    return out | {
-        "verdict": found.verdict,
-        "ids": list(found.ids),
-        "position": found.position,
-        "token": found.token,
-        "token_text": None if found.token is None else token_text(found.token_bytes),
-        "matched_bytes": found.matched,
-        "allowed_count": found.allowed_count,
-        "allowed_bytes": [i for i in range(256) if found.allowed_bytes[i]],
-        "examples": [{"id": i, "text": token_text(tokens[i])} for i in found.examples],
-        "stop_allowed": found.stop_allowed,
-        "completion_ids": list(found.completion),
-        "completion": _text(tokenizer, found.completion),
-        "stack": [dataclasses.asdict(view) for view in found.stack],
-        "too_deep": found.too_deep,
-    }
-
-
-def _constraint(args: argparse.Namespace) -> tuple[CompiledConstraint, Any]:
-    """The constraint an argument names, and the tokenizer if one is given."""
-    path = Path(args.constraint)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # a pattern may be too long for a file name
-        is_file = False
-    if not is_file and path.suffix == ".npz":
-        raise ConstraintError("there is no such constraint file", where=args.constraint, fix="Check the path.")
-    tokenizer = None if args.tokenizer is None else _tokenizer(args)
-    is_grammar = args.constraint.startswith(_LIBRARY) or (is_file and path.suffix in (".lark", ".gbnf"))
-    if is_file and not is_grammar:
-        return CompiledConstraint.load(path, tokenizer), tokenizer
-    if tokenizer is None:
-        raise ConstraintError(
-            f"a {'grammar' if is_grammar else 'pattern'} can only be compiled for a tokenizer", where=f"  {args.constraint}",
-            fix="Give --tokenizer PATH (or, if a file was meant, check its path).",
-        )  # fmt: skip
-    return (_from_grammar if is_grammar else _from_pattern)(args.constraint, tokenizer, args), tokenizer
-
-
-def _from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
-    from fsa_compile.pipeline import compile_grammar
-
-    given = {option: value for option in ("syntax", "start", "mode", "stacks") if (value := getattr(args, option)) is not None}
-    if name.startswith(_LIBRARY):
-        from fsa_compile import library
-
-        name = name.removeprefix(_LIBRARY)
-        text, given = library.grammar_text(name), library.options(name) | given
-    else:
-        text = Path(name).read_text(encoding="utf-8-sig")
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        constraint = compile_grammar(
-            text, tokenizer, **given, canonical=args.canonical, **_narrowing(args), max_depth=args.canonical_depth,
-            limits=_limits(args),
-        )
-    for warning in found:
-        print(f"fsa-compile: warning: {warning.message}", file=sys.stderr)
-    return constraint
-
-
-def _narrowing(args: argparse.Namespace) -> dict[str, Any]:
-    """Filters, and whether the output starts a text."""
-    if not args.filter and not args.starts_text:
-        return {}
-    from fsa_compile.filters.named import named_filter
-
-    return {"filters": [named_filter(text) for text in args.filter], "starts_text": args.starts_text}
-
-
-def _from_schema(path: Path, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
-    from fsa_compile.json_schema import SchemaOptions, compile_json_schema
-
-    depth = args.canonical_depth
-    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft, max_object_depth=depth, max_array_depth=depth)
-    text = path.read_text(encoding="utf-8-sig")
-    narrowing = _narrowing(args)
-    return compile_json_schema(text, tokenizer, options=options, canonical=args.canonical, **narrowing, limits=_limits(args))
 
 
 def _batch(args: argparse.Namespace) -> int:
@@ -475,12 +286,12 @@ def _batch(args: argparse.Namespace) -> int:
     schemas = {path.stem: path.read_text(encoding="utf-8-sig") for path in args.schemas}
     options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
     results = compile_schemas(
-        schemas, _tokenizer(args), options=options, limits=_limits(args), output=args.output, workers=args.workers
+        schemas, tokenizer_of(args), options=options, limits=limits_of(args), output=args.output, workers=args.workers
     )  # fmt: skip
     refused = [result for result in results.values() if result.error is not None]
     if args.json:
         errors = {r.name: str(r.error) for r in refused}
-        _print_json({"written": {r.name: str(r.path) for r in results.values() if r.path}, "errors": errors})
+        print_json({"written": {r.name: str(r.path) for r in results.values() if r.path}, "errors": errors})
     else:
         print(f"Wrote {len(results) - len(refused):,} of {len(results):,} constraints to {args.output}.")
         for result in refused:
@@ -507,41 +318,20 @@ def _registry(args: argparse.Namespace) -> int:
                 raise error from None
         written = registry.save(args.name or path.stem, made, replace=args.replace)
         if args.json:
-            _print_json({"written": str(written)})
+            print_json({"written": str(written)})
         else:
             print(f"Wrote {written}.")
         return 0
     entries = [registry.entry(name) for name in (registry.names() if args.what == "list" else [args.item])]
     if args.json and args.what == "list":
-        _print_json({entry.name: dataclasses.asdict(entry) for entry in entries})
+        print_json({entry.name: dataclasses.asdict(entry) for entry in entries})
     elif args.json:
-        _print_json(dataclasses.asdict(entries[0]))
+        print_json(dataclasses.asdict(entries[0]))
     else:
         for entry in entries:
-            source = _cut(" ".join(entry.source.split()), 60)
-            print(f"{entry.name}  {entry.kind}, {_bytes(entry.bytes)}, vocabulary {entry.fingerprint[:12]}: {source}")
+            source = cut(" ".join(entry.source.split()), 60)
+            print(f"{entry.name}  {entry.kind}, {in_bytes(entry.bytes)}, vocabulary {entry.fingerprint[:12]}: {source}")
     return 0
-
-
-def _from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
-    from fsa_compile.pipeline import compile_regex
-
-    flags = 0
-    for letter in args.flags:
-        if letter not in _FLAGS:
-            raise ConstraintError(f"{letter!r} is no pattern flag", where=f"--flags {args.flags}", fix="Use letters of 'aimsx'.")
-        flags |= int(getattr(re, letter.upper()))
-    return compile_regex(pattern, tokenizer, flags=flags, canonical=args.canonical, **_narrowing(args), limits=_limits(args))
-
-
-def _tokenizer(args: argparse.Namespace) -> Any:
-    from fsa_compile.tokenizers import load_tokenizer
-
-    return load_tokenizer(args.tokenizer)
-
-
-def _limits(args: argparse.Namespace) -> CompileLimits:
-    return CompileLimits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(CompileLimits)})
 
 
 def _draw(args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: Any) -> None:
@@ -562,20 +352,6 @@ def _draw(args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: A
         args.svg.write_bytes(done.stdout)
 
 
-def _lines(path: Path) -> list[str]:
-    """Lines of a UTF-8 file; only the line break ends a line, and an empty last line is none."""
-    text = path.read_text(encoding="utf-8-sig")
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def _read_ids(text: str) -> list[int]:
-    try:
-        return [int(part) for part in re.split(r"[\s,]+", text.strip("[] \t\n")) if part]
-    except ValueError as error:
-        raise ConstraintError("the ids are not whole numbers", where=f"--ids {text}", fix="Write --ids 12,7,1.") from error
-
-
 def _progress(items: Iterable[Any], what: str) -> Iterable[Any]:
     """The items, under a progress bar when there is a terminal to show one and tqdm to draw it."""
     if not sys.stderr.isatty():
@@ -585,47 +361,6 @@ def _progress(items: Iterable[Any], what: str) -> Iterable[Any]:
     except ImportError:
         return items
     return tqdm(items, desc=what, leave=False, delay=0.5)
-
-
-def _facts(constraint: CompiledConstraint) -> dict[str, Any]:
-    numbers = dataclasses.asdict(statistics(constraint))
-    numbers["shortest_tokens"], numbers["longest_tokens"] = numbers.pop("shortest"), numbers.pop("longest")
-    return {"source": constraint.source, "fingerprint": constraint.fingerprint, **numbers}
-
-
-def _sizes(numbers: Statistics) -> str:
-    longest = "any number of" if numbers.longest is None else f"{numbers.longest:,}"
-    length = "Every text takes" if numbers.longest == numbers.shortest else f"A text takes {numbers.shortest:,} to"
-    return (
-        f"{numbers.states:,} states ({numbers.accepting:,} accepting), {numbers.rows:,} token sets, {_bytes(numbers.nbytes)}. "
-        f"{length} {longest} token{'' if longest == '1' else 's'}."
-    )
-
-
-def _text(tokenizer: Any, ids: Iterable[int]) -> str:
-    """Exactly what the ids write (a tokenizer's own `decode` may drop a first space)."""
-    return str(tokenizer.vocabulary.decode(ids))
-
-
-def _bytes(count: int) -> str:
-    return f"{count:,} bytes" if count < 10_000 else f"{count / 1e3:,.0f} kB" if count < 1e7 else f"{count / 1e6:,.1f} MB"
-
-
-def _tokens(count: int) -> str:
-    return f"{count:,} token{'' if count == 1 else 's'}"
-
-
-def _title(constraint: CompiledConstraint) -> str:
-    """The source on one line."""
-    return _cut(" ".join(constraint.source.split()) if "\n" in constraint.source else constraint.source)
-
-
-def _cut(text: str, width: int = 300) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False))
 
 
 if __name__ == "__main__":

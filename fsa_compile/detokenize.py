@@ -8,13 +8,11 @@ Source: Koo, Liu and He, "Automata-based constraints for language model decoding
 from __future__ import annotations
 
 import numpy as np
-import pynini
-import pywrapfst
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.labels import EPSILON, byte_label, token_label
-from fsa_compile.pynini_bridge import Arcs, fst_from_arcs, to_pynini
+from fsa_compile.pynini_bridge import Arcs, fst_from_arcs, pynini, pywrapfst, to_pynini
 from fsa_compile.vocabulary import Vocabulary
 
 

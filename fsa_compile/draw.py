@@ -19,7 +19,7 @@ from fsa_compile.artifact import CompiledConstraint, check_vocabulary
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import END_HERE, RETURN, ByteMachine
 from fsa_compile.draw_layout import Point, layout
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, MissingPackageError
 from fsa_compile.inspect import byte_ranges, token_text
 from fsa_compile.stack_view import symbol_name
 
@@ -157,7 +157,7 @@ def plot_automaton(
       The matplotlib figure.
 
     Raises:
-      ConstraintError: matplotlib is not installed.
+      MissingPackageError: matplotlib is not installed.
     """
     return plot_graph(build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels), ax=ax)
 
@@ -214,7 +214,7 @@ def plot_mask(
       The matplotlib figure.
 
     Raises:
-      ConstraintError: there is no mask, or matplotlib is not installed.
+      ConstraintError: there is no mask, or (`MissingPackageError`) matplotlib is not installed.
     """
     if len(masks) == 0:
         raise ConstraintError("there is no mask to draw", fix="Give one per step, such as [walk.allowed()].")
@@ -397,9 +397,7 @@ def pyplot() -> Any:
     """matplotlib's plotting module, or an error that says how to install it."""
     try:
         import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ConstraintError(
-            f"drawing needs matplotlib, which cannot be imported ({error})",
-            fix='Install it with: pip install "constrax[notebooks]"',
-        ) from error
+    except ModuleNotFoundError as error:
+        ways = "; Graphviz text needs no package: fsa_compile.draw.to_dot."
+        raise MissingPackageError("matplotlib", "drawing", "notebooks", otherwise=ways) from error
     return plt

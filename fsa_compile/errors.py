@@ -132,6 +132,22 @@ class ArtifactError(ConstraintError):
     """A compiled constraint that cannot be loaded, or does not belong to this vocabulary."""
 
 
+class MissingPackageError(ConstraintError, ModuleNotFoundError):
+    """A package of one of the extras is needed and not installed.
+
+    Args:
+      package: what is missing.
+      doing: what needs it, the beginning of a sentence.
+      extra: the extra of this distribution that installs it.
+      otherwise: other ways out.
+    """
+
+    def __init__(self, package: str, doing: str, extra: str, *, otherwise: str = "") -> None:
+        fix = f'Install it with: pip install "constrax[{extra}]"{otherwise}'
+        super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
+        self.name = package
+
+
 def _caret(pattern: str, start: int, end: int, width: int = 76) -> str:
     """The pattern's line around `start` with carets below the span, cut to `width` columns."""
     shown = "".join(c if c.isprintable() else "�" for c in pattern)

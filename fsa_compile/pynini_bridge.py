@@ -12,13 +12,21 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
-import pynini
-import pywrapfst
 
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, MissingPackageError
 from fsa_compile.labels import FIRST_BYTE, LAST_BYTE
 from fsa_compile.limits import CompileLimits, Deadline
+
+try:
+    import pynini
+    import pywrapfst
+except ModuleNotFoundError as error:
+    ways = (
+        " (wheels are for Linux on x86-64; elsewhere: conda install -c conda-forge pynini). Constraints that are compiled "
+        "already need NumPy only: fsa_compile.CompiledConstraint.load(path)."
+    )
+    raise MissingPackageError("pynini", "Compiling", "compile", otherwise=ways) from error
 
 _MAGIC = 2125659606
 _INFINITY = 0x7F800000  # bits of float32 infinity: the tropical weight of a state that is not final

@@ -1,12 +1,18 @@
 """Samples from JAX language models inside compiled constraints, entirely on the accelerator.
 
-Needs jax and NumPy. Names load on first use.
+Needs jax and NumPy. Names load on first use; only that jax can be found is checked at once, since nothing here does without.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
+
+if importlib.util.find_spec("jax") is None:
+    from jax_decode.errors import MissingPackageError
+
+    raise MissingPackageError("jax", "Decoding", "decode")
 
 _HOME = {
     "Categorical": "samplers",

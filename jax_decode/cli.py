@@ -89,7 +89,7 @@ def _run(args: argparse.Namespace) -> None:
         raise DecodeError(f"the seed {args.seed} does not fit 64 bits", fix="Give a smaller --seed.")
     import jax
 
-    from fsa_compile import CompiledConstraint, compile_regex, load_tokenizer
+    from fsa_compile import CompiledConstraint, load_tokenizer
     from jax_decode.generating import generate
     from jax_decode.tables import to_device
 
@@ -97,6 +97,8 @@ def _run(args: argparse.Namespace) -> None:
     tokenizer = load_tokenizer(tokenizer_path)
     tables = None
     if args.pattern is not None:
+        from fsa_compile import compile_regex
+
         tables = to_device(compile_regex(args.pattern, tokenizer), logits_width=decoder.vocab_size)
     elif args.constraint is not None:
         tables = to_device(CompiledConstraint.load(args.constraint, tokenizer), logits_width=decoder.vocab_size)

@@ -21,6 +21,21 @@ class DecodeError(ValueError):
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
 
 
+class MissingPackageError(DecodeError, ModuleNotFoundError):
+    """A package of one of the extras is needed and not installed.
+
+    Args:
+      package: what is missing.
+      doing: what needs it, the beginning of a sentence.
+      extra: the extra of this distribution that installs it, or "" where the package is to be installed by its name.
+    """
+
+    def __init__(self, package: str, doing: str, extra: str = "") -> None:
+        fix = "Install it with: pip install " + (f'"constrax[{extra}]"' if extra else package)
+        super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
+        self.name = package
+
+
 def no_numbers(where: str) -> DecodeError:
     """The error of a model whose logits are all NaN (or -inf) at a place: no probability can be computed from them."""
     fix = "Check its parameters and their dtype: float16 overflows where bfloat16 and float32 do not."

@@ -14,7 +14,7 @@ import numpy as np
 from fsa_compile.artifact import ARRAYS, SCALARS, SET_ARRAYS, CompiledConstraint, check_vocabulary
 from fsa_compile.artifact_checks import check_contents
 from fsa_compile.artifact_file import MAGIC, VERSIONS, version_of
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, MissingPackageError
 
 
 def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> None:
@@ -85,6 +85,6 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
 def _import_orbax() -> Any:
     try:
         import orbax.checkpoint as ocp
-    except ImportError as e:
-        raise DecodeError("Orbax is not installed", fix="pip install orbax-checkpoint") from e
+    except ModuleNotFoundError as e:
+        raise MissingPackageError("orbax-checkpoint", "Keeping tables beside a checkpoint", "models") from e
     return ocp

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, MissingPackageError
 from jax_decode.generation import Generation
 
 _STYLE = """
@@ -79,9 +79,14 @@ def plot_flow(generation: Generation, tokenizer: Any, row: int = 0, *, ax: Any =
 
     Returns:
       The axes.
-    """
-    import matplotlib.pyplot as plt
 
+    Raises:
+      MissingPackageError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ModuleNotFoundError as error:
+        raise MissingPackageError("matplotlib", "Plotting", "notebooks") from error
     steps = steps_of(generation, row)
     ax = ax if ax is not None else plt.subplots(figsize=(max(4.0, 0.35 * len(steps.tokens)), 3.2))[1]
     at = np.arange(len(steps.tokens))

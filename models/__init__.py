@@ -32,7 +32,18 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        raise _explained(error) from error
+
+
+def _explained(error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The same error, or the one that names the extra, if a package of the extra is missing."""
+    from models.errors import MissingPackageError
+
+    missing = (error.name or "").partition(".")[0]
+    return MissingPackageError(missing) if missing in ("jax", "jaxlib", "flax", "orbax", "safetensors") else error
 
 
 def __dir__() -> list[str]:

@@ -21,6 +21,19 @@ class ModelError(ValueError):
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
 
 
+class MissingPackageError(ModelError, ModuleNotFoundError):
+    """A package of the extra `models` is needed and not installed.
+
+    Args:
+      package: what is missing.
+    """
+
+    def __init__(self, package: str) -> None:
+        what = f"models of this package need the package {package}, which is not installed"
+        super().__init__(what, fix='Install it with: pip install "constrax[models]"')
+        self.name = package
+
+
 class ConfigError(ModelError):
     """A model configuration that contradicts itself, or a name that is not in the registry."""
 

@@ -1,16 +1,20 @@
 """The small trained model that comes with the package: where its files are, and how to load it.
 
-One responsibility: finding the shipped files. How they were made is in `models.train_small`.
+One responsibility: finding the shipped files, which needs no package. How they were made is in `models.train_small`.
 """
+
+from __future__ import annotations
 
 import importlib.resources
 import pathlib
+from typing import TYPE_CHECKING
 
-from jax.typing import DTypeLike
-
-from models.checkpoint import load
 from models.errors import CheckpointError
-from models.gemma import Gemma
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
+    from models.gemma import Gemma
 
 
 def _shipped(name: str) -> pathlib.Path:
@@ -54,10 +58,13 @@ def load_small(dtype: DTypeLike = "float32") -> Gemma:
 
     Raises:
       CheckpointError: The checkpoint is missing or damaged.
+      MissingPackageError: JAX, Flax or Orbax is not installed.
 
     Example:
       >>> import models
       >>> models.load_small().vocab_size
       2048
     """
+    from models import load  # through the package, which explains what is not installed
+
     return load(None, small_checkpoint_path(), dtype=dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import fsa_compile
+import models
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsa_compile", "jax_decode", "models")
@@ -66,6 +70,57 @@ def test_the_artifact_imports_only_numpy_beside_the_standard_library():
     ours = {"fsa_compile", "fsa_compile.artifact", "fsa_compile.errors", "numpy"}
     plain = imported("pass")
     assert imported("import fsa_compile.artifact") - plain - ours - imported("import numpy") - sys.stdlib_module_names == set()
+
+
+WITHOUT = {
+    # what a plain `pip install constrax`, or one extra of it, leaves out
+    "fsa_compile.compile_regex": ("pynini", "compile", "CompiledConstraint.load"),
+    "importlib.import_module('fsa_compile.filters')": ("pynini", "compile", "conda-forge"),
+    "importlib.import_module('jax_decode')": ("jax", "decode", "not installed"),
+    "importlib.import_module('jax_decode.report')": ("jax", "decode", "not installed"),
+    "models.load_small()": ("jax", "models", "not installed"),
+    "models.load": ("flax", "models", "not installed"),
+    "draw.pyplot()": ("matplotlib", "notebooks", "draw.to_dot"),
+}
+
+
+@pytest.mark.parametrize("use", WITHOUT)
+def test_a_missing_package_is_named_with_its_extra(use):
+    package, extra, more = WITHOUT[use]
+    code = (
+        f"import importlib, sys\nsys.modules[{package!r}] = None\nimport fsa_compile, models\nfrom fsa_compile import draw\n"
+        f"try:\n    {use}\nexcept ImportError as error:\n    print(type(error).__name__, error.name, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"MissingPackageError {package} "), done.stdout
+    assert f'pip install "constrax[{extra}]"' in done.stdout
+    assert more in done.stdout
+
+
+def test_numpy_alone_reads_walks_and_tells(tmp_path):
+    """What works without any extra: artifacts, walks, masks, item sets, Graphviz text, the shipped files, `inspect`."""
+    fsa_compile.compile_regex("(yes|no), because [a-z ]{3,60}", models.small_tokenizer_path()).save(tmp_path / "answer.npz")
+    code = f"""
+import sys
+for name in {sorted(JAX | COMPILERS | {"matplotlib", "tqdm", "safetensors"})}:
+    sys.modules[name] = None
+import fsa_compile, models
+from fsa_compile import cli, draw, inspect
+tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+constraint = fsa_compile.CompiledConstraint.load("answer.npz", tokenizer)
+walk = constraint.walk()
+for token in inspect.shortest_tokens(constraint):
+    walk.advance(token)
+print(walk.accepting, draw.to_dot(constraint, tokenizer).splitlines()[0])
+print(fsa_compile.compile_items([[3, 1], [3, 2]], 8).find([3, 2]), fsa_compile.Matcher(constraint, tokenizer).is_terminated())
+print(cli.main(["inspect", "answer.npz"]), cli.main(["compile", "a", "--tokenizer", str(models.small_tokenizer_path()), "-o", "y.npz"]))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True digraph automaton {\n1 False\nSource: (yes|no)"), done.stdout
+    assert done.stdout.endswith("\n0 2\n")
+    assert "MissingPackageError: Compiling needs the package pynini" in done.stderr
 
 
 def test_the_check_can_fail():

@@ -165,7 +165,7 @@ class ItemWalk(BitmaskWalk):
     def __init__(self, items: CompiledItems) -> None:
         self.items = items
         self._nodes = [0]
-        self.finished = False
+        self._finished = False
 
     @property
     def node(self) -> int:
@@ -176,6 +176,11 @@ class ItemWalk(BitmaskWalk):
     def accepting(self) -> bool:
         """Whether the text so far is an item."""
         return int(self.items.distance[self.node]) == 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether an end-of-text id was taken."""
+        return self._finished
 
     @property
     def distance(self) -> int:
@@ -217,7 +222,7 @@ class ItemWalk(BitmaskWalk):
     def advance(self, token: int, remaining: int | None = None) -> None:
         """Takes a token, whatever limit it was chosen under; raises `ConstraintError` where it is not allowed."""
         if not self.finished and token in self.items.stop_ids and self.accepting:
-            self.finished = True
+            self._finished = True
             self._nodes.append(self.node)
             return
         node = 0 if self.finished else self.items.child(self.node, int(token))
@@ -232,7 +237,7 @@ class ItemWalk(BitmaskWalk):
             raise ConstraintError(f"cannot take back {count} of {len(self._nodes) - 1} tokens", fix="Take back fewer.")
         if count:
             del self._nodes[-count:]
-            self.finished = False
+            self._finished = False
 
 
 def _header(data: np.ndarray | None, where: str) -> dict[str, Any]:

@@ -6,14 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import pynini
-import pywrapfst
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
 from fsa_compile.labels import EPSILON, byte_label
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pynini_bridge import arcs_from_fst, byte_dfa_from_arcs, determinize, to_pynini
+from fsa_compile.pynini_bridge import arcs_from_fst, byte_dfa_from_arcs, determinize, pynini, pywrapfst, to_pynini
 
 NOTHING = ByteDfa(np.zeros((1, 256), np.int32), np.arange(256, dtype=np.uint8), np.zeros(1, bool), 0)
 """The automaton that accepts no text."""

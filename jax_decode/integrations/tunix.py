@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, MissingPackageError
 from jax_decode.integrations.carried import Carried, carry, named
 from jax_decode.state import MAX_DEPTH, Status
 from jax_decode.tables import ConstraintTables
@@ -53,7 +53,12 @@ def constrained_sampler(
 
 @functools.cache
 def _sampler_class() -> Any:
-    from tunix.generate.sampler import Sampler
+    try:
+        from tunix.generate.sampler import Sampler
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] != "tunix":
+            raise  # tunix is there, and something that it needs is not
+        raise MissingPackageError("google-tunix", "Constraining Tunix's sampler") from error
 
     class ConstrainedSampler(Sampler):
         """See `constrained_sampler`."""
