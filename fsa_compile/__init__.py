@@ -79,7 +79,18 @@ _HOME = {
     "Vocabulary": "vocabulary",
 }
 
+_MODULES = ("bitmask", "draw", "draw_grammar", "extensions", "filters", "inspect", "library", "preprocessing")
+"""Public modules that are attributes without being imported by name."""
+
 if TYPE_CHECKING:
+    from fsa_compile import bitmask as bitmask
+    from fsa_compile import draw as draw
+    from fsa_compile import draw_grammar as draw_grammar
+    from fsa_compile import extensions as extensions
+    from fsa_compile import filters as filters
+    from fsa_compile import inspect as inspect
+    from fsa_compile import library as library
+    from fsa_compile import preprocessing as preprocessing
     from fsa_compile.artifact import CompiledConstraint as CompiledConstraint
     from fsa_compile.batch_compile import compile_schemas as compile_schemas
     from fsa_compile.byte_dfa import ByteDfa as ByteDfa
@@ -154,6 +165,8 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
+    if name in _MODULES:
+        return importlib.import_module(f"fsa_compile.{name}")
     if home is None:
         raise AttributeError(f"module 'fsa_compile' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"fsa_compile.{home}"), name)
@@ -162,4 +175,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *_MODULES})

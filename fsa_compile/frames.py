@@ -198,6 +198,16 @@ class FrameBuilder:
 
     def _point(self, t: int, q: int, target: int) -> int:
         """The item inside a lexeme; a lexeme that cannot go on is at its end."""
+        pending: list[tuple[int, int]] = []
+        first = self._reached_point(t, q, target, pending)
+        arcs = self.lexicon.terminals[t].automaton.arcs
+        while pending:  # a lexeme may be thousands of characters long
+            item, at = pending.pop()
+            self.arcs[item] = [(symbols, self._reached_point(t, r, target, pending)) for symbols, r in arcs[at]]
+        return first
+
+    def _reached_point(self, t: int, q: int, target: int, pending: list[tuple[int, int]]) -> int:
+        """The item of one state of a lexeme; a new one is also appended to what has no arcs yet."""
         terminal = self.lexicon.terminals[t]
         automaton, guard = terminal.automaton, terminal.guard.get(q, 0)
         if automaton.final[q] and not automaton.arcs[q] and not guard and not terminal.ties:
@@ -208,7 +218,7 @@ class FrameBuilder:
             self.point[found] = (t, q, target)
             if guard:
                 self.guards[found] = guard
-            self.arcs[found] = [(symbols, self._point(t, r, target)) for symbols, r in automaton.arcs[q]]
+            pending.append((found, q))
         return found
 
     def _shadow(self, t: int, q: int) -> int:

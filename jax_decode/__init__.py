@@ -80,7 +80,12 @@ _HOME = {
     "weighted_rejection": "probability.proposals",
 }
 
+_MODULES = ("integrations", "report")
+"""Public modules that are attributes without being imported by name."""
+
 if TYPE_CHECKING:
+    from jax_decode import integrations as integrations
+    from jax_decode import report as report
     from jax_decode.beam import Hypotheses as Hypotheses
     from jax_decode.beam import beam_search as beam_search
     from jax_decode.beam import sample_without_replacement as sample_without_replacement
@@ -149,6 +154,8 @@ __all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"jax_decode.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'jax_decode' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jax_decode.{_HOME[name]}"), name)
@@ -157,4 +164,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_HOME, *_MODULES})

@@ -60,6 +60,14 @@ def conflict(text: str, **options: int) -> GrammarConflictError:
     return caught.value
 
 
+@pytest.mark.parametrize("mode", ["longest", "characters"])
+def test_a_terminal_may_be_longer_than_a_call_stack(mode: str) -> None:
+    word = b"ab" * 750
+    machine = machine_of(parse_lark(f'start: "(" start ")" | "{word.decode()}"', mode=mode))
+    assert machine.accepts(b"((" + word + b"))")
+    assert not machine.accepts(b"((" + word[1:] + b"))")
+
+
 class TestConflicts:
     def test_example_symbol_readings_and_lines(self) -> None:
         error = conflict('start: "x" palindrome\n\npalindrome: ["a" palindrome "a"]')
