@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fsa_compile.distinct import exampled, numbered
+
 _ROOM = 1 << 62
 
 
@@ -26,11 +28,11 @@ def arc_effects(
     for column in columns:
         low, high = int(column.min(initial=0)), int(column.max(initial=0))
         if room * (high - low + 1) > _ROOM:
-            kinds, key = np.unique(key, return_inverse=True)
+            kinds, key = numbered(key)
             room = len(kinds)
         key = key * (high - low + 1) + (column - low)
         room *= high - low + 1
-    _, example, which = np.unique(key, return_index=True, return_inverse=True)
+    _, example, which = exampled(key)
     effects = np.zeros((len(example) + 1, len(columns)), np.int32)
     for i, column in enumerate(columns):
         effects[1:, i] = column[example]

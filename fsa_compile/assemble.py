@@ -9,6 +9,7 @@ import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.distinct import exampled
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -67,9 +68,9 @@ class RowPool:
         """
         if len(hashes) < _FEW_SETS:
             return np.array([self._number(h, i, build) for i, h in enumerate(hashes.tolist())], np.int64)
-        distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        distinct, first, inverse = exampled(hashes)
         ids = np.empty(len(distinct), np.int64)
-        for j in np.argsort(first).tolist():
+        for j in first.argsort().tolist():
             ids[j] = self._number(int(distinct[j]), int(first[j]), build)
         return ids[inverse]
 
@@ -135,7 +136,7 @@ class _Groups:
         set_end = np.append(set_begin[1:], len(set_pair))
         set_hash = np.add.reduceat(arcs.hashes[member], set_begin)
         set_pair = set_pair[set_begin]
-        at = np.searchsorted(pair, set_pair)
+        at = pair.searchsorted(set_pair)
         both = at < len(pair)
         both[both] = pair[at[both]] == set_pair[both]
         set_hash[both] += hashes[at[both]]
@@ -152,7 +153,7 @@ class _Groups:
         alone[at[both]] = False
         zeros = np.zeros(len(set_pair), np.int64)
         pair = np.concatenate([pair[alone], set_pair])
-        order = np.argsort(pair, kind="stable")
+        order = pair.argsort(kind="stable")
         return (
             pair[order],
             np.concatenate([begin[alone], zeros])[order],
@@ -234,15 +235,15 @@ def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.n
     distance[accept] = 0
     if len(state) < _FEW_ARCS:
         return _distances_in_python(state.tolist(), target.tolist(), distance.tolist())
-    order = np.argsort(target, kind="stable")
+    order = target.argsort(kind="stable")
     source = state[order]
-    begin = np.searchsorted(target[order], np.arange(len(accept) + 1))
+    begin = target[order].searchsorted(np.arange(len(accept) + 1))
     frontier, step = accept.nonzero()[0], 0
     mark = np.empty(len(accept), np.int64)
     while len(frontier):
         step += 1
         size = begin[frontier + 1] - begin[frontier]
-        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (np.cumsum(size) - size), size)
+        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
         reached = source[at]
         reached = reached[distance[reached] > step]
         distance[reached] = step
@@ -277,24 +278,24 @@ def _trim(
     seen = np.zeros(len(accept), bool)
     seen[start] = True
     frontier = np.array([start])
-    order = np.argsort(state, kind="stable")
-    begin, target = np.searchsorted(state[order], np.arange(len(accept) + 1)), target[order]
+    order = state.argsort(kind="stable")
+    begin, target = state[order].searchsorted(np.arange(len(accept) + 1)), target[order]
     while len(frontier):
         size = begin[frontier + 1] - begin[frontier]
-        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (np.cumsum(size) - size), size)
+        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
         frontier = np.unique(target[at])
         frontier = frontier[~seen[frontier]]
         seen[frontier] = True
     keep = seen & alive
     keep[0] = True
-    renumber = np.cumsum(keep) - 1
+    renumber = keep.cumsum() - 1
     groups.select(useful & keep[groups.state], renumber)
     return accept[keep], int(renumber[start]), distance[keep]
 
 
 def _offsets(state: np.ndarray, n: int) -> np.ndarray:
     out = np.zeros(n + 1, np.int32)
-    np.cumsum(np.bincount(state, minlength=n), out=out[1:])
+    np.bincount(state, minlength=n).cumsum(out=out[1:])
     return out
 
 
@@ -302,8 +303,8 @@ def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarra
     """(offset, token, target) of all single tokens, sorted by state, then token."""
     begin, size = groups.begin[narrow], groups.size[narrow]
     total = int(size.sum())
-    at = np.arange(total) + np.repeat(begin - (np.cumsum(size) - size), size)
-    state, target, token = np.repeat(groups.state[narrow], size), np.repeat(groups.target[narrow], size), groups.token[at]
+    at = np.arange(total) + np.repeat(begin - (size.cumsum() - size), size)
+    state, target, token = groups.state[narrow].repeat(size), groups.target[narrow].repeat(size), groups.token[at]
     order = np.argsort(state << _TOKEN_BITS | token, kind="stable")  # mostly sorted already
     return _offsets(state, n), token[order].astype(np.int32), target[order].astype(np.int32)
 
@@ -323,7 +324,7 @@ def _levels(
     if not len(part):
         return np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
     key = (groups.state[part] << 32) | (distance[groups.target[part]] + 1)
-    order = np.argsort(key, kind="stable")
+    order = key.argsort(kind="stable")
     part, key = part[order], key[order]
     begin = segment_starts(key)
     level_state, level_cost = key[begin] >> 32, key[begin] & 0xFFFFFFFF

@@ -122,9 +122,9 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
       int64[Q].
     """
     value = np.where(first, 0, unreachable).tolist()
-    order = np.argsort(target, kind="stable")
+    order = target.argsort(kind="stable")
     edges = list(zip(source[order].tolist(), weight[order].tolist()))
-    begin = np.searchsorted(target[order], np.arange(len(first) + 1)).tolist()
+    begin = target[order].searchsorted(np.arange(len(first) + 1)).tolist()
     queue: dict[int, list[int]] = {0: first.nonzero()[0].tolist()}
     settled = [False] * len(first)
     while queue:
@@ -143,17 +143,17 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
 
 def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[list[int], list[int]]:
     """Items by key, and where those of each key begin."""
-    order = np.argsort(key, kind="stable")
-    return item[order].tolist(), np.searchsorted(key[order], np.arange(size + 1)).tolist()
+    order = key.argsort(kind="stable")
+    return item[order].tolist(), key[order].searchsorted(np.arange(size + 1)).tolist()
 
 
 def _waiting(ways: Ways, calling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(symbol, effect) for every symbol in the push string of an effect, once each."""
     strings = [list(set(string)) for string in ways.strings]
     size = np.array([len(string) for string in strings], np.int64)
-    first = np.cumsum(size) - size
+    first = size.cumsum() - size
     symbols = np.array([s for string in strings for s in string], np.int64)
     push = ways.push[calling]
     which = np.repeat(np.arange(len(push)), size[push])
-    at = np.arange(len(which)) + np.repeat(first[push] - (np.cumsum(size[push]) - size[push]), size[push])
+    at = np.arange(len(which)) + np.repeat(first[push] - (size[push].cumsum() - size[push]), size[push])
     return symbols[at], calling[which]

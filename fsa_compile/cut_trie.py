@@ -15,13 +15,13 @@ class Nodes(NamedTuple):
 
     Attributes:
       first, children, token: as in `Trie`.
-      kind: int64[*], class of each node's symbol.
+      symbol: int64[*], as in `Trie`.
     """
 
     first: np.ndarray
     children: np.ndarray
     token: np.ndarray
-    kind: np.ndarray
+    symbol: np.ndarray
 
 
 class CutTrie(NamedTuple):
@@ -46,14 +46,14 @@ class CutTrie(NamedTuple):
             np.concatenate([nodes.first, self.first + size]),
             np.concatenate([nodes.children, self.children]),
             np.concatenate([nodes.token, self.token]),
-            np.concatenate([nodes.kind, nodes.kind[self.node]]),
+            np.concatenate([nodes.symbol, nodes.symbol[self.node]]),
         )
 
     def root(self, key: np.ndarray) -> np.ndarray:
         """Node of every entry * T + trie node of depth 1, counted from the first node of the cut, -1 where no path begins."""
         if not len(self.roots):
             return np.full(len(key), -1)
-        at = np.minimum(np.searchsorted(self.roots, key), len(self.roots) - 1)
+        at = np.minimum(self.roots.searchsorted(key), len(self.roots) - 1)
         return np.where(self.roots[at] == key, at, -1)
 
 
@@ -78,7 +78,7 @@ def cut_trie(tables: VocabularyTables, entry: np.ndarray, token: np.ndarray, dep
         here = np.concatenate([key[deep == d], above])
         here.sort(kind="stable")
         here = here[np.append(True, here[1:] != here[:-1])] if len(here) else here
-        begins.append(np.searchsorted(above, np.append(here, (1 << 62))))
+        begins.append(above.searchsorted(np.append(here, (1 << 62))))
         levels.append(here)
         below = here
     levels.reverse()
@@ -91,7 +91,7 @@ def cut_trie(tables: VocabularyTables, entry: np.ndarray, token: np.ndarray, dep
     first = np.concatenate([begin[:-1] + after for begin, after in zip(begins, number.tolist())])
     children = np.concatenate([np.diff(begin) for begin in begins])
     found = every % size
-    ends = np.minimum(np.searchsorted(key, every), len(key) - 1)
+    ends = np.minimum(key.searchsorted(every), len(key) - 1)
     return CutTrie(levels[0], found, first, children, np.where(key[ends] == every, tables.trie_token[found], -1))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.distinct import distinct
 from fsa_compile.limits import Deadline
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import subtrees_of
@@ -123,9 +124,9 @@ class _Lockstep:
         self._plain, self._action, self._tables, self._deadline = plain, action, tables, deadline
         self._steps = np.zeros(machine.num_controls, np.int64)
         self._kind = machine.byte_class[:256].astype(np.int64)
-        self._by_kind = np.argsort(self._kind, kind="stable")
+        self._by_kind = self._kind.argsort(kind="stable")
         self._kind_size = np.bincount(self._kind, minlength=action.shape[1])
-        self._kind_first = np.cumsum(self._kind_size) - self._kind_size
+        self._kind_first = self._kind_size.cumsum() - self._kind_size
         self._lost: list[tuple[np.ndarray, np.ndarray]] = []
         self._record: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._seed: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -137,7 +138,7 @@ class _Lockstep:
         while len(owner):
             self._deadline.check(_DOING)
             owner, above, own, other = self._level(owner, above, own, other)
-        rejected = np.unique(np.concatenate(self._rejected))
+        rejected = distinct(np.concatenate(self._rejected))
         kept = ~np.isin(node, rejected)
         lost = self._lost_tokens(rejected)
         tops = _sorted(self._tops, 2, rejected)
@@ -148,7 +149,7 @@ class _Lockstep:
         """The lost tokens, once each, with all ids that write the same bytes."""
         tables = self._tables
         owner, token = with_aliases(tables, *_sorted(self._lost, 2, rejected))
-        key = np.unique(owner * tables.vocab_size + token)
+        key = distinct(owner * tables.vocab_size + token)
         return key // tables.vocab_size, key % tables.vocab_size
 
     def _level(
@@ -195,14 +196,14 @@ class _Lockstep:
         kept = ~many[item]
         item, kind, count = item[kept], kind[kept], count[kept]
         which = np.repeat(np.arange(len(item)), count)
-        at = np.arange(len(which)) + np.repeat(self._kind_first[kind] - (np.cumsum(count) - count), count)
+        at = np.arange(len(which)) + np.repeat(self._kind_first[kind] - (count.cumsum() - count), count)
         return item[which], self._by_kind[at]
 
     def _children(self, above: np.ndarray, byte: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(item, child) of the trie nodes that have a child with the byte."""
         keys = self._tables.trie_key
         wanted = above * 256 + byte
-        at = np.searchsorted(keys, wanted)
+        at = keys.searchsorted(wanted)
         found = (keys[np.minimum(at, len(keys) - 1)] == wanted).nonzero()[0]
         return which[found], at[found] + 1
 
@@ -212,7 +213,7 @@ class _Lockstep:
         self._tops.append((owner, node))
         begin, size = below.begin[node], below.end[node] - below.begin[node]
         which = np.repeat(np.arange(len(node)), size)
-        at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+        at = np.arange(len(which)) + np.repeat(begin - (size.cumsum() - size), size)
         self._lost.append((owner[which], below.token[at]))
 
 
@@ -222,5 +223,5 @@ def _sorted(parts: Sequence[tuple[np.ndarray, ...]], width: int, rejected: np.nd
     if len(rejected):
         keep = ~np.isin(columns[0], rejected)
         columns = [column[keep] for column in columns]
-    order = np.argsort(columns[0], kind="stable")
+    order = columns[0].argsort(kind="stable")
     return tuple(column[order] for column in columns)

@@ -13,6 +13,7 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.quotient import Quotient, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
 from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
@@ -136,7 +137,7 @@ def walk_entries(
     """
     s = dfa.num_states
     quotient, steps, key = quotient_for(tables, symbol_steps(dfa, wide))
-    entries, entry = np.unique(target, return_inverse=True)
+    entries, entry = numbered(target)
     (who, string, reached), (apart_who, apart_string) = _walk_in_chunks(quotient, steps, entries, deadline)
     byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)
     leads = np.zeros((len(entries), 256), bool)
@@ -167,7 +168,7 @@ def walk_entries(
         none = np.zeros(0, np.int64)
         return Entered(single[0], (none, none, none), [], listed)
     set_hash = np.add.reduceat(quotient.string_hash[string], begin)
-    _, example, number = np.unique(set_hash, return_index=True, return_inverse=True)
+    _, example, number = exampled(set_hash)
     size = np.append(begin[1:], len(pair)) - begin
     members = [string[b : b + n] for b, n in zip(begin[example].tolist(), size[example].tolist())]
 
@@ -175,7 +176,7 @@ def walk_entries(
     of_entry = np.searchsorted(pair[begin] // s, np.arange(len(entries) + 1))
     deadline.check_bytes(int((of_entry[pair_entry + 1] - of_entry[pair_entry]).sum()) * _SHARE_BYTES, _DOING)
     which, at = ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
-    combination, inverse = np.unique(number[at] * len(byte_sets) + pair_set[which], return_inverse=True)
+    combination, inverse = numbered(number[at] * len(byte_sets) + pair_set[which])
     shares = _Shares(tables, quotient, key, members, byte_sets, combination)
     small = shares.start[inverse + 1] > shares.start[inverse]
     count = shares.start[inverse[small] + 1] - shares.start[inverse[small]]
@@ -228,14 +229,14 @@ class _Shares:
         number, lead = combination // len(byte_sets), combination % len(byte_sets)
         strings = np.concatenate(members)
         sizes = np.array([len(m) for m in members])
-        count = np.add.reduceat(quotient.tokens[strings], np.cumsum(sizes) - sizes)
+        count = np.add.reduceat(quotient.tokens[strings], sizes.cumsum() - sizes)
         few = count[number] <= NARROW
         owner, token = self._few(tables, quotient, members, number, lead, few.nonzero()[0], byte_sets)
         self.row_of = np.full(len(combination), -1)
         self.sets: list[TokenSet] = []
         more_owner, more_token = [owner], [token]
         many = (~few).nonzero()[0]
-        rows = {n: _string_row(tables, quotient, key, members[n]) for n in np.unique(number[many]).tolist()}
+        rows = {n: _string_row(tables, quotient, key, members[n]) for n in distinct(number[many]).tolist()}
         for c, n, b in zip(many.tolist(), number[many].tolist(), lead[many].tolist()):
             found = _restricted(tables, *rows[n], byte_sets[b])
             if found.tokens is None:
@@ -245,9 +246,9 @@ class _Shares:
                 more_owner.append(np.full(found.count, c))
                 more_token.append(found.tokens)
         owner, token = np.concatenate(more_owner), np.concatenate(more_token)
-        order = np.argsort(owner, kind="stable")
+        order = owner.argsort(kind="stable")
         self.token = token[order]
-        self.start = np.searchsorted(owner[order], np.arange(len(combination) + 1))
+        self.start = owner[order].searchsorted(np.arange(len(combination) + 1))
 
     @staticmethod
     def _few(
@@ -266,7 +267,7 @@ class _Shares:
         sizes = np.array([len(members[i]) for i in number[chosen].tolist()])
         strings = np.concatenate([members[i] for i in number[chosen].tolist()])
         which, token = quotient.tokens_of(strings)
-        owner = np.repeat(chosen, sizes)[which]
+        owner = chosen.repeat(sizes)[which]
         mine = byte_sets[lead[owner], tables.first_byte[token]].nonzero()[0]
         return owner[mine], token[mine]
 
@@ -278,13 +279,13 @@ def _first_bytes(
     num_entries = int(entry.max()) + 1
     key = source * num_entries + entry
     begin = segment_starts(key)  # arcs come by source and byte: neighbours share a pair, which leaves less to sort
-    pair, which = np.unique(key[begin], return_inverse=True)
+    pair, which = numbered(key[begin])
     member = np.zeros((len(pair), 256), bool)
-    member[np.repeat(which, np.append(begin[1:], len(key)) - begin), byte] = True
+    member[which.repeat(np.append(begin[1:], len(key)) - begin), byte] = True
     numbers: dict[bytes, int] = {}
     packed = np.packbits(member, axis=1)
     index = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed])
-    _, example = np.unique(index, return_index=True)
+    _, example, _ = exampled(index)
     return member[example], pair // num_entries, pair % num_entries, index
 
 
@@ -319,9 +320,9 @@ def _restrict_lists(
     """(origin, token, target): each arc takes from its entry's list the tokens that start with its byte."""
     who, token, reached = entry_lists
     key = who * 256 + tables.first_byte[token]
-    order = np.argsort(key, kind="stable")
+    order = key.argsort(kind="stable")
     token, reached = token[order], reached[order]
-    begin = np.searchsorted(key[order], np.arange(num_entries * 256 + 1))
+    begin = key[order].searchsorted(np.arange(num_entries * 256 + 1))
     led = entry * 256 + byte
     which, at = ranges(begin[led], begin[led + 1])
     return source[which], token[at].astype(np.int64), reached[at]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN
+from fsa_compile.distinct import distinct, exampled
 from fsa_compile.errors import LimitError
 from fsa_compile.guarded_pops import GuardedPops
 from fsa_compile.registers import Classes
@@ -28,7 +29,7 @@ class InnerNodes:
     """Nodes so far, and what follows from what is pending in those of the last wave.
 
     Attributes:
-      owners, kinds: of the nodes of each wave: their owners, and the kinds of their frames.
+      owners, kinds, shapes: of the nodes of each wave: their owners, the kinds of their frames, and the shapes of their classes.
       accept: of each wave but the first.
       rows: of each wave, row of `delta` for every class of every node.
     """
@@ -37,6 +38,7 @@ class InnerNodes:
         s = walk.machine.num_controls
         self.walk, self.classes = walk, classes
         self.owners, self.kinds = [np.arange(s)], [walk.registers.of_control]
+        self.shapes = [classes.of_control]
         self.accept: list[np.ndarray] = []
         self.rows: list[np.ndarray] = []
         self.pops = GuardedPops(walk.guards)
@@ -53,14 +55,14 @@ class InnerNodes:
     def wave(self) -> Items | None:
         """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
         walk, kinds = self.walk, self.kinds[-1]
-        size = self.classes.size[kinds]
+        size = self.classes.size[self.shapes[-1]]
         base = int(size.sum())
         if not walk.pending:
             self.rows.append(np.zeros(base, np.int64))
             return None
         pending = joined(walk.pending)
         walk.pending = []
-        first = np.cumsum(size) - size
+        first = size.cumsum() - size
         if walk.machine.sets is None:
             more = 0
             index, node, control = self._by_class(pending, first)
@@ -80,7 +82,7 @@ class InnerNodes:
             return None
         begin = segment_starts(index)
         total = np.add.reduceat(mixed(node * walk.machine.num_controls + control), begin)
-        _, example, which = np.unique(total, return_index=True, return_inverse=True)
+        _, example, which = exampled(total)
         row[index[begin]] = self._num_segments + which
         lo, hi = begin[example], np.append(begin[1:], len(index))[example]
         return self._children(node, control, lo, hi)
@@ -96,10 +98,11 @@ class InnerNodes:
         kind = self.kinds[-1][local]
         control = walk.stack_class[pending.control]
         if walk.registers.counts:
-            size = self.classes.size[kind]
+            shape = self.shapes[-1][local]
+            size = self.classes.size[shape]
             which = np.repeat(np.arange(len(local)), size)
-            place = np.arange(len(which)) - (np.cumsum(size) - size)[which]
-            after = self.classes.value[self.classes.first[kind[which]] + place] + pending.begun[which]
+            place = np.arange(len(which)) - (size.cumsum() - size)[which]
+            after = self.classes.value[self.classes.first[shape[which]] + place] + pending.begun[which]
             counted, registers = kind[which], walk.registers
             fits = ~registers.counted[counted] | ((after >= registers.low[counted]) & (after <= registers.high[counted]))
             which, place = which[fits], place[fits]
@@ -108,7 +111,7 @@ class InnerNodes:
         else:
             index, node = local, pending.node
         if walk.machine.deterministic:
-            order = np.argsort(index, kind="stable")
+            order = index.argsort(kind="stable")
             return index[order], node[order], control[order]
         index, node, control = np.unique(np.stack([index, node, control]), axis=1)
         return index, node, control
@@ -124,7 +127,7 @@ class InnerNodes:
         walk.deadline.check(_DOING)
         walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
         pair = np.repeat(np.arange(len(pair_set)), size)
-        at = np.arange(len(pair)) - (np.cumsum(size) - size)[pair] + lo[pair_set][pair]
+        at = np.arange(len(pair)) - (size.cumsum() - size)[pair] + lo[pair_set][pair]
         node, there = node[at], walk.ret[control[at], symbol[pair]].astype(np.int64)
         code = self._code(node, there)
         pair, node, there, code = self._live(pair, node, there, code)
@@ -139,6 +142,7 @@ class InnerNodes:
         if not len(new):
             return None
         self.kinds.append(kind[new])
+        self.shapes.append(kind[new])
         return self._seeds(Items(pair, node, there, code), new, len(pair_set))
 
     def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -155,7 +159,7 @@ class InnerNodes:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
-        at = control * walk.width + walk.kind_of[node]
+        at = control * walk.width + walk.kind[walk.trie.symbol[node]]
         begin = walk.moves.begin[at]
         size = walk.moves.size[at]
         returns = (walk.moves.next[begin] == RETURN) & (size == 1)
@@ -167,9 +171,9 @@ class InnerNodes:
 
     def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(node of every set, index of an example of every new one)."""
-        distinct, example, which = np.unique(total, return_index=True, return_inverse=True)
-        ids, new = np.empty(len(distinct), np.int64), []
-        for j, h in enumerate(distinct.tolist()):
+        every, example, which = exampled(total)
+        ids, new = np.empty(len(every), np.int64), []
+        for j, h in enumerate(every.tolist()):
             known = self._memo.get(h)
             if known is None:
                 known = self._memo[h] = self.num_nodes
@@ -181,7 +185,7 @@ class InnerNodes:
         return ids[which], np.array(new, np.int64)
 
     def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
-        begin = np.cumsum(count) - count
+        begin = count.cumsum() - count
         segment = np.stack([np.append(child[b : b + n], 0)[c] for (c, _), b, n in zip(columns, begin.tolist(), count.tolist())])
         self._segments.append(segment)
         self._num_segments += len(segment)
@@ -213,13 +217,13 @@ class InnerNodes:
     def _symbol_classes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Symbols through which all of some controls return alike: (class of each symbol, one symbol of each class); the
         last class is that of symbols through which none returns."""
-        frame = np.unique(controls)
+        frame = distinct(controls)
         key = frame.tobytes()
         found = self._columns.get(key)
         if found is None:
             column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
-            _, example, which = np.unique(column, return_index=True, return_inverse=True)
+            _, example, which = exampled(column)
             some = self.walk.ret[frame][:, example].any(0)
-            number = np.where(some, np.cumsum(some) - 1, int(some.sum()))
+            number = np.where(some, some.cumsum() - 1, int(some.sum()))
             found = self._columns[key] = (number[which], example[some])
         return found

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fsa_compile.byte_machine import NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.token_parts import Parts
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -117,7 +118,7 @@ def leaves_of(
     out = []
     for controls in moves.leaves(derived, bases):
         codes, outside = moves.codes(controls)
-        every = np.append(controls, outside)
+        every = np.concatenate((controls, outside))
         content = (codes, moves.returns[controls], machine.bounds[every])
         key = hashlib.blake2b(b"".join([len(controls).to_bytes(4), *(x.tobytes() for x in content)]), digest_size=16).digest()
         found = kept.get(key)
@@ -168,7 +169,7 @@ def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
     out = []
     for caller in callers.tolist():
         pushed = push[machine.action[caller]]
-        for p in np.unique(pushed[pushed > 0]).tolist():
+        for p in distinct(pushed[pushed > 0]).tolist():
             (symbol, add), *more = machine.pushes[p]
             found = known.get(np.where(pushed == p, does[machine.action[caller]], 0).tobytes())
             if found is not None and not add and not more:
@@ -197,9 +198,9 @@ class _Moves:
         if machine.specials:
             self._calls |= machine.action[:, machine.byte_class[256:]].any(1)
         source, column = self._goal.nonzero()
-        pair = np.unique(source * size + self._goal[source, column])
+        pair = distinct(source * size + self._goal[source, column])
         self._source, self._target = pair // size, pair % size
-        self._first = np.searchsorted(self._source, np.arange(size + 1))
+        self._first = self._source.searchsorted(np.arange(size + 1))
         self._reads = (self._goal > 0) @ np.bincount(self._kind, minlength=self._goal.shape[1])
 
     def leaves(self, derived: np.ndarray, bases: np.ndarray) -> Iterator[np.ndarray]:
@@ -215,7 +216,7 @@ class _Moves:
         free[derived] = False
         label = self._connected(free)
         member = free.nonzero()[0]
-        member = member[np.argsort(label[member], kind="stable")]
+        member = member[label[member].argsort(kind="stable")]
         begin = segment_starts(label[member])
         reads = np.add.reduceat(self._reads[member], begin) if len(begin) else begin
         for low, high, number in zip(begin.tolist(), [*begin[1:].tolist(), len(member)], reads.tolist()):
@@ -278,9 +279,9 @@ def _machine(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> Byte
     columns: dict[bytes, int] = {}
     turned = np.ascontiguousarray(codes.T)
     byte_class = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in turned], np.int32)
-    codes = codes[:, np.unique(byte_class, return_index=True)[1]]
-    distinct, which = np.unique(codes, return_inverse=True)
-    leave = len(distinct) + 1
+    codes = codes[:, exampled(byte_class)[1]]
+    every, which = numbered(codes.ravel())
+    leave = len(every) + 1
     action = np.full((size, codes.shape[1]), leave, np.int32)
     action[0] = 0
     unread = np.where(returns[:, None], leave, 0)
@@ -290,9 +291,9 @@ def _machine(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> Byte
         specials=(),
         action=action,
         entry_offset=np.append(0, np.arange(leave + 1)).astype(np.int32),
-        entry_next=np.append(distinct >> 1, RETURN).astype(np.int32),
+        entry_next=np.append(every >> 1, RETURN).astype(np.int32),
         entry_push=np.zeros(leave, np.int32),
-        entry_add=np.append(distinct & 1, 0).astype(np.int8),
+        entry_add=np.append(every & 1, 0).astype(np.int8),
         pushes=((),),
         ret=np.zeros((size, 1), np.int32),
         end=np.full(size, NO_END, np.int8),

@@ -35,7 +35,7 @@ class Grid:
         costs, of_cost, num_costs, first_cost = _steps(local, cost, len(nodes))
         needs, of_need, num_needs, first_need = _steps(local, need, len(nodes))
         size = num_costs * num_needs
-        first = np.cumsum(size) - size
+        first = size.cumsum() - size
         self._at = first[local] + of_cost * num_needs[local] + of_need
         where = np.repeat(np.arange(len(nodes)), size)
         within = np.arange(len(where)) - first[where]
@@ -45,8 +45,8 @@ class Grid:
         self._num_needs = num_needs[where]
         self._turned = first[where] + self._column * num_costs[where] + self._row
         self.union, self.count = self._summed(hashes), self._summed(count)
-        self._members = np.argsort(self._at, kind="stable")
-        self._first = np.searchsorted(self._at[self._members], np.arange(len(where) + 1))
+        self._members = self._at.argsort(kind="stable")
+        self._first = self._at[self._members].searchsorted(np.arange(len(where) + 1))
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Of every cell, the sum over all token sets within its limits."""
@@ -110,7 +110,7 @@ def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray,
     """Distinct values of every node, by node: (values, place of each entry among its node's, how many, first of each)."""
     keys, which = np.unique(local << 32 | value, return_inverse=True)
     count = np.bincount(keys >> 32, minlength=size)
-    first = np.cumsum(count) - count
+    first = count.cumsum() - count
     return keys & 0xFFFFFFFF, which - first[local], count, first
 
 

@@ -74,7 +74,7 @@ class Windows:
 
     def __init__(self, registers: Registers, classes: Classes) -> None:
         self._low = registers.low
-        below = classes.ladder[:, 0]
+        below = classes.ladder[: len(registers.low), 0]
         self._first = np.where(below > 0, below + 1, 0)
         self._slack = registers.high - registers.low
         self._size = self._low - self._first + 1

@@ -49,33 +49,50 @@ class Registers:
 
 
 class Classes:
-    """Classes of the registers of every kind of frame.
+    """Classes of the registers of nodes, by *shape*. The first F shapes are those of the kinds of frames, for inner nodes and
+    symbols; controls whose tokens begin fewer iterations than others of their frame have shapes with fewer classes below the
+    upper bound.
 
     Args:
       most: int64[F], most iterations that a token begins.
+      own: int64[S], the same of every control's tokens.
 
     Attributes:
       most: as given.
-      ladder: int64[F, 4] (a0, b0, a1, b1): register n belongs to class clip(n - a0, 0, b0) + clip(n - a1, 0, b1).
-      size: int64[F], number of classes.
+      of_control: int64[S], shape of every control.
+      ladder: int64[H, 4] (a0, b0, a1, b1): register n belongs to class clip(n - a0, 0, b0) + clip(n - a1, 0, b1).
+      size: int64[H], number of classes.
       value: int64[sum of size], register that stands for each class; of those far below `low` the largest, of those between
         the bounds the largest.
-      first: int64[F], where each kind's classes begin in `value`.
+      first: int64[H], where each shape's classes begin in `value`.
     """
 
-    def __init__(self, registers: Registers, most: np.ndarray) -> None:
+    def __init__(self, registers: Registers, most: np.ndarray, own: np.ndarray) -> None:
         self.most = most
-        low, high = registers.low, registers.high
-        a0 = np.maximum(0, low - most - 1)
+        kind, upper = self._shapes(registers, most, own)
+        low, high = registers.low[kind], registers.high[kind]
+        a0 = np.maximum(0, low - most[kind] - 1)
         b0 = low - a0
-        a1 = np.maximum(low, high - most)
+        a1 = np.maximum(low, high - upper)
         b1 = np.where(high >= _UNBOUNDED, 0, high - a1)
-        counted = registers.counted
+        counted = registers.counted[kind]
         self.ladder = np.where(counted[:, None], np.stack([a0, b0, a1, b1], 1), 0)
         self.size = np.where(counted, 1 + b0 + b1, 1)
         self.first = np.cumsum(self.size) - self.size
-        kind = np.repeat(np.arange(len(low)), self.size)
-        place = np.arange(len(kind)) - self.first[kind]
-        below = place < self.ladder[kind, 1]
-        value = np.where(below, self.ladder[kind, 0] + place, self.ladder[kind, 2] + place - self.ladder[kind, 1])
-        self.value = np.where(counted[kind], value, 0)
+        shape = np.repeat(np.arange(len(low)), self.size)
+        place = np.arange(len(shape)) - self.first[shape]
+        below = place < self.ladder[shape, 1]
+        value = np.where(below, self.ladder[shape, 0] + place, self.ladder[shape, 2] + place - self.ladder[shape, 1])
+        self.value = np.where(counted[shape], value, 0)
+
+    def _shapes(self, registers: Registers, most: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(kind of frame, most iterations that a token begins) of every shape; fills in `of_control`."""
+        self.of_control = registers.of_control
+        pairs = {(kind, upper): kind for kind, upper in enumerate(most.tolist())}
+        some = (registers.counted[registers.of_control] & (own < most[registers.of_control])).nonzero()[0]
+        if len(some):
+            of = zip(registers.of_control[some].tolist(), own[some].tolist())
+            self.of_control = registers.of_control.copy()
+            self.of_control[some] = [pairs.setdefault(pair, len(pairs)) for pair in of]
+        kind, upper = np.array(list(pairs), np.int64).T
+        return kind, upper

@@ -22,6 +22,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.distinct import distinct
 from fsa_compile.errors import ConstraintError
 from fsa_compile.key_sets import Guard
 from fsa_compile.registers import Registers
@@ -249,7 +250,7 @@ class SetCosts:
         raised = self.floor.copy()
         for pairs in (self._checked, inner):
             least = least_of_each(pairs, values, self._num_places)
-            at = np.unique(pairs.place)
+            at = distinct(pairs.place)
             at = at[least[at] < _FAR]
             np.maximum.at(raised, self._own_kind[at], least[at])
         same = bool((raised == self.floor).all())
@@ -339,7 +340,7 @@ class SetCosts:
         excess: dict[int, int] = {}
         for kept in (self._checked, inner):
             least = least_of_each(kept, costs, self._num_places)
-            at = np.unique(kept.place)
+            at = distinct(kept.place)
             for p in at[(least[at] > value[at]) & (least[at] < _FAR) & (value[at] < _FAR)].tolist():
                 kind = int(self._own_kind[p])
                 excess[kind] = max(excess.get(kind, 0), int(least[p] - value[p]))

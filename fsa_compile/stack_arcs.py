@@ -23,6 +23,7 @@ class StackArcs:
     Attributes:
       node_owner: int64[N], owner of each node; node c < S is control c.
       kind: int64[N], kind of each node's frame, see `Registers`.
+      shape: int64[N], shape of its classes, see `Classes`.
       classes: of the registers.
       accept: bool[N], whether the text may end here, if the register allows it.
       owner, token, target, count: int64[A] each, single tokens; count is the register after it, in nodes what is added to it.
@@ -41,6 +42,7 @@ class StackArcs:
 
     node_owner: np.ndarray
     kind: np.ndarray
+    shape: np.ndarray
     classes: Classes
     accept: np.ndarray
     owner: np.ndarray

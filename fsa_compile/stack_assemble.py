@@ -13,6 +13,7 @@ from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import RowPool, unspellable
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.level_grid import Grid
 from fsa_compile.limits import CompileLimits, Deadline
@@ -140,7 +141,7 @@ def _overlapping(
     node, token, cost, need = node[order], token[order], cost[order], need[order]
     first = np.ones(len(node), bool)
     first[1:] = (node[1:] != node[:-1]) | (token[1:] != token[:-1])
-    number = np.cumsum(first)
+    number = first.cumsum()
     falling = need - number * (int(need.max(initial=0)) + 1)
     least = np.minimum.accumulate(falling)
     better = first.copy()
@@ -152,7 +153,7 @@ def _overlapping(
     hashes = tables.token_hash[token[chosen]]
 
     def row_of(member: np.ndarray) -> np.ndarray:
-        return tables.pack(np.unique(token[chosen[member[positive[member]]]]))
+        return tables.pack(distinct(token[chosen[member[positive[member]]]]))
 
     return _Members(
         node[chosen],
@@ -172,7 +173,7 @@ def _once_each(members: _Members, num_nodes: int) -> tuple[_Members, np.ndarray]
         return members, alike
     limits = mixed((members.cost << 32) + members.need)
     signature = np.add.reduceat(mixed((members.hash ^ limits).view(np.int64)), begin)
-    _, example, which = np.unique(signature, return_index=True, return_inverse=True)
+    _, example, which = exampled(signature)
     alike[members.node[begin]] = members.node[begin[example]][which]
     chosen = (alike[members.node] == members.node).nonzero()[0]
     node, cost, need, hashes, size = (column[chosen] for column in members[:5])
@@ -209,7 +210,7 @@ class _Layout:
         of_node = groups.node[nodes.groups]
         size = nodes.size_of(of_node)
         which = np.repeat(np.arange(len(of_node)), size)
-        node = nodes.number[of_node][which] + np.arange(len(which)) - (np.cumsum(size) - size)[which]
+        node = nodes.number[of_node][which] + np.arange(len(which)) - (size.cumsum() - size)[which]
         group = nodes.groups[which]
         cost, need = costs.group_cost[group], costs.group_need[group]
         if registers.counts:
@@ -220,11 +221,11 @@ class _Layout:
             cost = np.minimum(cost + rest, UNREACHABLE)
             fits = ((kind == 0) | (after <= registers.high[kind])) & (cost < UNREACHABLE)
             node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
-            order = np.argsort(node, kind="stable")
+            order = node.argsort(kind="stable")
             node, group, cost, need = node[order], group[order], cost[order], need[order]
         if self.key_sets is not None:
             node = self._with_twins(node, group)
-            order = np.argsort(node, kind="stable")
+            order = node.argsort(kind="stable")
             node, group, cost, need = node[order], group[order], cost[order], need[order]
         return _Sets(node, group, cost, need)
 
@@ -233,7 +234,7 @@ class _Layout:
         assert self.key_sets is not None
         assert self.groups.sets is not None
         guarded = self.groups.sets.guard[group] > 0
-        self.key_sets.twins, which = np.unique(node[guarded], return_inverse=True)
+        self.key_sets.twins, which = numbered(node[guarded])
         node = node.copy()
         node[guarded] = len(self.nodes.kind) + which.reshape(-1)
         self.n = len(self.nodes.kind) + len(self.key_sets.twins)
@@ -243,7 +244,7 @@ class _Layout:
         """Numbers the push strings in use; the initial stack is one of them."""
         every, sets = self.groups.strings, self.groups.sets
         held = [(0,) * len(string) for string in every] if sets is None else sets.strings
-        used = [((), ()), *((every[p], held[p]) for p in np.unique(self.groups.push[self.sets.group]).tolist())]
+        used = [((), ()), *((every[p], held[p]) for p in distinct(self.groups.push[self.sets.group]).tolist())]
         strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
         self.push = np.array([strings.get(string, 0) for string in zip(every, held)], np.int64)[self.groups.push]
         initial = tuple((symbol, 0) for symbol in self.machine.stack)
@@ -317,9 +318,9 @@ class _Layout:
         nodes, costs, registers = self.nodes, self.costs, self.registers
         controls = self.machine.num_controls
         control = np.where(nodes.symbolic < controls, nodes.symbolic, 0)
-        distance = np.where(control > 0, costs.distance[control] + self._missing(nodes.kind, nodes.place), 0)
+        distance = np.where(control > 0, costs.distance[control] + self._missing(nodes.kind, nodes.shape, nodes.place), 0)
         distance[0] = UNREACHABLE
-        ladder = np.where((nodes.place == 0)[:, None], nodes.classes.ladder[nodes.kind], 0)
+        ladder = np.where((nodes.place == 0)[:, None], nodes.classes.ladder[nodes.shape], 0)
         return {
             "accept": nodes.accept & ((nodes.kind == 0) | (nodes.value >= registers.low[nodes.kind])),
             "distance": np.minimum(distance, UNREACHABLE),
@@ -330,10 +331,10 @@ class _Layout:
             "delta": nodes.delta.ravel(),
         }
 
-    def _missing(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
+    def _missing(self, kind: np.ndarray, shape: np.ndarray, place: np.ndarray) -> np.ndarray:
         """What is missing at each class of registers, without the slope of those far below the lower bound."""
         classes, rests = self.nodes.classes, self.costs.rests
-        value = classes.value[classes.first[kind] + place]
+        value = classes.value[classes.first[shape] + place]
         return np.where(self.nodes.sloped(kind, place), rests.largest[kind], rests.at(kind, value))
 
     def _slopes(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -351,7 +352,7 @@ class _Layout:
         nodes, costs, registers = self.nodes, self.costs, self.registers
         symbol, place = nodes.symbol, nodes.symbol_place
         kind = registers.of_symbol[symbol]
-        missing = self._missing(kind, place)
+        missing = self._missing(kind, kind, place)
         entries = [entry for string in self.strings for entry in string]
         return {
             "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
@@ -378,7 +379,7 @@ class _Layout:
         if not len(begin):
             return np.zeros(0, bool), begin
         total = np.add.reduceat(groups.size[sets.group], begin)
-        return (total > NARROW)[np.cumsum(new) - 1] & ~narrow, begin
+        return (total > NARROW)[new.cumsum() - 1] & ~narrow, begin
 
     def _groups(self, wide: np.ndarray, begin: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups = self.sets, self.groups
@@ -412,8 +413,8 @@ class _Layout:
         end = np.append(begin[1:], len(values))
         out = values.copy()
         varies = np.minimum.reduceat(values, begin) < np.maximum.reduceat(values, begin)
-        run = (np.cumsum(new) - 1)[first]
-        for r in np.unique(run[varies[run]]).tolist():
+        run = (new.cumsum() - 1)[first]
+        for r in distinct(run[varies[run]]).tolist():
             chosen = np.arange(begin[r], end[r])
             key = groups.hash[chosen].tobytes() + values[chosen].tobytes()
             out[chosen] = -1 - self.increments.table(key, functools.partial(self._by_token, chosen, values))
@@ -500,12 +501,12 @@ class _Layout:
         """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
         for fewest in _FEWEST:
             cell = grid.stored(fewest)
-            if len(np.unique(grid.union[cell])) * self.tables.num_words * 4 <= _LEVEL_BYTES:
+            if len(distinct(grid.union[cell])) * self.tables.num_words * 4 <= _LEVEL_BYTES:
                 break
         return cell
 
 
 def _offsets(node: np.ndarray, n: int) -> np.ndarray:
     out = np.zeros(n + 1, np.int32)
-    np.cumsum(np.bincount(node, minlength=n), out=out[1:])
+    np.bincount(node, minlength=n).cumsum(out=out[1:])
     return out

@@ -38,6 +38,7 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.cheapest_first import Ways, least_sums, least_values
+from fsa_compile.distinct import exampled, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.registers import Registers
@@ -112,9 +113,9 @@ class _Effects:
         for column in columns[1:]:
             width = int(column.max(initial=0)) + 1
             if width * (int(key.max(initial=0)) + 1) >= _ROOM:
-                key = np.unique(key, return_inverse=True)[1]
+                key = numbered(key)[1]
             key = key * width + column
-        _, example, self.of_group = np.unique(key, return_index=True, return_inverse=True)
+        _, example, self.of_group = exampled(key)
         self.target, self.push, self.add, self.set = (column[example] for column in columns)
 
 
@@ -134,18 +135,19 @@ class _Places:
         above, symbol, below = [], [], []
         begin, count = 0, s
         classes = arcs.classes
-        class_begin = np.cumsum(classes.size[arcs.kind]) - classes.size[arcs.kind]
+        size = classes.size[arcs.shape]
+        class_begin = size.cumsum() - size
         closing = classes.ladder[:, 1]  # the first class in which a frame may end
         returning, symbols, after = machine.returns
-        first_return = np.searchsorted(returning, np.arange(s + 1))
+        first_return = returning.searchsorted(np.arange(s + 1))
         while begin < count:
             at, way = ranges(first_return[control[-1]], first_return[control[-1] + 1])
             popped, there = symbols[way], after[way]
-            kind = arcs.kind[node[-1][at]]
-            which, place = ranges(closing[kind], classes.size[kind])
+            shape = arcs.shape[node[-1][at]]
+            which, place = ranges(closing[shape], classes.size[shape])
             at, popped, there = at[which], popped[which], there[which]
             child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped]
-            keys, first, which = np.unique(child * s + there, return_index=True, return_inverse=True)
+            keys, first, which = exampled(child * s + there)
             new: list[int] = []
             ids = np.full(len(keys), -1)
             for j, k in enumerate(keys.tolist()):
@@ -180,7 +182,7 @@ class _Bounds:
         self.places = places = _Places(machine, arcs)
         self.registers = registers = Registers(machine)
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
-        first = np.searchsorted(groups.node, np.arange(len(arcs.node_owner) + 1))
+        first = groups.node.searchsorted(np.arange(len(arcs.node_owner) + 1))
         place, group = ranges(first[places.node], first[places.node + 1])
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)
@@ -261,15 +263,15 @@ class _Bounds:
         places, effects = self.places, self.effects
         # One node for each place, and behind them one for each symbol: the place after any return.
         size = len(places.node)
-        first = np.append(places.ends | self.may_close, np.zeros(self.num_symbols, bool))
+        first = np.concatenate((places.ends | self.may_close, np.zeros(self.num_symbols, bool)))
         bottom = np.array([string[0] if string else 0 for string in self.symbols])
         after = np.where(effects.push > 0, size + bottom[effects.push], effects.target)
         known = (places.below >= 0).nonzero()[0]
         value = least_sums(
             first,
-            np.append(self.place, size + places.symbol[known]),
-            np.append(after[self.effect], places.below[known]),
-            np.append(effects.add[self.effect], np.zeros(len(known), np.int64)),
+            np.concatenate((self.place, size + places.symbol[known])),
+            np.concatenate((after[self.effect], places.below[known])),
+            np.concatenate((effects.add[self.effect], np.zeros(len(known), np.int64))),
             _FAR,
         )
         after = value[after]
@@ -374,7 +376,7 @@ class _Bounds:
         the last column is that of more than `STRIDE`."""
         out = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         place, effect = self.iterates
-        row = np.searchsorted(self.must_iterate, place)
+        row = self.must_iterate.searchsorted(place)
         np.minimum.at(out, (row, np.minimum(self.effects.add[effect], STRIDE + 1)), values[effect])
         return out
 
@@ -437,7 +439,7 @@ class _Bounds:
           None when they are not found within some rounds.
         """
         places, paid = self.places, (~left_out).nonzero()[0]
-        paid = paid[np.argsort(places.symbol[paid], kind="stable")]
+        paid = paid[places.symbol[paid].argsort(kind="stable")]
         begin = segment_starts(places.symbol[paid])
         returned, paid_below = places.symbol[paid[begin]], places.below[paid]
         known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place

@@ -11,6 +11,7 @@ import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.distinct import numbered
 from fsa_compile.entry_walk import HEAVY, Entered, walk_entries, wide_states
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
@@ -47,7 +48,7 @@ class Entries:
         into = self._wide[control].nonzero()[0]
         entry = np.zeros(self._other + 1, bool)
         if len(into):
-            pair, which = np.unique(owner[into] * (self._other + 1) + control[into], return_inverse=True)
+            pair, which = numbered(owner[into] * (self._other + 1) + control[into])
             weight = np.bincount(which, self._tables.weight[byte[into]])
             entry[(pair % (self._other + 1))[weight > HEAVY]] = True
         return entry[control]

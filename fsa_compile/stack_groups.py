@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.derived_controls import Derived
+from fsa_compile.distinct import numbered
 from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_arcs import StackArcs
@@ -79,7 +80,7 @@ class Groups:
         less, other = reduced.nonzero()[0], (~reduced).nonzero()[0]
         which, token = self._listed(group[other])
         less_which, less_token = self._listed(group[less])
-        return np.append(other[which], less[less_which]), np.append(token, less_token)
+        return np.concatenate((other[which], less[less_which])), np.concatenate((token, less_token))
 
     def _listed(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
@@ -149,7 +150,7 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
     parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
     paths = _paths(arcs, parts, deadline)
-    first = np.searchsorted(parts.owner, np.arange(arcs.num_owners + 1))
+    first = parts.owner.searchsorted(np.arange(arcs.num_owners + 1))
     size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
     which, part = ranges(first[paths.owner], first[paths.owner + 1])
@@ -180,7 +181,7 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         part_offset=offset,
         part=part,
         parts=parts,
-        reduced=np.diff(np.cumsum(np.append(0, parts.size[part] < 0))[offset]) > 0,
+        reduced=np.diff(np.append(0, parts.size[part] < 0).cumsum()[offset]) > 0,
         strings=paths.strings,
     )
 
@@ -194,14 +195,14 @@ def _with_derived(
       columns: (node, target, push, add, set) of every part of a token set.
       part: which part it is.
     """
-    order = np.argsort(columns[0], kind="stable")
+    order = columns[0].argsort(kind="stable")
     node = columns[0][order]
-    begin, end = (np.searchsorted(node, derived.base, side=side) for side in ("left", "right"))
+    begin, end = (node.searchsorted(derived.base, side=side) for side in ("left", "right"))
     which, at = ranges(begin, end)
     copied = order[at]
     owner, token, of = _lost(derived, order, node, part, parts, tables)
     key = owner * len(order) + of
-    by_set = np.argsort(key, kind="stable")
+    by_set = key.argsort(kind="stable")
     first = segment_starts(key[by_set])
     owner, token, of = owner[by_set[first]], token[by_set], of[by_set[first]]
     taken = Parts(
@@ -233,10 +234,10 @@ def _lost(
     Args:
       order, node: places in `part` by node, and these nodes.
     """
-    bases, base_of = np.unique(derived.base, return_inverse=True)
-    owner = np.searchsorted(derived.node, derived.lost[0])
+    bases, base_of = numbered(derived.base)
+    owner = derived.node.searchsorted(derived.lost[0])
     token, base = derived.lost[1], base_of[owner]
-    base_of_place, at = ranges(*(np.searchsorted(node, bases, side=side) for side in ("left", "right")))
+    base_of_place, at = ranges(*(node.searchsorted(bases, side=side) for side in ("left", "right")))
     place = order[at]
     row = parts.row[part[place]]
     listed = (row < 0).nonzero()[0]
@@ -244,14 +245,14 @@ def _lost(
     which, at = ranges(begin, begin + parts.size[part[place[listed]]])
     size = tables.vocab_size
     keys = base_of_place[listed[which]] * size + parts.token[at]
-    sort = np.argsort(keys)
+    sort = keys.argsort()
     keys, of = keys[sort], place[listed[which[sort]]]
     wanted = base * size + token
-    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    at = np.minimum(keys.searchsorted(wanted), max(len(keys) - 1, 0))
     found = (keys[at] == wanted).nonzero()[0] if len(keys) else at[:0]
     out = [(owner[found], token[found], of[at[found]])]
-    by_base = np.argsort(base, kind="stable")
-    first = np.searchsorted(base[by_base], np.arange(len(bases) + 1))
+    by_base = base.argsort(kind="stable")
+    first = base[by_base].searchsorted(np.arange(len(bases) + 1))
     for i in (row >= 0).nonzero()[0].tolist():
         b = int(base_of_place[i])
         mine = by_base[first[b] : first[b + 1]]
@@ -267,8 +268,8 @@ def _without_empty(order: np.ndarray, begin: np.ndarray, size: np.ndarray) -> tu
         return order, begin
     left = np.add.reduceat(size[order], begin) > 0
     length = np.diff(np.append(begin, len(order)))
-    order, length = order[np.repeat(left, length)], length[left]
-    return order, np.cumsum(length) - length
+    order, length = order[left.repeat(length)], length[left]
+    return order, length.cumsum() - length
 
 
 def _once(
@@ -306,7 +307,7 @@ def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
             new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
             return order, new.nonzero()[0]
         key = key * width + column
-    order = np.argsort(key, kind="stable")
+    order = key.argsort(kind="stable")
     return order, segment_starts(key[order])
 
 
@@ -335,9 +336,9 @@ def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
         if int(useful.sum()) == before:
             break
     kept = useful[arcs.link_run].nonzero()[0]
-    kept = kept[np.argsort(arcs.link_caller[kept], kind="stable")]
+    kept = kept[arcs.link_caller[kept].argsort(kind="stable")]
     run, symbol, count = arcs.link_run[kept], arcs.link_symbol[kept], arcs.link_count[kept]
-    first = np.searchsorted(arcs.link_caller[kept], np.arange(arcs.num_owners + 1))
+    first = arcs.link_caller[kept].searchsorted(np.arange(arcs.num_owners + 1))
     strings = _Strings()
     n = len(arcs.node_owner)
     node, push, add, owner = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64), arcs.node_owner
@@ -369,7 +370,7 @@ class _Strings:
         if not len(push):
             return push
         wide, high = int(symbol.max()) + 1, int(register.max()) + 1
-        keys, which = np.unique((push * wide + symbol) * high + register, return_inverse=True)
+        keys, which = numbered((push * wide + symbol) * high + register)
         out = np.empty(len(keys), np.int64)
         columns = keys // (wide * high), keys // high % wide, keys % high
         for j, (p, s, r) in enumerate(zip(*(column.tolist() for column in columns))):

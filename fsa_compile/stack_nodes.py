@@ -8,6 +8,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.errors import ConstraintError
 from fsa_compile.quotient import remember
 from fsa_compile.registers import Registers
@@ -26,8 +27,8 @@ class Nodes:
       classes: of registers.
       groups: int64[G'], the token sets kept.
       number: int64[N], number of each node's first class in the artifact, 0 when dropped.
-      symbolic, place, kind, value: int64[N'], node of the walk, place among its classes, kind of its frame, and the register
-        that stands for the class.
+      symbolic, place, kind, shape, value: int64[N'], node of the walk, place among its classes, kind of its frame, shape of its
+        classes, and the register that stands for the class.
       accept: bool[N'], the text may end here, if the register allows it.
       delta_row: int64[N'], into `delta`.
       delta: int64[*, P'], node after popping an effective symbol; row 0 is dead.
@@ -42,7 +43,7 @@ class Nodes:
     ) -> None:
         self.classes = classes = arcs.classes
         self.delta_row = np.zeros(0, np.int64)
-        size = classes.size[arcs.kind]
+        size = classes.size[arcs.shape]
         self._size = size
         of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
@@ -51,13 +52,13 @@ class Nodes:
         delta = np.where(alive[arcs.delta], arcs.delta, 0)
         keep = alive if complete else alive & _reached(machine, groups, useful, delta, of_row, delta_row, len(alive))
         keep[0] = True
-        self.number = np.where(keep, np.cumsum(np.where(keep, size, 0)) - size, 0)
+        self.number = np.where(keep, np.where(keep, size, 0).cumsum() - size, 0)
         self.groups = (useful & keep[groups.node]).nonzero()[0]
         kept = keep.nonzero()[0]
-        self.symbolic = np.repeat(kept, size[kept])
+        self.symbolic = kept.repeat(size[kept])
         self.place = np.arange(len(self.symbolic)) - self.number[self.symbolic]
-        self.kind = arcs.kind[self.symbolic]
-        self.value = classes.value[classes.first[self.kind] + self.place]
+        self.kind, self.shape = arcs.kind[self.symbolic], arcs.shape[self.symbolic]
+        self.value = classes.value[classes.first[self.shape] + self.place]
         self.accept = (arcs.accept & keep)[self.symbolic]
         self.accept[0] = False
         self._name_symbols(machine, registers)
@@ -100,24 +101,24 @@ class Nodes:
 
     def _name_symbols(self, machine: ByteMachine, registers: Registers) -> None:
         size = self.classes.size[registers.of_symbol]
-        self.symbol_number = np.cumsum(size) - size
-        self.symbol = np.repeat(np.arange(machine.num_symbols), size)
+        self.symbol_number = size.cumsum() - size
+        self.symbol = np.arange(machine.num_symbols).repeat(size)
         self.symbol_place = np.arange(len(self.symbol)) - self.symbol_number[self.symbol]
 
     def _effective_delta(self, delta: np.ndarray, rows: np.ndarray) -> None:
         seen: dict[bytes, int] = {}
-        which, rows = np.unique(rows, return_inverse=True)
+        which, rows = numbered(rows)
         chosen = np.concatenate([np.zeros((1, delta.shape[1]), delta.dtype), delta[which]])  # row 0 is dead
         number = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in chosen], np.int64)
         self.delta_row = number[1 + rows]
-        child = chosen[np.unique(number, return_index=True)[1]][:, self.symbol]
+        child = chosen[exampled(number)[1]][:, self.symbol]
         self.delta = np.where(child > 0, child + self.symbol_place, 0)
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
         row, column = self.delta.nonzero()
         n = len(self.symbolic)
-        edges = np.unique(row * n + self.delta[row, column])
+        edges = distinct(row * n + self.delta[row, column])
         row, child = edges // n, edges % n
         depth = np.zeros(len(self.delta), np.int64)  # of each row: the longest path of its nodes
         for _ in range(n + 1):

@@ -32,6 +32,7 @@ import numpy as np
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.cut_trie import CutTrie, Nodes, cut_trie
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
+from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError
 from fsa_compile.inner_nodes import InnerNodes
@@ -46,7 +47,7 @@ from fsa_compile.stack_items import NO_ITEMS, Columns, Items, Moves, alike, join
 from fsa_compile.token_parts import parts_of
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import subtrees_of
-from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts, spread
 
 _DOING = "walking the vocabulary"
 _MANY = 50_000
@@ -106,11 +107,11 @@ class Walk:
         self.registers = registers
         self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
         self.width = machine.action.shape[1]
-        self.kind_of = np.append(machine.byte_class, 0).astype(np.int64)[self.trie.symbol]  # the last one answers symbol -1
-        self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.kind_of)
+        self.kind = np.append(machine.byte_class, 0).astype(np.int64)  # the last one answers symbol -1
+        self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.trie.symbol)
         self.nodes = self.whole
         self.ret = machine.ret
-        self.stack_class = alike(self.ret, np.unique(machine.returns[0]))
+        self.stack_class = alike(self.ret, distinct(machine.returns[0]))
         self.records: list[tuple[np.ndarray, ...]] = []
         self.links: list[tuple[np.ndarray, ...]] = []
         self.pending: list[Items] = []
@@ -122,14 +123,15 @@ class Walk:
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
             if machine.sets is None:
-                leaves = leaves_of(machine, self.derived.node, np.unique(self.derived.base), tables, self._leaf_walk)
+                leaves = leaves_of(machine, self.derived.node, distinct(self.derived.base), tables, self._leaf_walk)
         self.leaves = LeafParts(machine, leaves)
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
         self.found: Entered | None = None
         self.push_length = np.array([len(p) for p in machine.pushes])
-        self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, int(self.push_length.max()))), np.int64)
+        self.longest_push = int(self.push_length.max())
+        self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, self.longest_push)), np.int64)
         for i, string in enumerate(machine.pushes):
             self.push_symbol[i, : len(string)] = [symbol for symbol, _ in string]
             self.push_add[i, : len(string)] = [add for _, add in string]
@@ -144,7 +146,7 @@ class Walk:
         control = (self.machine.end == END_RETURN).nonzero()[0]
         self.pending.append(Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
         most = self._most_counted(self.registers.of_control)
-        inner = InnerNodes(self, Classes(self.registers, np.maximum(most, self.most)))
+        inner = InnerNodes(self, Classes(self.registers, np.maximum(most, self.most), self._most_of_controls()))
         while (seeds := inner.wave()) is not None:
             self._wave(seeds)
         self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
@@ -155,6 +157,7 @@ class Walk:
         return StackArcs(
             node_owner=np.concatenate(inner.owners),
             kind=kind,
+            shape=np.concatenate(inner.shapes),
             classes=inner.classes,
             accept=np.concatenate([self.machine.end == END_HERE, *inner.accept]),
             owner=owner,
@@ -209,7 +212,7 @@ class Walk:
         """Adds what was found of the leaves; what is to be read where tokens leave them."""
         items = self.leaves.taken(self.num_owners)
         self.num_owners += self.leaves.runs
-        at = items.control * self.width + self.kind_of[items.node]
+        at = items.control * self.width + self.kind[self.trie.symbol[items.node]]
         returns = self.moves.next[self.moves.begin[at]] == RETURN
         pending = items.at(returns & self.moves.live(at))
         self.pending.append(pending)
@@ -225,14 +228,25 @@ class Walk:
             return most
         of_owner = np.zeros(self.num_owners, np.int64)
         of_owner[owners if owners is not None else np.arange(len(kind))] = kind
-        counts = [(owner, begun) for owner, *_, begun in self.records]
-        counts += [(caller, begun) for _, caller, _, begun in self.links]
-        counts += [(items.owner, items.begun) for items in self.pending]
-        counts += [(parts.owner, parts.count) for parts in self.leaves.parts]
-        for owner, count in counts:
+        for owner, count in self._begun():
             np.maximum.at(most, of_owner[owner], count)
         most[~self.registers.counted] = 0
         return most
+
+    def _most_of_controls(self) -> np.ndarray:
+        """int64[S], most iterations begun by one token of each control."""
+        most = np.zeros(self.num_owners, np.int64)
+        if self.registers.counts:
+            for owner, count in self._begun():
+                np.maximum.at(most, owner, count)
+        return most[: self.machine.num_controls]
+
+    def _begun(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(owner, iterations begun) of everything found so far."""
+        counts = [(owner, begun) for owner, *_, begun in self.records]
+        counts += [(caller, begun) for _, caller, _, begun in self.links]
+        counts += [(items.owner, items.begun) for items in self.pending]
+        return counts + [(parts.owner, parts.count) for parts in self.leaves.parts]
 
     def _root_items(self) -> Items:
         """(control, trie node, control) of every first byte and special token that a control reads; those of derived controls
@@ -246,7 +260,8 @@ class Walk:
         control, at = live.nonzero()
         owner, node, inside = self.derived.seed
         zeros = np.zeros(len(at) + len(owner), np.int64)
-        return Items(np.append(control, owner), np.append(first[at], node), np.append(control, inside), zeros)
+        nodes = np.concatenate((first[at], node))
+        return Items(np.concatenate((control, owner)), nodes, np.concatenate((control, inside)), zeros)
 
     def _derive_pending(self) -> None:
         """What is pending in the bases is so in derived controls, too, except below what these do differently."""
@@ -254,17 +269,17 @@ class Walk:
         if not len(derived.node) or not self.pending:
             return
         pending = joined(self.pending)
-        pending = pending.at(np.argsort(pending.owner, kind="stable"))
-        first = np.searchsorted(pending.owner, derived.base)
-        size = np.searchsorted(pending.owner, derived.base, side="right") - first
+        pending = pending.at(pending.owner.argsort(kind="stable"))
+        first = pending.owner.searchsorted(derived.base)
+        size = pending.owner.searchsorted(derived.base, side="right") - first
         which = np.repeat(np.arange(len(size)), size)
-        at = np.arange(len(which)) + np.repeat(first - (np.cumsum(size) - size), size)
+        at = np.arange(len(which)) + np.repeat(first - (size.cumsum() - size), size)
         node = pending.node[at]
         owner, top = derived.tops
-        begin = np.searchsorted(owner, derived.node)
-        count = np.searchsorted(owner, derived.node, side="right") - begin
+        begin = owner.searchsorted(derived.node)
+        count = owner.searchsorted(derived.node, side="right") - begin
         pair = np.repeat(np.arange(len(which)), count[which])
-        number = np.arange(len(pair)) - (np.cumsum(count[which]) - count[which])[pair]
+        number = np.arange(len(pair)) - (count[which].cumsum() - count[which])[pair]
         over, under = top[begin[which[pair]] + number], np.minimum(node[pair], len(below.begin) - 1)
         lost = np.zeros(len(which), bool)
         lost[pair[below.holds(over, under) & (node[pair] < len(below.begin))]] = True
@@ -273,7 +288,7 @@ class Walk:
         self.pending.append(items._replace(owner=derived.node[which[keep]]))
 
     def _depth(self, node: np.ndarray) -> np.ndarray:
-        depth = np.searchsorted(self.trie.level, node, side="right")
+        depth = self.trie.level.searchsorted(node, side="right")
         depth[node >= self.trie.end] = 1
         return depth
 
@@ -282,14 +297,14 @@ class Walk:
         self.first_run = self.num_owners
         self._forget_links()
         depth = self._depth(seeds.node)
-        order = np.argsort(depth, kind="stable")
+        order = depth.argsort(kind="stable")
         seeds, depth = seeds.at(order), depth[order]
         last = int(depth[-1]) if len(depth) else 0
-        begin = np.searchsorted(depth, np.arange(1, last + 2))
+        begin = depth.searchsorted(np.arange(1, last + 2))
         items, d = NO_ITEMS, 1
         while d <= last or len(items.owner):
             if not len(items.owner):
-                d = int(depth[np.searchsorted(depth, d)])
+                d = int(depth[depth.searchsorted(d)])
             if d <= last and begin[d] > begin[d - 1]:
                 items = joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
             items = self._read(items)
@@ -302,37 +317,41 @@ class Walk:
 
     def _read(self, items: Items) -> Items:
         """Items after reading one symbol, runs begun by it included."""
-        if self.moves.plain is not None:
-            following = self.moves.plain[items.control * self.width + self.nodes.kind[items.node]]
-            if following.min(initial=0) >= 0:
-                on = following.nonzero()[0]
-                return Items(items.owner[on], items.node[on], following[on], items.begun[on])
         moved, called = [], []
+        if self.moves.plain is not None:
+            following = self.moves.plain[items.control * self.width + self.kind[self.nodes.symbol[items.node]]]
+            on = (following > 0).nonzero()[0]
+            moved.append(Items(items.owner[on], items.node[on], following[on], items.begun[on]))
+            more = (following < 0).nonzero()[0]
+            if not len(more):
+                return moved[0]
+            items = items.at(more)
         while len(items.owner):
             which, entry = self._entries(items)
-            items = items.at(which)
+            if self.moves.forks:
+                items = items.at(which)
             if self.machine.sets is not None:
                 items, entry = self._guarded(items, entry)
             following, push = self.moves.next[entry], self.moves.push[entry]
-            returned = self._returned(self._uncut(items.at((following == RETURN).nonzero()[0])))
-            stays = ((following > 0) & (push == 0)).nonzero()[0]
-            calls = ((following > 0) & (push > 0)).nonzero()[0]
-            moved.append(self._counted(items.at(stays), following[stays], self.moves.add[entry[stays]]))
+            back = (following == RETURN).nonzero()[0]
+            on = following > 0
+            stays = (on & (push == 0)).nonzero()[0]
+            calls = (on & (push > 0)).nonzero()[0]
+            if len(stays):
+                moved.append(self._counted(items.at(stays), following[stays], entry[stays]))
             if len(calls):
                 called.append((self._uncut(items.at(calls)), entry[calls]))
-            items = self._distinct(returned)
+            items = self._distinct(self._returned(self._uncut(items.at(back)))) if len(back) else NO_ITEMS
         if called:
             moved.append(self._calls(joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
         return self._distinct(joined(moved)) if moved else NO_ITEMS
 
     def _entries(self, items: Items) -> tuple[np.ndarray | slice, np.ndarray]:
         """(item, entry) of everything that the items may do at their symbol, bounds aside."""
-        at = items.control * self.width + self.nodes.kind[items.node]
+        at = items.control * self.width + self.kind[self.nodes.symbol[items.node]]
         if not self.moves.forks:
             return slice(None), self.moves.begin[at]
-        size = self.moves.size[at]
-        which = np.repeat(np.arange(len(at)), size)
-        return which, np.arange(len(which)) + np.repeat(self.moves.begin[at] - (np.cumsum(size) - size), size)
+        return spread(self.moves.begin[at], self.moves.size[at])
 
     def _guarded(self, items: Items, entry: np.ndarray) -> tuple[Items, np.ndarray]:
         """Items and their entries without those whose guard lets nothing pass; what is asked and done so far."""
@@ -352,11 +371,11 @@ class Walk:
             return items
         return Items(*np.unique(np.stack(items), axis=1))
 
-    def _counted(self, items: Items, control: np.ndarray, add: np.ndarray) -> Items:
+    def _counted(self, items: Items, control: np.ndarray, entry: np.ndarray) -> Items:
         """Items in their next control; those whose loop is full are dropped."""
         if not self.registers.counts:
             return items._replace(control=control)
-        count = items.begun + add
+        count = items.begun + self.moves.add[entry]
         out = items._replace(control=control, begun=count)
         return out.at((count <= self.high[control]).nonzero()[0])
 
@@ -433,7 +452,7 @@ class Walk:
         self.found, (of_entry, token) = self.entries.walked(owner, byte, control, self.deadline)
         self.cut = cut_trie(self.tables, of_entry, token, self.subtrees.depth)
         self.nodes = self.cut.behind(self.whole)
-        keys, which = np.unique(control * len(self.tables.trie_first) + items.node[chosen], return_inverse=True)
+        keys, which = numbered(control * len(self.tables.trie_first) + items.node[chosen])
         root = self.cut.root(keys)
         some = (root >= 0).nonzero()[0]
         self.first_cut, self.after_cut = self.num_owners, self.num_owners + len(some)
@@ -459,7 +478,7 @@ class Walk:
         if weight.sum() < _SHARED:
             return items
         key = node * self.machine.num_controls + items.control[at]
-        order = np.argsort(key, kind="stable")
+        order = key.argsort(kind="stable")
         at, begin = at[order], segment_starts(key[order])
         size = np.diff(np.append(begin, len(at)))
         if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
@@ -467,7 +486,7 @@ class Walk:
         owner = items.owner[at]
         owners = np.add.reduceat(mixed(owner), begin)  # tells sets of owners apart
         several = (size > 1).nonzero()[0]
-        _, example, which = np.unique(owners[several], return_index=True, return_inverse=True)
+        _, example, which = exampled(owners[several])
         first = self.num_owners
         self.num_owners += len(example)
         example = several[example]
@@ -481,17 +500,23 @@ class Walk:
 
     def _returned(self, items: Items) -> Items:
         """Items whose frame ends: in nodes they are pending, in runs they go on in every caller."""
-        own = (items.owner < self.first_run).nonzero()[0]
+        known = items.owner < self.first_run
+        own = known.nonzero()[0]
         if len(own):
             self.pending.append(items.at(own))
-        inside = ((items.owner >= self.first_run) & (items.begun >= self.low[items.control])).nonzero()[0]
+            if len(own) == len(known):
+                return NO_ITEMS
+        inside = ~known
+        if self.registers.counts:
+            inside &= items.begun >= self.low[items.control]
+        inside = inside.nonzero()[0]
         if not len(inside):
             return NO_ITEMS
         run = items.owner[inside] - self.first_run
         begin, end = (column[run] for column in self.of_run.columns)
         size = end - begin
-        which = np.repeat(inside, size)
-        at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+        which = inside.repeat(size)
+        at = np.arange(len(which)) + np.repeat(begin - (size.cumsum() - size), size)
         caller, symbols, begun = self.callers.columns
         symbol = symbols[at]
         control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
@@ -509,10 +534,20 @@ class Walk:
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
         s = self.machine.num_controls
         key = (items.node * s + self.moves.next[entry]) * 2 + self.moves.add[entry]
-        starts, run = np.unique(key, return_inverse=True)
-        first = self.num_owners
+        order = key.argsort(kind="stable")
+        key = key[order]
+        begin = segment_starts(key)
+        starts, first = key[begin], self.num_owners
         self.num_owners += len(starts)
-        self._add_links(first, *self._chained(first + run, items.owner, push, count))
+        if self.longest_push == 1:
+            size = np.diff(begin, append=len(key))
+            run = np.arange(first, first + len(size)).repeat(size)
+            links = items.owner[order], self.push_symbol[push[order], 0], count[order]
+            self._take_links(run, begin, *links)
+        else:
+            run = np.empty(len(key), np.int64)
+            run[order] = np.arange(first, first + len(starts)).repeat(np.diff(begin, append=len(key)))
+            self._add_links(first, *self._chained(run, items.owner, push, count))
         return Items(np.arange(first, first + len(starts)), starts // (2 * s), starts // 2 % s, starts % 2)
 
     def _chained(
@@ -521,20 +556,18 @@ class Walk:
         """(run, caller, symbol, register of the caller's frame) of calls; the frames between a run and its caller become
         runs of their own."""
         length = self.push_length[push]
-        if length.max(initial=1) == 1:
-            return run, caller, self.push_symbol[push, 0], count
         one = length == 1
         links = [(run[one], caller[one], self.push_symbol[push[one], 0], count[one])]
         run, caller, push, count = run[~one], caller[~one], push[~one], count[~one]
         width = len(self.push_length)
-        distinct, which = np.unique(run * width + push, return_inverse=True)
-        run, string = distinct // width, distinct % width
+        pairs, which = numbered(run * width + push)
+        run, string = pairs // width, pairs % width
         size = self.push_length[string] - 1
-        begin = self.num_owners + np.cumsum(size) - size
+        begin = self.num_owners + size.cumsum() - size
         self.num_owners += int(size.sum())
         links.append((begin[which], caller, self.push_symbol[push, 0], count))
         of, frame = np.repeat(np.arange(len(size)), size), np.arange(int(size.sum()))
-        place = frame - (np.cumsum(size) - size)[of]
+        place = frame - (size.cumsum() - size)[of]
         frame += begin[0] if len(begin) else 0
         above = np.where(place + 1 == size[of], run[of], frame + 1)
         links.append((above, frame, self.push_symbol[string[of], place + 1], self.push_add[string[of], place + 1]))
@@ -542,9 +575,14 @@ class Walk:
 
     def _add_links(self, first: int, *columns: np.ndarray) -> None:
         """Adds the links of the runs made at this depth, the owners from `first` on; columns from `_chained`."""
-        order = np.argsort(columns[0], kind="stable")
+        order = columns[0].argsort(kind="stable")
         run, *rest = (column[order] for column in columns)
+        begin = run.searchsorted(np.arange(first, self.num_owners))
+        self._take_links(run, begin, *rest)
+
+    def _take_links(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
+        """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
         self.links.append((run, *rest))
-        bounds = self.callers.size + np.searchsorted(run, np.arange(first, self.num_owners + 1))
+        bounds = np.append(begin, len(run)) + self.callers.size
         self.of_run.extend(bounds[:-1], bounds[1:])
         self.callers.extend(*rest)

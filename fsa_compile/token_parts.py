@@ -97,7 +97,7 @@ def joined_parts(parts: list[Parts]) -> Parts:
     tokens = np.cumsum([0, *(len(p.token) for p in parts)])
     rows = np.cumsum([0, *(len(p.rows) for p in parts)])
     owner = np.concatenate([p.owner for p in parts])
-    order = np.argsort(owner, kind="stable")
+    order = owner.argsort(kind="stable")
     row = np.concatenate([np.where(p.row >= 0, p.row + before, -1) for p, before in zip(parts, rows)])
     begin = np.concatenate([np.where(p.row >= 0, -1, p.begin + before) for p, before in zip(parts, tokens)])
     return Parts(

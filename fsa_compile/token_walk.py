@@ -99,7 +99,7 @@ def _join_in_parts(
     if not len(node) or below[-1] <= _PART:
         at, token, reached = join(dfa, tables, origin, node, state, deadline)
         return TokenArcs(at, token, reached, none, none, none, [], np.zeros(0, np.uint64))
-    cuts = np.unique(np.searchsorted(below, np.arange(_PART, below[-1], _PART)))
+    cuts = np.unique(below.searchsorted(np.arange(_PART, below[-1], _PART)))
     single: list[tuple[np.ndarray, ...]] = []
     rows: list[tuple[np.ndarray, np.ndarray, list[int]]] = []
     numbers: dict[int, int] = {}
@@ -108,7 +108,7 @@ def _join_in_parts(
         deadline.check(_DOING)
         at, token, reached = join(dfa, tables, origin[begin:end], node[begin:end], state[begin:end], deadline)
         pair = at * dfa.num_states + reached
-        order = np.argsort(pair, kind="stable")
+        order = pair.argsort(kind="stable")
         pair, token = pair[order], token[order]
         first = segment_starts(pair)
         size = np.append(first[1:], len(pair)) - first
@@ -165,7 +165,7 @@ def join(
         if total > _MANY_PAIRS:
             at = state // width
             if not len(first_arc):
-                first_arc = np.searchsorted(dfa.arcs[0], np.arange(dfa.num_states + 1))
+                first_arc = dfa.arcs[0].searchsorted(np.arange(dfa.num_states + 1))
             few = 8 * (first_arc[at + 1] - first_arc[at]) < count[node]  # arcs of the state instead of children of the node
             if few.any():
                 wide = ~few
@@ -205,7 +205,7 @@ def _by_arcs(
     parent, at = ranges(first_arc[state], first_arc[state + 1])
     deadline.check_bytes(len(at) * _PAIR_BYTES, _DOING)
     wanted = node[parent] * 256 + byte[at]
-    child = np.searchsorted(tables.trie_key, wanted)
+    child = tables.trie_key.searchsorted(wanted)
     on = (tables.trie_key[np.minimum(child, len(tables.trie_key) - 1)] == wanted).nonzero()[0]
     return origin[parent[on]], child[on] + 1, target[at[on]]
 
@@ -229,7 +229,7 @@ def with_aliases(
     begin = tables.alias_offset[token].astype(np.int64)
     count = tables.alias_offset[token + 1] - begin
     which = np.repeat(np.arange(len(token)), count)
-    at = np.arange(len(which)) + np.repeat(begin - (np.cumsum(count) - count), count)
+    at = np.arange(len(which)) + np.repeat(begin - (count.cumsum() - count), count)
     alias = tables.alias_token[at].astype(np.int64)
     return (
         np.concatenate([origin, origin[which]]),

@@ -365,9 +365,15 @@ def segment_starts(values: np.ndarray) -> np.ndarray:
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(number of the range, index) for every index of every range."""
-    size = end - begin
-    which = np.repeat(np.arange(len(begin)), size)
-    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
+    return spread(begin, end - begin)
+
+
+def spread(begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the range, index) for every index of every range, from where the ranges begin and how many indices each has."""
+    upto = size.cumsum()
+    at = np.arange(upto[-1] if len(upto) else 0)
+    at += (begin + size - upto).repeat(size)
+    return np.arange(len(size)).repeat(size), at
 
 
 def gather_segments(start: np.ndarray, count: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

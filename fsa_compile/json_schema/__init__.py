@@ -170,9 +170,12 @@ def schema_machine(
     with _deep_recursion(document):
         while True:
             build = _Build(document, options, limits, deadline, dead)
-            if not build.poisoned:
-                return build.machine()
-            dead |= build.poisoned
+            try:
+                if not build.poisoned:
+                    return build.machine()
+                dead |= build.poisoned
+            finally:
+                build.release()
 
 
 class _Build:
@@ -190,6 +193,7 @@ class _Build:
         scalars = Scalars(controls, speller, decisions, keywords, options, limits)
         residuals = Residuals(decisions, values, keywords, options, scalars.matches)
         frames = Frames(controls, speller, scalars, decisions, values, keywords, residuals, options, dead)
+        self._parts = (decisions, values, keywords, controls, speller, scalars, residuals, frames)
         self._end = controls.new()
         self._call = frames.call([(keywords.value(document.root), self._end)])
         controls.finish()
@@ -201,6 +205,12 @@ class _Build:
             raise UnsatisfiableSchemaError("no JSON value satisfies the schema", pointer="#", fix="Loosen its conditions.")
         symbol, entry = self._call
         return byte_machine(self._controls, self._reach, entry, symbol, self._end)
+
+    def release(self) -> None:
+        """Empties the parts. Functions among them know each other, and Python's cycle collector would have to find that out from
+        hundreds of thousands of tuples; so these go at once."""
+        for part in self._parts:
+            vars(part).clear()
 
 
 @contextmanager

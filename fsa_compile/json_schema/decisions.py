@@ -140,24 +140,20 @@ class Decisions:
         """Replaces variables by boolean diagrams, all at once."""
         if f < FIRST_NODE or not values:
             return f
-        memo: dict[int, int] = {}
-        nodes = self._nodes
-        last = max(values)
+        return self._substituted(f, values, max(values), {})
 
-        def visit(node: int) -> int:
-            if node < FIRST_NODE:
+    def _substituted(self, node: int, values: Mapping[int, int], last: int, memo: dict[int, int]) -> int:
+        if node < FIRST_NODE:
+            return node
+        found = memo.get(node)
+        if found is None:
+            v, low, high = self._nodes[node - FIRST_NODE]
+            if v > last:
                 return node
-            found = memo.get(node)
-            if found is None:
-                v, low, high = nodes[node - FIRST_NODE]
-                if v > last:
-                    return node
-                below, above = visit(low), visit(high)
-                value = values.get(v)
-                found = memo[node] = self.choose(self._node(v, 0, 1) if value is None else value, above, below)
-            return found
-
-        return visit(f)
+            below, above = self._substituted(low, values, last, memo), self._substituted(high, values, last, memo)
+            value = values.get(v)
+            found = memo[node] = self.choose(self._node(v, 0, 1) if value is None else value, above, below)
+        return found
 
     def support(self, f: int) -> tuple[int, ...]:
         """The variables that f depends on, in order."""

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.distinct import exampled, numbered
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.key_guards import KeyGuards
 
@@ -255,7 +256,7 @@ class MoveTable:
         width = int(self._table[:, 3].max(initial=0)) + 1
         strings = len(self.pushes)
         key = ((self._table[:, 6] * strings + self._table[:, 4]) * 2 + self._table[:, 5]) * width + self._table[:, 3]
-        distinct, self._entry = np.unique(key, return_inverse=True)
+        distinct, self._entry = numbered(key)
         pushing = distinct // width // 2
         self.entries = np.column_stack((distinct % width, pushing % strings, distinct // width % 2, pushing // strings))
 
@@ -332,5 +333,5 @@ def _merged_columns(action: np.ndarray, byte_class: np.ndarray) -> tuple[np.ndar
     columns = np.ascontiguousarray(action.T)
     ids: dict[bytes, int] = {}
     merged = np.array([ids.setdefault(column.tobytes(), len(ids)) for column in columns], np.int32)
-    _, first = np.unique(merged, return_index=True)
+    _, first, _ = exampled(merged)
     return np.ascontiguousarray(action[:, first]), merged[byte_class]

@@ -203,26 +203,26 @@ class Scalars:
 
     def _listed(self, words: dict[str, int]) -> int:
         """The control after the opening quote of listed words; equal ends are shared."""
-        node = self._controls.node
         spelt = sorted((self._encoded(word) + b'"', outcome) for word, outcome in words.items())
+        return self._branches(spelt, 0, len(spelt), 0) if spelt else 0
 
-        def build(begin: int, end: int, depth: int) -> int:
-            if end - begin == 1:
-                text, outcome = spelt[begin]
-                control = self._controls.final(outcome)
-                for byte in reversed(text[depth:]):
-                    control = node(((byte, byte, control),))
-                return control
-            moves = []
-            while begin < end:
-                byte, after = spelt[begin][0][depth], begin + 1
-                while after < end and spelt[after][0][depth] == byte:
-                    after += 1
-                moves.append((byte, byte, build(begin, after, depth + 1)))
-                begin = after
-            return node(moves)
-
-        return build(0, len(spelt), 0) if spelt else 0
+    def _branches(self, spelt: list[tuple[bytes, int]], begin: int, end: int, depth: int) -> int:
+        """The control that reads what is left of some of the sorted words."""
+        node = self._controls.node
+        if end - begin == 1:
+            text, outcome = spelt[begin]
+            control = self._controls.final(outcome)
+            for byte in reversed(text[depth:]):
+                control = node(((byte, byte, control),))
+            return control
+        moves = []
+        while begin < end:
+            byte, after = spelt[begin][0][depth], begin + 1
+            while after < end and spelt[after][0][depth] == byte:
+                after += 1
+            moves.append((byte, byte, self._branches(spelt, begin, after, depth + 1)))
+            begin = after
+        return node(moves)
 
     def _encoded(self, word: str) -> bytes:
         """A listed string as it is written, without quotes."""
