@@ -87,7 +87,7 @@ class RowPool:
 
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
-        return np.stack(self._rows)
+        return np.concatenate(self._rows).reshape(len(self._rows), -1)
 
 
 class _Groups:
@@ -98,7 +98,7 @@ class _Groups:
         pair = arcs.state * s + arcs.target
         if s * s <= _PACKED_PAIRS:
             key = (pair << _TOKEN_BITS) | arcs.token
-            key.sort()
+            key.sort(kind="stable")
             self.token = key & _TOKEN_MASK
             pair = key >> _TOKEN_BITS
         else:

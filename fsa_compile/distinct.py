@@ -13,13 +13,13 @@ def distinct(values: np.ndarray) -> np.ndarray:
     if len(values) < 2:
         return values
     ordered = values.copy()
-    ordered.sort()
+    ordered.sort(kind="stable")
     return ordered[_begins(ordered)]
 
 
 def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct values, ascending; the number of each value among them, int64)."""
-    order = values.argsort()
+    order = values.argsort(kind="stable")
     ordered = values[order]
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)

@@ -23,6 +23,7 @@ class Registers:
       of_symbol: int64[P], kind of the frame that a symbol suspends.
       low, high: int64[F].
       counted: bool[F], whether it counts.
+      counts: whether any does.
       set_kind: int64[F], kind of its set in `KeySets`, 0 for none.
     """
 
@@ -41,11 +42,8 @@ class Registers:
         self.counted = (self.low != UNCOUNTED) | (self.high != UNCOUNTED)
         self.low = np.maximum(self.low, 0)
         self.high[self.high == UNCOUNTED] = _UNBOUNDED
+        self.counts = bool(self.counted.any())
 
-    @property
-    def counts(self) -> bool:
-        """Whether any frame counts."""
-        return bool(self.counted.any())
 
 
 class Classes:

@@ -31,11 +31,12 @@ _DOING = "assembling the artifact"
 _TOKEN_BITS = 22
 _UNBOUNDED = 1 << 20
 """Cost and need of what is not known to be bounded."""
-_LEVEL_BYTES = 10 << 20
-"""Where the rows of all levels take more, levels that add few tokens are left out: such tokens are then allowed only under
-somewhat looser limits, but some token always is, and without limits every one."""
-_FEWEST = (1, 16, 64, 256, 1024, 4096, 1 << 30)
-"""Fewest tokens that a level may add, tried in this order."""
+_FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
+"""(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
+out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
+_SEVERAL_CLASSES = 32
+"""A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
+every further level would be a row for each class."""
 
 
 def assemble_machine(
@@ -441,7 +442,7 @@ class _Layout:
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
             key = (node << _TOKEN_BITS | token) << room | effect[which]
-            key.sort()
+            key.sort(kind="stable")
             token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
         else:
             order = np.lexsort((token, node))
@@ -490,18 +491,33 @@ class _Layout:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
         sets, groups = self.sets, self.groups
         group = sets.group[chosen]
-        node, cost, need = sets.node[chosen], sets.cost[chosen], sets.need[chosen]
+        node, need = sets.node[chosen], sets.need[chosen]
+        cost = self._coarse(node, sets.cost[chosen])
         if self.machine.deterministic:
             hashes, size = groups.hash[group], groups.size[group]
             return _Members(node, cost, need, hashes, size, lambda i: groups.row_of(group[i], self.tables))
         which, token = groups.tokens_of(group)
         return _overlapping(node[which], token, cost[which], need[which], self.tables)
 
+    def _coarse(self, node: np.ndarray, cost: np.ndarray) -> np.ndarray:
+        """The costs of token sets, by node; those of many classes near an upper bound are the least or the most of their node."""
+        ladder = self.nodes.classes.ladder[self.nodes.shape]
+        many = (ladder[:, 3] > _SEVERAL_CLASSES) & (self.nodes.place > ladder[:, 1])
+        at = many[node].nonzero()[0] if many.any() else node[:0]
+        if not len(at):
+            return cost
+        begin = segment_starts(node[at])
+        size = np.diff(begin, append=len(at))
+        least, most = (ufunc.reduceat(cost[at], begin).repeat(size) for ufunc in (np.minimum, np.maximum))
+        cost = cost.copy()
+        cost[at] = np.where(cost[at] > least, most, least)
+        return cost
+
     def _stored(self, grid: Grid) -> np.ndarray:
         """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
-        for fewest in _FEWEST:
+        for fewest, most in _FEWEST:
             cell = grid.stored(fewest)
-            if len(distinct(grid.union[cell])) * self.tables.num_words * 4 <= _LEVEL_BYTES:
+            if len(distinct(grid.union[cell])) * self.tables.num_words * 4 <= most:
                 break
         return cell
 

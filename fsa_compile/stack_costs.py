@@ -38,7 +38,7 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.cheapest_first import Ways, least_sums, least_values
-from fsa_compile.distinct import exampled, numbered
+from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.registers import Registers
@@ -156,10 +156,11 @@ class _Places:
                         numbers[k] = count + len(new)
                         new.append(int(first[j]))
                     ids[j] = numbers[k]
-            ways = np.unique(np.stack([at + begin, popped, ids[which]]), axis=1)
-            above.append(ways[0])
-            symbol.append(ways[1])
-            below.append(ways[2])
+            width = len(numbers) + s + 1
+            ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
+            above.append(ways // width // machine.num_symbols)
+            symbol.append(ways // width % machine.num_symbols)
+            below.append(ways % width - 1)
             node.append(child[new])
             control.append(there[new])
             begin, count = count, count + len(new)

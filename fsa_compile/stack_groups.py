@@ -92,7 +92,7 @@ class Groups:
         if not taken.any():
             return which, token
         key = (which << TOKEN_BITS | token) << 1 | ~taken[again]
-        key.sort()
+        key.sort(kind="stable")
         begin = segment_starts(key >> 1)
         left = begin[np.add.reduceat((key & 1) * 2 - 1, begin) > 0]
         return key[left] >> 1 + TOKEN_BITS, key[left] >> 1 & (1 << TOKEN_BITS) - 1
@@ -245,7 +245,7 @@ def _lost(
     which, at = ranges(begin, begin + parts.size[part[place[listed]]])
     size = tables.vocab_size
     keys = base_of_place[listed[which]] * size + parts.token[at]
-    sort = keys.argsort()
+    sort = keys.argsort(kind="stable")
     keys, of = keys[sort], place[listed[which[sort]]]
     wanted = base * size + token
     at = np.minimum(keys.searchsorted(wanted), max(len(keys) - 1, 0))
