@@ -20,7 +20,7 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.residuals import Case, Residuals
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
+from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded, is_plain
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, Values
 
 _COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
@@ -398,23 +398,32 @@ class Frames:
                 return self._spelled(rest, targets[0][1])
 
         def make(control: int) -> None:
-            row: list[tuple[int, int, int]] = []
-            known: dict[int, int] = {}
-            for low, high, after in classes.dfa.rows[state]:
-                below = known.get(after, -1)
-                if below < 0:
-                    below = known[after] = self.key(classes, after, targets)
-                if below:
-                    if row and row[-1][2] == below and row[-1][1] + 1 == low:
-                        row[-1] = (row[-1][0], high, below)
-                    else:
-                        row.append((low, high, below))
             label = classes.dfa.labels[state]
             at = bisect.bisect_left(targets, (label,))
             close = targets[at][1] if at < len(targets) and targets[at][0] == label else 0
-            self._controls.moves[control] = self._speller.body(tuple(row), close, self._options.word_escapes)
+            self._controls.moves[control] = self._key_moves(classes, state, targets, close)
 
         return self._controls.later(("key", classes.number, state, targets), make)
+
+    def _key_moves(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...], close: int) -> Moves:
+        escapes = self._options.word_escapes
+        if classes.branches and escapes == "shortest":
+            others = self.key(classes, len(classes.branches) - 1, targets)
+            ahead = classes.branches[state]
+            if ahead and is_plain(ahead):
+                return self._speller.branching([(c, self.key(classes, t, targets)) for c, _, t in ahead], others, close)
+        row: list[tuple[int, int, int]] = []
+        known: dict[int, int] = {}
+        for low, high, after in classes.dfa.rows[state]:
+            below = known.get(after, -1)
+            if below < 0:
+                below = known[after] = self.key(classes, after, targets)
+            if below:
+                if row and row[-1][2] == below and row[-1][1] + 1 == low:
+                    row[-1] = (row[-1][0], high, below)
+                else:
+                    row.append((low, high, below))
+        return self._speller.body(tuple(row), close, escapes)
 
     def _spelled(self, rest: str, target: int) -> int:
         """The control that reads the rest of a key and its closing quote."""

@@ -43,6 +43,7 @@ class KeyAutomaton(NamedTuple):
       reach: per state the labels that can be reached.
       span: of a trie, per state first and last + 1 of the named labels that can be reached; else empty.
       depth: of a trie, per state how many characters have been read; else empty.
+      branches: of a trie, per state the characters that go on towards named keys; all others lead to the last state. Else empty.
     """
 
     number: int
@@ -53,6 +54,7 @@ class KeyAutomaton(NamedTuple):
     reach: list[frozenset[int]]
     span: list[tuple[int, int]]
     depth: list[int]
+    branches: list[Row]
 
     def within(self, state: int, targets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """The (label, anything) pairs, sorted by label, whose label can be reached from a state."""
@@ -105,11 +107,11 @@ class KeyClasses:
         if conditions:
             dfas = [trie, *map(self._scalars.dfa, conditions), any_text()]
             dfa = product(dfas, lambda said: number(said[0], said[1:-1]), self._options.max_product, "the keys of an object")
-            reach, span, depth = _reachable(dfa), list[tuple[int, int]](), list[int]()
+            reach, span, depth, branches = _reachable(dfa), list[tuple[int, int]](), list[int](), list[Row]()
         else:
             number(0, ())  # so that it is _OTHERS
             dfa = _with_others(trie, lambda named: number(named, ()))
-            reach, span, depth = [], _spans(dfa), _depths(trie)
+            reach, span, depth, branches = [], _spans(dfa), _depths(trie), [*trie.rows, ()]
         by_key: dict[str, list[int]] = {}
         other = []
         for i, found in enumerate(classes):
@@ -117,7 +119,7 @@ class KeyClasses:
                 other.append(i)
             elif found.key is not None:
                 by_key.setdefault(found.key, []).append(i)
-        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach, span, depth)
+        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach, span, depth, branches)
 
 
 def _depths(trie: TextDfa) -> list[int]:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from fsa_compile.code_points import FIRST_SURROGATE, LAST_SURROGATE
 from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.options import Escapes
-from fsa_compile.json_schema.text_dfa import Row
+from fsa_compile.json_schema.text_dfa import Row, loop
 
 Pieces: TypeAlias = "tuple[tuple[int, int, int], ...]"
 """(first code point, last code point, class), sorted and disjoint."""
@@ -77,6 +77,29 @@ class Speller:
             moves = self._bodies[key] = self._spell(row, escapes, bounds)
         return (*moves, (QUOTE, QUOTE, close)) if close else moves
 
+    def branching(self, branches: list[tuple[int, int]], others: int, close: int) -> Moves:
+        """The moves of a state that a few characters leave for another control than all others, in the shortest spelling.
+
+        Args:
+          branches: (plain character, next control), ascending; control 0: the character is not read.
+          others: next control after all other characters, 0 when none is read.
+          close: see `body`.
+        """
+        out = []
+        todo = iter(branches)
+        byte, target = next(todo)
+        for low, high, after in self.body(loop(others), 0, "shortest") if others else ((0x20, 0x7E, 0),):
+            while low <= byte <= high:
+                if after and low < byte:
+                    out.append((low, byte - 1, after))
+                if target:
+                    out.append((byte, byte, target))
+                low = byte + 1
+                byte, target = next(todo, (0x100, 0))
+            if after and low <= high:
+                out.append((low, high, after))
+        return (*out, (QUOTE, QUOTE, close)) if close else tuple(out)
+
     def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
         out: list[tuple[int, int, int]] = []
         rest = []
@@ -130,6 +153,11 @@ class Speller:
         if found is None:
             found = self._hung[key] = self._controls.node(self._hang(tree, targets, bounds), bounds)
         return found
+
+
+def is_plain(row: Row) -> bool:
+    """Whether a state reads nothing but single characters that are written as one ASCII byte in the shortest spelling."""
+    return all(low == high and 0x20 <= low < 0x7F and low != QUOTE and low != BACKSLASH for low, high, _ in row)
 
 
 def _kept(low: int, high: int, target: int) -> list[tuple[int, int, int]]:
