@@ -29,7 +29,6 @@ Frames with a set of keys: see `set_costs`.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -50,10 +49,6 @@ from fsa_compile.vocabulary_tables import ranges, segment_starts
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
 _ROOM = 1 << 62
-_MANY_WAYS = 8_000
-"""Ways from which on a few rounds over all of them at once may be the faster way: wide lists are not deep."""
-_FEW_ROUNDS = 8
-"""So many; after that, ways are settled one by one."""
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -191,7 +186,6 @@ class _Bounds:
         for i, string in enumerate(groups.strings):
             self.string[i, : len(string)] = [symbol for symbol, _ in string]
             register[i, : len(string)] = [count for _, count in string]
-        self.symbols = [[symbol for symbol, _ in string] for string in groups.strings]
         self.length = np.array([len(string) for string in groups.strings])
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
@@ -265,7 +259,7 @@ class _Bounds:
         # One node for each place, and behind them one for each symbol: the place after any return.
         size = len(places.node)
         first = np.concatenate((places.ends | self.may_close, np.zeros(self.num_symbols, bool)))
-        bottom = np.array([string[0] if string else 0 for string in self.symbols])
+        bottom = np.where(self.length > 0, self.string[:, 0], 0) if self.string.shape[1] else self.length
         after = np.where(effects.push > 0, size + bottom[effects.push], effects.target)
         known = (places.below >= 0).nonzero()[0]
         value = least_sums(
@@ -397,10 +391,10 @@ class _Bounds:
         left_out = np.zeros(len(places.above), bool)
         while True:
             in_order = self.in_order and not left_out.any()
-            found = None
-            if not in_order or len(self.place) > _MANY_WAYS:
-                found = self._least(token_values, iterating, unknown, left_out, _FEW_ROUNDS if in_order else None)
-            value, symbol, iteration = (*self._in_order(step), unknown) if found is None else found
+            if in_order:
+                value, symbol, iteration = *self._in_order(step), unknown
+            else:
+                value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
             known = np.append(value, _FAR)[places.below] < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
@@ -417,35 +411,31 @@ class _Bounds:
 
     def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
-        places, symbols = self.places, self.symbols
+        places, string, length = self.places, self.string, self.length
+        place = np.where(string < self.num_symbols, np.arange(string.shape[1]), -_FAR)
 
-        def cost(target: int, push: int, values: list[int]) -> int:
-            return 1 + target + sum([values[s] for s in symbols[push]])
+        def cost(target: np.ndarray, push: np.ndarray, values: np.ndarray) -> np.ndarray:
+            return 1 + target + np.append(values, 0)[string[push]].sum(1)
 
-        def need(target: int, push: int, values: list[int]) -> int:
-            string = symbols[push]
-            return max(len(string) + target, *[values[s] + i for i, s in enumerate(string)])
+        def need(target: np.ndarray, push: np.ndarray, values: np.ndarray) -> np.ndarray:
+            return np.maximum(length[push] + target, (np.append(values, 0)[string[push]] + place[push]).max(1))
 
-        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, symbols)
+        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, string)
         first = places.ends | self.may_close
         of_place = places.symbol, places.below
         return least_values(first, ways, *of_place, self.num_symbols, step, cost if step else need, _FAR)
 
     def _least(
-        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray, rounds: int | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Least values, from above, when the endings left out are paid for in full by their controls.
-
-        Returns:
-          None when they are not found within some rounds.
-        """
+        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Least values, from above, when the endings left out are paid for in full by their controls."""
         places, paid = self.places, (~left_out).nonzero()[0]
         paid = paid[places.symbol[paid].argsort(kind="stable")]
         begin = segment_starts(places.symbol[paid])
         returned, paid_below = places.symbol[paid[begin]], places.below[paid]
         known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
         asked = np.zeros(len(places.above), np.int64)
-        for _ in itertools.count() if rounds is None else range(rounds):
+        while True:
             self.deadline.check(_DOING)
             symbol = np.full(self.num_symbols, _FAR)
             if len(begin):
@@ -458,4 +448,3 @@ class _Bounds:
             if (new == known[:-1]).all() and (more is iteration or (more == iteration).all()):
                 return new, symbol, iteration
             known[:-1], iteration = new, more
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,11 +21,20 @@ class Reach:
     Attributes:
       outcomes: per control a bit set of the outcomes that its frame can still end with.
       poisoned: controls that a value may return to, although nothing can follow there.
+      moves, source: int64[n, 3] and int64[n], own moves of all controls, and the controls.
     """
 
     def __init__(self, controls: Controls, end: int) -> None:
         self._controls, self._end = controls, end
-        self._after = [list({target: None for _, _, target in moves}) for moves in controls.moves]
+        size = len(controls.moves)
+        self.moves = _rows(controls.moves, 3)
+        self.source = np.arange(size).repeat(np.fromiter(map(len, controls.moves), np.int64, size))
+        _, first, _ = exampled(self.source * size + self.moves[:, 2])
+        first.sort()
+        source, target = self.source[first], self.moves[first, 2]
+        self._targets, self._begin = target.tolist(), source.searchsorted(np.arange(size + 1)).tolist()
+        order = target.argsort(kind="stable")
+        self._sources, self._sources_begin = source[order].tolist(), target[order].searchsorted(np.arange(size + 1)).tolist()
         self.outcomes = self._find_outcomes()
         self.poisoned = {
             target
@@ -36,13 +46,13 @@ class Reach:
             if self.outcomes[control] and any(sum(self.outcomes[t] > 0 for t in ends) < least for ends, least in lists):
                 self.poisoned.add(control)
 
+    def _after(self, control: int) -> list[int]:
+        """The controls that a control's own moves lead to."""
+        return self._targets[self._begin[control] : self._begin[control + 1]]
+
     def _find_outcomes(self) -> list[int]:
         """The least fixpoint: by own moves, and over calls by the outcomes of the callee."""
-        c = self._controls
-        before: list[list[int]] = [[] for _ in c.moves]
-        for control, targets in enumerate(self._after):
-            for target in targets:
-                before[target].append(control)
+        c, before, begin = self._controls, self._sources, self._sources_begin
         sites: dict[int, set[tuple[int, int]]] = {}
         callers: dict[tuple[int, int], list[int]] = {}
         for control, calls in c.calls.items():
@@ -60,7 +70,7 @@ class Reach:
             while todo:
                 at = todo.pop()
                 bits = out[at]
-                for control in before[at]:
+                for control in before[begin[at] : begin[at + 1]]:
                     if bits & ~out[control] and control not in shut:
                         out[control] |= bits
                         todo.append(control)
@@ -89,7 +99,7 @@ class Reach:
                 opened.append(control)
         shut.difference_update(opened)
         for control in opened:
-            for target in self._after[control]:
+            for target in self._after(control):
                 out[control] |= out[target]
             for symbol, entry in c.calls.get(control, ()):
                 for outcome, target in c.symbols[symbol].items():
@@ -107,7 +117,7 @@ class Reach:
             for symbol, entry in c.calls.get(control, ()):
                 if any(out[entry] >> outcome & 1 for outcome, target in c.symbols[symbol].items() if target):
                     return True
-            fresh = set(self._after[control]) - seen
+            fresh = set(self._after(control)) - seen
             seen |= fresh
             todo += fresh
         return False
@@ -132,7 +142,7 @@ class Reach:
             if out[start] >> outcome & 1:
                 visit(target)
         for control in order:
-            for target in self._after[control]:
+            for target in self._after(control):
                 if target not in seen and out[target]:
                     seen.add(target)
                     order.append(target)
@@ -216,6 +226,10 @@ def assembled(
     )
 
 
+_Called: TypeAlias = "tuple[int, int, int, tuple[tuple[int, int], ...], int]"
+"""(first byte, last byte, next control, push string, add) of a move of a callee."""
+
+
 class MoveTable:
     """The live moves of all controls, calls expanded, as arrays.
 
@@ -230,15 +244,16 @@ class MoveTable:
     ) -> None:
         self._controls, self._reach, self._number = controls, reach, number
         self.symbols = {symbol: 0}
+        self._known: dict[tuple[int, int], list[_Called]] = {}
         self.pushes: list[tuple[tuple[int, int], ...]] = [()]
         push_number: dict[tuple[tuple[int, int], ...], int] = {(): 0}
-        source = np.repeat(number[live], [len(controls.moves[c]) for c in live])
-        own = _rows((controls.moves[c] for c in live), 3)
+        mine = number[reach.source].nonzero()[0]
+        source, own = number[reach.source[mine]], reach.moves[mine]
         adds = np.zeros(len(controls.moves), bool)
         adds[list(controls.adds)] = True
         add_of = np.zeros(len(live) + 1, np.int64)
         add_of[1:] = adds[live]
-        guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)
+        guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)[mine]
         rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source], guarded))]
         called = []
         for control, row in zip(live, number[live].tolist()):
@@ -261,19 +276,24 @@ class MoveTable:
         self.entries = np.column_stack((distinct % width, pushing % strings, distinct // width % 2, pushing // strings))
 
     def _own_guards(self, guards: KeyGuards, live: list[int]) -> np.ndarray:
-        """Guards of the controls' own moves."""
-        c, out = self._controls, list[int]()
+        """Guards of all controls' own moves."""
+        c, source = self._controls, self._reach.source
+        begin, out = source.searchsorted(np.arange(len(c.moves))).tolist(), [0] * len(source)
         for control in live:
             if control in guards.kind:
-                out += [guards.of_move(control, target) if self._number[target] else 0 for _, _, target in c.moves[control]]
-            else:
-                out += [0] * len(c.moves[control])
+                for at, (_, _, target) in enumerate(c.moves[control], begin[control]):
+                    out[at] = guards.of_move(control, target) if self._number[target] else 0
         return np.array(out, np.int64)
 
-    def _called(self, symbol: int, entry: int) -> list[tuple[int, int, int, tuple[tuple[int, int], ...], int]]:
+    def _called(self, symbol: int, entry: int) -> list[_Called]:
         """The moves of a callee's entry, with what they push; none when the callee or its caller cannot end."""
-        c = self._controls
-        out: list[tuple[int, int, int, tuple[tuple[int, int], ...], int]] = []
+        found = self._known.get((symbol, entry))
+        if found is None:
+            found = self._known[symbol, entry] = self._find_called(symbol, entry)
+        return found
+
+    def _find_called(self, symbol: int, entry: int) -> list[_Called]:
+        c, out = self._controls, list[_Called]()
         if self._reach.usable(symbol, entry):
             pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
             out += [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]

@@ -16,13 +16,14 @@ def random_ways(rng: random.Random) -> tuple[np.ndarray, Ways, np.ndarray, np.nd
     """A network of random calls; some symbols may return to places from which nothing goes on."""
     places, symbols, effects = rng.randint(2, 12), rng.randint(1, 5), rng.randint(1, 20)
     strings = [[], *([rng.randrange(symbols) for _ in range(rng.randint(1, 3))] for _ in range(4))]
+    padded = np.array([[*string, *[symbols] * (3 - len(string))] for string in strings])
     number = rng.randint(1, 40)
     ways = Ways(
         place=np.sort([rng.randrange(places) for _ in range(number)]),
         effect=np.array([rng.randrange(effects) for _ in range(number)]),
         target=np.array([rng.randrange(places) for _ in range(effects)]),
         push=np.array([rng.randrange(5) if rng.random() < 0.5 else 0 for _ in range(effects)]),
-        strings=strings,
+        string=padded,
     )
     returns = rng.randint(0, 2 * symbols)
     symbol = np.array([rng.randrange(symbols) for _ in range(returns)], np.int64)
@@ -39,7 +40,7 @@ def rounds(first: np.ndarray, ways: Ways, symbol: np.ndarray, below: np.ndarray,
             new_symbol[s] = max(value[b] if b >= 0 else _FAR for t, b in zip(symbol.tolist(), below.tolist()) if t == s)
         new = list(value)
         for place, effect in zip(ways.place.tolist(), ways.effect.tolist()):
-            target, string = value[ways.target[effect]], ways.strings[ways.push[effect]]
+            target, string = value[ways.target[effect]], [s for s in ways.string[ways.push[effect]].tolist() if s < size]
             if step:
                 found = 1 + target + sum(new_symbol[s] for s in string)
             else:
@@ -56,11 +57,12 @@ def test_least_values_are_those_of_rounds(step: int) -> None:
     for seed in range(400):
         first, ways, symbol, below, size = random_ways(random.Random(seed))
 
-        def called(target: int, push: int, values: list[int]) -> int:
-            string = ways.strings[push]  # noqa: B023
+        def called(target: np.ndarray, push: np.ndarray, values: np.ndarray) -> np.ndarray:
+            string = ways.string[push]  # noqa: B023
+            pushed, padded = string < size, np.append(values, 0)[string]  # noqa: B023
             if step:
-                return 1 + target + sum(values[s] for s in string)
-            return max(len(string) + target, *(values[s] + i for i, s in enumerate(string)))
+                return 1 + target + padded.sum(1)
+            return np.maximum(pushed.sum(1) + target, np.where(pushed, padded + np.arange(3), 0).max(1))
 
         value, of_symbol = least_values(first, ways, symbol, below, size, step, called, _FAR)
         want, want_symbol = rounds(first, ways, symbol, below, size, step)
