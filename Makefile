@@ -63,6 +63,10 @@ demo: $(VENV)/.installed-all  ## a small model writes JSON, with and without a c
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input -q install 'mkdocs-material>=9.6' 'mkdocstrings[python]>=0.29'
 
+.PHONY: figures
+figures: $(VENV)/.installed-test  ## draw the site's figures anew
+	JAX_PLATFORMS=cpu $(BIN)/python docs/figures/make_figures.py
+
 .PHONY: docs
 docs: .venv-docs/bin/mkdocs  ## the documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict -q

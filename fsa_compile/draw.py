@@ -50,7 +50,7 @@ class Graph:
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """A picture of an automaton for notebooks: by Graphviz where its `dot` is installed, else by matplotlib.
+    """A picture of an automaton for notebooks: by Graphviz where its `dot` is installed, else by matplotlib, else Graphviz text.
 
     Attributes:
       graph: what is drawn.
@@ -67,7 +67,10 @@ class Drawing:
                 return {"image/svg+xml": done.stdout.decode()}
         import io
 
-        figure = plot_graph(self.graph)
+        try:
+            figure = plot_graph(self.graph)
+        except MissingPackageError:
+            return {"text/plain": self.dot}
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
         pyplot().close(figure)

@@ -74,6 +74,7 @@ _HOME = {
     "score": "probability.scoring",
     "score_texts": "probability.text_scores",
     "sharded_rows": "placement",
+    "step_report": "step_costs",
     "stream": "streaming",
     "to_device": "tables",
     "tokenizations": "probability.tokenizations",
@@ -140,6 +141,7 @@ if TYPE_CHECKING:
     from jax_decode.state import ConstraintState as ConstraintState
     from jax_decode.state import Status as Status
     from jax_decode.state import init_state as init_state
+    from jax_decode.step_costs import step_report as step_report
     from jax_decode.stopping import StoppingRule as StoppingRule
     from jax_decode.stopping import StopStrings as StopStrings
     from jax_decode.stopping import StopWhen as StopWhen

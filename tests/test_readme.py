@@ -31,6 +31,15 @@ def outcome(line: str) -> int:
         return int(stop.code or 0)
 
 
+def test_the_first_example_is_short():
+    """From an empty environment to constrained text of a Gemma model: ten lines."""
+    assert len(blocks("python")[0].splitlines()) <= 10
+    for page in ("gemma", "tunix", "serving"):
+        examples = blocks("python", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+        assert examples
+        assert max(len(example.splitlines()) for example in examples) <= 25, page
+
+
 def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -58,6 +67,24 @@ def test_the_page_on_tokenization(capsys):
     assert printed[2:5] == ["[b' ket', b' kettle']", " No, the kettle is blue.", "(1, 5)"]
     assert printed[5].endswith("(1, 5) None")
     assert len(page) == 6
+
+
+def test_the_page_on_pictures(tmp_path, monkeypatch, capsys):
+    """Its blocks run, and the step report adds up. (Its model and tables are the README's first ones, so is what is compiled.)"""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks("python", (ROOT / "docs" / "pictures.md").read_text(encoding="utf-8")):
+        exec(compile(block, "pictures.md", "exec", dont_inherit=True), names)
+    assert (tmp_path / "bytes.svg").read_text().count("<svg") == 1
+    assert (tmp_path / "masks.png").read_bytes().startswith(b"\x89PNG")
+    assert "<h2>Row 0: ACCEPTED" in (tmp_path / "generation.html").read_text(encoding="utf-8")
+    printed = capsys.readouterr().out
+    assert "ConstraintTables(\n  nodes=<jax.Array int32" in printed
+    assert "One step of 8 rows of 2,048 logits (float32)" in printed
+    sizes = re.search(r"logits 65,536 bytes; mask rows at most 4,096 \(6.2 % of the logits\); states [\d,]+; tables ([\d,]+)", printed)
+    assert int(sizes[1].replace(",", "")) == names["tables"].nbytes
+    without, own = re.search(r"bytes read and written +([\d,]+) +([\d,]+)", printed).groups()
+    assert 65_536 < int(without.replace(",", "")) < int(own.replace(",", ""))
 
 
 def test_the_commands_run(tmp_path, monkeypatch, capsys):

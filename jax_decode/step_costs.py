@@ -1,0 +1,191 @@
+"""`step_report`: what one decoding step costs on this device with a constraint and without, in seconds and in bytes.
+
+A step is what the package's own loops do between two passes of the model: mask, sample, advance. The model is no part of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.errors import DecodeError
+from jax_decode.masking import mask_rows
+from jax_decode.noise import key_words
+from jax_decode.samplers import Greedy, Sampler, check_sampler
+from jax_decode.sampling import sample
+from jax_decode.state import init_state
+from jax_decode.tables import ConstraintTables
+from jax_decode.transition import advance
+
+_ROOM = 64
+"""Tokens that the stacks of the measured rows have room for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """One compiled program.
+
+    Attributes:
+      seconds: wall time of the fastest of several calls.
+      accessed: bytes that its operations read and write, by XLA's cost model; None where the backend does not say.
+      temporaries: bytes of its temporary buffers; None where the backend does not say.
+    """
+
+    seconds: float
+    accessed: int | None
+    temporaries: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """Costs of a step; notebooks show it as a table.
+
+    Attributes:
+      device: kind of the device.
+      batch_size, logits_width, dtype: shape and dtype of the logits.
+      constrained, free: the step with the constraint, and the same sampler without.
+      logits_bytes: of the batch.
+      mask_bytes: most bytes of mask rows that the step reads.
+      state_bytes: of the rows' states, stacks with room for 64 tokens included.
+      table_bytes: of the tables, which all rows share.
+    """
+
+    device: str
+    batch_size: int
+    logits_width: int
+    dtype: str
+    constrained: StepCost
+    free: StepCost
+    logits_bytes: int
+    mask_bytes: int
+    state_bytes: int
+    table_bytes: int
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """What, without, with, ratio."""
+        times = [f"{1e6 * cost.seconds:,.0f} µs" for cost in (self.free, self.constrained)]
+        lines = [("time", *times, f"{self.constrained.seconds / self.free.seconds:.2f}")]
+        for what, name in (("bytes read and written", "accessed"), ("temporary bytes", "temporaries")):
+            free, own = getattr(self.free, name), getattr(self.constrained, name)
+            if free is not None and own is not None:
+                lines.append((what, f"{free:,}", f"{own:,}", f"{own / free:.2f}" if free else ""))
+        return lines
+
+    @property
+    def heading(self) -> str:
+        """What was measured."""
+        return f"One step of {self.batch_size:,} rows of {self.logits_width:,} logits ({self.dtype}) on {self.device}"
+
+    @property
+    def sizes(self) -> str:
+        """Sizes of what the step works on."""
+        share = 100 * self.mask_bytes / self.logits_bytes
+        return (
+            f"logits {self.logits_bytes:,} bytes; mask rows at most {self.mask_bytes:,} ({share:.1f} % of the logits); "
+            f"states {self.state_bytes:,}; tables {self.table_bytes:,}"
+        )
+
+    def __str__(self) -> str:
+        lines = [("", "without", "with", "ratio"), *self.rows]
+        table = [f"{a:<24}{b:>16}{c:>16}{d:>8}" for a, b, c, d in lines]
+        return "\n".join([self.heading, *table, self.sizes])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("", "without", "with", "ratio"))
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        caption = f"<caption>{html.escape(self.heading)}</caption>"
+        return f"<table>{caption}<tr>{head}</tr>{body}</table><p>{html.escape(self.sizes)}</p>"
+
+
+def step_report(
+    tables: ConstraintTables,
+    *,
+    batch_size: int = 8,
+    logits_width: int | None = None,
+    dtype: Any = "float32",
+    sampler: Sampler | None = None,
+    max_depth: int = 64,
+    repeats: int = 20,
+) -> StepReport:
+    """Compiles and times the first step of a batch, with its constraints and without.
+
+    Args:
+      tables: from `to_device`; the rows have its constraints in turn.
+      batch_size: B.
+      logits_width: V', logits of the model; by default the vocabulary's size.
+      dtype: of the logits.
+      sampler: one of the package's; by default `Greedy()`.
+      max_depth: most cells of a row's stack.
+      repeats: timed calls, after one that is not.
+
+    Returns:
+      The report. Times are wall times of whole calls, and include what it takes to start one: for steps of a few microseconds on
+      an accelerator that is most of it.
+
+    Raises:
+      DecodeError: there is nothing to measure, or the logits are narrower than the vocabulary.
+
+    >>> import fsa_compile, jax_decode
+    >>> vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", b"b"], stop_ids=[0])
+    >>> tables = jax_decode.to_device(fsa_compile.compile_regex("[ab]{2}", vocabulary))
+    >>> jax_decode.step_report(tables, batch_size=4, repeats=2).logits_bytes
+    48
+    """
+    width = tables.vocab_size if logits_width is None else logits_width
+    if batch_size < 1 or repeats < 1:
+        raise DecodeError(f"there is nothing to measure: batch_size={batch_size}, repeats={repeats}", fix="Give 1 or more.")
+    if width < tables.vocab_size:
+        fix = "Give the number of logits of the model."
+        raise DecodeError(f"{width:,} logits are fewer than the vocabulary's {tables.vocab_size:,} ids", fix=fix)
+    sampler = Greedy() if sampler is None else sampler
+    check_sampler(sampler)
+    logits = jax.random.normal(jax.random.key(0), (batch_size, width), jnp.float32).astype(dtype)
+    keys = key_words(jax.random.split(jax.random.key(1), batch_size))
+    step = jnp.zeros(batch_size, jnp.uint32)
+    which = jnp.arange(batch_size, dtype=jnp.int32) % jnp.maximum(tables.num_constraints, 1)
+    begin = jax.jit(lambda tables, which: init_state(tables, which, None, max_depth=max_depth, max_tokens=_ROOM))
+    state = begin(tables, which)
+
+    def constrained(sampler: Any, logits: Any, keys: Any, step: Any, tables: Any, state: Any) -> Any:
+        choice = sample(sampler, logits, keys, step, tables, state)
+        return choice, advance(tables, state, choice.token)
+
+    def free(sampler: Any, logits: Any, keys: Any, step: Any) -> Any:
+        return sample(sampler, logits, keys, step)
+
+    rows_read = jax.eval_shape(mask_rows, tables, state).size
+    return StepReport(
+        device=jax.devices()[0].device_kind,
+        batch_size=batch_size,
+        logits_width=width,
+        dtype=logits.dtype.name,
+        constrained=_cost(constrained, (sampler, logits, keys, step, tables, state), repeats),
+        free=_cost(free, (sampler, logits, keys, step), repeats),
+        logits_bytes=logits.nbytes,
+        mask_bytes=4 * tables.num_words * rows_read,
+        state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
+        table_bytes=tables.nbytes,
+    )
+
+
+def _cost(function: Callable[..., Any], arguments: tuple[Any, ...], repeats: int) -> StepCost:
+    program = jax.jit(function).lower(*arguments).compile()
+    costs, memory = program.cost_analysis(), program.memory_analysis()
+    accessed = costs.get("bytes accessed") if isinstance(costs, dict) else None
+    seconds = []
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        jax.block_until_ready(program(*arguments))
+        seconds.append(time.perf_counter() - begin)
+    return StepCost(
+        seconds=min(seconds[1:]),
+        accessed=None if accessed is None else int(accessed),
+        temporaries=getattr(memory, "temp_size_in_bytes", None),
+    )
