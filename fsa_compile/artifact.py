@@ -264,20 +264,27 @@ class CompiledConstraint:
         return "canonical" in self.extra
 
     @property
-    def canonical_prompt(self) -> tuple[int, int]:
-        """Of a canonical constraint: the last token of the prompt that its texts continue, -1 for none, and the number of tokens
-        of a shortest text."""
-        last, shortest = self.extra.get("canonical_prompt", (-1, self.distance[self.start]))
-        if not -1 <= last < self.vocab_size:
-            raise ArtifactError(f"the prompt's last token {last} is outside the vocabulary", fix="Compile the constraint again.")
-        return int(last), int(shortest)
+    def canonical_start(self) -> tuple[int, int, int]:
+        """Of a canonical constraint: the last token of the prompt that its texts continue, -1 for none, the number of tokens of a
+        shortest text, and the state of the tokenizer's filter behind the prompt."""
+        last, shortest, state = self.extra.get("canonical_start", (-1, 0, -1))
+        if not (-1 <= last < self.vocab_size and state >= 0):
+            what = "where a canonical constraint begins is missing or out of range: it may be an earlier version's"
+            raise ArtifactError(what, fix="Compile the constraint again.")
+        return int(last), int(shortest), int(state)
+
+    @property
+    def has_partners(self) -> bool:
+        """Whether every place of a canonical constraint has two nodes, the second one, right behind the first, for tokens that the
+        last one forbids."""
+        return bool(self.extra.get("canonical_partners"))
 
     @property
     def shortest_completion(self) -> int:
         """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
         for a regular constraint, at most a little more for others."""
         if self.is_canonical:
-            return self.canonical_prompt[1]
+            return self.canonical_start[1]
         return self.walk().distance
 
     @property

@@ -1,12 +1,14 @@
 """Canonical tokens on the device: which tokens the last one forbids, and the two nodes of every place in such a constraint.
 
-A row of a canonical constraint stands at a node and keeps its last token (`ConstraintState.register`). Tokens that the last one
-does not forbid are those of the node, the others those of its partner, right behind it. See `fsa_compile.canonical.product`.
+A row of a canonical constraint stands at a node and keeps its last token and a state of the tokenizer's filter
+(`ConstraintState.register`). Where places have two nodes, tokens that the last one does not forbid are those of the node, the
+others those of its partner, right behind it. See `fsa_compile.canonical.product`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.artifact import CompiledConstraint
+from jax_decode.canonical_filter import FilterTables, filter_words
 from jax_decode.reading import read
 
-LAST, BOUNDED = range(2)
-"""Columns of `ConstraintState.register`: the last token, -1 for none, and whether the row's limit can be kept."""
+LAST, BOUNDED, FILTER = range(3)
+"""Columns of `ConstraintState.register`: the last token, -1 for none, whether the row's limit can be kept, state of the filter."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,11 +102,46 @@ def forbids(pairs: PairTables, last: jax.Array, tokens: jax.Array) -> jax.Array:
     return (bit != 0) ^ (exists & (flips == tokens[:, None])).any(1)
 
 
-def chosen(forbidden: jax.Array, words: jax.Array) -> jax.Array:
-    """Of two nodes' words uint32[B, 2, W]: the second's where forbidden, the first's elsewhere."""
-    return (words[:, 0] & ~forbidden) | (words[:, 1] & forbidden)
+def canonical_words(pairs: PairTables, states: FilterTables, register: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Bit planes of the tokens that may follow: of those that the last one does not forbid, and of those that it does."""
+    together, apart = filter_words(states, register[:, FILTER])
+    forbidden = pair_words(pairs, register[:, LAST])
+    return together & ~forbidden, apart & forbidden
 
 
-def first_register(last: jax.Array, limits: jax.Array, shortest: jax.Array) -> jax.Array:
-    """`ConstraintState.register` before the first token, int32[B, 2]; `last` is the prompt's last token, -1 for none."""
-    return jnp.stack([last, (limits >= shortest).astype(jnp.int32)], 1)
+def first_register(last: jax.Array, limits: jax.Array, shortest: jax.Array, state: jax.Array) -> jax.Array:
+    """`ConstraintState.register` before the first token, int32[B, 3]: `last` is the prompt's last token, -1 for none, `state` that
+    of the filter behind it."""
+    return jnp.stack([last, (limits >= shortest).astype(jnp.int32), state], 1)
+
+
+def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledConstraint]:
+    """The constraints, all with two nodes for every place: where one has a single node, both allow the same."""
+    made: dict[tuple[int, int], dict[str, Any]] = {}
+    out = []
+    for c in constraints:
+        if c.has_partners:
+            out.append(c)
+            continue
+        key = id(c.arc_token), id(c.group_next)
+        if key not in made:
+            made[key] = _doubled(c)
+        out.append(dataclasses.replace(c, **made[key], start=2 * c.start - 1, extra=c.extra | {"canonical_partners": True}))
+    return out
+
+
+def _doubled(c: CompiledConstraint) -> dict[str, Any]:
+    """The arrays of a regular constraint whose node n became the nodes 2n - 1 and 2n."""
+    node = np.append(0, np.repeat(np.arange(1, c.num_nodes), 2))
+    effects = c.effects.copy()
+    effects[1:, 0] = 2 * effects[1:, 0] - 1
+    out: dict[str, Any] = {"accept": c.accept[node], "distance": c.distance[node], "effects": effects}
+    for kind, columns in (("group", ("row", "next", "push", "add", "set")), ("arc", ("token", "effect")), ("level", ("cost", "row", "need"))):
+        offset = getattr(c, f"{kind}_offset")
+        size = np.diff(offset)[node]
+        ends = np.cumsum(size)
+        index = np.repeat(offset[node] - (ends - size), size) + np.arange(int(size.sum()))
+        out[f"{kind}_offset"] = np.append(0, ends).astype(np.int32)
+        out |= {f"{kind}_{column}": getattr(c, f"{kind}_{column}")[index] for column in columns}
+    out["group_next"] = 2 * out["group_next"] - 1
+    return out | {name: getattr(c, name)[node] for name in ("level_slope", "need", "ladder", "delta_offset")}

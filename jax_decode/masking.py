@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import UNREACHABLE
-from jax_decode.canonical import BOUNDED, LAST, chosen, pair_words
+from jax_decode.canonical import BOUNDED, canonical_words
 from jax_decode.catalogue import levels_of, listed_children
 from jax_decode.key_sets import allows as allowed_by
 from jax_decode.parallel_stacks import by_rows
@@ -57,8 +57,13 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
     if tables.pairs is not None:
-        both = jnp.stack([words_of(tables, rows[:, :1]), words_of(tables, rows[:, 1:])], 1)
-        return parts_at(chosen(pair_words(tables.pairs, state.register[:, LAST]), both), *listed(tables, state))
+        together, apart = canonical_words(tables.pairs, tables.filter, state.register)
+        if tables.partners:
+            words = (words_of(tables, rows[:, :1]) & together) | (words_of(tables, rows[:, 1:]) & apart)
+        else:
+            words = words_of(tables, rows) & (together | apart)
+        free = (state.node == FREE) & state.running[:, None]
+        return parts_at(jnp.where(free, words_of(tables, rows[:, :1]), words), *listed(tables, state))
     return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state))
 
 
@@ -171,10 +176,12 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
     token = arcs[..., ARC_TOKEN]
     if tables.pairs is not None:
-        words = pair_words(tables.pairs, state.register[:, LAST])
-        batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-        bit = read(words, batch, token % tables.num_words) >> (token // tables.num_words).astype(jnp.uint32)
-        fits &= ((bit & 1) != 0) == (slots >= count[:, :1])  # those of the partner are for forbidden pairs
+        words = canonical_words(tables.pairs, tables.filter, state.register)
+        batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
+        together, apart = (read(part, batch, token % tables.num_words) for part in words)
+        # Those of the partner are for forbidden pairs.
+        bits = jnp.where(slots >= count[:, :1], apart, together) if tables.partners else together | apart
+        fits &= ((bits >> (token // tables.num_words).astype(jnp.uint32)) & 1) != 0
     if tables.items is not None and at.item is not None:
         own, inside = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
         other = (at.item < 0)[:, None]

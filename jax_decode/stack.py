@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact import MAX_REGISTER, UNREACHABLE
+from jax_decode.canonical import FILTER
 from jax_decode.catalogue import node_in, to_end
 from jax_decode.key_sets import Words, allows, children_at, with_keys
 from jax_decode.reading import read
@@ -51,6 +52,7 @@ class Sources(NamedTuple):
     node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth: of the
     stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the sources
     are followed by their twins. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries.
+    ends: bool[B], whether the tokenizer's filter lets a text end; None without one.
     """
 
     node: jax.Array
@@ -60,6 +62,7 @@ class Sources(NamedTuple):
     register: jax.Array
     used: Words = ()
     item: jax.Array | None = None
+    ends: jax.Array | None = None
 
 
 class Cells(NamedTuple):
@@ -83,10 +86,11 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     item = None if item is None else item[:, 0]
     if not tables.has_stack:
         node = first
-        if tables.pairs is not None:  # a canonical place has two nodes; the free and the dead node stand alone
+        if tables.partners:  # a place has two nodes; the free and the dead node stand alone
             node = jnp.concatenate([node, jnp.where(node > FREE, node + 1, node)], 1)
         zero = jnp.zeros_like(node)
-        return Sources(node, zero, zero, zero, zero, item=item)
+        ends = None if tables.filter is None else read(tables.filter.final, state.register[:, FILTER])
+        return Sources(node, zero, zero, zero, zero, item=item, ends=ends)
     node, top, register = first, state.top, state.register
     used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
     found = []
@@ -127,7 +131,8 @@ def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     accept = [read(tables.nodes, node, jnp.full_like(node, ACCEPT)) > 0 for node in columns]
     if tables.items is not None and at.item is not None:
         accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
-    return functools.reduce(jnp.logical_or, accept)
+    accepted = functools.reduce(jnp.logical_or, accept)
+    return accepted if at.ends is None else accepted & at.ends
 
 
 def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:

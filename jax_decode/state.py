@@ -13,7 +13,7 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from jax_decode.canonical import first_register
 from jax_decode.errors import DecodeError
-from jax_decode.tables import FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START, ConstraintTables
+from jax_decode.tables import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START, ConstraintTables
 
 MAX_DEPTH = 64
 """Default limit of the stack's depth, in cells."""
@@ -64,7 +64,7 @@ class ConstraintState:
     Attributes:
       node: int32[B, K], nodes of `ConstraintTables`, one per configuration, 0 where there is none.
       top: int32[B, K'], the stack's top cell, 0 for the empty stack.
-      register: int32[B, K'], of the frame that the node belongs to; int32[B, 2] for canonical constraints, see `canonical`.
+      register: int32[B, K'], of the frame that the node belongs to; int32[B, 3] for canonical constraints, see `canonical`.
       used: int32[B, W'], set of keys of the frame that the node belongs to; W' is 0 where no constraint has sets of keys.
       alloc: int32[B], where the next cell will be written.
       cell: int32[B, M, 5 or 6 or 5 + W'], see `stack_layout`; cell 0 lies below every stack.
@@ -164,7 +164,8 @@ def init_state(
     register = jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32)
     if tables.pairs is not None:
         last = jnp.where(constrained, record[:, PROMPT_LAST] - 1, -1)
-        register = first_register(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0))
+        at = jnp.where(constrained, record[:, FIRST_STATE], 0)
+        register = first_register(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0), at)
     return ConstraintState(
         node=jnp.pad(node[:, None], others),
         top=jnp.pad(top, others) if tables.has_stack else top,

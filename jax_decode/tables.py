@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.items.artifact import CompiledItems
-from jax_decode.canonical import PairTables, pair_arrays
+from jax_decode.canonical import PairTables, pair_arrays, with_partners
+from jax_decode.canonical_filter import FilterTables, filter_arrays
 from jax_decode.catalogue import ItemTables, PackedItems, pack_items
 from jax_decode.errors import DecodeError
 from jax_decode.set_layout import pack_sets
@@ -39,7 +40,7 @@ LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
 """Columns of `ConstraintTables.levels`."""
 NO_TOKEN, SEVERAL_TOKENS = -1, -2
 """Of `ConstraintTables.only`, for rows that do not have one token."""
-START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST = range(7)
+START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST, FIRST_STATE = range(8)
 """Columns of `ConstraintTables.constraints`."""
 
 _UNROLLED = 16
@@ -68,7 +69,7 @@ class ConstraintTables:
       only: int32[R], the token of a row of one token, -1 for an empty row, -2 for a row of several.
       constraints: int32[C, 8], start node, row of all its text tokens, length of its shortest text in tokens, depth of stack
         that a text needs, index of the initial stack's top cell, whether it ever pushes, one more than the last token of the
-        prompt that canonical texts continue (0: none), 0.
+        prompt that canonical texts continue (0: none), state of the tokenizer's filter behind it.
       stop_ids: int32[C, E], default end-of-text ids, padded with -1.
       num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
       frames: int32[N, 3], where the children of a node begin in `delta` (an offset for symbols), its need, and whether its
@@ -97,7 +98,9 @@ class ConstraintTables:
       max_repeats: most arcs of a node with the same token: 1 where all constraints are deterministic.
       max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
       max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
+      partners: 1 where canonical constraints have two nodes for every place, else 0.
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
+      filter: the states of the tokenizer's filter, likewise.
       items: tries of the constraints that are sets of items; None where none is. Their nodes are numbers from N on.
     """
 
@@ -137,7 +140,9 @@ class ConstraintTables:
     stacks: int
     max_unset: int
     max_conditions: int
+    partners: int = 0
     pairs: PairTables | None = None
+    filter: FilterTables | None = None
     items: ItemTables | None = None
 
     @property
@@ -214,6 +219,8 @@ def to_device(
     standing_in = {i: _placeholder(c) for i, c in catalogues.items()}
     given = [standing_in[id(c)] if isinstance(c, CompiledItems) else c for c in every]
     _check_canonical(given, canonical)
+    if any(c.has_partners for c in given):
+        given = with_partners(given)
     constraints, stored = _stored_once(given)
     width = max(first.vocab_size, logits_width or 0)
     num_words = words_for(width)
@@ -268,6 +275,8 @@ def to_device(
         planes = pack_planes(pairs.rows, num_words)
         on_host, max_flips = pair_arrays(pairs, planes, num_words * 32)
         sizes["pairs"] = PairTables(**jax.device_put(on_host, sharding), max_flips=max_flips)
+        sizes["filter"] = FilterTables(**jax.device_put(filter_arrays(canonical.filter_table, num_words), sharding))
+        sizes["partners"] = int(constraints[0].has_partners)
     if items is not None:
         base = parts.constraints[which[0], START] - items.roots[0]
         tries = {name: _padded(table, 64, 1) if table.ndim else table for name, table in items.arrays.items()}
@@ -306,7 +315,7 @@ def _with_own_starts(
         if c is not kept[at]:
             record[START] += c.start - kept[at].start
             record[SHORTEST], record[SHALLOWEST] = c.shortest_completion, c.shortest_depth
-            record[PROMPT_LAST] = c.canonical_prompt[0] + 1 if c.is_canonical else 0
+            record[[PROMPT_LAST, FIRST_STATE]] = _canonical_start(c)
     return table
 
 
@@ -381,7 +390,7 @@ def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, Any]:
         of_groups, of_arcs, of_levels = (np.diff(x).astype(np.int64) for x in (c.group_offset, c.arc_offset, c.level_offset))
         groups = max(groups, longest_chain(c, of_groups) * c.stacks)
         listed = np.where(of_levels > 0, 0, of_arcs)
-        if c.is_canonical:  # both nodes of a place are read
+        if c.has_partners:  # both nodes of a place are read
             listed = np.append(0, np.repeat(listed[1::2] + listed[2::2], 2))
         candidates = max(candidates, longest_chain(c, listed) * c.stacks)
         bursts = np.where(of_levels > 0, 0, of_arcs)
@@ -493,8 +502,8 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
         rows += [c.rows[1:], _text_row(c)[None]]
         sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
         top = c.push_offset[c.initial_push + 1] - c.push_offset[c.initial_push]
-        last = c.canonical_prompt[0] if c.is_canonical else -1
-        table.append([base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0, last + 1, 0])
+        first = [base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0]
+        table.append([*first, *_canonical_start(c)])
     return _Parts(
         nodes=np.concatenate(nodes),
         groups=np.concatenate(groups),
@@ -503,6 +512,14 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
         rows=np.concatenate(rows),
         constraints=np.array(table, np.int32),
     )
+
+
+def _canonical_start(c: CompiledConstraint) -> tuple[int, int]:
+    """Of a canonical constraint one more than the prompt's last token, 0 for none, and the state of the filter."""
+    if not c.is_canonical:
+        return 0, 0
+    last, _, state = c.canonical_start
+    return last + 1, state
 
 
 def _node_records(c: CompiledConstraint, sizes: NDArray[np.int64]) -> NDArray[np.int32]:

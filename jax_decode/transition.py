@@ -9,7 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.canonical import LAST, forbids
+from jax_decode.canonical import BOUNDED, FILTER, LAST, forbids
+from jax_decode.canonical_filter import state_after
 from jax_decode.catalogue import child, node_in
 from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
@@ -136,9 +137,12 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
 def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
     if tables.pairs is not None:
-        partner = forbids(tables.pairs, state.register[:, LAST], tokens)
-        node = next_node(tables, jnp.where(partner, at.node[:, 1], at.node[:, 0]), tokens)
-        return dataclasses.replace(state, node=node[:, None], register=state.register.at[:, LAST].set(tokens))
+        apart = forbids(tables.pairs, state.register[:, LAST], tokens)
+        node = next_node(tables, jnp.where(apart & bool(tables.partners), at.node[:, -1], at.node[:, 0]), tokens)
+        after = state_after(tables.filter, state.register[:, FILTER], tokens, apart)
+        node = jnp.where((after >= 0) | (at.node[:, 0] == FREE), node, 0)
+        register = jnp.stack([tokens, state.register[:, BOUNDED], jnp.maximum(after, 0)], 1)
+        return dataclasses.replace(state, node=node[:, None], register=register)
     if not tables.has_stack:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
     if state.node.shape[1] > 1:

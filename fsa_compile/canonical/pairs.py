@@ -79,6 +79,17 @@ class PairRule:
         return np.cumsum(change)[:-1][self.place]
 
     @cached_property
+    def _owner(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.set_offset) - 1, dtype=np.int32), np.diff(self.set_offset))
+
+    def holding(self, token: int) -> np.ndarray:
+        """bool[D], the forbidden sets that hold a token."""
+        out = np.zeros(len(self.set_offset) - 1, bool)
+        place = self.place[token]
+        out[self._owner[(self.begin <= place) & (place < self.end)]] = True
+        return out
+
+    @cached_property
     def _interval_key(self) -> np.ndarray:
         owner = np.repeat(np.arange(len(self.set_offset) - 1), np.diff(self.set_offset))
         return owner * (2 * self.vocab_size) + self.begin

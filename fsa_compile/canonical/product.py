@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.canonical.factored_artifact import assemble_factored
+from fsa_compile.canonical.factored_distances import FactoredDistances
 from fsa_compile.canonical.normal_form import check_normal
 from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
@@ -45,7 +47,7 @@ def canonical_product(
       prompt: tokens that stand before the text; see `CanonicalTables.after`.
 
     Returns:
-      An artifact whose `extra["canonical"]` names the tables it needs. Behind a prompt, `extra["canonical_prompt"]` holds the
+      An artifact whose `extra["canonical"]` names the tables it needs. Behind a prompt, `X
       prompt's last token and the tokens of a shortest text.
 
     Raises:
@@ -61,17 +63,25 @@ def canonical_product(
     if tables.unicode_form is not None:
         check_normal(constraint, tables.packed, tables.unicode_form)
     state, last = tables.after(prompt)
+    factored = FactoredDistances(constraint, tables.contexts, deadline, state, last)
+    if factored.fits and factored.decided():
+        if factored.start >= FAR:
+            raise _unspellable(constraint, bool(prompt))
+        extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, factored.start, state]}
+        return assemble_factored(constraint, factored, vocabulary, limits, deadline, extra)
     graph = explore(constraint, tables, limits, deadline, state)
     distances = ProductDistances(graph, tables.rule, int(tables.rule.set_of[last]) if last >= 0 else 0, deadline)
     if distances.start >= FAR:
-        raise UnspellableError(
-            f"no text that the constraint accepts has a canonical tokenization{' behind the prompt' if prompt else ''}",
-            where=constraint.source[:200],
-            fix="Back up over the prompt's last tokens (token healing), or compile without canonical=True."
-            if prompt
-            else "Check the texts' Unicode form and characters, or compile without canonical=True.",
-        )
-    extra = {**constraint.extra, "canonical": tables.identity}
-    if last >= 0:
-        extra["canonical_prompt"] = [last, distances.start]
-    return assemble_product(constraint, distances, vocabulary, limits, deadline, extra)
+        raise _unspellable(constraint, bool(prompt))
+    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
+    return assemble_product(constraint, distances, vocabulary, limits, deadline, extra | {"canonical_partners": True})
+
+
+def _unspellable(constraint: CompiledConstraint, behind_prompt: bool) -> UnspellableError:
+    return UnspellableError(
+        f"no text that the constraint accepts has a canonical tokenization{' behind the prompt' if behind_prompt else ''}",
+        where=constraint.source[:200],
+        fix="Back up over the prompt's last tokens (token healing), or compile without canonical=True."
+        if behind_prompt
+        else "Check the texts' Unicode form and characters, or compile without canonical=True.",
+    )

@@ -79,7 +79,7 @@ _Edges: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Sources, tokens and targets, as in `ProductGraph`."""
 
 
-class _Listed(NamedTuple):
+class Listed(NamedTuple):
     """The tokens of a constraint's nodes one by one: of node q those from `offset[q]` to `offset[q + 1]`."""
 
     offset: np.ndarray
@@ -105,7 +105,7 @@ class _Exploration:
         self._set_of = tables.rule.set_of
         self._special = np.diff(tables.packed[1]) == 0
         self._seed = tables.splitter is None
-        self._listed, self._groups = _split_sets(constraint)
+        self._listed, self._groups = split_sets(constraint, np.bitwise_count(constraint.rows).sum(1) <= _LISTED)
         self._kinds: dict[tuple[int, int], _Kinds] = {}
         self._wide: dict[tuple[int, int, bytes], WideSet] = {}
         self._states: list[int] = []
@@ -255,12 +255,12 @@ def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
 
 
-def _split_sets(constraint: CompiledConstraint) -> tuple[_Listed, dict[int, list[tuple[int, int]]]]:
-    """Arcs and smaller token sets one by one; and of each node the larger sets, as (row, target)."""
+def split_sets(constraint: CompiledConstraint, listed: np.ndarray) -> tuple[Listed, dict[int, list[tuple[int, int]]]]:
+    """Arcs and the token sets of some bit rows (bool[R]) one by one; and of each node the other sets, as (row, target)."""
     c = constraint
     size = np.bitwise_count(c.rows).sum(1)
     owner = np.repeat(np.arange(c.num_nodes), np.diff(c.group_offset))
-    small = size[c.group_row] <= _LISTED
+    small = listed[c.group_row]
     large: dict[int, list[tuple[int, int]]] = {}
     for q, row, target in zip(owner[~small].tolist(), c.group_row[~small].tolist(), c.group_next[~small].tolist()):
         large.setdefault(q, []).append((row, target))
@@ -277,4 +277,4 @@ def _split_sets(constraint: CompiledConstraint) -> tuple[_Listed, dict[int, list
     target = np.concatenate([c.arc_next.astype(np.int64), np.repeat(c.group_next[small].astype(np.int64), count)])
     order = np.argsort(q, kind="stable")
     offset = np.append(0, np.cumsum(np.bincount(q, minlength=c.num_nodes)))
-    return _Listed(offset, token[order], target[order]), large
+    return Listed(offset, token[order], target[order]), large

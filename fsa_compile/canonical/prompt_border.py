@@ -79,7 +79,7 @@ def canonical_border(
         rest = rest[len(lookup.text(token)) :]
     if forced:
         shortest = made.shortest_completion - len(forced)
-        extra = {**made.extra, "canonical_prompt": [forced[-1], shortest]}
+        extra = {**made.extra, "canonical_start": [forced[-1], shortest, walk.state]}
         made = dataclasses.replace(made, start=walk.node, extra=extra)
         kept += forced
     at = len(data) - len(rest)

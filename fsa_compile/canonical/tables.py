@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.canonical.character_classes import cache_folder, engine_version
+from fsa_compile.canonical.contexts import Contexts
+from fsa_compile.canonical.filter_table import BLOCK, FilterTable, filter_table
+from fsa_compile.canonical.filter_trim import trimmed
 from fsa_compile.canonical.merge_trees import merge_trees
 from fsa_compile.canonical.model_rows import ModelRows, model_rows
 from fsa_compile.canonical.normal_form import is_normal
@@ -30,7 +33,7 @@ from fsa_compile.tokenizers.base import Tokenizer
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST_KEPT = 4
 _memory: dict[str, CanonicalTables] = {}
 _digests: weakref.WeakKeyDictionary[Tokenizer, str] = weakref.WeakKeyDictionary()
@@ -126,7 +129,26 @@ class CanonicalTables:
 
     @cached_property
     def filter(self) -> TokenFilter:
-        """The states a token sequence can be in."""
+        """The states a token sequence can be in, with the numbers of `filter_table`."""
+        made, table = self._new_filter(), self.filter_table
+        if isinstance(made, SplitterFilter):
+            pairs = [tuple(pair) for pair in table.reading.tolist()]
+            ends = table.reading_offset.tolist()
+            made.number_as(table.position.tolist(), [pairs[begin:end] for begin, end in zip(ends, ends[1:])])
+        return made
+
+    @cached_property
+    def filter_table(self) -> FilterTable:
+        """All these states as arrays."""
+        length = np.diff(self.packed[1])
+        return trimmed(filter_table(self._new_filter(), length == 0), self.rule, length)
+
+    @cached_property
+    def contexts(self) -> Contexts:
+        """What may follow a token wherever it stands."""
+        return Contexts(self.filter_table, self.rule, np.diff(self.packed[1]))
+
+    def _new_filter(self) -> TokenFilter:
         if self.splitter is None:
             if self.byte_tokens is None or self.characters is None:
                 raise ArtifactError("canonical tables without a splitter lack their byte tokens", fix="Make them again.")
@@ -273,6 +295,7 @@ def build_tables(encoder: Encoder, digest: str = "") -> CanonicalTables:
     )
 
 
+_FILTER = tuple(field.name for field in dataclasses.fields(FilterTable))
 _RULE = ("own", "place", "set_of", "set_offset", "begin", "end")
 
 
@@ -289,6 +312,7 @@ def _arrays(tables: CanonicalTables) -> dict[str, np.ndarray]:
         first = np.flatnonzero(np.append(True, s.class_of[1:] != s.class_of[:-1]))
         out |= {"class_first": first.astype(np.int32), "class_value": s.class_of[first], "splitter_next": s.next}
         out |= {"splitter_cut": s.cut, "splitter_final": s.final}
+    out |= {f"filter_{name}": getattr(tables.filter_table, name) for name in _FILTER}
     if tables.byte_tokens is not None and tables.characters is not None:
         out |= {"byte_tokens": tables.byte_tokens, "characters": tables.characters}
     return out
@@ -307,11 +331,31 @@ def _from_arrays(arrays: dict[str, np.ndarray], vocabulary: Vocabulary) -> Canon
         splitter = Splitter(class_of, arrays["splitter_next"], arrays["splitter_cut"], arrays["splitter_final"])
     ends = np.cumsum(arrays["unmerged_count"])
     pieces = [tuple(p.tolist()) for p in np.split(arrays["unmerged_piece"], ends)[:-1]]
-    return CanonicalTables(
+    made = CanonicalTables(
         fingerprint=fingerprint, identity=identity, rule=rule, splitter=splitter, unicode_form=form or None,
         unmerged=dict(zip(arrays["unmerged_token"].tolist(), pieces)), whole_tokens=bool(arrays["whole_tokens"]),
         byte_tokens=arrays.get("byte_tokens"), characters=arrays.get("characters"), packed=vocabulary.packed,
     )  # fmt: skip
+    states = FilterTable(**{name: arrays[f"filter_{name}"] for name in _FILTER})
+    _check_states(states, rule.vocab_size)
+    made.__dict__["filter_table"] = states  # what the property would make
+    return made
+
+
+def _check_states(states: FilterTable, size: int) -> None:
+    """Raises ValueError where an index of the filter leads outside its arrays."""
+    count, kinds = states.num_states, states.block.shape[2] * BLOCK
+    right = states.kind.shape == states.inner.shape == (size,) and states.final.shape == (count,)
+    right = right and states.block.shape[:2] == (count, 2) and states.target.shape[1:] == (BLOCK,)
+    right = right and states.left.shape == states.inner_kind.shape[:1]
+    right = right and len(states.reading_offset) == count + 1 and int(states.reading_offset[-1]) == len(states.reading)
+    for index, end in (
+        (states.position, len(states.inner_kind)), (states.kind, kinds), (states.inner_kind, kinds),
+        (states.inner, states.inner_kind.shape[1]), (states.block, len(states.target)), (states.target + 1, count + 1),
+    ):  # fmt: skip
+        right = right and bool(((index >= 0) & (index < end)).all())
+    if not right:
+        raise ValueError("a state is out of range")
 
 
 def _check_rule(rule: PairRule, size: int) -> None:

@@ -50,6 +50,21 @@ class TokenFilter(abc.ABC):
         """Whether a text may end here."""
 
     @abc.abstractmethod
+    def position(self, state: int) -> int:
+        """Node of the UTF-8 automaton, 0 between characters."""
+
+    @abc.abstractmethod
+    def readings(self, state: int) -> list[tuple[int, int]]:
+        """How the cuts are read: of each reading the state of the splitter and the node of the trie of whole tokens."""
+
+    @abc.abstractmethod
+    def bytes_left(self) -> np.ndarray:
+        """int32[U], bytes that are left of the character at every node of the UTF-8 automaton."""
+
+    def forget(self, position: int) -> None:
+        """Frees what is kept of a position inside a character."""
+
+    @abc.abstractmethod
     def _new_moves(self, state: int) -> Moves: ...
 
     def moves(self, state: int) -> Moves:
@@ -107,6 +122,15 @@ class FallbackFilter(TokenFilter):
 
     def final(self, state: int) -> bool:
         return state == START
+
+    def position(self, state: int) -> int:
+        return state
+
+    def readings(self, state: int) -> list[tuple[int, int]]:
+        return []
+
+    def bytes_left(self) -> np.ndarray:
+        return _bytes_left(self._nodes)
 
     def _new_moves(self, state: int) -> Moves:
         row = self._nodes[state]
@@ -186,6 +210,26 @@ class SplitterFilter(TokenFilter):
     def final(self, state: int) -> bool:
         node, readings = self._states[state]
         return node == 0 and any(self._splitter.final[r.splitter] and self._may_end(r.piece) for r in readings)
+
+    def position(self, state: int) -> int:
+        return self._states[state][0]
+
+    def readings(self, state: int) -> list[tuple[int, int]]:
+        return [(reading.splitter, reading.piece) for reading in self._states[state][1]]
+
+    def bytes_left(self) -> np.ndarray:
+        return _bytes_left(self._nodes)
+
+    def forget(self, position: int) -> None:
+        self._tokens.pop(position, None)
+        for state, (node, _) in enumerate(self._states):
+            if node == position:
+                self._moves.pop(state, None)
+
+    def number_as(self, positions: list[int], readings: list[list[tuple[int, int]]]) -> None:
+        """Numbers states as they were numbered before; only a new filter can."""
+        for position, pairs in zip(positions, readings):
+            self._number(position, tuple(_Reading(*pair) for pair in pairs))
 
     def _may_end(self, piece: int) -> bool:
         return piece not in self._terminal
@@ -274,6 +318,14 @@ class SplitterFilter(TokenFilter):
         class_of = np.full(self.rule.vocab_size, -1, np.int32)
         class_of[token] = kind
         return _Tokens(class_of, state[chosen], at[chosen], alone[chosen], own[chosen])
+
+
+def _bytes_left(nodes: np.ndarray) -> np.ndarray:
+    left = np.zeros(len(nodes), np.int32)
+    for _ in range(3):
+        after = np.where(nodes == BAD, 0, 1 + np.where(nodes > 0, left[np.where((nodes > 0) & (nodes != BAD), nodes, 0)], 0))
+        left[1:] = after[1:].max(1)
+    return left
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

@@ -11,12 +11,14 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 from fsa_compile.bitmask import BitmaskWalk, packed, words_of
 from fsa_compile.canonical.tables import CanonicalTables
+from fsa_compile.canonical.token_filter import NONE
 from fsa_compile.errors import ArtifactError
 
 
 class _Position(NamedTuple):
     node: int
     last: int
+    state: int
     finished: bool
 
 
@@ -37,17 +39,26 @@ class CanonicalWalk(BitmaskWalk):
     def __init__(self, constraint: CompiledConstraint, tables: CanonicalTables) -> None:
         check_tables(constraint, tables)
         self.constraint, self.tables = constraint, tables
-        self._history = [_Position(constraint.start, constraint.canonical_prompt[0], False)]
+        last, _, state = constraint.canonical_start
+        if state >= tables.filter_table.num_states:
+            raise ArtifactError(f"the tokenizer's filter has no state {state}", fix="Compile the constraint again.")
+        self._history = [_Position(constraint.start, last, state, False)]
 
     @property
     def node(self) -> int:
-        """Current node: tokens that the last one does not forbid are those of this node, the others those of the next."""
+        """Current node. Where the constraint `has_partners`, tokens that the last one forbids are those of the next node."""
         return self._history[-1].node
+
+    @property
+    def state(self) -> int:
+        """State of the tokenizer's filter, of `CanonicalTables.filter_table`."""
+        return self._history[-1].state
 
     @property
     def accepting(self) -> bool:
         """Whether the sequence so far is what the encoder makes of an accepted text."""
-        return bool(self.constraint.accept[self._history[-1].node])
+        here = self._history[-1]
+        return bool(self.constraint.accept[here.node] and self.tables.filter_table.final[here.state])
 
     @property
     def finished(self) -> bool:
@@ -95,13 +106,14 @@ class CanonicalWalk(BitmaskWalk):
         if not here.finished and token in c.stop_ids and self.accepting:
             self._history.append(here._replace(finished=True))
             return
-        node = 0
+        node, state = 0, NONE
         if not here.finished and 0 <= token < c.vocab_size and token not in c.stop_ids:
             apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
-            node = self._next(here.node + apart, token)
+            state = self.tables.filter_table.step(here.state, token, apart)
+            node = self._next(here.node + (apart and c.has_partners), token) if state != NONE else 0
         if not node:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
-        self._history.append(_Position(node, int(token), False))
+        self._history.append(_Position(node, int(token), state, False))
 
     def rewind(self, n: int) -> None:
         """Takes back the last n tokens.
@@ -121,11 +133,13 @@ class CanonicalWalk(BitmaskWalk):
         return [position.last for position in walk._history[1:]]
 
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
-        together = self._row(here.node, limit)
+        together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))
+        row = self._row(here.node, limit)
         if here.last < 0:
-            return together
+            return row & together
         forbidden = packed(self.tables.rule.forbidden_row(here.last))
-        return (together & ~forbidden) | (self._row(here.node + 1, limit) & forbidden)
+        behind = self._row(here.node + 1, limit) if self.constraint.has_partners else row
+        return (row & together & ~forbidden) | (behind & apart & forbidden)
 
     def _row(self, node: int, limit: int) -> np.ndarray:
         """The tokens of a node of the artifact within a limit of cost, uint32[ceil(V / 32)]."""

@@ -94,7 +94,7 @@ def test_masks_are_the_host_walks(splitter: str) -> None:
     patterns = ("[abc]{0,6}", "(a|b)*c", "[ab]*aba[ab]{0,4}")
     made = [small(random.Random(8), pattern, splitter) for pattern in patterns]
     made += [small(random.Random(8), pattern, splitter, b"b") for pattern in patterns[:2]]
-    assert made[-1][0].canonical_prompt[0] >= 0
+    assert made[-1][0].canonical_start[0] >= 0
     tables = made[0][1]
     constraints = [c for c, _, _ in made]
     device = jax_decode.to_device(constraints, canonical=tables)

@@ -1,0 +1,240 @@
+"""`Contexts`: what may follow a token, whatever stood before it.
+
+A token leaves the filter in one of a few states, depending on what came before. So it can be said of most pairs of tokens that
+the second may *always* follow the first, or that it *never* may, without knowing more; the compiler proves with the one that
+texts can be completed, and with the other that they cannot.
+
+States that allow the same at once are one *behaviour*. The behaviours that a token can lead to, split by the bytes that are left
+of a character (the *depth*; 0 is between two characters), are its *surroundings*, numbered per depth. Together with the token's
+forbidden set they are its *context*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.bitmask import packed
+from fsa_compile.canonical.filter_table import BLOCK, FilterTable
+from fsa_compile.canonical.pairs import PairRule
+
+DEPTHS = 4
+ALL, ALL_APART, ANY, ANY_APART = 1, 2, 4, 8
+"""Bits of `Contexts.follows`."""
+ANYWHERE = -1
+_MOST_COLUMNS = 2048
+_MOST_STEPS = 1 << 16
+
+
+class _Follows(NamedTuple):
+    """Of one depth: bits by surroundings and column of the next token, uint8[S, C]; column of each token, int32[V]; and
+    surroundings in which a text may end always, and sometimes, bool[S]."""
+
+    bits: np.ndarray
+    column: np.ndarray
+    all_final: np.ndarray
+    any_final: np.ndarray
+
+
+class Contexts:
+    """The surroundings of all tokens of one tokenizer.
+
+    Args:
+      states: of its filter.
+      rule: the pair rule.
+
+    Attributes:
+      after: int32[DEPTHS, V], surroundings of each token at each depth, 0 where it leads to none.
+      tail: int32[V], the depth that a token leads to whatever came before; -1 where that depends, -2 where it leads nowhere.
+      order: int64[V], all tokens: of those that may follow the same surroundings first the ones that few tokens forbid, these
+        before all second ones, and so on.
+    """
+
+    def __init__(self, states: FilterTable, rule: PairRule, length: np.ndarray) -> None:
+        self._states, self.rule, self.length = states, rule, length
+        depth = states.left[states.position[states.example]]
+        following = self._following(depth)
+        numbers: list[dict[tuple[int, ...], int]] = [{(): 0} for _ in range(DEPTHS)]
+        for behaviour, d in enumerate(depth.tolist()):
+            numbers[d].setdefault((behaviour,), len(numbers[d]))
+        self.after = np.zeros((DEPTHS, len(states.kind)), np.int32)
+        known: dict[tuple[int, ...], list[int]] = {}
+        for tokens, found in following:
+            numbered = known.get(found)
+            if numbered is None:
+                parts: list[list[int]] = [[] for _ in range(DEPTHS)]
+                for behaviour in found:
+                    parts[depth[behaviour]].append(behaviour)
+                numbered = known[found] = [numbers[d].setdefault(tuple(p), len(numbers[d])) for d, p in enumerate(parts)]
+            self.after[:, tokens] = np.array(numbered, np.int32)[:, None]
+        self._of_depth = [self._follows(d, list(numbers[d]), depth) for d in range(DEPTHS)]
+        self.width = max(part.bits.shape[1] for part in self._of_depth)
+        base = np.cumsum([0, *(len(part.bits) for part in self._of_depth)])
+        self.base = base[:-1].astype(np.int64)
+        """Where the surroundings of each depth begin, where all are numbered."""
+        self.follows = np.zeros((int(base[-1]), self.width), np.uint8)
+        for begin, part in zip(base.tolist(), self._of_depth):
+            self.follows[begin : begin + len(part.bits), : part.bits.shape[1]] = part.bits
+        self.all_final = np.concatenate([part.all_final for part in self._of_depth])
+        self.any_final = np.concatenate([part.any_final for part in self._of_depth])
+        self.column = np.stack([part.column for part in self._of_depth])
+        single = (self.after > 0).sum(0)
+        self.tail = np.select([single == 1, single > 1], [np.argmax(self.after > 0, 0), -1], -2).astype(np.int32)
+        self.between = packed(self.tail == 0)
+        self.elsewhere = packed((self.tail == -1) | (self.tail > 0))
+        by_column = np.lexsort((rule.holders, self.column[0]))
+        first = np.searchsorted(self.column[0][by_column], self.column[0][by_column])
+        self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
+        self.rank = np.empty(len(by_column), np.int64)
+        self.rank[self.order] = np.arange(len(by_column))
+        self.ending = packed(self.all_final[self.base[0] + self.after[0]] & (self.after[0] > 0))
+        every = self.follows & (ALL | ALL_APART) != self.follows >> 2
+        self.ambiguous = every.any(1) | (self.all_final != self.any_final)
+        self.single = np.array([self.base[d] + numbers[d][b,] for b, d in enumerate(depth.tolist())])
+        self.members = [behaviours for each in numbers for behaviours in each]
+        """The behaviours of all surroundings."""
+        self._columns: dict[int, np.ndarray] = {}
+        self._inside = [self._inside_of(d) for d in range(DEPTHS)]
+        self._inside_columns: dict[tuple[int, int], np.ndarray] = {}
+        self._states_after: dict[tuple[int, int], frozenset[int]] = {}
+
+    def of_state(self, state: int) -> int:
+        """The surroundings of one state of the filter, numbered among all."""
+        return int(self.single[self._states.behaviour[state]])
+
+    def depth_of(self, surroundings: int) -> int:
+        """The depth of surroundings, numbered among all."""
+        return int(np.searchsorted(self.base, surroundings, side="right")) - 1
+
+    def alone(self, surroundings: int) -> np.ndarray:
+        """int64[n], the surroundings of single behaviours that make up some."""
+        return self.single[list(self.members[surroundings])]
+
+    def joined(self, behaviours: tuple[int, ...]) -> tuple[np.ndarray, bool, bool]:
+        """A row of `follows` and whether a text may end always, and sometimes, for any behaviours of one depth."""
+        alone = self.single[list(behaviours)]
+        rows = self.follows[alone]
+        every, some = np.bitwise_and.reduce(rows), np.bitwise_or.reduce(rows)
+        final = self.all_final[alone]
+        return (every & (ALL | ALL_APART)) | (some & (ANY | ANY_APART)), bool(final.all()), bool(final.any())
+
+    def inside(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """Contexts at a depth inside a character: tokens, ascending, and the surroundings of one behaviour, int64[n] each."""
+        return self._inside[depth]
+
+    def inside_column(self, token: int, depth: int) -> np.ndarray:
+        """bool[n], whether a token may follow these contexts."""
+        found = self._inside_columns.get((token, depth))
+        if found is None:
+            if len(self._inside_columns) >= _MOST_COLUMNS:
+                self._inside_columns.pop(next(iter(self._inside_columns)))
+            before, surroundings = self._inside[depth]
+            bits = self.follows[surroundings, self.column[depth, token]]
+            apart = self.rule.holding(token)[self.rule.set_of[before]]
+            found = (bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0
+            self._inside_columns[token, depth] = found
+        return found
+
+    def states_after(self, state: int, token: int) -> frozenset[int]:
+        """States of the filter that a token may lead to from one; `ANYWHERE - d` stands for any state at depth d."""
+        s = self._states
+        inner = int(s.inner[token])
+        key = state, (-inner if inner else int(s.kind[token]))
+        found = self._states_after.get(key)
+        if found is None:
+            if len(self._states_after) >= _MOST_STEPS:
+                self._states_after.clear()
+            every = np.flatnonzero(s.left[s.position] == ANYWHERE - state) if state < 0 else np.array([state])
+            position = s.position[every]
+            kinds = np.where(position > 0, s.inner_kind[position, inner], s.kind[token])
+            targets = s.target[s.block[every, :, kinds // BLOCK], (kinds % BLOCK)[:, None]]
+            found = self._states_after[key] = frozenset(np.unique(targets[targets >= 0]).tolist())
+        return found
+
+    def key_of(self, tokens: np.ndarray) -> np.ndarray:
+        """int64[n], equal for tokens that lead from every state to the same ones."""
+        s = self._states
+        return np.where(s.inner[tokens] > 0, -s.inner[tokens], s.kind[tokens]).astype(np.int64)
+
+    def behaviours_of(self, states: frozenset[int], depth: int) -> tuple[int, ...]:
+        """The behaviours of those states that lie at a depth."""
+        s = self._states
+        every = np.array(sorted(states), np.int64)
+        every = every[s.left[s.position[every]] == depth]
+        return tuple(np.unique(s.behaviour[every]).tolist())
+
+    def _inside_of(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.flatnonzero(self.after[depth]) if depth else np.zeros(0, np.int64)
+        alone = [self.alone(int(self.base[depth] + after)) for after in self.after[depth, tokens].tolist()]
+        return np.repeat(tokens, [len(part) for part in alone]), np.concatenate([np.zeros(0, np.int64), *alone])
+
+    def always(self, token: int) -> np.ndarray:
+        """uint32[W], the tokens after which `token` may come between two characters, wherever they stand."""
+        found = self._columns.get(token)
+        if found is None:
+            if len(self._columns) >= _MOST_COLUMNS:
+                self._columns.pop(next(iter(self._columns)))
+            part = self._of_depth[0]
+            of = part.bits[:, part.column[token]]
+            apart = self.rule.holding(token)[self.rule.set_of]
+            bits = of[self.after[0]]
+            found = self._columns[token] = packed((bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0)
+        return found
+
+    def _following(self, depth: np.ndarray) -> list[tuple[np.ndarray, tuple[int, ...]]]:
+        """Tokens, and the behaviours that they lead to."""
+        s = self._states
+        begins = s.inner > 0
+        by_class: dict[tuple[int, int], list[int]] = {}
+        count = len(s.example)
+        for position in np.unique(s.position).tolist():
+            here = np.flatnonzero(s.position == position)
+            rows = s.block[here].reshape(-1, s.block.shape[2])
+            for g in range(rows.shape[1]):
+                target = s.target[np.unique(rows[:, g])]
+                row, column = np.nonzero(target >= 0)
+                keys = np.unique(column * count + s.behaviour[target[row, column]])
+                for key in keys.tolist():
+                    by_class.setdefault((position, g * BLOCK + key // count), []).append(key % count)
+        out: list[tuple[np.ndarray, tuple[int, ...]]] = []
+        order = np.argsort(s.kind, kind="stable")
+        order = order[~begins[order]]
+        for tokens in np.split(order, np.flatnonzero(np.diff(s.kind[order])) + 1):
+            if len(tokens):
+                out.append((tokens, tuple(by_class.get((0, int(s.kind[tokens[0]])), ()))))
+        for token in np.flatnonzero(begins).tolist():
+            kinds = s.inner_kind[:, s.inner[token]]
+            every: set[int] = set()
+            for position in np.flatnonzero(kinds).tolist():
+                every.update(by_class.get((position, int(kinds[position])), ()))
+            out.append((np.array([token]), tuple(sorted(every))))
+        return out
+
+    def _follows(self, d: int, sets: Sequence[tuple[int, ...]], depth: np.ndarray) -> _Follows:
+        s = self._states
+        mine = np.flatnonzero(depth == d)
+        size = len(s.kind)
+        if not len(mine):
+            none = np.zeros(len(sets), bool)
+            return _Follows(np.zeros((len(sets), 1), np.uint8), np.zeros(size, np.int32), none, none)
+        alive = s.target[s.block[s.example[mine]]].reshape(len(mine), 2, -1) >= 0
+        if d:
+            kinds = s.inner_kind[s.position[s.example[mine]]]
+            alive = np.take_along_axis(alive, kinds[:, None, :], 2)
+        bits = np.packbits(alive.reshape(2 * len(mine), -1), axis=0)
+        _, first, column = np.unique(bits.T, axis=0, return_index=True, return_inverse=True)
+        alive = alive[:, :, first]
+        place = np.full(len(depth), -1)
+        place[mine] = np.arange(len(mine))
+        out = np.zeros((len(sets), len(first)), np.uint8)
+        final = s.final[s.example[mine]]
+        ends = np.zeros((2, len(sets)), bool)
+        for i, behaviours in enumerate(sets):
+            if behaviours:
+                chosen = place[list(behaviours)]
+                every, some = alive[chosen].all(0), alive[chosen].any(0)
+                out[i] = every[0] * ALL + every[1] * ALL_APART + some[0] * ANY + some[1] * ANY_APART
+                ends[:, i] = final[chosen].all(), final[chosen].any()
+        return _Follows(out, column.ravel()[s.inner if d else s.kind].astype(np.int32), ends[0], ends[1])

@@ -1,0 +1,518 @@
+"""`FactoredDistances`: how many canonical tokens complete a text from each node of a constraint, after each token that leads there.
+
+The tokenizer's filter is followed beside the constraint while decoding, so a node of the constraint stays one node, and its
+tokens stay as they are but for those after which nothing can be completed. Whether that is so is asked of what a last token leaves
+behind wherever it stands (`Contexts`):
+
+    distance(node, t) = min over next tokens u that may always follow t of 1 + distance(target(u), u),    0 where a text may
+                        always end after t,
+
+so there is a way to the end in as many tokens whatever came before t. These are least distances, found in rounds. Then it is
+checked that no token without a distance might do all the same, in some surroundings: then what was left out is exactly what
+cannot be completed. Where the check fails, the states of the filter have to be told apart (`product_graph`).
+
+Tokens into nodes that many lead to are bit rows here, all others are listed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
+from fsa_compile.bitmask import words_of
+from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART, ANYWHERE, DEPTHS, Contexts
+from fsa_compile.canonical.pairs import PairRule
+from fsa_compile.canonical.product_graph import joined, split_sets
+from fsa_compile.limits import Deadline
+
+FAR = int(UNREACHABLE)
+"""Distance from where no text can be completed."""
+_DOING = "completing the canonical tokens of the constraint"
+_LISTED = 512
+"""Token sets up to this size are listed token by token."""
+_TRIED = 48
+"""Next tokens of a round that are tried after the tokens of a bit row."""
+_TESTED = 1 << 22
+"""Most pairs of tokens that are tested at once."""
+_AT_ONCE = 1 << 12
+"""Up to so many tests a round's pairs of tokens are all tested."""
+
+
+@dataclasses.dataclass(eq=False)
+class WideNode:
+    """A node that many tokens lead to; all bit rows are uint32[W].
+
+    Attributes:
+      depth: see `Contexts`.
+      inside: these tokens.
+      open: those without a distance.
+      levels: distances, ascending, and the tokens that have each of them.
+      edges: listed ones that lead here.
+      waiting: inside a character, which contexts of `Contexts.inside` have no distance yet, bool[n].
+    """
+
+    depth: int
+    inside: np.ndarray
+    open: np.ndarray
+    levels: list[tuple[int, np.ndarray]]
+    edges: np.ndarray
+    waiting: np.ndarray
+
+    def of(self, tokens: np.ndarray) -> np.ndarray:
+        """int64[n], distances of tokens."""
+        out = np.full(len(tokens), FAR)
+        for level, bits in self.levels:
+            out[_holds(bits, tokens)] = level
+        return out
+
+
+class FactoredDistances:
+    """The distances of a constraint.
+
+    Axes: E listed tokens.
+
+    Args:
+      constraint: a regular one.
+      contexts: of the tokenizer.
+      deadline: of the compilation.
+      state: of the filter, before the first token.
+      last: the token before the first, -1 for none.
+
+    Attributes:
+      fits: whether the constraint's nodes lie each at one depth (see `Contexts`); nothing else is known where they do not.
+      source, token, target: int64[E], ascending by source.
+      cost: int64[E], tokens that each one and the shortest completion after it take, `FAR` for no completion.
+      groups: of each node its larger sets, as (row, target).
+      wide: by node.
+      start: distance from the start.
+    """
+
+    def __init__(
+        self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int
+    ) -> None:
+        self._constraint, self._contexts, self._deadline = constraint, contexts, deadline
+        self._rule: PairRule = contexts.rule
+        self._sets = len(self._rule.set_offset) - 1
+        self._between = contexts.between
+        small = np.bitwise_count(constraint.rows).sum(1) <= _LISTED
+        small |= (constraint.rows & contexts.elsewhere).any(1)  # tokens that end inside characters are followed one by one
+        listed, self.groups = split_sets(constraint, small)
+        self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
+        self.token, self.target = listed.token, listed.target
+        self._state, self._surroundings = state, contexts.of_state(state)
+        self.fits = self._find_depths(contexts.depth_of(self._surroundings))
+        if self.fits:
+            self._number_pairs(int(self._rule.set_of[last]) if last >= 0 else 0)
+            self._settle()
+
+    def row(self, number: int) -> np.ndarray:
+        """A bit row of the constraint."""
+        return self._constraint.rows[number]
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """int64[N], the least distance of each node over the tokens that lead to it."""
+        out = np.full(self._constraint.num_nodes, FAR, np.int64)
+        np.minimum.at(out, self._pair_node, self._distance[:-1])
+        for node, wide in self.wide.items():
+            out[node] = min([out[node], *(level for level, _ in wide.levels)])
+        return out
+
+    def _find_depths(self, first: int) -> bool:
+        c, tail = self._constraint, self._contexts.tail
+        at = tail[self.token]
+        if (at == -2).any():
+            self._keep(at != -2)
+            at = tail[self.token]
+        depth = np.full(c.num_nodes, -1)
+        depth[c.start] = first
+        for groups in self.groups.values():
+            for _, target in groups:
+                depth[target] = 0
+        certain = at >= 0
+        depth[self.target[certain]] = at[certain]
+        inside = np.flatnonzero(~certain)
+        if len(inside):
+            length = self._contexts.length[self.token[inside]]
+            for _ in range(DEPTHS):
+                known = depth[self.source[inside]] >= 0
+                depth[self.target[inside[known]]] = (depth[self.source[inside]] - length)[known]
+            some = np.flatnonzero(depth[self.source] >= 0)
+            if len(some) < len(self.source):  # nothing leads to their sources
+                self._keep(depth[self.source] >= 0)
+                at = at[some]
+            at = np.where(at >= 0, at, depth[self.source] - self._contexts.length[self.token])
+        self._depth = depth
+        right = bool((depth[self.target] == at).all()) and depth[c.start] == first and not (at < 0).any()
+        return right and all(depth[target] == 0 for groups in self.groups.values() for _, target in groups)
+
+    def _keep(self, chosen: np.ndarray) -> None:
+        self.source, self.token, self.target = self.source[chosen], self.token[chosen], self.target[chosen]
+
+    def _number_pairs(self, first: int) -> None:
+        """Numbers what listed tokens lead to, as node, surroundings and forbidden set."""
+        c, x = self._constraint, self._contexts
+        depth = self._depth[self.target]
+        after = x.after[depth, self.token].astype(np.int64)
+        if not after.all():
+            self._keep(after > 0)
+            depth, after = depth[after > 0], after[after > 0]
+        surroundings = x.base[depth] + after
+        is_wide, into = self._find_wide()
+        to_wide = is_wide[self.target]
+        self._follows, self._members = x.follows, x.members
+        self._all_final, self._any_final, self._ambiguous = x.all_final, x.any_final, x.ambiguous
+        unsure = x.ambiguous[surroundings] & ~to_wide
+        if unsure.any():
+            surroundings = self._told_apart(surroundings, unsure, is_wide)
+            if (surroundings < 0).any():
+                self._keep(surroundings >= 0)
+                to_wide, surroundings = to_wide[surroundings >= 0], surroundings[surroundings >= 0]
+        contexts = len(self._follows) * self._sets
+        key = self.target * contexts + surroundings * self._sets + self._rule.set_of[self.token]
+        start_key = c.start * contexts + self._surroundings * self._sets + first
+        listed = np.flatnonzero(~to_wide)
+        pair, number = np.unique(np.append(key[listed], start_key), return_inverse=True)
+        self._start = int(number.ravel()[-1])
+        self._pair_node, rest = np.divmod(pair, contexts)
+        self._pair_surroundings, self._pair_set = np.divmod(rest, self._sets)
+        self._distance = np.full(len(pair) + 1, FAR, np.int64)  # the last stands for no pair
+        self.pair = np.full(len(self.token), len(pair))
+        self.pair[listed] = number.ravel()[:-1]
+        self._offset = np.searchsorted(self._pair_node, np.arange(c.num_nodes + 1))
+        self.wide: dict[int, WideNode] = {}
+        wide_edges = np.flatnonzero(to_wide)
+        for node in np.flatnonzero(is_wide).tolist():
+            edges = wide_edges[self.target[wide_edges] == node]
+            inside = words_of(self.token[edges], c.vocab_size)
+            if node in into:
+                inside |= np.bitwise_or.reduce(c.rows[into[node]]) & self._between
+            at = int(self._depth[node])
+            waiting = _holds(inside, x.inside(at)[0])
+            self.wide[node] = WideNode(at, inside, inside.copy(), [], edges, waiting)
+        self.cost = np.full(len(self.token), FAR, np.int64)
+
+    def _find_wide(self) -> tuple[np.ndarray, dict[int, list[int]]]:
+        """bool[N], nodes that larger sets lead to, and those inside characters behind them; and the rows of these sets."""
+        is_wide = np.zeros(self._constraint.num_nodes, bool)
+        into: dict[int, list[int]] = {}
+        for groups in self.groups.values():
+            for row, target in groups:
+                into.setdefault(target, []).append(row)
+        if into:
+            is_wide[list(into)] = True
+            inside = self._depth[self.target] > 0
+            for _ in range(DEPTHS):
+                is_wide[self.target[inside & is_wide[self.source]]] = True
+        return is_wide, into
+
+    def _told_apart(self, surroundings: np.ndarray, unsure: np.ndarray, is_wide: np.ndarray) -> np.ndarray:
+        """Surroundings that also depend on the states in which the filter can be at the tokens' sources; -1 for tokens that cannot
+        come there."""
+        c, x = self._constraint, self._contexts
+        inner = np.flatnonzero(~is_wide[self.target])
+        key = np.stack([self.source[inner], x.key_of(self.token[inner]), self.target[inner]])
+        order = np.lexsort(key)
+        key = key[:, order]
+        first = np.flatnonzero(np.append(True, (key[:, 1:] != key[:, :-1]).any(0))) if len(order) else order
+        example = self.token[inner[order[first]]].tolist()
+        by_source: dict[int, list[tuple[int, int, int]]] = {}
+        for i, (source, _, target) in enumerate(key[:, first].T.tolist()):
+            by_source.setdefault(source, []).append((i, example[i], target))
+        states: dict[int, set[int]] = {c.start: {self._state}}
+        for node in np.flatnonzero(is_wide).tolist():
+            states[node] = {ANYWHERE - int(self._depth[node])}
+        todo = {node: set(here) for node, here in states.items()}
+        reached: list[set[int]] = [set() for _ in example]
+        while todo:
+            node, new = todo.popitem()
+            for i, token, target in by_source.get(node, ()):
+                found = frozenset().union(*(x.states_after(state, token) for state in new))
+                reached[i] |= found
+                more = found - states.setdefault(target, set())
+                if more:
+                    states[target] |= more
+                    todo.setdefault(target, set()).update(more)
+        numbers: dict[tuple[int, ...], int] = {}
+        number = np.full(len(example), -1)
+        for i, target in enumerate(key[2, first].tolist()):
+            behaviours = x.behaviours_of(frozenset(reached[i]), int(self._depth[target])) if reached[i] else ()
+            if behaviours:
+                number[i] = numbers.setdefault(behaviours, len(numbers))
+        parts = [x.joined(behaviours) for behaviours in numbers]
+        rows = np.stack([part[0] for part in parts]) if parts else x.follows[:0]
+        ends = np.array([part[1:] for part in parts], bool).reshape(-1, 2)
+        self._follows = np.concatenate([x.follows, rows])
+        self._members = [*x.members, *numbers]
+        self._all_final = np.append(x.all_final, ends[:, 0])
+        self._any_final = np.append(x.any_final, ends[:, 1])
+        more_than_one = np.array([len(behaviours) > 1 for behaviours in numbers], bool)
+        self._ambiguous = np.append(x.ambiguous, more_than_one & ((rows & 3) != rows >> 2).any(1) | (ends[:, 0] != ends[:, 1]))
+        of_edge = np.repeat(number, np.diff(np.append(first, len(order))))
+        out = surroundings.copy()
+        found = np.empty(len(inner), np.int64)
+        found[order] = np.where(of_edge >= 0, of_edge + len(x.follows), -1)
+        chosen = unsure[inner] | (found < 0)
+        out[inner[chosen]] = found[chosen]
+        return out
+
+    def _settle(self) -> None:
+        c, x = self._constraint, self._contexts
+        self._waiting = np.diff(self._offset)
+        """How many pairs of each node have no distance yet."""
+        order = np.argsort(self.pair, kind="stable")
+        begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
+        self._new: list[np.ndarray] = []
+        self._new_wide: dict[int, np.ndarray] = {}
+        self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
+        for node, wide in self.wide.items():
+            if c.accept[node] and not wide.depth:
+                self._close_bits(node, wide.open & x.ending, 0)
+        level = 0
+        while True:
+            self._deadline.check(_DOING)
+            level += 1
+            new = np.concatenate(self._new) if self._new else order[:0]
+            bits, self._new, self._new_wide = self._new_wide, [], {}
+            if not len(new) and not bits and not self._last_resort(level):
+                break
+            edges = [order[joined(begin[new], begin[new + 1] - begin[new])]]
+            for node, tokens in bits.items():
+                into = self.wide[node].edges
+                edges.append(into[_holds(tokens, self.token[into])])
+            found = np.concatenate(edges) if len(edges) > 1 else edges[0]
+            self.cost[found] = level
+            source, token = self.source[found], self.token[found]
+            if bits:
+                source, token = self._with_sets(source, token, bits)
+            if self.wide:
+                for node in np.unique(source[np.isin(source, list(self.wide))]).tolist():
+                    self._close_wide(node, token[source == node], level)
+            self._close_pairs(source, token, level)
+        self.start = int(self._distance[self._start])
+
+    def _with_sets(
+        self, source: np.ndarray, token: np.ndarray, new: dict[int, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Adds some tokens of the larger sets that lead to tokens with a new distance."""
+        sources, tokens = [source], [token]
+        for node, groups in self.groups.items():
+            wide = self.wide.get(node)
+            if not (wide.open.any() if wide else self._waiting[node]):
+                continue
+            for row, target in groups:
+                if target in new:
+                    some = self._first_of(self._constraint.rows[row] & new[target])
+                    sources.append(np.full(len(some), node))
+                    tokens.append(some)
+        return np.concatenate(sources), np.concatenate(tokens)
+
+    def _first_of(self, bits: np.ndarray) -> np.ndarray:
+        order = self._contexts.order
+        size = 64 * _TRIED
+        found = order[:size][_holds(bits, order[:size])]
+        if len(found) < _TRIED < len(order):
+            found = order[_holds(bits, order)]
+        return found[:_TRIED]
+
+    def _close(self, pairs: np.ndarray, level: int) -> None:
+        """Gives pairs without a distance, each listed once, their distance."""
+        if len(pairs):
+            self._distance[pairs] = level
+            self._new.append(pairs)
+            np.subtract.at(self._waiting, self._pair_node[pairs], 1)
+
+    def _close_bits(self, node: int, bits: np.ndarray, level: int) -> None:
+        if bits.any():
+            wide = self.wide[node]
+            wide.open &= ~bits
+            wide.levels.append((level, bits))
+            self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
+
+    def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
+        """Settles the tokens into a node after which, wherever they stand, one of some tokens may come."""
+        wide, x = self.wide[node], self._contexts
+        tokens = tokens[np.argsort(x.rank[tokens])][:_TRIED]
+        if wide.depth:
+            for token in tokens.tolist():
+                wide.waiting &= ~x.inside_column(token, wide.depth)
+            self._close_settled(node, level)
+            return
+        left = wide.open.copy()
+        for token in tokens.tolist():
+            if not left.any():
+                break
+            left &= ~x.always(token)
+        self._close_bits(node, wide.open & ~left, level)
+
+    def _close_settled(self, node: int, level: int) -> None:
+        """The tokens of a node inside a character, none of whose contexts waits."""
+        wide = self.wide[node]
+        waiting = words_of(self._contexts.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
+        self._close_bits(node, wide.open & ~waiting, level)
+
+    def _pairs_of(self, nodes: np.ndarray) -> np.ndarray:
+        """The pairs without a distance of nodes, ascending as these are."""
+        pairs = joined(self._offset[nodes], self._offset[nodes + 1] - self._offset[nodes])
+        return pairs[self._distance[pairs] == FAR]
+
+    def _may_follow(self, pairs: np.ndarray, tokens: np.ndarray, together: int, apart: int) -> np.ndarray:
+        """bool[n], whether tokens may follow pairs: by one bit of `Contexts.follows` where the pair rule allows the last two
+        tokens, by another where it forbids them."""
+        x = self._contexts
+        column = x.column[self._depth[self._pair_node[pairs]], tokens]
+        bits = self._follows[self._pair_surroundings[pairs], column]
+        held = self._rule.set_holds(self._pair_set[pairs], tokens)
+        return (bits & np.where(held, np.uint8(apart), np.uint8(together))) > 0
+
+    def _close_pairs(self, source: np.ndarray, token: np.ndarray, level: int) -> None:
+        """Settles the pairs of the sources after which one of the tokens may always come."""
+        wanted = self._waiting[source] > 0
+        source, token = source[wanted], token[wanted]
+        if not len(source):
+            return
+        count = self._offset[source + 1] - self._offset[source]
+        if int(count.sum()) <= _AT_ONCE:
+            pairs = joined(self._offset[source], count)
+            token = np.repeat(token, count)
+            waits = self._distance[pairs] == FAR
+            pairs, token = pairs[waits], token[waits]
+            self._close(np.unique(pairs[self._may_follow(pairs, token, ALL, ALL_APART)]), level)
+            return
+        order = np.lexsort((self._contexts.rank[token], source))
+        source, token = source[order], token[order]
+        first = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
+        place = np.arange(len(source)) - np.repeat(first, np.diff(np.append(first, len(source))))
+        every = pairs = self._pairs_of(source[first])
+        nodes = self._pair_node[pairs]
+        low, width = 0, 1
+        while len(source):
+            now = np.flatnonzero((place >= low) & (place < low + width))
+            for part in self._portions(now, source, nodes):
+                begin = np.searchsorted(nodes, source[part])
+                count = np.searchsorted(nodes, source[part], side="right") - begin
+                here = pairs[joined(begin, count)]
+                hit = self._may_follow(here, np.repeat(token[part], count), ALL, ALL_APART)
+                self._distance[here[hit]] = level
+            open_ = self._distance[pairs] == FAR
+            pairs, nodes = pairs[open_], nodes[open_]
+            low, width = low + width, width * 4
+            rest = place >= low
+            rest[rest] = np.searchsorted(nodes, source[rest]) < np.searchsorted(nodes, source[rest], side="right")
+            source, token, place = source[rest], token[rest], place[rest]
+        self._close(every[self._distance[every] == level], level)
+
+    def _portions(self, edges: np.ndarray, source: np.ndarray, nodes: np.ndarray) -> list[np.ndarray]:
+        """The edges in parts with at most `_TESTED` tests each, where single edges have no more."""
+        count = np.searchsorted(nodes, source[edges], side="right") - np.searchsorted(nodes, source[edges])
+        total = np.cumsum(count)
+        if not len(edges) or total[-1] <= _TESTED:
+            return [edges]
+        return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)
+
+    def live(self, node: int) -> np.ndarray:
+        """The tokens of a node's larger sets that have a distance, uint32[W]."""
+        out = np.zeros(self._constraint.rows.shape[1], np.uint32)
+        for row, target in self.groups.get(node, ()):
+            wide = self.wide[target]
+            out |= self._constraint.rows[row] & wide.inside & ~wide.open
+        return out
+
+    def _last_resort(self, level: int) -> bool:
+        """Tries all tokens where only some were tried before, and every behaviour by itself; whether any distance was found."""
+        unsure = np.flatnonzero(self._distance[:-1] == FAR)
+        node, surroundings = self._pair_node[unsure], self._pair_surroundings[unsure]
+        for at in np.unique(node[self._ambiguous[surroundings] | np.isin(node, list(self.groups))]).tolist():
+            here = unsure[node == at]
+            hit = self._each_follows(self._pair_surroundings[here], self._pair_set[here], self._out_of(at), int(self._depth[at]))
+            self._close(here[hit], level)
+        for at, wide in self.wide.items():
+            if not wide.open.any():
+                continue
+            if wide.depth:
+                before, alone = self._contexts.inside(wide.depth)
+                waiting = np.flatnonzero(wide.waiting)
+                sets = self._rule.set_of[before[waiting]]
+                hit = self._any_of(alone[waiting], sets, self._out_of(at), wide.depth, ALL, ALL_APART)
+                wide.waiting[waiting[hit]] = False
+                self._close_settled(at, level)
+            else:
+                left, around, sets = self._open_of(wide)
+                hit = self._each_follows(around, sets, self._out_of(at), 0)
+                self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
+        return bool(self._new or self._new_wide)
+
+    def _each_follows(self, surroundings: np.ndarray, sets: np.ndarray, tokens: np.ndarray, depth: int) -> np.ndarray:
+        """bool[n], whether in every behaviour some token may follow."""
+        members = [self._contexts.single[list(self._members[one])] for one in surroundings.tolist()]
+        size = np.array([len(part) for part in members], np.int64)
+        alone = np.concatenate([np.zeros(0, np.int64), *members])
+        hit = self._any_of(alone, np.repeat(sets, size), tokens, depth, ALL, ALL_APART)
+        return np.bincount(np.repeat(np.arange(len(size)), size), weights=~hit, minlength=len(size)) == 0
+
+    def _all_of(self, bits: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
+
+    def _open_of(self, wide: WideNode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens without a distance, their surroundings and forbidden sets."""
+        left = self._all_of(wide.open)
+        x = self._contexts
+        return left, x.base[0] + x.after[0, left], self._rule.set_of[left]
+
+    def _out_of(self, node: int) -> np.ndarray:
+        """All tokens of a node that have a distance."""
+        low, high = np.searchsorted(self.source, [node, node + 1])
+        listed = self.token[low:high][self.cost[low:high] < FAR]
+        return np.concatenate([listed, self._all_of(self.live(node))])
+
+    def _any_of(
+        self, surroundings: np.ndarray, sets: np.ndarray, tokens: np.ndarray, depth: int, together: int, apart: int
+    ) -> np.ndarray:
+        """bool[n], whether one of the tokens may follow."""
+        x = self._contexts
+        out = np.zeros(len(sets), bool)
+        column = x.column[depth, tokens]
+        for value in np.unique(surroundings).tolist():
+            here = np.flatnonzero(surroundings == value)
+            bits = self._follows[value, column]
+            if (bits & apart).any():
+                out[here] = True
+                continue
+            tokens_together = tokens[(bits & together) > 0]
+            if len(tokens_together):
+                out[here] = ~self._rule.sets_hold_all(sets[here], tokens_together)
+        return out
+
+    def decided(self) -> bool:
+        """Whether nothing without a distance might be completed in some surroundings."""
+        c, x = self._constraint, self._contexts
+        open_ = np.flatnonzero(self._distance[:-1] == FAR)
+        open_ = open_[self._ambiguous[self._pair_surroundings[open_]]]
+        node, surroundings, sets = (of[open_] for of in (self._pair_node, self._pair_surroundings, self._pair_set))
+        if (c.accept[node] & self._any_final[surroundings]).any():
+            return False
+        for at in np.unique(node).tolist():
+            here = node == at
+            if self._any_of(surroundings[here], sets[here], self._out_of(at), int(self._depth[at]), ANY, ANY_APART).any():
+                return False
+        for at, wide in self.wide.items():
+            if wide.depth:
+                before = x.inside(wide.depth)[0]
+                mine = _holds(wide.open, before)
+                if not wide.waiting[mine].all():
+                    return False
+                continue
+            _, surroundings, sets = self._open_of(wide)
+            unsure = x.ambiguous[surroundings]
+            if c.accept[at] and x.any_final[surroundings[unsure]].any():
+                return False
+            if self._any_of(surroundings[unsure], sets[unsure], self._out_of(at), 0, ANY, ANY_APART).any():
+                return False
+        return True
+
+
+def _holds(bits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """bool[n], whether a bit row holds tokens."""
+    return (bits[tokens >> 5] >> (tokens & 31).astype(np.uint32) & np.uint32(1)).astype(bool)
