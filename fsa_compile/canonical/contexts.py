@@ -97,7 +97,7 @@ class Contexts:
         """The behaviours of all surroundings."""
         self._columns: dict[int, np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
-        self._inside_columns: dict[tuple[int, int], np.ndarray] = {}
+        self._inside_follows: dict[int, np.ndarray] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
 
     def of_state(self, state: int) -> int:
@@ -124,18 +124,24 @@ class Contexts:
         """Contexts at a depth inside a character: tokens, ascending, and the surroundings of one behaviour, int64[n] each."""
         return self._inside[depth]
 
-    def inside_column(self, token: int, depth: int) -> np.ndarray:
-        """bool[n], whether a token may follow these contexts."""
-        found = self._inside_columns.get((token, depth))
+    def inside_follows(self, depth: int) -> np.ndarray:
+        """bool[T + 1, n], whether each token that begins inside a character may follow these contexts."""
+        found = self._inside_follows.get(depth)
         if found is None:
-            if len(self._inside_columns) >= _MOST_COLUMNS:
-                self._inside_columns.pop(next(iter(self._inside_columns)))
             before, surroundings = self._inside[depth]
-            bits = self.follows[surroundings, self.column[depth, token]]
-            apart = self.rule.holding(token)[self.rule.set_of[before]]
+            tokens = np.zeros(int(self._states.inner.max(initial=0)) + 1, np.int64)
+            tokens[self._states.inner] = np.arange(len(self._states.inner))
+            bits = self.follows[surroundings[None], self.column[depth, tokens][:, None]]
+            sets, of = np.unique(self.rule.set_of[before], return_inverse=True)
+            apart = self.rule.set_holds(sets[None], tokens[:, None])[:, of.ravel()]
             found = (bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0
-            self._inside_columns[token, depth] = found
+            found[0] = False
+            self._inside_follows[depth] = found
         return found
+
+    def inner(self, tokens: np.ndarray) -> np.ndarray:
+        """int32[n], numbers of tokens among those that begin inside a character, 0 for others."""
+        return self._states.inner[tokens]
 
     def states_after(self, state: int, token: int) -> frozenset[int]:
         """States of the filter that a token may lead to from one; `ANYWHERE - d` stands for any state at depth d."""

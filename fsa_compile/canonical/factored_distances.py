@@ -24,7 +24,7 @@ from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART, ANYWHERE, DEPTHS, Contexts
 from fsa_compile.canonical.pairs import PairRule
-from fsa_compile.canonical.product_graph import joined, split_sets
+from fsa_compile.canonical.product_graph import joined, split_sets, tokens_of
 from fsa_compile.limits import Deadline
 
 FAR = int(UNREACHABLE)
@@ -32,6 +32,9 @@ FAR = int(UNREACHABLE)
 _DOING = "completing the canonical tokens of the constraint"
 _LISTED = 512
 """Token sets up to this size are listed token by token."""
+_ALIKE = 4096
+"""So are those up to this size whose tokens are of no more than `_KINDS` kinds, such as numbers."""
+_KINDS = 4
 _TRIED = 48
 """Next tokens of a round that are tried after the tokens of a bit row."""
 _TESTED = 1 << 22
@@ -96,7 +99,10 @@ class FactoredDistances:
         self._rule: PairRule = contexts.rule
         self._sets = len(self._rule.set_offset) - 1
         self._between = contexts.between
-        small = np.bitwise_count(constraint.rows).sum(1) <= _LISTED
+        size = np.bitwise_count(constraint.rows).sum(1)
+        small = size <= _LISTED
+        for row in np.flatnonzero((size > _LISTED) & (size <= _ALIKE)).tolist():
+            small[row] = len(np.unique(contexts.key_of(tokens_of(constraint.rows[row])))) <= _KINDS
         small |= (constraint.rows & contexts.elsewhere).any(1)  # tokens that end inside characters are followed one by one
         listed, self.groups = split_sets(constraint, small)
         self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
@@ -334,24 +340,18 @@ class FactoredDistances:
     def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
         """Settles the tokens into a node after which, wherever they stand, one of some tokens may come."""
         wide, x = self.wide[node], self._contexts
-        tokens = tokens[np.argsort(x.rank[tokens])][:_TRIED]
         if wide.depth:
-            for token in tokens.tolist():
-                wide.waiting &= ~x.inside_column(token, wide.depth)
-            self._close_settled(node, level)
+            wide.waiting &= ~x.inside_follows(wide.depth)[x.inner(tokens)].any(0)
+            waiting = words_of(x.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
+            self._close_bits(node, wide.open & ~waiting, level)
             return
+        tokens = tokens[np.argsort(x.rank[tokens])][:_TRIED]
         left = wide.open.copy()
         for token in tokens.tolist():
             if not left.any():
                 break
             left &= ~x.always(token)
         self._close_bits(node, wide.open & ~left, level)
-
-    def _close_settled(self, node: int, level: int) -> None:
-        """The tokens of a node inside a character, none of whose contexts waits."""
-        wide = self.wide[node]
-        waiting = words_of(self._contexts.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
-        self._close_bits(node, wide.open & ~waiting, level)
 
     def _pairs_of(self, nodes: np.ndarray) -> np.ndarray:
         """The pairs without a distance of nodes, ascending as these are."""
@@ -429,16 +429,7 @@ class FactoredDistances:
             hit = self._each_follows(self._pair_surroundings[here], self._pair_set[here], self._out_of(at), int(self._depth[at]))
             self._close(here[hit], level)
         for at, wide in self.wide.items():
-            if not wide.open.any():
-                continue
-            if wide.depth:
-                before, alone = self._contexts.inside(wide.depth)
-                waiting = np.flatnonzero(wide.waiting)
-                sets = self._rule.set_of[before[waiting]]
-                hit = self._any_of(alone[waiting], sets, self._out_of(at), wide.depth, ALL, ALL_APART)
-                wide.waiting[waiting[hit]] = False
-                self._close_settled(at, level)
-            else:
+            if wide.open.any() and not wide.depth:
                 left, around, sets = self._open_of(wide)
                 hit = self._each_follows(around, sets, self._out_of(at), 0)
                 self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
@@ -452,12 +443,9 @@ class FactoredDistances:
         hit = self._any_of(alone, np.repeat(sets, size), tokens, depth, ALL, ALL_APART)
         return np.bincount(np.repeat(np.arange(len(size)), size), weights=~hit, minlength=len(size)) == 0
 
-    def _all_of(self, bits: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
-
     def _open_of(self, wide: WideNode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens without a distance, their surroundings and forbidden sets."""
-        left = self._all_of(wide.open)
+        left = tokens_of(wide.open)
         x = self._contexts
         return left, x.base[0] + x.after[0, left], self._rule.set_of[left]
 
@@ -465,7 +453,7 @@ class FactoredDistances:
         """All tokens of a node that have a distance."""
         low, high = np.searchsorted(self.source, [node, node + 1])
         listed = self.token[low:high][self.cost[low:high] < FAR]
-        return np.concatenate([listed, self._all_of(self.live(node))])
+        return np.concatenate([listed, tokens_of(self.live(node))])
 
     def _any_of(
         self, surroundings: np.ndarray, sets: np.ndarray, tokens: np.ndarray, depth: int, together: int, apart: int

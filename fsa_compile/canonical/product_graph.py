@@ -24,8 +24,6 @@ _FEW = 256
 """Of larger sets, tokens that lead elsewhere than most are listed if they are no more than this."""
 _EDGE_BYTES = 64
 """Memory that a listed token takes while distances are computed."""
-_CHUNK = 256
-"""Bit rows unpacked at a time."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -255,6 +253,14 @@ def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
 
 
+def tokens_of(rows: np.ndarray) -> np.ndarray:
+    """int64[n], the tokens of bit rows uint32[R, W], or of one, row by row and ascending."""
+    flat = rows.reshape(-1)
+    some = np.flatnonzero(flat)
+    place = np.flatnonzero(np.unpackbits(flat[some].astype("<u4").view(np.uint8), bitorder="little").view(bool))
+    return (some % rows.shape[-1] << 5)[place >> 5] | (place & 31)
+
+
 def split_sets(constraint: CompiledConstraint, listed: np.ndarray) -> tuple[Listed, dict[int, list[tuple[int, int]]]]:
     """Arcs and the token sets of some bit rows (bool[R]) one by one; and of each node the other sets, as (row, target)."""
     c = constraint
@@ -265,11 +271,8 @@ def split_sets(constraint: CompiledConstraint, listed: np.ndarray) -> tuple[List
     for q, row, target in zip(owner[~small].tolist(), c.group_row[~small].tolist(), c.group_next[~small].tolist()):
         large.setdefault(q, []).append((row, target))
     rows, place = np.unique(c.group_row[small], return_inverse=True)
-    tokens, count = [np.zeros(0, np.int64)], size[rows].astype(np.int64)
-    for low in range(0, len(rows), _CHUNK):
-        bits = np.unpackbits(c.rows[rows[low : low + _CHUNK]].view(np.uint8), axis=1, bitorder="little")
-        tokens.append(np.nonzero(bits)[1])
-    every, begin = np.concatenate(tokens), np.cumsum(count) - count
+    count = size[rows].astype(np.int64)
+    every, begin = tokens_of(c.rows[rows]), np.cumsum(count) - count
     count, begin = count[place.ravel()], begin[place.ravel()]
     index = joined(begin, count)
     q = np.concatenate([np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset)), np.repeat(owner[small], count)])
