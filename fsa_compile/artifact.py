@@ -275,7 +275,7 @@ class CompiledConstraint:
 
     @property
     def has_partners(self) -> bool:
-        """Whether every place of a canonical constraint has two nodes, the second one, right behind the first, for tokens that the
+        """Whether every place of a canonical constraint has two nodes, the second, right behind the first, for tokens that the
         last one forbids."""
         return bool(self.extra.get("canonical_partners"))
 

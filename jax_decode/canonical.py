@@ -21,7 +21,7 @@ from jax_decode.canonical_filter import FilterTables, filter_words
 from jax_decode.reading import read
 
 LAST, BOUNDED, FILTER = range(3)
-"""Columns of `ConstraintState.register`: the last token, -1 for none, whether the row's limit can be kept, state of the filter."""
+"""Columns of `ConstraintState.register`: the last token, -1 for none, whether the row's limit can be kept, the filter's state."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,9 +110,17 @@ def canonical_words(pairs: PairTables, states: FilterTables, register: jax.Array
 
 
 def first_register(last: jax.Array, limits: jax.Array, shortest: jax.Array, state: jax.Array) -> jax.Array:
-    """`ConstraintState.register` before the first token, int32[B, 3]: `last` is the prompt's last token, -1 for none, `state` that
-    of the filter behind it."""
+    """`ConstraintState.register` before the first token, int32[B, 3]: `last` is the prompt's last token, -1 for none, `state`
+    that of the filter behind it."""
     return jnp.stack([last, (limits >= shortest).astype(jnp.int32), state], 1)
+
+
+_COLUMNS = {
+    "group": ("row", "next", "push", "add", "set"),
+    "arc": ("token", "effect"),
+    "level": ("cost", "row", "need"),
+}
+"""Arrays of an artifact by what their offsets are about."""
 
 
 def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledConstraint]:
@@ -136,7 +144,7 @@ def _doubled(c: CompiledConstraint) -> dict[str, Any]:
     effects = c.effects.copy()
     effects[1:, 0] = 2 * effects[1:, 0] - 1
     out: dict[str, Any] = {"accept": c.accept[node], "distance": c.distance[node], "effects": effects}
-    for kind, columns in (("group", ("row", "next", "push", "add", "set")), ("arc", ("token", "effect")), ("level", ("cost", "row", "need"))):
+    for kind, columns in _COLUMNS.items():
         offset = getattr(c, f"{kind}_offset")
         size = np.diff(offset)[node]
         ends = np.cumsum(size)

@@ -1,7 +1,7 @@
 """The tokenizer's filter on the device: which tokens it lets follow in each of its states, and the state after a token.
 
-A row of a canonical constraint keeps a state of the filter beside its node (`ConstraintState.register`); what may come next is what
-both let through. The tables belong to the tokenizer: all constraints share them. See `fsa_compile.canonical.filter_table`.
+A row of a canonical constraint keeps a state of the filter beside its node (`ConstraintState.register`); what may come next is
+what both let through. The tables belong to the tokenizer: all constraints share them. See `fsa_compile.canonical.filter_table`.
 """
 
 from __future__ import annotations

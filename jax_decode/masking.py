@@ -56,7 +56,7 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
     if tables.stacks > 1:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
-    if tables.pairs is not None:
+    if tables.pairs is not None and tables.filter is not None:
         together, apart = canonical_words(tables.pairs, tables.filter, state.register)
         if tables.partners:
             words = (words_of(tables, rows[:, :1]) & together) | (words_of(tables, rows[:, 1:]) & apart)
@@ -175,7 +175,7 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
     if at.used:
         fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
     token = arcs[..., ARC_TOKEN]
-    if tables.pairs is not None:
+    if tables.pairs is not None and tables.filter is not None:
         words = canonical_words(tables.pairs, tables.filter, state.register)
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
         together, apart = (read(part, batch, token % tables.num_words) for part in words)

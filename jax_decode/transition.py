@@ -136,7 +136,7 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
 
 def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
-    if tables.pairs is not None:
+    if tables.pairs is not None and tables.filter is not None:
         apart = forbids(tables.pairs, state.register[:, LAST], tokens)
         node = next_node(tables, jnp.where(apart & bool(tables.partners), at.node[:, -1], at.node[:, 0]), tokens)
         after = state_after(tables.filter, state.register[:, FILTER], tokens, apart)

@@ -99,6 +99,10 @@ class Contexts:
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
+        self._behaviours: dict[tuple[frozenset[int], int], tuple[int, ...]] = {}
+        self._joined: dict[tuple[int, ...], tuple[np.ndarray, bool, bool]] = {}
+        self._pairs = list(zip(states.behaviour.tolist(), states.left[states.position].tolist()))
+        """Behaviour and depth of each state."""
 
     def of_state(self, state: int) -> int:
         """The surroundings of one state of the filter, numbered among all."""
@@ -114,11 +118,18 @@ class Contexts:
 
     def joined(self, behaviours: tuple[int, ...]) -> tuple[np.ndarray, bool, bool]:
         """A row of `follows` and whether a text may end always, and sometimes, for any behaviours of one depth."""
+        known = self._joined.get(behaviours)
+        if known is not None:
+            return known
+        if len(self._joined) >= _MOST_STEPS:
+            self._joined.clear()
         alone = self.single[list(behaviours)]
         rows = self.follows[alone]
         every, some = np.bitwise_and.reduce(rows), np.bitwise_or.reduce(rows)
         final = self.all_final[alone]
-        return (every & (ALL | ALL_APART)) | (some & (ANY | ANY_APART)), bool(final.all()), bool(final.any())
+        row = (every & (ALL | ALL_APART)) | (some & (ANY | ANY_APART))
+        known = self._joined[behaviours] = row, bool(final.all()), bool(final.any())
+        return known
 
     def inside(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Contexts at a depth inside a character: tokens, ascending, and the surroundings of one behaviour, int64[n] each."""
@@ -166,10 +177,13 @@ class Contexts:
 
     def behaviours_of(self, states: frozenset[int], depth: int) -> tuple[int, ...]:
         """The behaviours of those states that lie at a depth."""
-        s = self._states
-        every = np.array(sorted(states), np.int64)
-        every = every[s.left[s.position[every]] == depth]
-        return tuple(np.unique(s.behaviour[every]).tolist())
+        found = self._behaviours.get((states, depth))
+        if found is None:
+            if len(self._behaviours) >= _MOST_STEPS:
+                self._behaviours.clear()
+            pairs = (self._pairs[state] for state in states)
+            found = self._behaviours[states, depth] = tuple(sorted({behaviour for behaviour, at in pairs if at == depth}))
+        return found
 
     def _inside_of(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
         tokens = np.flatnonzero(self.after[depth]) if depth else np.zeros(0, np.int64)

@@ -1,5 +1,7 @@
-"""The artifact of a constraint beside which the tokenizer's filter is followed: the constraint's own nodes, reached ones among them,
-with the tokens that can be completed, and costs in canonical tokens."""
+"""The artifact of a constraint beside which the tokenizer's filter is followed.
+
+It has the constraint's own nodes, those that are reached, with the tokens that can be completed, and costs in canonical tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`FactoredDistances`: how many canonical tokens complete a text from each node of a constraint, after each token that leads there.
+"""`FactoredDistances`: how many canonical tokens complete a text from each node of a constraint, after each token into it.
 
 The tokenizer's filter is followed beside the constraint while decoding, so a node of the constraint stays one node, and its
-tokens stay as they are but for those after which nothing can be completed. Whether that is so is asked of what a last token leaves
-behind wherever it stands (`Contexts`):
+tokens stay as they are but for those after which nothing can be completed. Whether that is so is asked of what a last token
+leaves behind wherever it stands (`Contexts`):
 
     distance(node, t) = min over next tokens u that may always follow t of 1 + distance(target(u), u),    0 where a text may
                         always end after t,
@@ -215,8 +215,8 @@ class FactoredDistances:
         return is_wide, into
 
     def _told_apart(self, surroundings: np.ndarray, unsure: np.ndarray, is_wide: np.ndarray) -> np.ndarray:
-        """Surroundings that also depend on the states in which the filter can be at the tokens' sources; -1 for tokens that cannot
-        come there."""
+        """Surroundings that also depend on the states in which the filter can be at the tokens' sources; -1 for tokens that
+        cannot come there."""
         c, x = self._constraint, self._contexts
         inner = np.flatnonzero(~is_wide[self.target])
         key = np.stack([self.source[inner], x.key_of(self.token[inner]), self.target[inner]])
@@ -235,9 +235,9 @@ class FactoredDistances:
         while todo:
             node, new = todo.popitem()
             for i, token, target in by_source.get(node, ()):
-                found = frozenset().union(*(x.states_after(state, token) for state in new))
-                reached[i] |= found
-                more = found - states.setdefault(target, set())
+                after = frozenset[int]().union(*(x.states_after(state, token) for state in new))
+                reached[i] |= after
+                more = after - states.setdefault(target, set())
                 if more:
                     states[target] |= more
                     todo.setdefault(target, set()).update(more)
@@ -426,21 +426,23 @@ class FactoredDistances:
         node, surroundings = self._pair_node[unsure], self._pair_surroundings[unsure]
         for at in np.unique(node[self._ambiguous[surroundings] | np.isin(node, list(self.groups))]).tolist():
             here = unsure[node == at]
-            hit = self._each_follows(self._pair_surroundings[here], self._pair_set[here], self._out_of(at), int(self._depth[at]))
+            hit = self._each_follows(at, self._pair_surroundings[here], self._pair_set[here])
             self._close(here[hit], level)
         for at, wide in self.wide.items():
             if wide.open.any() and not wide.depth:
                 left, around, sets = self._open_of(wide)
-                hit = self._each_follows(around, sets, self._out_of(at), 0)
+                hit = self._each_follows(at, around, sets)
                 self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
         return bool(self._new or self._new_wide)
 
-    def _each_follows(self, surroundings: np.ndarray, sets: np.ndarray, tokens: np.ndarray, depth: int) -> np.ndarray:
-        """bool[n], whether in every behaviour some token may follow."""
+    def _each_follows(self, node: int, surroundings: np.ndarray, sets: np.ndarray) -> np.ndarray:
+        """bool[n], whether in every behaviour the text may end at a node, or some token may follow."""
         members = [self._contexts.single[list(self._members[one])] for one in surroundings.tolist()]
         size = np.array([len(part) for part in members], np.int64)
         alone = np.concatenate([np.zeros(0, np.int64), *members])
-        hit = self._any_of(alone, np.repeat(sets, size), tokens, depth, ALL, ALL_APART)
+        hit = self._any_of(alone, np.repeat(sets, size), self._out_of(node), int(self._depth[node]), ALL, ALL_APART)
+        if self._constraint.accept[node]:
+            hit |= self._contexts.all_final[alone]
         return np.bincount(np.repeat(np.arange(len(size)), size), weights=~hit, minlength=len(size)) == 0
 
     def _open_of(self, wide: WideNode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -113,8 +113,10 @@ def filter_table(token_filter: TokenFilter, special: np.ndarray) -> FilterTable:
             if position not in classes:
                 classes[position] = moves.class_of + 1
             mark = [NONE, START if token_filter.final(state) else NONE]
-            rows[state] = tuple(np.concatenate([mark[:1], x, mark[1:]]).astype(np.int32) for x in moves[1:])
-            for after in np.unique(np.concatenate(moves[1:])).tolist():
+            branches = moves.allowed, moves.forbidden
+            allowed, forbidden = (np.concatenate([mark[:1], x, mark[1:]]).astype(np.int32) for x in branches)
+            rows[state] = allowed, forbidden
+            for after in np.unique(np.concatenate(branches)).tolist():
                 if after >= 0 and after not in found:
                     found.add(after)
                     waiting[token_filter.position(after)].append(after)

@@ -1,14 +1,20 @@
-"""`canonical_product`: a regular constraint whose sequences are canonical, as an artifact for a walk that knows the pair rule.
+"""`canonical_product`: a regular constraint whose sequences are canonical, for a walk beside the filter.
 
-A product node stands for (node of the constraint, state of the filter). It has two nodes in the artifact: the first holds the
-tokens that may come when the pair rule allows the last token and the next, the second, right behind it, those when it forbids
-them (a cut must then lie between). The mask is (row of the first AND NOT forbidden(last)) OR (row of the second AND
-forbidden(last)); `last` is all that a walk keeps besides the node.
+Two forms, chosen by what the constraint needs:
 
-A token stays only where some text can be completed behind it, so there are no dead ends: `product_graph` finds the nodes,
-`product_distances` what can be completed, `product_artifact` makes the arrays.
+* *Factored*: the artifact has the constraint's own nodes, without the tokens after which nothing can be completed; the filter
+  does the rest while decoding. It is about as large as the constraint, and made about as fast, however many states the filter
+  has. It is exact where a token can be completed in all the states that it may lead to, or in none: `factored_distances` proves
+  that (`FactoredDistances.decided`), `factored_artifact` makes the arrays.
+* *Multiplied*, elsewhere: a product node stands for (node of the constraint, state of the filter). It has two nodes in the
+  artifact: the first holds the tokens that may come when the pair rule allows the last token and the next, the second, right
+  behind it, those when it forbids them (a cut must then lie between). `product_graph` finds the nodes, `product_distances` what
+  can be completed, `product_artifact` makes the arrays.
 
-Source: Tran-Thien 2024 (CartesianMerge, relevant states); Cognetta et al. 2025, §3.3.
+In both the mask is (row of the first node AND tokens that the filter lets follow AND NOT forbidden(last)) OR (row of the second,
+or of the same, node AND tokens that it lets follow behind a cut AND forbidden(last)). There are no dead ends.
+
+Source: Tran-Thien 2024 (CartesianMerge, relevant states; the product simulated while decoding); Cognetta et al. 2025, §3.3.
 """
 
 from __future__ import annotations
@@ -47,8 +53,7 @@ def canonical_product(
       prompt: tokens that stand before the text; see `CanonicalTables.after`.
 
     Returns:
-      An artifact whose `extra["canonical"]` names the tables it needs. Behind a prompt, `X
-      prompt's last token and the tokens of a shortest text.
+      An artifact whose `extra["canonical"]` names the tables it needs; `canonical_start` says where it begins.
 
     Raises:
       ConstraintError: the constraint has a stack or a register.
@@ -63,16 +68,43 @@ def canonical_product(
     if tables.unicode_form is not None:
         check_normal(constraint, tables.packed, tables.unicode_form)
     state, last = tables.after(prompt)
-    factored = FactoredDistances(constraint, tables.contexts, deadline, state, last)
-    if factored.fits and factored.decided():
-        if factored.start >= FAR:
-            raise _unspellable(constraint, bool(prompt))
-        extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, factored.start, state]}
-        return assemble_factored(constraint, factored, vocabulary, limits, deadline, extra)
+    made = factored(constraint, tables, vocabulary, limits, deadline, state, last)
+    return made or multiplied(constraint, tables, vocabulary, limits, deadline, state, last)
+
+
+def factored(
+    constraint: CompiledConstraint,
+    tables: CanonicalTables,
+    vocabulary: VocabularyTables,
+    limits: CompileLimits,
+    deadline: Deadline,
+    state: int,
+    last: int,
+) -> CompiledConstraint | None:
+    """The factored form, None where it would not be exact; `state` and `last` as `CanonicalTables.after` gives them."""
+    distances = FactoredDistances(constraint, tables.contexts, deadline, state, last)
+    if not (distances.fits and distances.decided()):
+        return None
+    if distances.start >= FAR:
+        raise _unspellable(constraint, last >= 0)
+    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
+    return assemble_factored(constraint, distances, vocabulary, limits, deadline, extra)
+
+
+def multiplied(
+    constraint: CompiledConstraint,
+    tables: CanonicalTables,
+    vocabulary: VocabularyTables,
+    limits: CompileLimits,
+    deadline: Deadline,
+    state: int,
+    last: int,
+) -> CompiledConstraint:
+    """The multiplied form; the arguments are those of `factored`."""
     graph = explore(constraint, tables, limits, deadline, state)
     distances = ProductDistances(graph, tables.rule, int(tables.rule.set_of[last]) if last >= 0 else 0, deadline)
     if distances.start >= FAR:
-        raise _unspellable(constraint, bool(prompt))
+        raise _unspellable(constraint, last >= 0)
     extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
     return assemble_product(constraint, distances, vocabulary, limits, deadline, extra | {"canonical_partners": True})
 

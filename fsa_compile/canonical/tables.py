@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import secrets
 import threading
@@ -133,8 +134,8 @@ class CanonicalTables:
         made, table = self._new_filter(), self.filter_table
         if isinstance(made, SplitterFilter):
             pairs = [tuple(pair) for pair in table.reading.tolist()]
-            ends = table.reading_offset.tolist()
-            made.number_as(table.position.tolist(), [pairs[begin:end] for begin, end in zip(ends, ends[1:])])
+            ends = itertools.pairwise(table.reading_offset.tolist())
+            made.number_as(table.position.tolist(), [pairs[begin:end] for begin, end in ends])
         return made
 
     @cached_property

@@ -63,6 +63,7 @@ class TokenFilter(abc.ABC):
 
     def forget(self, position: int) -> None:
         """Frees what is kept of a position inside a character."""
+        del position
 
     @abc.abstractmethod
     def _new_moves(self, state: int) -> Moves: ...

@@ -17,7 +17,7 @@ from oracles.library_encoders import segmentations
 import fsa_compile
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, assemble, compile_regex
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.canonical import product_distances, product_graph
+from fsa_compile.canonical import factored_distances, product_distances, product_graph
 from fsa_compile.canonical.product import canonical_product
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
@@ -56,6 +56,7 @@ def made(pattern: str, tokens: list[bytes], tables: CanonicalTables) -> Compiled
     return canonical_product(compile_regex(pattern, vocabulary), tables, tables_for(vocabulary), limits, Deadline(limits))
 
 
+STRING = r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"'
 SPLITTERS: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
     (r"[\s\S]+", lambda text: [text]),
     (r"a?b+|[\s\S]", lambda text: re.findall(r"a?b+|[\s\S]", text)),
@@ -74,6 +75,9 @@ def test_random_small_encoders_and_splitters(exhaustive: bool, monkeypatch: pyte
     for round_ in range(600 if exhaustive else 16):
         large = round_ % 8 > 3
         monkeypatch.setattr(assemble, "NARROW", 1 if large else 64)
+        monkeypatch.setattr(factored_distances, "_LISTED", 1 if large else 512)
+        monkeypatch.setattr(factored_distances, "_ALIKE", 1 if large else 4096)
+        monkeypatch.setattr(factored_distances, "_TRIED", 2 if large else 48)
         monkeypatch.setattr(product_graph, "_LISTED", 1 if large else 4096)
         monkeypatch.setattr(product_graph, "_FEW", 1 if large else 256)
         monkeypatch.setattr(product_distances, "_AT_ONCE", 2 if large else 2048)
@@ -197,7 +201,7 @@ def test_wide_constraints(name: str, data_dir: Path, documents: list[str], exhau
         pytest.skip("a large vocabulary more: only with --exhaustive")
     tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
     tables, encode = canonical_tables(tokenizer), encoder(name, tokenizer, data_dir)
-    constraint = compile_regex(r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"', tokenizer, canonical=True)
+    constraint = compile_regex(STRING, tokenizer, canonical=True)
     rng = np.random.default_rng(2)
     for text in ('"a  b\'s 12345 Zürich — 日本 😀 x"', '"' + re.sub(r'["\\\n]', " ", documents[3][:120]) + '"', '""', '"  "', '" jeho, nhanh. jeho"'):
         walk, path = CanonicalWalk(constraint, tables), encode(text)
@@ -244,7 +248,7 @@ def test_file_and_refusals(data_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ConstraintError, match="how deep texts nest"):
         fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True)
     with pytest.raises(LimitError, match="leave out upper bounds on the"):
-        compile_regex(r"[\s\S]*", tokenizer, canonical=True, limits=CompileLimits(max_states=200))
+        compile_regex(STRING, load_tokenizer(data_dir / "tokenizers" / "gpt2"), canonical=True, limits=CompileLimits(max_rows=18))
     with pytest.raises(UnspellableError, match="canonical"):
         compile_regex("▁", tokenizer, canonical=True)  # reads back as a space
     walk = CanonicalWalk(constraint, tables)
