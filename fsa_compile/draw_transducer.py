@@ -8,7 +8,7 @@ from __future__ import annotations
 from fsa_compile.draw import Graph, shortened
 from fsa_compile.inspect import token_text
 from fsa_compile.labels import EPSILON, label_byte, label_token
-from fsa_compile.pynini_bridge import pynini
+from fsa_compile.pynini_bridge import pynini, pywrapfst
 from fsa_compile.vocabulary import Vocabulary
 
 
@@ -36,6 +36,6 @@ def transducer_graph(fst: pynini.Fst, vocabulary: Vocabulary, *, max_nodes: int 
                 between.setdefault((node, arc.nextstate), []).append(f"{read}:{write}")
             else:
                 cut.add(node)
-    accepting = frozenset(node for node in nodes if fst.final(node) != pynini.Weight.zero(fst.weight_type()))
+    accepting = frozenset(node for node in nodes if fst.final(node) != pywrapfst.Weight.zero(fst.weight_type()))
     edges = tuple((source, target, " ".join(labels)) for (source, target), labels in between.items())
     return Graph(tuple(nodes), accepting, edges, fst.num_states() - len(nodes), frozenset(cut))

@@ -70,12 +70,12 @@ class StepReport:
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
         """What, without, with, ratio."""
-        times = [f"{1e6 * cost.seconds:,.0f} µs" for cost in (self.free, self.constrained)]
-        lines = [("time", *times, f"{self.constrained.seconds / self.free.seconds:.2f}")]
+        free, own = (f"{1e6 * cost.seconds:,.0f} µs" for cost in (self.free, self.constrained))
+        lines = [("time", free, own, f"{self.constrained.seconds / self.free.seconds:.2f}")]
         for what, name in (("bytes read and written", "accessed"), ("temporary bytes", "temporaries")):
-            free, own = getattr(self.free, name), getattr(self.constrained, name)
-            if free is not None and own is not None:
-                lines.append((what, f"{free:,}", f"{own:,}", f"{own / free:.2f}" if free else ""))
+            before, after = getattr(self.free, name), getattr(self.constrained, name)
+            if before is not None and after is not None:
+                lines.append((what, f"{before:,}", f"{after:,}", f"{after / before:.2f}" if before else ""))
         return lines
 
     @property
