@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.distinct import distinct
-from fsa_compile.vocabulary_tables import ranges
+from fsa_compile.vocabulary_tables import indices, ranges
 
 
 class Ways(NamedTuple):
@@ -80,7 +80,7 @@ def least_values(
         now = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
         now = now[~settled[now]]
         settled[now] = True
-        others = before[ranges(before_at[now], before_at[now + 1])[1]]
+        others = _of(before, before_at, now)
         others = others[value[others] > at + step]
         if len(others):
             put(others, at + step)
@@ -136,13 +136,12 @@ class _Calls:
         now = now[self._some[now]]
         if not len(now):
             return now, now
-        effect = self._callers[ranges(self._callers_at[now], self._callers_at[now + 1])[1]]
-        symbol = self._returned[ranges(self._returned_at[now], self._returned_at[now + 1])[1]]
+        effect, symbol = _of(self._callers, self._callers_at, now), _of(self._returned, self._returned_at, now)
         if len(symbol):
             np.subtract.at(self._open, symbol, 1)
             closed = distinct(symbol[self._open[symbol] == 0])
             self.of_symbol[closed] = at
-            effect = np.concatenate((effect, self._waiting[ranges(self._waiting_at[closed], self._waiting_at[closed + 1])[1]]))
+            effect = np.concatenate((effect, _of(self._waiting, self._waiting_at, closed)))
         if len(effect):
             np.subtract.at(self._missing, effect, 1)
             effect = distinct(effect[self._missing[effect] == 0])
@@ -188,3 +187,11 @@ def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.nd
     """Items by key, and where those of each key begin."""
     order = key.argsort(kind="stable")
     return item[order], key[order].searchsorted(np.arange(size + 1))
+
+
+def _of(items: np.ndarray, begin: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The items of some keys, from `_by`."""
+    if len(keys) == 1:
+        key = int(keys[0])
+        return items[begin[key] : begin[key + 1]]
+    return items[indices(begin[keys], begin[keys + 1])]

@@ -334,16 +334,19 @@ class _Layout:
 
     def _missing(self, kind: np.ndarray, shape: np.ndarray, place: np.ndarray) -> np.ndarray:
         """What is missing at each class of registers, without the slope of those far below the lower bound."""
+        if not self.registers.counts:
+            return np.zeros(len(kind), np.int64)
         classes, rests = self.nodes.classes, self.costs.rests
         value = classes.value[classes.first[shape] + place]
         return np.where(self.nodes.sloped(kind, place), rests.largest[kind], rests.at(kind, value))
 
     def _slopes(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
         """The slopes of the registers far below the lower bound."""
-        rests = self.costs.rests
-        sloped = self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)
-        columns = np.stack([rests.first[kind], rests.stride[kind], rests.tokens[kind]], 1)
-        out = np.where(sloped[:, None], columns, (0, 1, 0))
+        out = np.tile(np.array([0, 1, 0]), (len(kind), 1))
+        if self.registers.counts:
+            rests = self.costs.rests
+            sloped = (self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)).nonzero()[0]
+            out[sloped] = np.stack([column[kind[sloped]] for column in (rests.first, rests.stride, rests.tokens)], 1)
         if self.key_sets is not None:  # the register says what the required keys that have come weigh
             some, total = self.key_sets.slope(kind)
             out[some] = np.stack([total, np.ones_like(total), np.ones_like(total)], 1)[some]

@@ -13,7 +13,7 @@ from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.token_parts import TOKEN_BITS, Parts, joined_parts, parts_of
-from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, indices, ranges, segment_starts
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
@@ -132,7 +132,7 @@ _FEW = 12
 def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """The values of every range, one range after the other."""
     if len(begin) > _FEW:
-        return values[ranges(begin, end)[1]]
+        return values[indices(begin, end)]
     pieces = [values[b:e] for b, e in zip(begin.tolist(), end.tolist())]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
 

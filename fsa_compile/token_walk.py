@@ -95,7 +95,7 @@ def _join_in_parts(
 ) -> TokenArcs:
     """`join` of as many pairs at once as memory allows; large sets of tokens become bit rows after every part."""
     none = np.zeros(0, np.int64)
-    below = np.bincount(tables.first_byte[tables.first_byte >= 0], minlength=256)[tables.trie_byte[node]].cumsum()
+    below = tables.weight[tables.trie_byte[node]].cumsum()
     if not len(node) or below[-1] <= _PART:
         at, token, reached = join(dfa, tables, origin, node, state, deadline)
         return TokenArcs(at, token, reached, none, none, none, [], np.zeros(0, np.uint64))

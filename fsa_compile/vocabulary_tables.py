@@ -376,6 +376,15 @@ def spread(begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.arange(len(size)).repeat(size), at
 
 
+def indices(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Every index of every range, one range after the other."""
+    size = end - begin
+    upto = size.cumsum()
+    at = np.arange(upto[-1] if len(upto) else 0)
+    at += (end - upto).repeat(size)
+    return at
+
+
 def gather_segments(start: np.ndarray, count: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Offsets of the chosen segments laid end to end, and the indices of their elements."""
     sizes = count[chosen]
