@@ -3,20 +3,21 @@
 A place is worth the least of its ways; a way that calls is worth what the callee and the symbols that it pushes are worth, and a
 symbol the *most* of what may follow the return. All of these are superior functions (monotone, and no result is below any
 argument), so values can be settled in ascending order as in Dijkstra's algorithm: every way is looked at once, where rounds over
-everything would need as many rounds as the longest chain of tokens. All places that become known at once are worked on together.
+everything would need as many rounds as the longest chain of tokens. Many places that become known at once are worked on together.
 
 Source: D. E. Knuth, "A generalization of Dijkstra's algorithm", Information Processing Letters 6 (1977).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.distinct import distinct
 from fsa_compile.vocabulary_tables import indices, ranges
+
+_FEW = 64
+"""So many places are worked on one by one."""
 
 
 class Ways(NamedTuple):
@@ -43,29 +44,31 @@ def least_values(
     below: np.ndarray,
     num_symbols: int,
     step: int,
-    called: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
     unreachable: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Least values of places and symbols.
+    """Least values of places and symbols: of tokens to the end, or of stack cells that the way there takes.
+
+    A way that pushes is worth 1 + the value of its target + those of the symbols, where tokens are counted; where cells are, the
+    most of its target's value beside all symbols of the string, and of each symbol's value beside those below it.
 
     Args:
       first: bool[Q], places of value 0.
       ways: all others.
       symbol, below: int64[R], returns: where popping a symbol may lead, -1 where nothing goes on.
       num_symbols: P.
-      step: what a way without a push adds to the value of its target.
-      called: the values of ways with a push, from the values of their targets, their push strings, and the values of all symbols.
+      step: what a way without a push adds to the value of its target: 1 for tokens, 0 for cells.
       unreachable: value of what no way settles; larger than any other.
 
     Returns:
       int64[Q] and int64[P].
     """
     size = len(first)
-    calls = _Calls(ways, symbol, below, size, num_symbols, called, unreachable)
+    calls = _Calls(ways, symbol, below, size, num_symbols, step, unreachable)
     plain = (ways.push[ways.effect] == 0).nonzero()[0]
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
+    begin, some = before_at.tolist(), calls.some
     value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
-    queue: dict[int, list[np.ndarray]] = {0: [first.nonzero()[0]]}
+    queue: dict[int, list[list[int] | np.ndarray]] = {0: [first.nonzero()[0]]}
 
     def put(places: np.ndarray, found: int) -> None:
         """Places for which a lesser value was found."""
@@ -76,29 +79,54 @@ def least_values(
 
     while queue:
         at = min(queue)
-        waiting = queue.pop(at)
-        now = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-        now = now[~settled[now]]
-        settled[now] = True
-        others = _of(before, before_at, now)
-        others = others[value[others] > at + step]
-        if len(others):
-            put(others, at + step)
-        places, found = calls.settle(now, at, value)
+        parts = queue.pop(at)
+        beyond = at + step
+        if sum(map(len, parts)) <= _FEW:
+            few = [p for part in parts for p in (part if isinstance(part, list) else part.tolist()) if not settled[p]]
+            more = []
+            for place in few:
+                settled[place] = True
+                for other in before[begin[place] : begin[place + 1]].tolist():
+                    if value[other] > beyond:
+                        value[other] = beyond
+                        more.append(other)
+            if more:
+                queue.setdefault(beyond, []).append(more)
+            hot = [place for place in few if some[place]]
+        else:
+            now = np.concatenate(parts)
+            now = now[~settled[now]]
+            settled[now] = True
+            others = before[indices(before_at[now], before_at[now + 1])]
+            others = others[value[others] > beyond]
+            if len(others):
+                put(others, beyond)
+            hot = now[some[now]].tolist()
+        done = calls.settle(hot, at) if hot else hot
+        if len(done) <= _FEW:
+            for effect in done:
+                found = calls.worth(effect, value)
+                more = [place for place in calls.places(effect) if found < value[place]]
+                if more:
+                    value[more] = found
+                    queue.setdefault(found, []).append(more)
+            continue
+        places, worth = calls.worth_of(np.array(done), value)
         while len(places):
-            better = found < value[places]
-            places, found = places[better], found[better]
+            better = worth < value[places]
+            places, worth = places[better], worth[better]
             if len(places):
-                least = int(found.min())
-                put(places[found == least], least)
-    return value, calls.of_symbol
+                least = int(worth.min())
+                put(places[worth == least], least)
+    return value, np.array(calls.of_symbol, np.int64)
 
 
 class _Calls:
     """Ways that call, and what they wait for.
 
     Attributes:
-      of_symbol: int64[P], values so far.
+      of_symbol: values of the symbols so far.
+      some: bool[Q], places that a call or a symbol waits for.
     """
 
     def __init__(
@@ -108,48 +136,67 @@ class _Calls:
         below: np.ndarray,
         size: int,
         num_symbols: int,
-        called: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+        step: int,
         unreachable: int,
     ) -> None:
-        self._ways, self._called = ways, called
-        self.of_symbol = np.full(num_symbols, unreachable)
+        self._ways, self._step, self._num_symbols = ways, step, num_symbols
+        self._strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
+        self.of_symbol = [unreachable] * num_symbols
         pushes = ways.push > 0
         by_push, calling = pushes[ways.effect].nonzero()[0], pushes.nonzero()[0]
         self._places, self._places_at = _by(ways.effect[by_push], ways.place[by_push], len(ways.push))
-        self._callers, self._callers_at = _by(ways.target[calling], calling, size)
         string = np.sort(ways.string, axis=1)
         once = string < num_symbols
         once[:, 1:] &= string[:, 1:] != string[:, :-1]
         effect, column = once[ways.push[calling]].nonzero()
         waiting = calling[effect]
-        self._waiting, self._waiting_at = _by(string[ways.push[waiting], column], waiting, num_symbols)
         known = (below >= 0).nonzero()[0]
-        self._returned, self._returned_at = _by(below[known], symbol[known], size)
-        self._open = np.bincount(symbol, minlength=num_symbols)
-        self._missing = 1 + once.sum(1)[ways.push]
-        self._some = np.zeros(size, bool)
-        self._some[ways.target[calling]] = True
-        self._some[below[known]] = True
+        self._callers = _lists(ways.target[calling], calling, size)
+        self._waiting = _lists(string[ways.push[waiting], column], waiting, num_symbols)
+        self._returned = _lists(below[known], symbol[known], size)
+        self._open = np.bincount(symbol, minlength=num_symbols).tolist()
+        self._missing = (1 + once.sum(1)[ways.push]).tolist()
+        self.some = np.zeros(size, bool)
+        self.some[ways.target[calling]] = True
+        self.some[below[known]] = True
 
-    def settle(self, now: np.ndarray, at: int, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(places, values found for them) of the calls that know all they need, now that some places are settled at a value."""
-        now = now[self._some[now]]
-        if not len(now):
-            return now, now
-        effect, symbol = _of(self._callers, self._callers_at, now), _of(self._returned, self._returned_at, now)
-        if len(symbol):
-            np.subtract.at(self._open, symbol, 1)
-            closed = distinct(symbol[self._open[symbol] == 0])
-            self.of_symbol[closed] = at
-            effect = np.concatenate((effect, _of(self._waiting, self._waiting_at, closed)))
-        if len(effect):
-            np.subtract.at(self._missing, effect, 1)
-            effect = distinct(effect[self._missing[effect] == 0])
-        if not len(effect):
-            return effect, effect
-        found = self._called(value[self._ways.target[effect]], self._ways.push[effect], self.of_symbol)
-        which, place = ranges(self._places_at[effect], self._places_at[effect + 1])
-        return self._places[place], found[which]
+    def settle(self, now: list[int], at: int) -> list[int]:
+        """The effects of calls that know all they need, now that some places are settled at a value."""
+        done, missing = list[int](), self._missing
+        (callers, callers_at), (returned, returned_at), (waiting, waiting_at) = self._callers, self._returned, self._waiting
+        for place in now:
+            told = callers[callers_at[place] : callers_at[place + 1]]
+            for s in returned[returned_at[place] : returned_at[place + 1]]:
+                self._open[s] -= 1
+                if not self._open[s]:
+                    self.of_symbol[s] = at
+                    told = told + waiting[waiting_at[s] : waiting_at[s + 1]]
+            for effect in told:
+                missing[effect] -= 1
+                if not missing[effect]:
+                    done.append(effect)
+        return done
+
+    def places(self, effect: int) -> list[int]:
+        """The places that have an effect."""
+        return self._places[self._places_at[effect] : self._places_at[effect + 1]].tolist()
+
+    def worth(self, effect: int, value: np.ndarray) -> int:
+        """What a call is worth, from the values of places."""
+        target, string = int(value[self._ways.target[effect]]), self._strings[self._ways.push[effect]]
+        values = [self.of_symbol[s] for s in string]
+        return 1 + target + sum(values) if self._step else max(len(string) + target, *[v + i for i, v in enumerate(values)])
+
+    def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(places, what they are worth by a call) of many effects."""
+        target, string = value[self._ways.target[effects]], self._ways.string[self._ways.push[effects]]
+        pushed, values = string < self._num_symbols, np.array([*self.of_symbol, 0])[string]
+        if self._step:
+            worth = 1 + target + values.sum(1)
+        else:
+            worth = np.maximum(pushed.sum(1) + target, np.where(pushed, values + np.arange(string.shape[1]), 0).max(1))
+        which, place = ranges(self._places_at[effects], self._places_at[effects + 1])
+        return self._places[place], worth[which]
 
 
 def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight: np.ndarray, unreachable: int) -> np.ndarray:
@@ -189,9 +236,6 @@ def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.nd
     return item[order], key[order].searchsorted(np.arange(size + 1))
 
 
-def _of(items: np.ndarray, begin: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The items of some keys, from `_by`."""
-    if len(keys) == 1:
-        key = int(keys[0])
-        return items[begin[key] : begin[key + 1]]
-    return items[indices(begin[keys], begin[keys + 1])]
+def _lists(key: np.ndarray, item: np.ndarray, size: int) -> tuple[list[int], list[int]]:
+    items, begin = _by(key, item, size)
+    return items.tolist(), begin.tolist()

@@ -411,19 +411,10 @@ class _Bounds:
 
     def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
-        places, string, length = self.places, self.string, self.length
-        place = np.where(string < self.num_symbols, np.arange(string.shape[1]), -_FAR)
-
-        def cost(target: np.ndarray, push: np.ndarray, values: np.ndarray) -> np.ndarray:
-            return 1 + target + np.append(values, 0)[string[push]].sum(1)
-
-        def need(target: np.ndarray, push: np.ndarray, values: np.ndarray) -> np.ndarray:
-            return np.maximum(length[push] + target, (np.append(values, 0)[string[push]] + place[push]).max(1))
-
-        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, string)
+        places = self.places
+        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, self.string)
         first = places.ends | self.may_close
-        of_place = places.symbol, places.below
-        return least_values(first, ways, *of_place, self.num_symbols, step, cost if step else need, _FAR)
+        return least_values(first, ways, places.symbol, places.below, self.num_symbols, step, _FAR)
 
     def _least(
         self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray

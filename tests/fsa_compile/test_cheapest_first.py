@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from fsa_compile import cheapest_first
 from fsa_compile.cheapest_first import Ways, least_sums, least_values
 
 _FAR = 1 << 30
@@ -51,20 +52,15 @@ def rounds(first: np.ndarray, ways: Ways, symbol: np.ndarray, below: np.ndarray,
         value, of_symbol = new, new_symbol
 
 
+@pytest.mark.parametrize("few", [0, 64])
 @pytest.mark.parametrize("step", [0, 1])
-def test_least_values_are_those_of_rounds(step: int) -> None:
+def test_least_values_are_those_of_rounds(step: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`few` places at most are worked on one by one."""
+    monkeypatch.setattr(cheapest_first, "_FEW", few)
     finite = 0
     for seed in range(400):
         first, ways, symbol, below, size = random_ways(random.Random(seed))
-
-        def called(target: np.ndarray, push: np.ndarray, values: np.ndarray) -> np.ndarray:
-            string = ways.string[push]  # noqa: B023
-            pushed, padded = string < size, np.append(values, 0)[string]  # noqa: B023
-            if step:
-                return 1 + target + padded.sum(1)
-            return np.maximum(pushed.sum(1) + target, np.where(pushed, padded + np.arange(3), 0).max(1))
-
-        value, of_symbol = least_values(first, ways, symbol, below, size, step, called, _FAR)
+        value, of_symbol = least_values(first, ways, symbol, below, size, step, _FAR)
         want, want_symbol = rounds(first, ways, symbol, below, size, step)
         assert (value.tolist(), of_symbol.tolist()) == (want, want_symbol), seed
         finite += int(((value > 0) & (value < _FAR)).sum()) + int((of_symbol < _FAR).sum())
