@@ -84,12 +84,14 @@ def wide_states(dfa: ByteDfa, among: np.ndarray | None = None) -> np.ndarray:
     return _reads_classes(dfa, wide)
 
 
-def entry_arcs(dfa: ByteDfa, tables: VocabularyTables, wide: np.ndarray) -> np.ndarray:
-    """Which of the automaton's arcs are walked from an entry state: bool[E].
+def entry_arcs(
+    dfa: ByteDfa, tables: VocabularyTables, wide: np.ndarray, arcs: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+) -> np.ndarray:
+    """Which of some arcs, by default all of the automaton, are walked from an entry state: bool[E].
 
     A wide state becomes an entry when some origin has many tokens under neighbouring bytes that lead into it.
     """
-    source, byte, target = dfa.arcs
+    source, byte, target = dfa.arcs if arcs is None else arcs
     into = wide[target].nonzero()[0]
     if not len(into):
         return np.zeros(len(source), bool)

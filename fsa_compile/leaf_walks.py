@@ -102,6 +102,8 @@ def leaves_of(
     bases: np.ndarray,
     tables: VocabularyTables,
     walk: Callable[[ByteMachine, int], LeafWalk],
+    *,
+    only_loops: bool = False,
 ) -> list[Leaf]:
     """The leaves of a machine, walked.
 
@@ -109,6 +111,7 @@ def leaves_of(
       derived: int64[*], controls that belong to none.
       bases: int64[*], controls whose loops are leaves even where they lead to a call.
       walk: walks the machine of a leaf that is not known, whose first controls belong to it.
+      only_loops: the loops of bases and no others.
     """
     if not machine.deterministic:
         return []
@@ -116,7 +119,7 @@ def leaves_of(
     with _KEPT_LOCK:
         kept = _KEPT.setdefault(tables, _Kept())
     out = []
-    for controls in moves.leaves(derived, bases):
+    for controls in moves.leaves(derived, bases, only_loops):
         codes, outside = moves.codes(controls)
         every = np.concatenate((controls, outside))
         content = (codes, moves.returns[controls], machine.bounds[every])
@@ -203,10 +206,10 @@ class _Moves:
         self._first = self._source.searchsorted(np.arange(size + 1))
         self._reads = (self._goal > 0) @ np.bincount(self._kind, minlength=self._goal.shape[1])
 
-    def leaves(self, derived: np.ndarray, bases: np.ndarray) -> Iterator[np.ndarray]:
+    def leaves(self, derived: np.ndarray, bases: np.ndarray, only_loops: bool) -> Iterator[np.ndarray]:
         """Disjoint sets of controls, each ascending: those that never lead to a call, by connection, and the loops of bases."""
         source, target = self._source, self._target
-        leads = self._calls.copy()
+        leads = self._calls | only_loops
         while True:
             more = source[leads[target] & ~leads[source]]
             if not len(more):

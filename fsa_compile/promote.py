@@ -16,6 +16,7 @@ from fsa_compile.counter_walk import counts_alone, walk_counter
 from fsa_compile.errors import UnsatisfiableError, UnspellableError
 from fsa_compile.flatten import flattened
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.regular_leaves import known_tokens
 from fsa_compile.stack_assemble import assemble_machine
 from fsa_compile.stack_walk import walk_machine
 from fsa_compile.token_walk import walk_tokens
@@ -32,6 +33,7 @@ def promote(
     limits: CompileLimits | None = None,
     deadline: Deadline | None = None,
     extra: dict[str, Any] | None = None,
+    keep_loops: bool = False,
 ) -> CompiledConstraint:
     """The artifact of a byte automaton over a vocabulary.
 
@@ -45,6 +47,7 @@ def promote(
       limits: defaults to `CompileLimits()`.
       deadline: an already running time budget.
       extra: small JSON values kept in the artifact.
+      keep_loops: keep what is found of loops such as string bodies for other automata, and use what was kept.
 
     Raises:
       UnsatisfiableError: the automaton accepts nothing.
@@ -56,7 +59,8 @@ def promote(
     if dfa.start == 0:
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     tables = tables_for(vocabulary)
-    arcs = walk_tokens(dfa, tables, deadline)
+    known = known_tokens(dfa, tables, limits, deadline) if keep_loops else None
+    arcs = walk_tokens(dfa, tables, deadline, known)
     return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})
 
 
@@ -100,7 +104,7 @@ def promote_machine(
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     flat = flattened(machine, flat_states) if flat_states and machine.sets is None else None
     if flat is not None:
-        return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra)
+        return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra, keep_loops=True)
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)

@@ -85,6 +85,12 @@ def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
             )
 
 
+def leaf_walk(machine: ByteMachine, size: int, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> LeafWalk:
+    """Walks the machine of a leaf, whose first controls belong to it; raises what `walk_machine` does."""
+    registers = Registers(machine)
+    return Walk(machine, tables, registers, registers.low * 0, limits, deadline, whole=False).leaf(size)
+
+
 class Walk:
     """One walk; owners of the current wave below `first_run` are nodes, from there on runs."""
 
@@ -197,16 +203,16 @@ class Walk:
         return tuple(np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 4
 
     def _leaf_walk(self, machine: ByteMachine, size: int) -> LeafWalk:
+        return leaf_walk(machine, size, self.tables, self.limits, self.deadline)
+
+    def leaf(self, size: int) -> LeafWalk:
         """Walks the machine of a leaf, whose first controls belong to it."""
-        registers = Registers(machine)
-        walk = Walk(machine, self.tables, registers, registers.low * 0, self.limits, self.deadline, whole=False)
-        walk._wave(walk._root_items())
-        single, rows, sets = walk._tokens()
-        parts = parts_of(self.tables, single, rows, sets)
-        pending = joined(walk.pending) if walk.pending else NO_ITEMS
+        self._wave(self._root_items())
+        parts = parts_of(self.tables, *self._tokens())
+        pending = joined(self.pending) if self.pending else NO_ITEMS
         pending = pending.at(pending.owner <= size)
         parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
-        return LeafWalk(parts, walk._all_links(), tuple(pending), size, walk.num_owners - machine.num_controls)
+        return LeafWalk(parts, self._all_links(), tuple(pending), size, self.num_owners - self.machine.num_controls)
 
     def _take_leaves(self) -> Items:
         """Adds what was found of the leaves; what is to be read where tokens leave them."""

@@ -12,6 +12,7 @@ walked
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,20 +55,66 @@ class TokenArcs:
     hashes: np.ndarray
 
 
-def walk_tokens(dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline) -> TokenArcs:
+class KnownTokens(NamedTuple):
+    """Tokens of some states that need not be walked.
+
+    Attributes:
+      inside: bool[S], these states.
+      single: (state, token, target) int64[*] each, single tokens.
+      by_row: (state, target, index into `sets`) int64[*] each.
+      sets, hashes: as in `TokenArcs`.
+      begun: (state, trie node, state reached) int64[*] each, where tokens of these states have to be walked from.
+    """
+
+    inside: np.ndarray
+    single: tuple[np.ndarray, ...]
+    by_row: tuple[np.ndarray, ...]
+    sets: list[np.ndarray]
+    hashes: np.ndarray
+    begun: tuple[np.ndarray, ...]
+
+
+def walk_tokens(
+    dfa: ByteDfa, tables: VocabularyTables, deadline: Deadline, known: KnownTokens | None = None
+) -> TokenArcs:
     """Every (state, token, target) of the token automaton.
 
     Args:
       dfa: byte automaton, trimmed.
       tables: of the vocabulary.
       deadline: checked between levels.
+      known: what is known of some states.
 
     Raises:
       LimitError: out of time.
     """
+    if known is not None:
+        return _with_known(dfa, tables, known, deadline)
+    return _walked(dfa, tables, dfa.arcs, deadline)
+
+
+def _with_known(dfa: ByteDfa, tables: VocabularyTables, known: KnownTokens, deadline: Deadline) -> TokenArcs:
+    """The tokens of all states, those of some being known."""
+    others = (~known.inside[dfa.arcs[0]]).nonzero()[0]
     source, byte, target = dfa.arcs
+    found = _walked(dfa, tables, (source[others], byte[others], target[others]), deadline)
+    single = ((found.state, found.token, found.target), known.single, join(dfa, tables, *known.begun, deadline))
+    by_row = ((found.row_state, found.row_target, found.row_set), (*known.by_row[:2], known.by_row[2] + len(found.sets)))
+    return TokenArcs(
+        *(np.concatenate(column) for column in zip(*single)),
+        *(np.concatenate(column) for column in zip(*by_row)),
+        found.sets + known.sets,
+        np.concatenate((found.hashes, known.hashes)),
+    )
+
+
+def _walked(
+    dfa: ByteDfa, tables: VocabularyTables, arcs: tuple[np.ndarray, np.ndarray, np.ndarray], deadline: Deadline
+) -> TokenArcs:
+    """The tokens whose first bytes are read by some arcs (source, byte, target), sorted as `ByteDfa.arcs` are."""
+    source, byte, target = arcs
     wide = wide_states(dfa)
-    by_entry = entry_arcs(dfa, tables, wide)
+    by_entry = entry_arcs(dfa, tables, wide, arcs)
     plain = (~by_entry & (tables.root_child[byte] > 0)).nonzero()[0]
     first = tables.root_child[byte[plain]]
     joined = _join_in_parts(dfa, tables, source[plain], first, target[plain], deadline)
