@@ -11,7 +11,7 @@ import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import NO_END, UNCOUNTED, ByteMachine
-from fsa_compile.leaf_walks import Leaf, leaves_of
+from fsa_compile.leaf_walks import Leaf, LeafWalk, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_walk import leaf_walk
 from fsa_compile.token_walk import KnownTokens
@@ -30,7 +30,7 @@ def known_tokens(dfa: ByteDfa, tables: VocabularyTables, limits: CompileLimits, 
     if not len(bases):
         return None
 
-    def walk(machine: ByteMachine, size: int) -> tuple:
+    def walk(machine: ByteMachine, size: int) -> LeafWalk:
         return leaf_walk(machine, size, tables, limits, deadline)
 
     leaves = leaves_of(_machine(dfa), bases[:0], bases, tables, walk, only_loops=True)

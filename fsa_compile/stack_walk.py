@@ -512,10 +512,10 @@ class Walk:
             self.pending.append(items.at(own))
             if len(own) == len(known):
                 return NO_ITEMS
-        inside = ~known
+        enough = ~known
         if self.registers.counts:
-            inside &= items.begun >= self.low[items.control]
-        inside = inside.nonzero()[0]
+            enough &= items.begun >= self.low[items.control]
+        inside = enough.nonzero()[0]
         if not len(inside):
             return NO_ITEMS
         run = items.owner[inside] - self.first_run

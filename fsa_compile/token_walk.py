@@ -95,17 +95,16 @@ def walk_tokens(
 
 def _with_known(dfa: ByteDfa, tables: VocabularyTables, known: KnownTokens, deadline: Deadline) -> TokenArcs:
     """The tokens of all states, those of some being known."""
-    others = (~known.inside[dfa.arcs[0]]).nonzero()[0]
     source, byte, target = dfa.arcs
+    others = (~known.inside[source]).nonzero()[0]
     found = _walked(dfa, tables, (source[others], byte[others], target[others]), deadline)
-    single = ((found.state, found.token, found.target), known.single, join(dfa, tables, *known.begun, deadline))
-    by_row = ((found.row_state, found.row_target, found.row_set), (*known.by_row[:2], known.by_row[2] + len(found.sets)))
-    return TokenArcs(
-        *(np.concatenate(column) for column in zip(*single)),
-        *(np.concatenate(column) for column in zip(*by_row)),
-        found.sets + known.sets,
-        np.concatenate((found.hashes, known.hashes)),
-    )
+    origin, node, reached = known.begun
+    single = zip((found.state, found.token, found.target), known.single, join(dfa, tables, origin, node, reached, deadline))
+    by_row = zip((found.row_state, found.row_target, found.row_set), (*known.by_row[:2], known.by_row[2] + len(found.sets)))
+    state, token, into = (np.concatenate(column) for column in single)
+    row_state, row_target, row_set = (np.concatenate(column) for column in by_row)
+    hashes = np.concatenate((found.hashes, known.hashes))
+    return TokenArcs(state, token, into, row_state, row_target, row_set, found.sets + known.sets, hashes)
 
 
 def _walked(

@@ -59,7 +59,7 @@ def kinds_read(reads: np.ndarray, byte_class: np.ndarray) -> np.ndarray:
     bits = np.zeros(reads.shape[1], np.uint64)
     np.bitwise_or.at(bits, byte_class, _BIT)
     out = np.full(len(reads), ~np.bitwise_or.reduce(bits))
-    some = reads.any(1).nonzero()[0]
+    some = np.flatnonzero(reads.any(1))
     out[some] = ~np.bitwise_or.reduce(np.where(reads[some], np.uint64(0), bits), axis=1)
     return out
 

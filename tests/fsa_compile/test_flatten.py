@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from oracles import machines
 
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.flatten import flattened
 from fsa_compile.grammar_machine import machine_of
-from fsa_compile.json_schema import compile_json_schema, schema_machine
+from fsa_compile.json_schema import SchemaOptions, compile_json_schema, schema_machine
+from fsa_compile.json_schema.options import Escapes
 from fsa_compile.lark_syntax import parse_lark
-from fsa_compile.promote import promote_machine
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.promote import promote, promote_machine
+from fsa_compile.regular_leaves import known_tokens
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary_tables import tables_for
 
 SCHEMAS = {
     "string": {"type": "string"},
@@ -104,3 +110,33 @@ def test_artifacts_are_regular_and_allow_the_same_tokens() -> None:
             one.rewind(1)
             other.rewind(1)
     assert len(seen) > 30
+
+
+def some_vocabulary() -> Vocabulary:
+    """Every byte, and what real tokens of JSON look like: words, quotes with what stands around them, parts of characters."""
+    rng = random.Random(0)
+    pieces = ["a", "bc", " the", '"', '":', '","', "é", "漢", "😀", "\\", "\\n", "{", "}", "[", "]", ",", "1", "name", "tags"]
+    texts = {"".join(rng.choices(pieces, k=rng.randint(1, 4))).encode() for _ in range(4_000)}
+    cut = {text[rng.randrange(3) :][: rng.randint(1, 8)] for text in sorted(texts)} - {b""}
+    longer = sorted(text for text in texts | cut if len(text) > 1)
+    return Vocabulary.from_tokens([b"", *(bytes([b]) for b in range(256)), *longer], stop_ids=[0])
+
+
+@pytest.mark.parametrize("escapes", ["all", "shortest"])
+def test_what_is_kept_of_string_bodies_changes_no_token_set(escapes: Escapes) -> None:
+    """Artifacts of one automaton: of tokens walked afresh, and of what was kept of its loops, perhaps from another automaton."""
+    vocabulary, limits, known = some_vocabulary(), CompileLimits(), 0
+    for name in ("string", "closed object", "objects in objects", "alternatives", "closed object"):
+        dfa = flattened(schema_machine(SCHEMAS[name], options=SchemaOptions(string_escapes=escapes)), 512)
+        assert dfa is not None
+        found = known_tokens(dfa, tables_for(vocabulary), limits, Deadline(limits))
+        known += 0 if found is None else int(found.inside.sum())
+        fresh, kept = (promote(dfa, vocabulary, source=name, keep_loops=keep) for keep in (False, True))
+        assert (fresh.accept == kept.accept).all()
+        assert (fresh.distance == kept.distance).all()
+        assert (fresh.level_offset == kept.level_offset).all()
+        assert (fresh.level_cost == kept.level_cost).all()
+        assert (fresh.rows[fresh.level_row] == kept.rows[kept.level_row]).all()
+        for node in range(fresh.num_nodes):
+            assert (fresh.outgoing(node) == kept.outgoing(node)).all(), (name, node)
+    assert known > 10
