@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.cli_input import (
@@ -31,8 +31,11 @@ from fsa_compile.cli_input import (
 )
 from fsa_compile.cli_options import Intermixed, compile_options, schema_options
 from fsa_compile.cli_output import as_json, cut, facts_of, in_bytes, inspected, print_json, sentence, sizes, text_of, title
-from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.errors import ArtifactError, ConstraintError, MissingPackageError
 from fsa_compile.inspect import explain, sample, shortest_tokens, spell, statistics
+
+if TYPE_CHECKING:
+    from fsa_compile.draw import Graph
 
 _EPILOG = """examples:
   fsa-compile compile '[0-9]{4}-[0-9]{2}-[0-9]{2}' --tokenizer tokenizer.model --output date.npz
@@ -107,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--samples", type=int, default=5, metavar="N", help="random texts to print (default 5)")
     command.add_argument("--seed", type=int, default=0, help="seed of the random texts (default 0)")
     command.add_argument("--dot", type=Path, metavar="FILE", help="write a Graphviz drawing of the token automaton")
-    command.add_argument("--svg", type=Path, metavar="FILE", help="write the drawing as SVG; needs Graphviz's dot program")
+    command.add_argument("--svg", type=Path, metavar="FILE", help="write the drawing as SVG, by Graphviz's dot or by matplotlib")
     command.add_argument("--max-nodes", type=int, default=40, metavar="N", help="states to draw (default 40)")
     compile_options(command, tokenizer_required=False)
     command.set_defaults(run=_inspect)
@@ -322,6 +325,8 @@ def _registry(args: argparse.Namespace) -> int:
         else:
             print(f"Wrote {written}.")
         return 0
+    if not args.folder.is_dir():
+        raise ConstraintError("there is no such folder", where=str(args.folder), fix="registry add makes it.")
     entries = [registry.entry(name) for name in (registry.names() if args.what == "list" else [args.item])]
     if args.json and args.what == "list":
         print_json({entry.name: dataclasses.asdict(entry) for entry in entries})
@@ -335,21 +340,31 @@ def _registry(args: argparse.Namespace) -> int:
 
 
 def _draw(args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: Any) -> None:
-    from fsa_compile.draw import to_dot
+    from fsa_compile.draw import build_graph, graph_to_dot
 
-    if args.svg and shutil.which("dot") is None:
-        raise ConstraintError(
-            "the program dot is not installed, so no SVG can be made", where=str(args.svg),
-            fix="Install Graphviz, or write --dot FILE and convert it elsewhere.",
-        )  # fmt: skip
-    text = to_dot(constraint, tokenizer, max_nodes=args.max_nodes)
+    graph = build_graph(constraint, tokenizer, max_nodes=args.max_nodes)
+    text = graph_to_dot(graph)
     if args.dot:
         args.dot.write_text(text, encoding="utf-8")
-    if args.svg:
+    if args.svg and shutil.which("dot") is None:
+        _plot(graph, args.svg)
+    elif args.svg:
         done = subprocess.run(["dot", "-Tsvg"], input=text.encode(), capture_output=True, check=False)
         if done.returncode:
             raise ConstraintError(f"dot failed: {done.stderr.decode(errors='replace').strip()}")
         args.svg.write_bytes(done.stdout)
+
+
+def _plot(graph: Graph, path: Path) -> None:
+    """Draws as SVG without Graphviz."""
+    from fsa_compile.draw import plot_graph
+
+    try:
+        plot_graph(graph).savefig(path, format="svg", bbox_inches="tight")
+    except MissingPackageError as error:
+        what = "an SVG needs the program dot or the package matplotlib, and neither is installed"
+        fix = 'Install Graphviz or "constrax[notebooks]", or write --dot FILE and convert it elsewhere.'
+        raise ConstraintError(what, where=str(path), fix=fix) from error
 
 
 def _progress(items: Iterable[Any], what: str) -> Iterable[Any]:

@@ -166,3 +166,28 @@ def test_the_wheel_has_everything(tmp_path):
     assert "models/small/tokenizer.model" in names
     assert any(n.startswith("models/small/checkpoint/ocdbt.process_0/d/") for n in names)
     assert not [n for n in names if n.startswith(("tests", "benchmarks", "notebooks"))]
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(next((tmp_path / "dist").glob("*.whl"))) as wheel:
+        wheel.extractall(installed)
+    (about,) = installed.glob("constrax-*.dist-info")
+    metadata = (about / "METADATA").read_text(encoding="utf-8")
+    assert (about / "licenses" / "LICENSE").read_text(encoding="utf-8").strip().startswith("Apache License")
+    assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra" not in line] == [
+        "Requires-Dist: numpy>=1.26"
+    ]
+    assert {"License-Expression: Apache-2.0", "Requires-Python: >=3.11", "Classifier: Typing :: Typed"} <= set(metadata.splitlines())
+    assert {f"Provides-Extra: {extra}" for extra in ("all", "chat", "compile", "decode", "models")} <= set(metadata.splitlines())
+    assert "fsa-compile = fsa_compile.cli:main" in (about / "entry_points.txt").read_text()
+    code = """
+import fsa_compile, models
+from models.small_model import small_checkpoint_path
+print(fsa_compile.__file__, models.__file__, small_checkpoint_path().is_dir())
+tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+json = fsa_compile.library.grammar_text("json_compact")
+print(fsa_compile.compile_grammar(json, tokenizer, **fsa_compile.library.options("json_compact")).walk().allowed().sum() > 9)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "dist", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    places = [str(installed / package / "__init__.py") for package in ("fsa_compile", "models")]
+    assert done.stdout.split() == [*places, "True", "True"]

@@ -104,10 +104,19 @@ def test_inspect(capsys, date, tmp_path):
     assert facts["longest_tokens"] == 10
 
 
-def test_svg_needs_dot(capsys, date, tmp_path, monkeypatch):
+def test_svg_needs_dot_or_matplotlib(capsys, date, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.setattr("shutil.which", lambda name: None)
-    status, _, err = run(capsys, "inspect", date, "--svg", tmp_path / "x.svg")
-    assert (status, "dot is not installed" in err, "--dot FILE" in err) == (2, True, True)
+    status, *_ = run(capsys, "inspect", date, "--svg", tmp_path / "x.svg")
+    assert (status, "</svg>" in (tmp_path / "x.svg").read_text(encoding="utf-8")) == (0, True)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    status, _, err = run(capsys, "inspect", date, "--svg", tmp_path / "y.svg")
+    assert (status, "neither is installed" in err, "--dot FILE" in err) == (2, True, True)
+
+
+def test_a_registry_that_is_not_there_is_said(capsys, tmp_path):
+    status, _, err = run(capsys, "registry", "list", tmp_path / "nowhere")
+    assert (status, "there is no such folder" in err) == (2, True)
 
 
 def test_check_says_where_and_why(capsys, date):
