@@ -10,8 +10,9 @@ Reading a symbol (a byte, or 256 + i for special token i) in control c:
   one or more calls into a callee's control; or it is RETURN: pop the top cell, go to `ret[c, symbol]`, and look at the same
   symbol again.
 * `add` starts one more iteration of a counted loop: allowed only while the register is below the loop's upper bound, and
-  raises it by one. In a push string every pushed symbol has an `add` of its own, for the frame that it suspends, before it
-  is suspended. A new frame's register is 0; the entry's own `add` belongs to the frame it ends in.
+  raises it by one (by more where the register says how long a text will be at least). In a push string every pushed symbol has
+  an `add` of its own, for the frame that it suspends, before it is suspended. A new frame's register is 0; the entry's own `add`
+  belongs to the frame it ends in.
 * RETURN, and accepting, need the register to be at least the lower bound, in a frame that counts.
 * where the machine has `sets`, every frame also has a bit set, empty at first, saved and restored like the register; a guarded
   entry is enabled only where its guard allows the set, and adds to it before anything is pushed.
@@ -62,7 +63,7 @@ class ByteMachine:
       entry_offset: int32[A + 1]; entries of action a are `entry_offset[a]:entry_offset[a + 1]`.
       entry_next: int32[E], a control or RETURN.
       entry_push: int32[E], index into `pushes`; 0 is the empty push string.
-      entry_add: int8[E], 0 or 1.
+      entry_add: int8[E], what the move adds to the register; 0 or 1, but in frames that bound the length of a text.
       pushes: push strings, bottom first, each of (symbol, add of the frame it suspends).
       ret: int32[S, P], control after returning from control s through symbol p; 0 where that cannot be.
       end: int8[S], NO_END, END_HERE or END_RETURN.

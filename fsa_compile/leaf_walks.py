@@ -26,6 +26,8 @@ _FEWEST_ARCS = 40
 """Leaves that read fewer bytes in all are not worth it."""
 _FEWEST_CALLED = 32
 """Calls at fewer bytes are walked."""
+_ADDS = 128
+"""What a move may add to a register is below this."""
 _MOST_BYTES = 128 << 20
 """Memory of the leaves that are kept for a vocabulary."""
 
@@ -161,7 +163,8 @@ def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
     some = np.diff(offset) > 0
     entry = np.where(some, offset[:-1], 0)
     push = np.where(some, machine.entry_push[entry], 0)
-    does = np.where(some & (machine.entry_next[entry] > 0), 2 * machine.entry_next[entry] + machine.entry_add[entry], 0)
+    following = machine.entry_next[entry].astype(np.int64)
+    does = np.where(some & (following > 0), _ADDS * following + machine.entry_add[entry], 0)
     size = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1])
     callers = ((push > 0)[machine.action] @ size >= _FEWEST_CALLED).nonzero()[0]
     if not len(callers):
@@ -263,7 +266,7 @@ class _Moves:
         return np.array(sorted(back))
 
     def codes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """int32[k, 256], by byte 2 n + add for a move to control n of the leaf's own machine, 0 for none; controls outside."""
+        """int32[k, 256], by byte `_ADDS` n + add for a move to control n of the leaf's own machine, else 0; controls outside."""
         goal = self._goal[controls]
         number = np.zeros(len(self._goal), np.int32)
         number[goal.ravel()] = 1
@@ -272,7 +275,7 @@ class _Moves:
         outside = number.nonzero()[0]
         number[controls] = np.arange(1, len(controls) + 1)
         number[outside] = np.arange(len(controls) + 1, len(controls) + len(outside) + 1)
-        codes = np.where(goal > 0, 2 * number[goal] + self._add[controls], 0).astype(np.int32)
+        codes = np.where(goal > 0, _ADDS * number[goal] + self._add[controls], 0).astype(np.int32)
         return codes[:, self._kind], outside
 
 
@@ -294,9 +297,9 @@ def _machine(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> Byte
         specials=(),
         action=action,
         entry_offset=np.append(0, np.arange(leave + 1)).astype(np.int32),
-        entry_next=np.append(every >> 1, RETURN).astype(np.int32),
+        entry_next=np.append(every // _ADDS, RETURN).astype(np.int32),
         entry_push=np.zeros(leave, np.int32),
-        entry_add=np.append(every & 1, 0).astype(np.int8),
+        entry_add=np.append(every % _ADDS, 0).astype(np.int8),
         pushes=((),),
         ret=np.zeros((size, 1), np.int32),
         end=np.full(size, NO_END, np.int8),

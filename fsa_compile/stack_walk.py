@@ -110,6 +110,7 @@ class Walk:
         self.trie = trie_with(tables, machine.specials)
         self.subtrees = subtrees_of(tables)
         self.moves = Moves(machine)
+        self.most_added = 1 + int(machine.entry_add.max(initial=0))
         self.registers = registers
         self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
         self.width = machine.action.shape[1]
@@ -539,7 +540,8 @@ class Walk:
             fits = (count <= self.high[items.control]).nonzero()[0]
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
         s = self.machine.num_controls
-        key = (items.node * s + self.moves.next[entry]) * 2 + self.moves.add[entry]
+        most = self.most_added
+        key = (items.node * s + self.moves.next[entry]) * most + self.moves.add[entry]
         order = key.argsort(kind="stable")
         key = key[order]
         begin = segment_starts(key)
@@ -554,7 +556,7 @@ class Walk:
             run = np.empty(len(key), np.int64)
             run[order] = np.arange(first, first + len(starts)).repeat(np.diff(begin, append=len(key)))
             self._add_links(first, *self._chained(run, items.owner, push, count))
-        return Items(np.arange(first, first + len(starts)), starts // (2 * s), starts // 2 % s, starts % 2)
+        return Items(np.arange(first, first + len(starts)), starts // (most * s), starts // most % s, starts % most)
 
     def _chained(
         self, run: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray

@@ -29,6 +29,7 @@ class Controls:
       calls: (symbol, entry control) pairs of the controls that call; the entries' bytes are disjoint.
       bounds: of the controls of counted frames.
       adds: controls whose own moves start one more iteration of their frame's loop.
+      potential: of some counted controls, what a move to them adds to the register on top, and a move from them takes off.
       symbols: per stack symbol, control to return to by outcome.
       required: by kind of frame with a set of keys, from kind 1 on, the keys that it must have at its end.
       kind: kinds of the controls of such frames that stand before a key or after a member.
@@ -45,6 +46,7 @@ class Controls:
         self.calls: dict[int, tuple[tuple[int, int], ...]] = {}
         self.bounds: dict[int, Bounds] = {}
         self.adds: set[int] = set()
+        self.potential: dict[int, int] = {}
         self.symbols: list[dict[int, int]] = []
         self.required: list[int] = []
         self.kind: dict[int, int] = {}

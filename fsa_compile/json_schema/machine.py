@@ -248,13 +248,11 @@ class MoveTable:
         self.pushes: list[tuple[tuple[int, int], ...]] = [()]
         push_number: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         mine = number[reach.source].nonzero()[0]
-        source, own = number[reach.source[mine]], reach.moves[mine]
-        adds = np.zeros(len(controls.moves), bool)
-        adds[list(controls.adds)] = True
-        add_of = np.zeros(len(live) + 1, np.int64)
-        add_of[1:] = adds[live]
+        whose, own = reach.source[mine], reach.moves[mine]
+        self._adds, self._potential = _counting(controls)
+        adds = np.where(number[own[:, 2]] > 0, self._adds[whose] + self._potential[own[:, 2]], 0)
         guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)[mine]
-        rows = [np.column_stack((source, own, np.zeros(len(own), np.int64), add_of[source], guarded))]
+        rows = [np.column_stack((number[whose], own, np.zeros(len(own), np.int64), adds, guarded))]
         called = []
         for control, row in zip(live, number[live].tolist()):
             for call in controls.calls.get(control, ()):
@@ -269,11 +267,11 @@ class MoveTable:
         table[:, 3] = number[table[:, 3]]
         self._table = table[table[:, 3] > 0]
         width = int(self._table[:, 3].max(initial=0)) + 1
-        strings = len(self.pushes)
-        key = ((self._table[:, 6] * strings + self._table[:, 4]) * 2 + self._table[:, 5]) * width + self._table[:, 3]
+        strings, most = len(self.pushes), int(self._table[:, 5].max(initial=0)) + 1
+        key = ((self._table[:, 6] * strings + self._table[:, 4]) * most + self._table[:, 5]) * width + self._table[:, 3]
         distinct, self._entry = numbered(key)
-        pushing = distinct // width // 2
-        self.entries = np.column_stack((distinct % width, pushing % strings, distinct // width % 2, pushing // strings))
+        pushing = distinct // width // most
+        self.entries = np.column_stack((distinct % width, pushing % strings, distinct // width % most, pushing // strings))
 
     def _own_guards(self, guards: KeyGuards, live: list[int]) -> np.ndarray:
         """Guards of all controls' own moves."""
@@ -296,7 +294,8 @@ class MoveTable:
         c, out = self._controls, list[_Called]()
         if self._reach.usable(symbol, entry):
             pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
-            out += [(low, high, target, (pushed,), int(entry in c.adds)) for low, high, target in c.moves[entry]]
+            add, more = int(self._adds[entry]), self._potential
+            out += [(low, high, target, (pushed,), add + int(more[target])) for low, high, target in c.moves[entry]]
             for below in c.calls.get(entry, ()):
                 out += [(low, high, target, (pushed, *push), add) for low, high, target, push, add in self._called(*below)]
         return out
@@ -316,6 +315,28 @@ class MoveTable:
         action = np.zeros((int(self._number.max()) + 1, int(byte_class[-1]) + 1), np.int32)
         action[table[row, 0], column] = self._entry[row] + 1
         return action, byte_class
+
+
+def _counting(controls: Controls) -> tuple[np.ndarray, np.ndarray]:
+    """int64[N] each: what a move adds to the register of its frame is the first of its source and the second of its target.
+
+    Inside a character the potential is the least of what it may end in: a character is begun only where one can be finished.
+    """
+    own = np.zeros(len(controls.moves), np.int64)
+    own[list(controls.adds)] = 1
+    potential = np.zeros(len(controls.moves), np.int64)
+    known = dict(controls.potential)
+
+    def least(control: int) -> int:
+        if control not in known:
+            known[control] = min(least(target) for _, _, target in controls.moves[control])
+        return known[control]
+
+    for control in controls.potential:
+        for _, _, target in controls.moves[control]:
+            least(target)
+    potential[list(known)] = list(known.values())
+    return own - potential, potential
 
 
 def _rows(parts: Iterable[Iterable[tuple[int, ...]]], width: int) -> np.ndarray:

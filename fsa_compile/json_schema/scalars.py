@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from fsa_compile.errors import ConstraintError, LimitError
@@ -15,7 +16,16 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import Escapes, SchemaOptions
 from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
-from fsa_compile.json_schema.text_dfa import TextDfa, any_text, from_letters, lengths, words_trie
+from fsa_compile.json_schema.text_dfa import (
+    TextDfa,
+    any_text,
+    from_letters,
+    lengths,
+    longest_text,
+    shortest_rests,
+    steps,
+    words_trie,
+)
 from fsa_compile.json_schema.text_product import product
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.regex_automaton import build_automaton
@@ -25,6 +35,11 @@ _LITERALS = ("null", "true", "false")
 _IN_STRING = 1 << 8
 """Outcomes of the counted characters of a string are above this, so that they are not mistaken for outcomes of values."""
 _FEW_ATOMS, _MOST_NUMBERS = 4, 256
+_FEW_STATES, _SPELLED = 8_000, 20
+"""Joint states of a string's conditions and its length up to which they are written out, and how many times fewer they may be
+where every state has its own characters beyond ASCII."""
+_MOST_ADDED = 100
+"""What one character may add to a register."""
 _NUMBERS: dict[Any, TextDfa] = {}
 """Automata of numbers, kept for other schemas: most ask for an integer, or for one with a bound."""
 
@@ -177,11 +192,15 @@ class Scalars:
 
     def string(self, formula: int) -> int:
         """The control after the opening quote."""
+        formula = self._without_implied(formula)
         counted = self._counted(formula)
         if counted is not None:
             return self._counted_string(*counted)
         words = self._words(formula)
         if words is None:
+            bounded = self._bounded(formula)
+            if bounded is not None:
+                return self._bounded_string(formula, *bounded)
             return self._string_state(formula, 0, self._text_escapes(self.string_dfa(formula)))
         if self._options.word_escapes == "all":
             return self._string_state(formula, 0, "all")
@@ -253,15 +272,11 @@ class Scalars:
         After a bounded beginning, every state of the rest must accept and be able to go on: then a string can be completed
         whatever its length so far.
         """
-        d = self._decisions
-        for v in d.support(formula):
-            atom = d.atoms[v]
-            if not isinstance(atom, Length) or atom.high is None or atom.high <= self._options.max_string_chain:
+        for atom, rest in self._lengths(formula):
+            if atom.high is None or atom.high <= self._options.max_string_chain:
                 continue
-            if not d.substitute(formula, {v: 0}):
-                rest = d.substitute(formula, {v: 1})
-                if _settles(self.string_dfa(rest), min(atom.high, self._options.max_chain) - 1):
-                    return rest, atom.low, atom.high
+            if _settles(self.string_dfa(rest), min(atom.high, self._options.max_chain) - 1):
+                return rest, atom.low, atom.high
         return None
 
     def _counted_string(self, rest: int, low: int, high: int) -> int:
@@ -299,6 +314,84 @@ class Scalars:
             return controls.later(("counted", rest, bounds, state), make)
 
         return begin(0, 0)
+
+
+    # strings of other shapes whose length is bounded by a register
+
+    def _lengths(self, formula: int) -> Iterator[tuple[Length, int]]:
+        """(length, rest) for every way to read the formula as "texts of this length, and the rest"."""
+        d = self._decisions
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if isinstance(atom, Length):
+                others = d.substitute(formula, {v: 0})
+                words = self._words(others) if others else {}
+                if words is not None and all(atom.low <= len(w) and (atom.high is None or len(w) <= atom.high) for w in words):
+                    yield atom, d.substitute(formula, {v: 1})  # the listed texts have this length, too
+
+    def _without_implied(self, formula: int) -> int:
+        """The formula without a length that all texts of a bounded rest have: a host name is never longer than 253."""
+        for atom, rest in self._lengths(formula):
+            if atom.high is None or not self._decisions.support(rest):
+                continue
+            dfa = self.string_dfa(rest)
+            longest = longest_text(dfa)
+            if longest is not None and longest <= atom.high and shortest_rests(dfa)[0] >= atom.low:
+                return self._without_implied(rest)
+        return formula
+
+    def _bounded(self, formula: int) -> tuple[TextDfa, int, list[int]] | None:
+        """(automaton, high, shortest rests) when the formula is "what the automaton accepts, in at most `high` code points", and
+        states for all lengths would be many."""
+        for atom, rest in self._lengths(formula):
+            if atom.high is None or atom.high <= self._options.max_string_chain:
+                continue
+            dfa = self.string_dfa(rest)
+            if longest_text(dfa) is not None:
+                continue  # its states tell lengths apart already
+            few = _FEW_STATES if self._text_escapes(dfa) == "shortest" else _FEW_STATES // _SPELLED
+            if len(dfa.rows) * atom.high <= few or len(set(dfa.labels) - {0}) != 1:
+                continue
+            if atom.low:
+                where = self._keywords.origin.get(atom, "#")
+                both = [dfa, lengths(atom.low, None)]
+                dfa = product(both, lambda said: said[0] if said[1] else 0, self._options.max_product, where)
+            rests = shortest_rests(dfa)
+            if max(steps(dfa, rests), default=0) <= _MOST_ADDED:
+                return dfa, atom.high, rests
+        return None
+
+    def _bounded_string(self, formula: int, dfa: TextDfa, high: int, rests: list[int]) -> int:
+        """The control after the opening quote.
+
+        The body is a frame. Its register counts the characters so far and the fewest that have to follow, so that no more than
+        `high` says that the string can still be completed in time: a character raises it by what it makes the string longer
+        than it has to be. (A potential, as in Johnson's algorithm; the fewest to follow are 0 at the end.)
+        """
+        controls, escapes = self._controls, self._text_escapes(dfa)
+        if rests[0] < 0 or rests[0] > high:
+            return 0
+        label = max(dfa.labels)
+        bounds = (0, high - rests[0])
+        close = controls.node(((QUOTE, QUOTE, controls.final(label)),))
+        symbol = controls.symbol(((_IN_STRING + label, close),))
+
+        def begin(control: int) -> None:
+            controls.add_call(control, symbol, body(0))
+            controls.moves[control] = controls.moves[close] if dfa.labels[0] else ()
+
+        def body(state: int) -> int:
+            def make(control: int) -> None:
+                controls.outcome[control] = _IN_STRING + label if dfa.labels[state] else 0
+                controls.bounds[control] = bounds
+                controls.adds.add(control)
+                controls.potential[control] = rests[state]
+                row = tuple([(a, z, body(t)) for a, z, t in dfa.rows[state] if rests[t] >= 0])
+                controls.moves[control] = self._speller.body(row, 0, escapes, bounds)
+
+            return controls.later(("bounded", formula, state), make)
+
+        return controls.later(("bounded beginning", formula), begin)
 
 
 def _settled(dfa: TextDfa) -> list[bool]:

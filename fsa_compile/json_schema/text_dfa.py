@@ -5,7 +5,7 @@ The languages of string values are handled here as what they mean; `spelling` kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fsa_compile.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
@@ -78,6 +78,55 @@ def lengths(low: int, high: int | None) -> TextDfa:
     rows = [loop(i + 1) for i in range(last)]
     rows.append(loop(last) if high is None else ())
     return TextDfa(rows, [int(i >= low) for i in range(last + 1)])
+
+
+def shortest_rests(dfa: TextDfa) -> list[int]:
+    """The fewest code points from each state to an accepted text; -1 where there is none."""
+    before: list[list[int]] = [[] for _ in dfa.rows]
+    for q, row in enumerate(dfa.rows):
+        for _, _, t in row:
+            before[t].append(q)
+    out = [0 if label else -1 for label in dfa.labels]
+    order = [q for q, label in enumerate(dfa.labels) if label]
+    for q in order:
+        for p in before[q]:
+            if out[p] < 0:
+                out[p] = out[q] + 1
+                order.append(p)
+    return out
+
+
+def longest_text(dfa: TextDfa) -> int | None:
+    """Code points of the longest accepted text, -1 when there is none; None when they have no bound."""
+    useful = [rest >= 0 for rest in shortest_rests(dfa)]
+    after = [{t for _, _, t in row if useful[t]} for row in dfa.rows]
+    seen, reached = {0}, [0]
+    for q in reached:
+        fresh = after[q] - seen
+        seen |= fresh
+        reached += fresh
+    waits = [0] * len(after)
+    for q in reached:
+        for t in after[q]:
+            waits[t] += 1
+    longest, order = {0: 0}, [] if waits[0] else [0]
+    for q in order:
+        for t in after[q]:
+            longest[t] = max(longest.get(t, 0), longest[q] + 1)
+            waits[t] -= 1
+            if not waits[t]:
+                order.append(t)
+    if len(order) < len(reached):
+        return None  # a loop
+    return max((longest[q] for q in order if dfa.labels[q]), default=-1)
+
+
+def steps(dfa: TextDfa, rests: Sequence[int]) -> Iterator[int]:
+    """By how much every move makes the text longer than it has to be, 0 or more; see `shortest_rests`."""
+    for q, row in enumerate(dfa.rows):
+        for _, _, t in row:
+            if rests[t] >= 0:
+                yield 1 + rests[t] - rests[q]
 
 
 def from_letters(dfa: LetterDfa | None) -> TextDfa:

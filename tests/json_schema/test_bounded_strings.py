@@ -1,0 +1,162 @@
+"""Strings with a pattern or a format and a bound on their length: counted in a register as written out as states, and no dead ends."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from oracles.counting import language_difference, mask_differences
+
+import fsa_compile
+import models
+from fsa_compile.byte_machine import UNCOUNTED
+from fsa_compile.flatten import flattened
+from fsa_compile.json_schema import SchemaOptions, scalars, schema_machine
+from fsa_compile.json_schema.formats import format_dfa
+from fsa_compile.json_schema.text_dfa import lengths, longest_text, shortest_rests, steps, words_trie
+from fsa_compile.promote import promote_machine
+
+STRINGS = [
+    {"pattern": "^a(ba)*$", "maxLength": 10},
+    {"pattern": "^(c|a+dd(e|ff)*)$", "maxLength": 9},
+    {"pattern": "^a*(bxxxxxx)?$", "maxLength": 11},
+    {"pattern": "^a*(bxxxxxx)?$", "minLength": 5, "maxLength": 11},
+    {"pattern": "^(aaa)+$", "minLength": 4, "maxLength": 12},
+    {"pattern": "^(aaa)+$", "minLength": 8, "maxLength": 14},
+    {"pattern": "^[aé😀]+(\n|é😀é)$", "maxLength": 9},
+    {"pattern": "^(é|ab😀)*$", "maxLength": 9},
+    {"pattern": "@.*\\.x$", "maxLength": 10},
+    {"anyOf": [{"pattern": "^a+@a+$", "maxLength": 9}, {"enum": ["", "none"]}]},
+    {"oneOf": [{"maxLength": 9}, {"const": "a"}]},
+    {"format": "email", "maxLength": 12},
+    {"format": "uri", "maxLength": 9},
+    {"format": "date-time", "minLength": 22, "maxLength": 24},
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return fsa_compile.load_tokenizer(models.small_tokenizer_path())
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """Everything that can be counted is."""
+    monkeypatch.setattr(scalars, "_FEW_STATES", 0)
+
+
+@pytest.mark.parametrize("string", STRINGS, ids=str)
+def test_the_register_counts_what_states_do(string, monkeypatch):
+    """Equal at every reachable pair of states: the same bytes go on, the same texts end, and nothing is ambiguous."""
+    schema = {"type": "string", **string}
+    written_out = flattened(schema_machine(schema, options=SchemaOptions(max_string_chain=99)), 1 << 20)
+    monkeypatch.setattr(scalars, "_FEW_STATES", 0)
+    counted = schema_machine(schema)
+    assert (counted.bounds != UNCOUNTED).any()
+    assert written_out is not None
+    assert language_difference(written_out, counted) is None
+
+
+@pytest.mark.parametrize("name", ["email", "uri", "iri", "idn-email", "time", "json-pointer"])
+def test_what_a_character_adds_is_never_negative(name):
+    dfa = format_dfa(name)
+    rests = shortest_rests(dfa)
+    assert min(steps(dfa, rests)) >= 0
+    assert rests[0] == min(n for n in range(30) if _has_length(dfa, n))
+
+
+def _has_length(dfa, n):
+    states = {0}
+    for _ in range(n):
+        states = {t for q in states for _, _, t in dfa.rows[q]}
+    return any(dfa.labels[q] for q in states)
+
+
+def test_no_length_between_the_bounds(counting):
+    with pytest.raises(fsa_compile.UnsatisfiableSchemaError):
+        schema_machine({"type": "string", "pattern": "^(aaa)+$", "minLength": 10, "maxLength": 11})
+
+
+def test_longest_text():
+    assert longest_text(format_dfa("hostname")) == 253
+    assert longest_text(format_dfa("uuid")) == 36
+    assert longest_text(format_dfa("email")) is None
+    assert longest_text(words_trie(["", "abc", "de"])) == 3
+    assert longest_text(words_trie([])) == -1
+    assert longest_text(lengths(2, 5)) == 5
+    assert longest_text(lengths(2, None)) is None
+
+
+@pytest.mark.parametrize("string", [STRINGS[1], STRINGS[3], STRINGS[6], STRINGS[9]], ids=str)
+def test_masks_are_those_of_the_machine(string, counting, tokenizer):
+    machine = schema_machine({"type": "object", "properties": {"k": {"type": "string", **string}}, "required": ["k"]})
+    vocabulary = tokenizer.vocabulary
+    constraint = promote_machine(machine, vocabulary, source="")
+    checked, wrong = mask_differences(
+        constraint, machine, vocabulary.tokens, np.random.default_rng(0), walks=12, length=24, eager=0.7
+    )
+    assert not wrong, wrong[:5]
+    assert checked > 100_000
+
+
+@pytest.mark.parametrize(
+    "string",
+    [
+        {"format": "email", "maxLength": 254},
+        {"format": "uri", "maxLength": 2048},
+        {"format": "hostname", "maxLength": 255},
+        {"pattern": "^arn:aws:[a-z0-9]+:[a-z0-9-]*:\\d{12}:.+$", "minLength": 20, "maxLength": 2048},
+    ],
+    ids=str,
+)
+def test_common_bounds_compile_and_hold(string, tokenizer):
+    """Random texts up to the limit on tokens are valid, and never too long."""
+    constraint = fsa_compile.compile_json_schema({"type": "string", **string}, tokenizer)
+    rng = random.Random(0)
+    machine = schema_machine({"type": "string", **string})
+    for limit in (60, 400):
+        walk, tokens = constraint.walk(), []
+        while not (walk.accepting and rng.random() < 0.01):
+            allowed = np.flatnonzero(walk.allowed(limit - len(tokens)))
+            going = [t for t in allowed.tolist() if t not in tokenizer.vocabulary.stop_ids]
+            if not going:
+                break
+            tokens.append(rng.choice(going))
+            walk.advance(tokens[-1])
+        data = b"".join(tokenizer.vocabulary.tokens[t] for t in tokens)
+        assert walk.accepting
+        assert machine.accepts(data)
+
+
+def test_lengths_beyond_a_format_need_no_counter():
+    """A host name is never longer than 253."""
+    schema = {"type": "string", "format": "hostname"}
+    plain = schema_machine(schema)
+    assert schema_machine({**schema, "maxLength": 253}).num_controls == plain.num_controls
+    assert schema_machine({**schema, "minLength": 1, "maxLength": 300}).num_controls == plain.num_controls
+
+
+def test_options_that_write_counts_out_read_it_too(counting, tokenizer):
+    schema = {"type": "array", "maxItems": 2, "items": {"type": "string", "pattern": "^(c|a+dd(ee|ff)*)$", "maxLength": 9}}
+    options = SchemaOptions(max_array_depth=2, max_object_depth=2)
+    flat = fsa_compile.compile_json_schema(schema, tokenizer, options=options)
+    stack = fsa_compile.compile_json_schema(schema, tokenizer)
+    own = fsa_compile.compile_json_schema(schema, tokenizer, canonical=True, options=options)
+    for text, valid in (('["aaaadde","c"]', False), ('["aaaaddee","c"]', True), ('["aaaaaaaadd"]', False), ('["aaaaaaadd"]', True)):
+        tokens = tokenizer.encode(text)
+        assert [_accepts(c, tokens) for c in (flat, stack)] == [valid, valid], text
+        canonical = fsa_compile.CanonicalWalk(own, fsa_compile.canonical_tables(tokenizer))
+        assert _follows(canonical, tokens) == valid, text
+
+
+def _accepts(constraint, tokens):
+    return _follows(constraint.walk(), tokens)
+
+
+def _follows(walk, tokens):
+    for token in tokens:
+        if not walk.allowed()[token]:
+            return False
+        walk.advance(token)
+    return bool(walk.accepting)
