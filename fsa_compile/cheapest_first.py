@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.distinct import order_of
 from fsa_compile.vocabulary_tables import indices, ranges
 
 _FEW = 64
@@ -232,7 +233,7 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
 
 def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Items by key, and where those of each key begin."""
-    order = key.argsort(kind="stable")
+    order = order_of(key)
     return item[order], key[order].searchsorted(np.arange(size + 1))
 
 

@@ -19,7 +19,7 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct values, ascending; the number of each value among them, int64)."""
-    order = values.argsort(kind="stable")
+    order = order_of(values)
     ordered = values[order]
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
@@ -29,12 +29,23 @@ def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(the distinct values, ascending; where each occurs first; the number of each value among them), int64."""
-    order = values.argsort(kind="stable")
+    order = order_of(values)
     ordered = values[order]
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
     which[order] = begins.cumsum() - 1
     return ordered[begins], order[begins], which
+
+
+_LONG = 500
+"""Arrays from this length on are looked at for small values."""
+
+
+def order_of(values: np.ndarray) -> np.ndarray:
+    """The stable order that sorts the values, int64; 16 bits sort by radix."""
+    if len(values) >= _LONG and values.min() >= 0 and values.max() < 1 << 16:
+        values = values.astype(np.uint16)
+    return values.argsort(kind="stable")
 
 
 def _begins(ordered: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN
-from fsa_compile.distinct import distinct, exampled
+from fsa_compile.distinct import distinct, exampled, order_of
 from fsa_compile.errors import LimitError
 from fsa_compile.guarded_pops import GuardedPops
 from fsa_compile.registers import Classes
@@ -111,7 +111,7 @@ class InnerNodes:
         else:
             index, node = local, pending.node
         if walk.machine.deterministic:
-            order = index.argsort(kind="stable")
+            order = order_of(index)
             return index[order], node[order], control[order]
         index, node, control = np.unique(np.stack([index, node, control]), axis=1)
         return index, node, control

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.distinct import numbered, order_of
+
 
 class Grid:
     """The cells of all nodes; those of a node are its distinct costs times its distinct needs, in this order.
@@ -31,7 +33,7 @@ class Grid:
     def __init__(
         self, node: np.ndarray, cost: np.ndarray, need: np.ndarray, hashes: np.ndarray, count: np.ndarray
     ) -> None:
-        nodes, local = np.unique(node, return_inverse=True)
+        nodes, local = numbered(node)
         costs, of_cost, num_costs, first_cost = _steps(local, cost, len(nodes))
         needs, of_need, num_needs, first_need = _steps(local, need, len(nodes))
         size = num_costs * num_needs
@@ -45,7 +47,7 @@ class Grid:
         self._num_needs = num_needs[where]
         self._turned = first[where] + self._column * num_costs[where] + self._row
         self.union, self.count = self._summed(hashes), self._summed(count)
-        self._members = self._at.argsort(kind="stable")
+        self._members = order_of(self._at)
         self._first = self._at[self._members].searchsorted(np.arange(len(where) + 1))
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
@@ -108,7 +110,7 @@ class Grid:
 
 def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct values of every node, by node: (values, place of each entry among its node's, how many, first of each)."""
-    keys, which = np.unique(local << 32 | value, return_inverse=True)
+    keys, which = numbered(local << 32 | value)
     count = np.bincount(keys >> 32, minlength=size)
     first = count.cumsum() - count
     return keys & 0xFFFFFFFF, which - first[local], count, first

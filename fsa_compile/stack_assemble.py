@@ -215,11 +215,12 @@ class _Layout:
         group = nodes.groups[which]
         cost, need = costs.group_cost[group], costs.group_need[group]
         if registers.counts:
-            kind, after = nodes.kind[node], nodes.value[node] + groups.add[group]
             begun = groups.add[group]
-            sloped = nodes.sloped(kind, nodes.place[node])
-            rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
-            cost = np.minimum(cost + rest, UNREACHABLE)
+            kind, after = nodes.kind[node], nodes.value[node] + begun
+            if registers.low.any():
+                sloped = nodes.sloped(kind, nodes.place[node])
+                rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
+                cost = np.minimum(cost + rest, UNREACHABLE)
             fits = ((kind == 0) | (after <= registers.high[kind])) & (cost < UNREACHABLE)
             node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
             order = node.argsort(kind="stable")
@@ -334,7 +335,7 @@ class _Layout:
 
     def _missing(self, kind: np.ndarray, shape: np.ndarray, place: np.ndarray) -> np.ndarray:
         """What is missing at each class of registers, without the slope of those far below the lower bound."""
-        if not self.registers.counts:
+        if not self.registers.low.any():
             return np.zeros(len(kind), np.int64)
         classes, rests = self.nodes.classes, self.costs.rests
         value = classes.value[classes.first[shape] + place]
@@ -343,7 +344,7 @@ class _Layout:
     def _slopes(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
         """The slopes of the registers far below the lower bound."""
         out = np.tile(np.array([0, 1, 0]), (len(kind), 1))
-        if self.registers.counts:
+        if self.registers.low.any():
             rests = self.costs.rests
             sloped = (self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)).nonzero()[0]
             out[sloped] = np.stack([column[kind[sloped]] for column in (rests.first, rests.stride, rests.tokens)], 1)

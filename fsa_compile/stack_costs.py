@@ -318,7 +318,7 @@ class _Bounds:
     def _costs_apart(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
         """Costs without the values of controls where required keys are next."""
         string, own = np.append(symbol_cost, 0)[self.string], distance[self.effects.target]
-        if self.registers.counts:
+        if self.registers.low.any():
             rests = self._rests(best)
             string = string + rests.at(self.string_kind, self.string_register)
             own = own + rests.at(self.target_kind, self.effects.set)

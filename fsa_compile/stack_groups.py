@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.derived_controls import Derived
-from fsa_compile.distinct import numbered
+from fsa_compile.distinct import numbered, order_of
 from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_arcs import StackArcs
@@ -195,14 +195,14 @@ def _with_derived(
       columns: (node, target, push, add, set) of every part of a token set.
       part: which part it is.
     """
-    order = columns[0].argsort(kind="stable")
+    order = order_of(columns[0])
     node = columns[0][order]
     begin, end = (node.searchsorted(derived.base, side=side) for side in ("left", "right"))
     which, at = ranges(begin, end)
     copied = order[at]
     owner, token, of = _lost(derived, order, node, part, parts, tables)
     key = owner * len(order) + of
-    by_set = key.argsort(kind="stable")
+    by_set = order_of(key)
     first = segment_starts(key[by_set])
     owner, token, of = owner[by_set[first]], token[by_set], of[by_set[first]]
     taken = Parts(
@@ -307,7 +307,7 @@ def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
             new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
             return order, new.nonzero()[0]
         key = key * width + column
-    order = key.argsort(kind="stable")
+    order = order_of(key)
     return order, segment_starts(key[order])
 
 
@@ -336,7 +336,7 @@ def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
         if int(useful.sum()) == before:
             break
     kept = useful[arcs.link_run].nonzero()[0]
-    kept = kept[arcs.link_caller[kept].argsort(kind="stable")]
+    kept = kept[order_of(arcs.link_caller[kept])]
     run, symbol, count = arcs.link_run[kept], arcs.link_symbol[kept], arcs.link_count[kept]
     first = arcs.link_caller[kept].searchsorted(np.arange(arcs.num_owners + 1))
     strings = _Strings()

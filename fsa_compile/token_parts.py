@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from fsa_compile.distinct import order_of
 from fsa_compile.entry_walk import TokenSet
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -97,7 +98,7 @@ def joined_parts(parts: list[Parts]) -> Parts:
     tokens = np.cumsum([0, *(len(p.token) for p in parts)])
     rows = np.cumsum([0, *(len(p.rows) for p in parts)])
     owner = np.concatenate([p.owner for p in parts])
-    order = owner.argsort(kind="stable")
+    order = order_of(owner)
     row = np.concatenate([np.where(p.row >= 0, p.row + before, -1) for p, before in zip(parts, rows)])
     begin = np.concatenate([np.where(p.row >= 0, -1, p.begin + before) for p, before in zip(parts, tokens)])
     return Parts(
