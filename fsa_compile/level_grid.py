@@ -2,13 +2,14 @@
 
 Every cell that adds a token becomes a level of the artifact, whose bit row takes V / 8 bytes. Equal rows are stored once, but
 grammars with many nodes and many distinct costs can still have thousands. Where the rows of all levels would take more than
-10 MB (`stack_assemble`), levels are left out: those that add fewer than 16, 64, … tokens to the level below, and in the last
-resort all of a node but the first and the largest. What this means for a text:
+1 MB (`stack_assemble`), levels that add fewer than 4 tokens to the level below are left out; where they would take more than
+10 MB, those that add fewer than 16, 64, … tokens, and in the last resort all of a node but the first and the largest. Registers
+close to the upper bound of a counted frame have two levels for each need, if there are many of them. What this means for a text:
 
 * without limits on tokens and depth, nothing: the largest level of a node holds all of its tokens;
 * under limits, a token of a level that was left out is allowed only where the next stored level fits. Masks are then
   stricter than they need be close to the limits, never looser;
-* no text gets stuck: the first level of a node, which holds its cheapest tokens, is always stored.
+* no text gets stuck: the first level of a node for each need, which holds its cheapest tokens, is always stored.
 """
 
 from __future__ import annotations

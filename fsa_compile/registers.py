@@ -2,7 +2,8 @@
 
 A token begins at most `most` iterations of a loop with bounds (low, high). What it may do depends on the register n only
 within `most` of the bounds; so the classes are: far below `low`; each of the last values before it; from `low` on, all values
-that are still `most` away from `high`; and each value from there to `high`.
+that are still `most` away from `high`; and each value from there to `high`. Near `high` it is the tokens of a control that count,
+not those of its frame: a control inside a character begins few characters, and has few classes.
 """
 
 from __future__ import annotations

@@ -496,26 +496,30 @@ class _Layout:
         sets, groups = self.sets, self.groups
         group = sets.group[chosen]
         node, need = sets.node[chosen], sets.need[chosen]
-        cost = self._coarse(node, sets.cost[chosen])
+        cost = self._coarse(node, sets.cost[chosen], need)
         if self.machine.deterministic:
             hashes, size = groups.hash[group], groups.size[group]
             return _Members(node, cost, need, hashes, size, lambda i: groups.row_of(group[i], self.tables))
         which, token = groups.tokens_of(group)
         return _overlapping(node[which], token, cost[which], need[which], self.tables)
 
-    def _coarse(self, node: np.ndarray, cost: np.ndarray) -> np.ndarray:
-        """The costs of token sets, by node; those of many classes near an upper bound are the least or the most of their node."""
+    def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
+        """The costs of token sets, by node. Of many classes near an upper bound, the sets that are cheapest for their need keep
+        theirs, and all others count as the costliest of their node."""
         ladder = self.nodes.classes.ladder[self.nodes.shape]
         many = (ladder[:, 3] > _SEVERAL_CLASSES) & (self.nodes.place > ladder[:, 1])
         at = many[node].nonzero()[0] if many.any() else node[:0]
         if not len(at):
             return cost
+        at = at[np.lexsort((cost[at], need[at], node[at]))]
         begin = segment_starts(node[at])
-        size = np.diff(begin, append=len(at))
-        least, most = (ufunc.reduceat(cost[at], begin).repeat(size) for ufunc in (np.minimum, np.maximum))
-        cost = cost.copy()
-        cost[at] = np.where(cost[at] > least, most, least)
-        return cost
+        number = np.arange(len(begin)).repeat(np.diff(begin, append=len(at)))
+        width = int(cost[at].max() - cost[at].min()) + 1
+        least = np.minimum.accumulate(cost[at] - number * width) + number * width  # of those that need as much or less
+        most = np.maximum.reduceat(cost[at], begin)[number]
+        out = cost.copy()
+        out[at] = np.where(cost[at] > least, most, cost[at])
+        return out
 
     def _stored(self, grid: Grid) -> np.ndarray:
         """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
