@@ -98,8 +98,9 @@ def main() -> int:
         for _ in range(1 if name in _LARGEST else given.repeats):
             for which, worker in workers.items():
                 runs[which].append(worker.compile(name))
-        if "refused" in runs["after"][0]:
-            rows[name] = {"refused": runs["after"][0]["refused"]}
+        refused = {which: found[0]["refused"] for which, found in runs.items() if "refused" in found[0]}
+        if refused:
+            rows[name] = {"refused": refused}
             continue
         rows[name] = {
             which: {"first": found[0]["total"], "least": min(run["total"] for run in found), "peak, MB": found[-1]["peak"]}
@@ -111,7 +112,7 @@ def main() -> int:
     print(json.dumps({key: report[key] for key in ("first", "least")}, indent=1))
     for name in (*cases, *_LARGEST):
         if name in rows:
-            print(name, *(f"{which}: {rows[name][which]}" for which in workers), sep="\n  ")
+            print(name, *(f"{which}: {found}" for which, found in rows[name].items()), sep="\n  ")
     return 0
 
 
