@@ -73,28 +73,40 @@ def test_the_artifact_imports_only_numpy_beside_the_standard_library():
 
 
 WITHOUT = {
-    # what a plain `pip install constrax`, or one extra of it, leaves out
-    "fsa_compile.compile_regex": ("pynini", "compile", "CompiledConstraint.load"),
-    "importlib.import_module('fsa_compile.filters')": ("pynini", "compile", "conda-forge"),
-    "importlib.import_module('jax_decode')": ("jax", "decode", "not installed"),
-    "importlib.import_module('jax_decode.report')": ("jax", "decode", "not installed"),
-    "models.load_small()": ("jax", "models", "not installed"),
-    "models.load": ("flax", "models", "not installed"),
-    "draw.pyplot()": ("matplotlib", "notebooks", "draw.to_dot"),
+    # what a plain `pip install constrax`, or one extra of it, leaves out: (use, package, extra, what else is said)
+    "every extra": [
+        ("fsa_compile.compile_regex", "pynini", "compile", "CompiledConstraint.load"),
+        ("importlib.import_module('fsa_compile.filters')", "pynini", "compile", "conda-forge"),
+        ("importlib.import_module('jax_decode')", "jax", "decode", "not installed"),
+        ("importlib.import_module('jax_decode.report')", "jax", "decode", "not installed"),
+        ("models.load_small()", "jax", "models", "not installed"),
+        ("draw.pyplot()", "matplotlib", "notebooks", "draw.to_dot"),
+    ],
+    "the extra models": [
+        ("models.load_small()", "orbax", "models", "not installed"),
+        ("jax_decode.load_orbax('x')", "orbax-checkpoint", "models", "not installed"),
+    ],
 }
 
 
-@pytest.mark.parametrize("use", WITHOUT)
-def test_a_missing_package_is_named_with_its_extra(use):
-    package, extra, more = WITHOUT[use]
+@pytest.mark.parametrize("missing", WITHOUT)
+def test_a_missing_package_is_named_with_its_extra(missing):
+    names = ["pynini", "jax", "matplotlib"] if missing == "every extra" else ["flax", "orbax.checkpoint"]
     code = (
-        f"import importlib, sys\nsys.modules[{package!r}] = None\nimport fsa_compile, models\nfrom fsa_compile import draw\n"
-        f"try:\n    {use}\nexcept ImportError as error:\n    print(type(error).__name__, error.name, error)"
+        f"import importlib, sys\nfor name in {names}:\n    sys.modules[name] = None\n"
+        f"import fsa_compile, models\nfrom fsa_compile import draw\n"
     )
+    if "jax" not in names:
+        code += "import jax_decode\n"
+    for use, *_ in WITHOUT[missing]:
+        code += f"try:\n    {use}\nexcept ImportError as error:\n    print(type(error).__name__, error.name, *str(error).split())\n"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"MissingPackageError {package} "), done.stdout
-    assert f'pip install "constrax[{extra}]"' in done.stdout
-    assert more in done.stdout
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(WITHOUT[missing])
+    for line, (_, package, extra, more) in zip(lines, WITHOUT[missing]):
+        assert line.startswith(f"MissingPackageError {package} ")
+        assert f'pip install "constrax[{extra}]"' in line
+        assert more in line
 
 
 def test_numpy_alone_reads_walks_and_tells(tmp_path):

@@ -69,6 +69,22 @@ def test_the_page_on_tokenization(capsys):
     assert len(page) == 6
 
 
+def test_the_tutorial(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks("python", (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")):
+        exec(compile(block, "tutorial.md", "exec", dont_inherit=True), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"(yes|no), because [a-z ]{3,60}\. ACCEPTED", printed[0])
+    assert re.fullmatch(r"\d+ tokens may come next; at least 2 more are needed", printed[1])
+    assert printed[2] == "refused"
+    person = r"Person\(name='[A-Za-z ]+', born=\d+, city='[A-Za-z]+', occupation='[a-z ]{3,30}'\) -?\d+\.\d+ -?\d+\.\d+"
+    assert all(re.fullmatch(person, line) for line in printed[3:6]), printed
+    assert "name='Ada Lovelace', born=1815, city='London'" in printed[3]
+    assert printed[6].startswith(r"a back-reference (\1) is not a regular language")
+    assert names["same"].fingerprint == names["tokenizer"].vocabulary.fingerprint
+
+
 def test_the_page_on_pictures(tmp_path, monkeypatch, capsys):
     """Its blocks run, and the step report adds up. (Its model and tables are the README's first ones, so is what is compiled.)"""
     monkeypatch.chdir(tmp_path)
