@@ -101,6 +101,16 @@ $(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
 test-parity: $(PARITY_VENV)/.installed  ## logits beside the gemma package; constraints in its and tunix's samplers
 	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations $(ARGS)
 
+# Ray, with the compiling half only.
+.venv-ray/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip --disable-pip-version-check --no-input -q install -e '.[ray]' 'pytest>=8'
+	@touch $@
+
+.PHONY: test-ray
+test-ray: .venv-ray/.installed  ## batches on a Ray cluster of this machine
+	.venv-ray/bin/python -m pytest -c /dev/null --rootdir . --import-mode importlib -p no:cacheprovider tests/integrations/test_ray.py
+
 # Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.
 BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/grammar_speed.py benchmarks/device_step.py benchmarks/conformance.py
 

@@ -18,6 +18,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
@@ -29,12 +30,14 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jax_decode.columns import Shards
 from jax_decode.masking import mask_words
 from jax_decode.planes import allowed_logits, column_best, planes
+from jax_decode.row_layout import words_for
 from jax_decode.samplers import Categorical, Greedy, TopK
 from jax_decode.sampling import sample
 from jax_decode.state import ConstraintState, init_state
-from jax_decode.tables import ConstraintTables, words_for
+from jax_decode.tables import ConstraintTables
 from jax_decode.transition import advance
 
 HOST_OPERATIONS = re.compile(r"callback|infeed|outfeed|\bsend\(|\brecv\(|host-transfer")
@@ -44,8 +47,9 @@ CLOCK_HZ = 1.5e9
 RESULTS = Path(__file__).parent / "results" / "tpu_aot.json"
 
 
-def abstract_tables(vocab_size: int, stack: bool) -> ConstraintTables:
+def abstract_tables(vocab_size: int, stack: bool, shards: Shards | None = None) -> ConstraintTables:
     """Shapes of the tables of a constraint like a JSON object's, or with a stack and a counter like any JSON value's."""
+    words = words_for(vocab_size) if shards is None else shards.count * shards.num_words
     shape, i32 = jax.ShapeDtypeStruct, jnp.int32
     with_stack = 1 if stack else 0
     pushes = 4 * with_stack
@@ -54,7 +58,7 @@ def abstract_tables(vocab_size: int, stack: bool) -> ConstraintTables:
         groups=shape((1024, 2), i32),
         arcs=shape((4096, 4), i32),
         levels=shape((1024, 4 if stack else 2), i32),
-        rows=shape((512, words_for(vocab_size)), jnp.uint32),
+        rows=shape((512, words), jnp.uint32),
         only=shape((512,), i32),
         constraints=shape((1, 8), i32),
         stop_ids=shape((1, 2), i32),
@@ -69,6 +73,11 @@ def abstract_tables(vocab_size: int, stack: bool) -> ConstraintTables:
         increments=shape((with_stack, vocab_size if stack else 1), jnp.uint16),
         spelling=shape((0,), i32),
         initial=shape((with_stack, pushes + 1, 5), i32),
+        keys=shape((0, 0), i32),
+        guards=shape((0, 4), i32),
+        set_nodes=shape((0, 0), i32),
+        arc_sets=shape((0, 2), i32),
+        push_keys=shape((0, 0), i32),
         vocab_size=vocab_size,
         fingerprint="",
         max_groups=8,
@@ -79,6 +88,9 @@ def abstract_tables(vocab_size: int, stack: bool) -> ConstraintTables:
         max_pops=4 * with_stack,
         max_push=pushes,
         stacks=1,
+        max_unset=0,
+        max_conditions=0,
+        shards=shards,
     )
 
 
@@ -121,6 +133,18 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
     return out
 
 
+def measured(compiled: Any) -> dict[str, Any]:
+    """What the compiler says of a program."""
+    text = compiled.as_text()
+    cycles = sum(int(c) for c in re.findall(r'"estimated_cycles":"(\d+)"', text))
+    return {
+        "temporaries_bytes": compiled.memory_analysis().temp_size_in_bytes,
+        "estimated_cycles": cycles,
+        "estimated_us": round(cycles / CLOCK_HZ * 1e6, 1),
+        "host_operations": sorted(set(HOST_OPERATIONS.findall(text))),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=64)
@@ -136,16 +160,8 @@ def main() -> None:
             continue
         start = time.perf_counter()
         placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), arguments)
-        compiled = jax.jit(function).lower(*placed).compile()
-        text = compiled.as_text()
-        cycles = sum(int(c) for c in re.findall(r'"estimated_cycles":"(\d+)"', text))
-        line = {
-            "temporaries_bytes": compiled.memory_analysis().temp_size_in_bytes,
-            "estimated_cycles": cycles,
-            "estimated_us": round(cycles / CLOCK_HZ * 1e6, 1),
-            "host_operations": sorted(set(HOST_OPERATIONS.findall(text))),
-            "compile_seconds": round(time.perf_counter() - start, 1),
-        }
+        line = measured(jax.jit(function).lower(*placed).compile())
+        line["compile_seconds"] = round(time.perf_counter() - start, 1)
         report[name] = line
         print(f"{name:40s} {line}", flush=True)
         if line["host_operations"]:

@@ -62,6 +62,9 @@ _HOME = {
     "CompileCache": "compile_cache",
     "compile_json_schema": "json_schema",
     "compile_schemas": "batch_compile",
+    "compile_folder": "batch_folder",
+    "read_manifest": "batch_folder",
+    "compile_on_ray": "batch_ray",
     "SchemaError": "json_schema",
     "SchemaOptions": "json_schema",
     "UnsatisfiableSchemaError": "json_schema",
@@ -93,6 +96,9 @@ if TYPE_CHECKING:
     from fsa_compile import preprocessing as preprocessing
     from fsa_compile.artifact import CompiledConstraint as CompiledConstraint
     from fsa_compile.batch_compile import compile_schemas as compile_schemas
+    from fsa_compile.batch_folder import compile_folder as compile_folder
+    from fsa_compile.batch_folder import read_manifest as read_manifest
+    from fsa_compile.batch_ray import compile_on_ray as compile_on_ray
     from fsa_compile.byte_dfa import ByteDfa as ByteDfa
     from fsa_compile.canonical.tables import CanonicalTables as CanonicalTables
     from fsa_compile.canonical.tables import canonical_tables as canonical_tables

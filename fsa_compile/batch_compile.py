@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.compile_cache import CompileCache
@@ -20,6 +20,7 @@ from fsa_compile.pipeline import vocabulary_of
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
 
+_T = TypeVar("_T")
 _FEW = 16
 """So many schemas are compiled sooner than processes start."""
 
@@ -82,14 +83,14 @@ def compile_schemas(
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ConstraintError(f"workers must be a positive int, not {workers!r}")
     vocabulary = vocabulary_of(tokenizer)
-    folder = None if output is None else _folder(output, schemas)
+    folder = None if output is None else output_folder(output, schemas)
     task = _Task(vocabulary, options, limits, folder, cache)
     tables_for(vocabulary)  # into the cache on disk, from where the processes read them
-    count = min(workers or _cores(), len(schemas))
+    count = min(workers or cores(), len(schemas))
     if workers is None and len(schemas) < _FEW:
         count = 1
     results = map(task, schemas.items()) if count <= 1 else _in_processes(task, schemas, count)
-    found = {result.name: result for result in _shown(results, len(schemas), progress)}
+    found = {result.name: result for result in shown(results, len(schemas), progress, "schemas")}
     return {name: found[name] for name in schemas}
 
 
@@ -144,11 +145,13 @@ def _in_processes(task: _Task, schemas: Mapping[str, Any], count: int) -> Iterat
             raise
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _folder(output: str | os.PathLike[str], names: Iterable[str]) -> Path:
+def output_folder(output: str | os.PathLike[str], names: Iterable[str]) -> Path:
+    """The folder as a path; raises `ConstraintError` where there is none, or a name cannot be a file's."""
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise ConstraintError(f"{name!r} cannot be the name of a file", fix="Name the schemas without slashes.")
@@ -158,11 +161,12 @@ def _folder(output: str | os.PathLike[str], names: Iterable[str]) -> Path:
     return folder
 
 
-def _shown(results: Iterable[BatchResult], total: int, progress: bool | None) -> Iterable[BatchResult]:
+def shown(results: Iterable[_T], total: int, progress: bool | None, what: str) -> Iterable[_T]:
+    """The results, counted by a progress bar where one is wanted; see `compile_schemas`."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return results
     try:
         from tqdm import tqdm
     except ImportError:
         return results
-    return tqdm(results, total=total, desc="schemas", leave=False)
+    return tqdm(results, total=total, desc=what, leave=False)

@@ -44,6 +44,7 @@ _EPILOG = """examples:
   fsa-compile compile --grammar query.lark --tokenizer tokenizer.model --output query.npz
   fsa-compile compile --schema person.json --tokenizer tokenizer.model --output person.npz
   fsa-compile batch schemas/*.json --tokenizer tokenizer.model --output constraints/
+  fsa-compile batch constraints.jsonl --shard 0/4 --tokenizer tokenizer.model --output constraints/
   fsa-compile check date.npz --tokenizer tokenizer.model 2024-02-30 2024-13-01
   fsa-compile check library:json --tokenizer tokenizer.model '[1, 2,]'
   fsa-compile registry add constraints/ date.npz
@@ -97,8 +98,11 @@ def _parser() -> argparse.ArgumentParser:
     schema_options(command)
     command.set_defaults(run=_compile)
 
-    command = commands.add_parser("batch", help="many JSON Schemas on all cores, one file out for each")
-    command.add_argument("schemas", nargs="+", type=Path, metavar="FILE", help="JSON Schema files")
+    command = commands.add_parser("batch", help="many JSON Schemas, or constraints of any kind, on all cores; a file for each")
+    files = "JSON Schema files; or one .jsonl file with a constraint a line: then a run that was stopped can be started again"
+    command.add_argument("schemas", nargs="+", type=Path, metavar="FILE", help=files)
+    command.add_argument("--shard", metavar="I/N", help="of a .jsonl file: only part I of N (I from 0), for N machines")
+    command.add_argument("--retry", action="store_true", help="of a .jsonl file: compile again what was refused")
     command.add_argument("--output", "-o", type=Path, required=True, metavar="FOLDER", help="where NAME.npz files go")
     command.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
     compile_options(command, tokenizer_required=True)
@@ -282,6 +286,8 @@ def _batch(args: argparse.Namespace) -> int:
     from fsa_compile.batch_compile import compile_schemas
     from fsa_compile.json_schema import SchemaOptions
 
+    if args.shard is not None or args.retry or args.schemas[0].suffix == ".jsonl":
+        return _batch_lines(args)
     names = [path.stem for path in args.schemas]
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
@@ -299,6 +305,33 @@ def _batch(args: argparse.Namespace) -> int:
         print(f"Wrote {len(results) - len(refused):,} of {len(results):,} constraints to {args.output}.")
         for result in refused:
             print(f"fsa-compile: {result.name}: {result.error}", file=sys.stderr)
+    return 1 if refused else 0
+
+
+def _batch_lines(args: argparse.Namespace) -> int:
+    from fsa_compile.batch_folder import compile_folder
+    from fsa_compile.json_schema import SchemaOptions
+
+    if len(args.schemas) != 1 or args.schemas[0].suffix != ".jsonl":
+        fix = 'Give one file with lines like {"name": "date", "regex": "[0-9]{4}"}.'
+        raise ConstraintError("--shard and --retry, and files in lines, need one .jsonl file", fix=fix)
+    try:
+        part, parts = map(int, (args.shard or "0/1").split("/"))
+    except ValueError:
+        raise ConstraintError(f"the shard is {args.shard!r}", fix="Give I/N such as 0/4.") from None
+    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
+    records = compile_folder(
+        args.schemas[0], tokenizer_of(args), args.output, options=options, limits=limits_of(args), workers=args.workers,
+        shard=(part, parts), retry=args.retry,
+    )  # fmt: skip
+    refused = {record.name: record.error for record in records.values() if record.error is not None}
+    if args.json:
+        written = {name: str(args.output / f"{name}.npz") for name in records if name not in refused}
+        print_json({"written": written, "errors": refused})
+    else:
+        print(f"{len(records) - len(refused):,} of {len(records):,} constraints are in {args.output}.")
+        for name, error in refused.items():
+            print(f"fsa-compile: {name}: {error}", file=sys.stderr)
     return 1 if refused else 0
 
 

@@ -14,7 +14,7 @@ from jax_decode import beam_loop, inputs
 from jax_decode.errors import DecodeError
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
-from jax_decode.placement import put_rows
+from jax_decode.placement import on_automatic_axes, put_rows
 from jax_decode.ranking import Best, Perturbed, Ranking
 from jax_decode.requests import Request, read_positive, read_request
 from jax_decode.samplers import Categorical, check_sampler, prepared
@@ -58,6 +58,7 @@ class Hypotheses(Generation):
         return [list(texts[i * n : i * n + found]) for i, found in enumerate(self.found)]
 
 
+@on_automatic_axes
 def beam_search(
     decoder: Any,
     prompts: Any,
@@ -117,6 +118,7 @@ def beam_search(
     return _searched(decoder, request, ranking, beams, num_return, chunk)
 
 
+@on_automatic_axes
 def sample_without_replacement(
     decoder: Any,
     prompts: Any,

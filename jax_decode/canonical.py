@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact import CompiledConstraint
 from jax_decode.canonical_filter import FilterTables, filter_words
+from jax_decode.columns import Columns
 from jax_decode.reading import read
 
 LAST, BOUNDED, FILTER = range(3)
@@ -80,32 +81,34 @@ def _set_and_flips(pairs: PairTables, last: jax.Array) -> tuple[jax.Array, jax.A
     return read(pairs.row_of, group), read(pairs.flip_token, index), index < end[:, None]
 
 
-def pair_words(pairs: PairTables, last: jax.Array) -> jax.Array:
+def pair_words(pairs: PairTables, last: jax.Array, columns: Columns) -> jax.Array:
     """Bit planes of the tokens that may not follow the last one inside a piece, uint32[B, W]; none for last = -1."""
     row, token, exists = _set_and_flips(pairs, last)
     words = read(pairs.rows, row)
     if not pairs.max_flips:
         return words
-    column, plane = token % words.shape[1], (token // words.shape[1]).astype(jnp.uint32)
+    column, plane = columns.place(token)
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-    bit = jnp.uint32(1) << plane
+    bit = jnp.uint32(1) << plane.astype(jnp.uint32)
     # No token is listed twice, so adding or subtracting its bit flips it, and several flips of one word add up.
     change = jnp.where((read(words, batch, column) & bit) == 0, bit, jnp.uint32(0) - bit)
     return words.at[batch, column].add(jnp.where(exists, change, jnp.uint32(0)), mode="promise_in_bounds")
 
 
-def forbids(pairs: PairTables, last: jax.Array, tokens: jax.Array) -> jax.Array:
+def forbids(pairs: PairTables, last: jax.Array, tokens: jax.Array, columns: Columns) -> jax.Array:
     """Whether tokens int32[B] may not follow the last ones inside a piece, bool[B]."""
     row, flips, exists = _set_and_flips(pairs, last)
-    width = pairs.rows.shape[1]
-    bit = (read(pairs.rows, row, tokens % width) >> (tokens // width).astype(jnp.uint32)) & 1
+    column, plane = columns.place(tokens)
+    bit = (read(pairs.rows, row, column) >> plane.astype(jnp.uint32)) & 1
     return (bit != 0) ^ (exists & (flips == tokens[:, None])).any(1)
 
 
-def canonical_words(pairs: PairTables, states: FilterTables, register: jax.Array) -> tuple[jax.Array, jax.Array]:
+def canonical_words(
+    pairs: PairTables, states: FilterTables, register: jax.Array, columns: Columns
+) -> tuple[jax.Array, jax.Array]:
     """Bit planes of the tokens that may follow: of those that the last one does not forbid, and of those that it does."""
     together, apart = filter_words(states, register[:, FILTER])
-    forbidden = pair_words(pairs, register[:, LAST])
+    forbidden = pair_words(pairs, register[:, LAST], columns)
     return together & ~forbidden, apart & forbidden
 
 

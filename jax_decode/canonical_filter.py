@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.columns import Columns
 from jax_decode.reading import read
 
 
@@ -49,23 +50,26 @@ class FilterTables:
 jax.tree_util.register_dataclass(FilterTables, [f.name for f in dataclasses.fields(FilterTables)], [])
 
 
-def filter_arrays(states: Any, num_words: int) -> dict[str, NDArray[Any]]:
+def filter_arrays(states: Any, columns: Columns) -> dict[str, NDArray[Any]]:
     """The arrays of `FilterTables`, on the host.
 
     Args:
       states: `fsa_compile.canonical.filter_table.FilterTable`.
-      num_words: W.
+      columns: how tokens lie in the words of a row.
     """
+    num_words = columns.num_words
     beyond = np.zeros(num_words * 32 - len(states.kind), np.int32)
     inside = np.flatnonzero(states.inner)
-    inside_words = np.unique(inside % num_words)
-    place = np.searchsorted(inside_words, inside % num_words)
-    bit = np.uint32(1) << (inside // num_words).astype(np.uint32)
+    of_inside, plane = columns.place(inside)
+    inside_words = np.unique(of_inside)
+    place = np.searchsorted(inside_words, of_inside)
+    bit = np.uint32(1) << plane.astype(np.uint32)
     numbers: dict[bytes, int] = {}
     inside_numbers: dict[bytes, int] = {}
     row_of = np.zeros((len(states.example), 3), np.int32)
     token = np.arange(len(states.kind))
-    word, every_bit = token % num_words, np.uint32(1) << (token // num_words).astype(np.uint32)
+    word, plane = columns.place(token)
+    every_bit = np.uint32(1) << plane.astype(np.uint32)
     rows, inside_rows = [np.zeros(num_words, np.uint32)], [np.zeros(len(inside_words), np.uint32)]
     for i, state in enumerate(states.example.tolist()):
         if states.position[state]:

@@ -13,14 +13,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.columns import Columns
 from jax_decode.masking import MaskParts, dense, mask_parts
 from jax_decode.planes import LOWEST, NEVER, allowed_logits, clean, column_log_sum, column_max, log_add, log_sum, planes
 from jax_decode.ranking import Best, Ranking
 from jax_decode.reading import read
-from jax_decode.sampling import among
+from jax_decode.row_layout import words_for
+from jax_decode.sampling import among, by_part
 from jax_decode.stack import accepts, sources
 from jax_decode.state import ConstraintState
-from jax_decode.tables import FREE, ConstraintTables, words_for
+from jax_decode.tables import FREE, ConstraintTables
+from jax_decode.truncation import Allowed
 
 
 class Sums(NamedTuple):
@@ -80,9 +83,9 @@ def expanded(
     stop_logits = jnp.where(may_stop, clean(read(logits, rows, jnp.maximum(state.stop_ids, 0))), NEVER)
     stop = jnp.take_along_axis(state.stop_ids, jnp.argmax(stop_logits, 1)[:, None], 1)[:, 0]
     parts = None if tables is None else mask_parts(tables, state)
-    num_words = words_for(logits.shape[1]) if tables is None else tables.num_words
+    columns = Columns(words_for(logits.shape[1])) if tables is None else tables.columns
     find = _by_columns if isinstance(ranking, Best) else _by_tokens
-    found = find(parts, num_words, state.stop_ids, ranking, logits, log_sum(stop_logits), rank, weight, step, most)
+    found = find(parts, columns, state.stop_ids, ranking, logits, log_sum(stop_logits), rank, weight, step, most)
     broken = alive & (found.sums.raw <= LOWEST)
     alive = (alive & ~broken)[:, None]
     return Expansion(
@@ -113,7 +116,7 @@ class _Found(NamedTuple):
 
 def _by_columns(
     parts: MaskParts | None,
-    num_words: int,
+    columns: Columns,
     stop_ids: jax.Array,
     ranking: Ranking,
     logits: jax.Array,
@@ -125,7 +128,14 @@ def _by_columns(
 ) -> _Found:
     """By log-probability over all logits."""
     del ranking, rank, step
-    allowed = among(logits, parts, num_words)
+    allowed = among(logits, parts, columns)
+    if columns.shards is not None:
+        return by_part(functools.partial(_best_in_columns, most), allowed, stop_ids, ends, weight)
+    return _best_in_columns(most, allowed, stop_ids, ends, weight)
+
+
+def _best_in_columns(most: int, allowed: Allowed, stop_ids: jax.Array, ends: jax.Array, weight: jax.Array) -> _Found:
+    logits, num_words, part = allowed.logits, allowed.num_words, allowed.part
     every = planes(logits, allowed.words, num_words)
     inside = allowed_logits(every)
     columns = (column_max(inside), column_log_sum(inside), column_log_sum([x for x, _ in every]))
@@ -146,18 +156,23 @@ def _by_columns(
         listed, fits, value = allowed.listed
         total = log_add(total, log_sum(jnp.where(fits, value, NEVER)))
         token, ok, x = (jnp.concatenate(pair, 1) for pair in ((token, listed), (ok, fits), (x, value)))
+    token = token if part is None else token + part.first
     ok &= ~functools.reduce(jnp.logical_or, [token == stop_ids[:, e : e + 1] for e in range(stop_ids.shape[1])])
     x, place = jax.lax.top_k(jnp.where(ok, x, NEVER), min(most, x.shape[1]))
-    raw = log_sum(outer)
+    token, raw = jnp.take_along_axis(token, place, 1), log_sum(outer)
+    if part is not None:
+        total, raw = part.log_total(total, raw)
+        x, token = part.beside(x), part.beside(token)
+        x, place = jax.lax.top_k(x, min(most, x.shape[1]))
+        token = jnp.take_along_axis(token, place, 1)
     totals = _added(weight[:, None], x, raw)
     end = _added(weight[:, None], ends[:, None], raw)[:, 0]
-    token = jnp.take_along_axis(token, place, 1)
     return _Found(totals, totals, token, x, end, end, Sums(total, raw, ends))
 
 
 def _by_tokens(
     parts: MaskParts | None,
-    num_words: int,
+    columns: Columns,
     stop_ids: jax.Array,
     ranking: Ranking,
     logits: jax.Array,
@@ -168,12 +183,11 @@ def _by_tokens(
     most: int,
 ) -> _Found:
     """By whatever a ranking makes of every token."""
-    del num_words
     x = clean(logits)
     ids = jnp.arange(x.shape[1], dtype=jnp.int32)[None]
     text = ~functools.reduce(jnp.logical_or, [ids == stop_ids[:, e : e + 1] for e in range(stop_ids.shape[1])])
     if parts is not None:
-        text &= dense(parts, x.shape[1])
+        text &= dense(parts, x.shape[1], columns)
     log_probs = ranking.log_probs(x, ends, text)
     weights = jnp.where(log_probs == NEVER, NEVER, jnp.maximum(weight[:, None] + log_probs, LOWEST))
     ranks = ranking.ranks(rank, weights, step)

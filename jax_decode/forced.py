@@ -17,8 +17,9 @@ from jax_decode.history import select, write
 from jax_decode.masking import allows, likely_spelling, listed, mask_parts, mask_rows
 from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import read
+from jax_decode.row_layout import SEVERAL_TOKENS
 from jax_decode.state import ConstraintState
-from jax_decode.tables import SEVERAL_TOKENS, ConstraintTables
+from jax_decode.tables import ConstraintTables
 from jax_decode.transition import advance
 
 MAX_RUN = 64
@@ -62,7 +63,7 @@ def longest_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Ar
         fix = "Call to_device(constraint, vocabulary=tokenizer)."
         raise DecodeError("the tables do not know the texts of the tokens", fix=fix)
     token = likely_spelling(tables, state)
-    return jnp.where(allows(mask_parts(tables, state), token, tables.num_words), token, only_token(tables, state))
+    return jnp.where(allows(mask_parts(tables, state), token, tables.columns), token, only_token(tables, state))
 
 
 def _counted(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
@@ -71,7 +72,7 @@ def _counted(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     column = jnp.argmax(parts.words != 0, 1).astype(jnp.int32)
     word = jnp.take_along_axis(parts.words, column[:, None], axis=1)[:, 0]
     plane = 31 - jax.lax.clz(word).astype(jnp.int32)
-    of_words = jnp.where(word > 0, plane * tables.num_words + column, -1)
+    of_words = jnp.where(word > 0, tables.columns.token(column, plane), -1)
     token = jnp.maximum(of_words, jnp.where(parts.allowed, parts.token, -1).max(1))
     return jnp.where(count == 1, token, -1)
 

@@ -15,7 +15,7 @@ from jax_decode.errors import DecodeError
 from jax_decode.forced import Forced, read_forced
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
-from jax_decode.placement import put_rows
+from jax_decode.placement import on_automatic_axes, put_rows
 from jax_decode.requests import Request, check_positions, read_positive, read_request
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.state import MAX_DEPTH
@@ -24,6 +24,7 @@ from jax_decode.tables import ConstraintTables
 _PROGRESS_TOKENS = 64
 
 
+@on_automatic_axes
 def generate(
     decoder: Any,
     prompts: Any,

@@ -166,8 +166,9 @@ def _check_not_text(stops: NDArray[np.int32], tables: ConstraintTables, which: N
         return
     ids = np.maximum(stops[constrained], 0)
     row = np.asarray(jax.device_get(tables.constraints))[which[constrained], TEXT_ROW]
-    words = tables.rows[_device(row[:, None].astype(np.int32)), _device(ids % tables.num_words)]
-    text = (np.asarray(jax.device_get(words)) >> (ids // tables.num_words).astype(np.uint32)) & 1
+    column, plane = tables.columns.place(ids)
+    words = tables.rows[_device(row[:, None].astype(np.int32)), _device(column)]
+    text = (np.asarray(jax.device_get(words)) >> plane.astype(np.uint32)) & 1
     bad = np.argwhere((text != 0) & (stops[constrained] >= 0))
     if len(bad):
         i, e = bad[0]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from fsa_compile.artifact import UNREACHABLE
 from jax_decode.canonical import BOUNDED, canonical_words
 from jax_decode.catalogue import levels_of, listed_children
+from jax_decode.columns import Columns
 from jax_decode.key_sets import allows as allowed_by
 from jax_decode.parallel_stacks import by_rows
 from jax_decode.reading import joined, largest, read
@@ -57,7 +58,7 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
     if tables.pairs is not None and tables.filter is not None:
-        together, apart = canonical_words(tables.pairs, tables.filter, state.register)
+        together, apart = canonical_words(tables.pairs, tables.filter, state.register, tables.columns)
         if tables.partners:
             words = (words_of(tables, rows[:, :1]) & together) | (words_of(tables, rows[:, 1:]) & apart)
         else:
@@ -176,12 +177,13 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
     token = arcs[..., ARC_TOKEN]
     if tables.pairs is not None and tables.filter is not None:
-        words = canonical_words(tables.pairs, tables.filter, state.register)
+        words = canonical_words(tables.pairs, tables.filter, state.register, tables.columns)
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
-        together, apart = (read(part, batch, token % tables.num_words) for part in words)
+        column, plane = tables.columns.place(token)
+        together, apart = (read(part, batch, column) for part in words)
         # Those of the partner are for forbidden pairs.
         bits = jnp.where(slots >= count[:, :1], apart, together) if tables.partners else together | apart
-        fits &= ((bits >> (token // tables.num_words).astype(jnp.uint32)) & 1) != 0
+        fits &= ((bits >> plane.astype(jnp.uint32)) & 1) != 0
     if tables.items is not None and at.item is not None:
         own, inside = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
         other = (at.item < 0)[:, None]
@@ -191,7 +193,8 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
 
 def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:
     """Which listed tokens, bool[B, M], are in no bit row and were not listed before: sources of several stacks overlap."""
-    bit = words_at(tables, rows, token % tables.num_words) >> (token // tables.num_words).astype(jnp.uint32)
+    column, plane = tables.columns.place(token)
+    bit = words_at(tables, rows, column) >> plane.astype(jnp.uint32)
     order = jnp.arange(token.shape[1], dtype=jnp.int32)
     before = (order[:, None] > order[None])[None] & fits[:, None] & (token[:, :, None] == token[:, None])
     return ((bit & 1) == 0) & ~before.any(2)
@@ -211,14 +214,17 @@ def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None 
     Returns:
       bool[B, width]. A row that is not running allows nothing.
     """
-    return dense(mask_parts(tables, state), tables.vocab_size if width is None else width)
+    return dense(mask_parts(tables, state), tables.vocab_size if width is None else width, tables.columns)
 
 
-def dense(parts: MaskParts, width: int) -> jax.Array:
-    """A mask's parts as booleans, bool[B, width]."""
+def dense(parts: MaskParts, width: int, columns: Columns | None = None) -> jax.Array:
+    """A mask's parts as booleans, bool[B, width]; None for columns over one device."""
     words = parts.words
-    planes = jnp.arange(32, dtype=jnp.uint32)[None, :, None]
-    bits = ((words[:, None, :] >> planes) & 1).astype(bool).reshape(words.shape[0], -1)
+    shards = None if columns is None else columns.shards
+    count, own = (1, words.shape[1] * 32) if shards is None else (shards.count, shards.width)
+    planes = jnp.arange(32, dtype=jnp.uint32)[None, None, :, None]
+    bits = ((words.reshape(len(words), count, 1, -1) >> planes) & 1).astype(bool)
+    bits = bits.reshape(len(words), count, -1)[:, :, :own].reshape(len(words), -1)
     bits = jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
     return bits.at[batch, jnp.where(parts.allowed, parts.token, width)].set(True, mode="drop")
@@ -230,10 +236,10 @@ def likely_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Arr
     return jnp.where(state.running, found.max(1), -1)
 
 
-def allows(parts: MaskParts, tokens: jax.Array, num_words: int) -> jax.Array:
+def allows(parts: MaskParts, tokens: jax.Array, columns: Columns) -> jax.Array:
     """Whether a mask holds the tokens int32[B], bool[B]; -1 it never does."""
-    word = parts.word_at(jnp.maximum(tokens, 0)[:, None] % num_words)[:, 0]
-    bit = (word >> (jnp.maximum(tokens, 0) // num_words).astype(jnp.uint32)) & 1
+    column, plane = columns.place(jnp.maximum(tokens, 0))
+    bit = (parts.word_at(column[:, None])[:, 0] >> plane.astype(jnp.uint32)) & 1
     return (tokens >= 0) & ((bit != 0) | (parts.allowed & (parts.token == tokens[:, None])).any(1))
 
 

@@ -1,43 +1,42 @@
-"""Where the rows of a batch are placed: on one device, or spread over the devices of a mesh."""
+"""Where the rows of a batch are placed: on one device, or spread over the devices of a mesh; and meshes with explicit axes."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jax_decode.errors import DecodeError
 
 _ROWS: contextvars.ContextVar[NamedSharding | None] = contextvars.ContextVar("rows", default=None)
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 @contextlib.contextmanager
-def sharded_rows(mesh: jax.sharding.Mesh, axis: str) -> Iterator[None]:
+def sharded_rows(mesh: Mesh, axis: str) -> Iterator[None]:
     """Within, `generate`, `stream`, `beam_search` and their relatives spread the rows of a batch over an axis of a mesh.
 
     Every device decodes its own rows; only whether all are done is asked of all devices, once per chunk. The texts are those
     of one device. Parameters and tables must lie on the same mesh: `jax.device_put(params, NamedSharding(mesh, P()))` and
     `to_device(..., sharding=NamedSharding(mesh, P()))` for a copy on each device. Parameters may as well be spread over another
-    axis of the mesh, which XLA then takes care of.
+    axis of the mesh, which XLA then takes care of; if the logits are, name that axis to `to_device(..., vocabulary_axis=)`.
 
     Args:
-      mesh: with automatic axes (`jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,) * n)`).
+      mesh: of the devices; its axes may be automatic or explicit (`jax.make_mesh`'s default).
       axis: name of the axis; its size must divide the number of prompts.
 
     Raises:
-      DecodeError: the mesh has no such axis, or an explicit one; in a call, a number of prompts that the axis does not divide.
+      DecodeError: the mesh has no such axis; in a call, a number of prompts that the axis does not divide.
     """
     if axis not in mesh.axis_names:
         raise DecodeError(f"the mesh has no axis {axis!r}", where=f"axes {mesh.axis_names}", fix="Name one of its axes.")
-    if any(kind != jax.sharding.AxisType.Auto for kind in mesh.axis_types):
-        fix = "Make it with jax.make_mesh(shape, names, axis_types=(jax.sharding.AxisType.Auto,) * len(names))."
-        raise DecodeError("the mesh has axes that are not automatic", where=str(mesh.axis_types), fix=fix)
-    before = _ROWS.set(NamedSharding(mesh, PartitionSpec(axis)))
+    before = _ROWS.set(with_automatic_axes(NamedSharding(mesh, PartitionSpec(axis))))
     try:
         yield
     finally:
@@ -45,10 +44,10 @@ def sharded_rows(mesh: jax.sharding.Mesh, axis: str) -> Iterator[None]:
 
 
 def put_rows(tree: Any) -> Any:
-    """Arrays whose first axis counts rows (or prompts), on the device or over the mesh."""
+    """Arrays whose first axis counts rows (or prompts), on the device or over the mesh; with several processes, as they are."""
     sharding = _ROWS.get()
     if sharding is None:
-        return jax.device_put(tree)
+        return jax.device_put(tree) if jax.process_count() == 1 else tree
     devices = sharding.mesh.shape[sharding.spec[0]]
     for leaf in jax.tree.leaves(tree):
         if np.shape(leaf)[0] % devices:
@@ -58,3 +57,52 @@ def put_rows(tree: Any) -> Any:
                 fix="Give a multiple of that; repeat a prompt where one is missing.",
             )
     return jax.device_put(tree, sharding)
+
+
+def rows_axis(mesh: Mesh) -> str | None:
+    """The axis of a mesh that rows are spread over, None where they are not spread over this mesh."""
+    sharding = _ROWS.get()
+    return None if sharding is None or sharding.mesh != mesh else sharding.spec[0]
+
+
+def with_automatic_axes(sharding: Any) -> Any:
+    """The same sharding over a mesh whose axes are all automatic; whatever else it is, as it is."""
+    if not isinstance(sharding, NamedSharding) or not _is_explicit(sharding.mesh):
+        return sharding
+    mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names, axis_types=(AxisType.Auto,) * sharding.mesh.devices.ndim)
+    return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
+
+
+def on_automatic_axes(call: _Call) -> _Call:
+    """Lets a function of the public surface be called with arrays on explicit axes, and under a mesh that has some.
+
+    In arrays with explicit axes JAX asks of every operation how its result is spread. Within, the axes are automatic: the same
+    buffers under another name, nothing is copied, and XLA decides.
+    """
+
+    @functools.wraps(call)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        meshes = [leaf.sharding.mesh for leaf in jax.tree.leaves((args, kwargs)) if _on_explicit_axes(leaf)]
+        around = jax.sharding.get_mesh()
+        if not meshes and not _is_explicit(around):
+            return call(*args, **kwargs)
+        args, kwargs = jax.tree.map(_relabelled, (args, kwargs))
+        mesh = with_automatic_axes(NamedSharding(meshes[0] if meshes else around, PartitionSpec())).mesh
+        with jax.set_mesh(mesh):
+            return call(*args, **kwargs)
+
+    return inside  # type: ignore[return-value]
+
+
+def _is_explicit(mesh: Any) -> bool:
+    return any(kind == AxisType.Explicit for kind in mesh.axis_types)
+
+
+def _on_explicit_axes(leaf: Any) -> bool:
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        return False
+    return isinstance(leaf.sharding, NamedSharding) and _is_explicit(leaf.sharding.mesh)
+
+
+def _relabelled(leaf: Any) -> Any:
+    return jax.device_put(leaf, with_automatic_axes(leaf.sharding)) if _on_explicit_axes(leaf) else leaf

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.columns import Columns
 from jax_decode.decoder import Decoder
 from jax_decode.drafts import Draft, ModelDraft, PromptLookup, look_up
 from jax_decode.forced import Forced, take_run
@@ -28,10 +29,11 @@ from jax_decode.loop import check_logits
 from jax_decode.masking import allows, likely_spelling, mask_parts, parts_at
 from jax_decode.planes import LOWEST, clean, log_sum
 from jax_decode.requests import slots
+from jax_decode.row_layout import words_for
 from jax_decode.samplers import Greedy, Sampler
 from jax_decode.sampling import among, checked, choose, sample
 from jax_decode.state import ConstraintState, Position, Status
-from jax_decode.tables import ConstraintTables, words_for
+from jax_decode.tables import ConstraintTables
 from jax_decode.verification import Drafted, Verdict, by_rejection, by_same_draw, draft_key, drawn_logprob, scores_of
 
 
@@ -232,9 +234,9 @@ class Turn:
         return known and self.draft is not None and self.draft.share_penalties
 
     @property
-    def num_words(self) -> int:
-        """W of the target's masks."""
-        return words_for(self.decoder.vocab_size) if self.tables is None else self.tables.num_words
+    def columns(self) -> Columns:
+        """How tokens lie in the target's masks."""
+        return Columns(words_for(self.decoder.vocab_size)) if self.tables is None else self.tables.columns
 
     def taken(self, p: Progress) -> Progress:
         """Extends the texts, then feeds and verifies what rows still need it for."""
@@ -303,14 +305,14 @@ class Turn:
             assert self.tables is not None
             assert parts is not None
             spelled = likely_spelling(self.tables, p.state)
-            spelled = jnp.where(goes & allows(parts, spelled, self.num_words), spelled, -1)
+            spelled = jnp.where(goes & allows(parts, spelled, self.columns), spelled, -1)
         if isinstance(self.draft, ModelDraft):
             p, logits = self._draft_fed(p, goes & (spelled < 0))
             token, decisions = self._drawn(i, p, logits, parts, decisions, spelled)
         elif isinstance(self.draft, PromptLookup):
             token = look_up(p.tokens, p.end, self.draft.ngram)
             if parts is not None:
-                token = jnp.where(allows(parts, token, self.num_words), token, -1)
+                token = jnp.where(allows(parts, token, self.columns), token, -1)
             token = jnp.where(spelled >= 0, spelled, token)
         else:
             token = spelled
@@ -358,7 +360,7 @@ class Turn:
         if self.spells and self.rejects:  # a forced text is drafted with probability 1
             place = jnp.arange(logits.shape[1], dtype=jnp.int32)[None]
             logits = jnp.where((spelled >= 0)[:, None] & (place != spelled[:, None]), LOWEST, logits.astype(jnp.float32))
-        allowed = among(logits, parts, words_for(logits.shape[1]) if parts is None else self.num_words)
+        allowed = among(logits, parts, Columns(words_for(logits.shape[1])) if parts is None else self.columns)
         key = draft_key(self.keys) if self.rejects else self.keys
         token = choose(self.sampler, allowed, key, (p.end - p.start).astype(jnp.uint32), with_raw=False).token
         if self.rejects:
@@ -465,7 +467,7 @@ class Turn:
         if self.tables is not None:
             arrays = (decisions.words, decisions.token, decisions.allowed)
             parts, width = parts_at(*(x.reshape(-1, x.shape[-1]) for x in arrays)), self.tables.vocab_size
-        allowed, step = among(logits, parts, self.num_words), decisions.at - p.start[None]
+        allowed, step = among(logits, parts, self.columns), decisions.at - p.start[None]
         if not self.rejects:
             return by_same_draw(self.sampler, allowed, self.keys, step, decisions.drafts)
         assert isinstance(self.draft, ModelDraft)

@@ -18,7 +18,7 @@ from jax_decode.errors import DecodeError
 from jax_decode.generating import on_host, read_key_words
 from jax_decode.generation import Generation
 from jax_decode.incremental import RowText
-from jax_decode.placement import put_rows
+from jax_decode.placement import on_automatic_axes, put_rows
 from jax_decode.requests import Request, read_positive, read_request
 from jax_decode.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.state import MAX_DEPTH, Status
@@ -56,6 +56,7 @@ class Streamed(Generation):
         return self.texts[0] if self.single else list(self.texts)
 
 
+@on_automatic_axes
 def stream(
     decoder: Any,
     prompts: Any,
@@ -171,6 +172,7 @@ class Stream:
     def __iter__(self) -> Iterator[Piece]:
         return self
 
+    @on_automatic_axes
     def __next__(self) -> Piece:
         return next(self._pieces)
 

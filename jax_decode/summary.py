@@ -25,7 +25,7 @@ from jax_decode.planes import (
     log_sum,
     planes,
 )
-from jax_decode.tables import LANES
+from jax_decode.row_layout import LANES
 
 NO_ITEM = 2**31 - 1
 """Larger than every token and column."""

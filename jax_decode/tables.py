@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
@@ -18,7 +19,10 @@ from fsa_compile.items.artifact import CompiledItems
 from jax_decode.canonical import PairTables, pair_arrays, with_partners
 from jax_decode.canonical_filter import FilterTables, filter_arrays
 from jax_decode.catalogue import ItemTables, PackedItems, pack_items
+from jax_decode.columns import Columns, Shards
 from jax_decode.errors import DecodeError
+from jax_decode.placement import with_automatic_axes
+from jax_decode.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
 from jax_decode.set_layout import pack_sets
 from jax_decode.spelling import forced_spellings
 from jax_decode.stack_layout import longest_chain, pack_stacks
@@ -27,8 +31,6 @@ DEAD = 0
 """Node that allows nothing."""
 FREE = 1
 """Node of a row without a constraint: every id of the tokenizer, back to itself."""
-LANES = 128
-"""Words per bit row are a multiple of this: the lanes of a TPU register, and a coalesced read elsewhere."""
 SEARCH_FANOUT = 8
 """Branching of the search among a node's arcs; its depth is static."""
 
@@ -38,15 +40,11 @@ ARC_TOKEN, ARC_NEXT, ARC_COST, ARC_NEED = range(4)
 """Columns of `ConstraintTables.arcs`."""
 LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
 """Columns of `ConstraintTables.levels`."""
-NO_TOKEN, SEVERAL_TOKENS = -1, -2
-"""Of `ConstraintTables.only`, for rows that do not have one token."""
 START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST, FIRST_STATE = range(8)
 """Columns of `ConstraintTables.constraints`."""
 
 _UNROLLED = 16
 """A table may be read this many entries past a node's own: padding at the end makes that safe."""
-_CHUNK_BYTES = 1 << 20
-"""Rows repacked at a time: as many as stay in cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,8 @@ class ConstraintTables:
       groups: int32[G, 2], bit row and next node of each wide token set.
       arcs: int32[A, 4], token, next node, cost and need of each narrow one.
       levels: int32[L, 2] cost and bit row; int32[L, 4] where constraints have stacks: cost, bit row, need, 0.
-      rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice.
+      rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice. With a
+        vocabulary that is spread over devices, that holds within every shard; `columns` says where a token's bit is.
       only: int32[R], the token of a row of one token, -1 for an empty row, -2 for a row of several.
       constraints: int32[C, 8], start node, row of all its text tokens, length of its shortest text in tokens, depth of stack
         that a text needs, index of the initial stack's top cell, whether it ever pushes, one more than the last token of the
@@ -102,6 +101,7 @@ class ConstraintTables:
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
       filter: the states of the tokenizer's filter, likewise.
       items: tries of the constraints that are sets of items; None where none is. Their nodes are numbers from N on.
+      shards: how the vocabulary is spread over devices, None where it is not.
     """
 
     nodes: jax.Array
@@ -144,6 +144,7 @@ class ConstraintTables:
     pairs: PairTables | None = None
     filter: FilterTables | None = None
     items: ItemTables | None = None
+    shards: Shards | None = None
 
     @property
     def has_stack(self) -> bool:
@@ -166,6 +167,11 @@ class ConstraintTables:
         return self.rows.shape[1]
 
     @property
+    def columns(self) -> Columns:
+        """How tokens lie in the words of bit rows; static."""
+        return Columns(self.num_words, self.shards)
+
+    @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
@@ -177,7 +183,7 @@ class ConstraintTables:
         )
 
 
-_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str")]
+_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str", "Shards | None")]
 jax.tree_util.register_dataclass(
     ConstraintTables,
     data_fields=[f.name for f in dataclasses.fields(ConstraintTables) if f.name not in _STATIC],
@@ -192,6 +198,7 @@ def to_device(
     logits_width: int | None = None,
     vocabulary: Any = None,
     sharding: Any = None,
+    vocabulary_axis: str | None = None,
 ) -> ConstraintTables:
     """Moves one constraint, or several over one vocabulary, to the device.
 
@@ -204,13 +211,15 @@ def to_device(
       vocabulary: optional; the constraints' vocabulary, or a tokenizer that has one. Drafts then know the texts that a constraint
         forces, in whichever tokens; see `ForcedText`.
       sharding: device or sharding to place the arrays on, as in `jax.device_put`; None for the default device.
+      vocabulary_axis: axis of the sharding's mesh over which the model's logits are spread, if they are. Mask rows are packed for
+        every shard and spread with them; masking and choosing then happen where the logits lie, see `docs/devices.md`.
 
     Returns:
       The tables.
 
     Raises:
       DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary, canonical tables missing or not
-        theirs.
+        theirs, a vocabulary that the axis does not divide.
     """
     every = [constraint] if isinstance(constraint, (CompiledConstraint, CompiledItems)) else constraint
     every = _checked(every, logits_width)
@@ -223,7 +232,9 @@ def to_device(
         given = with_partners(given)
     constraints, stored = _stored_once(given)
     width = max(first.vocab_size, logits_width or 0)
-    num_words = words_for(width)
+    sharding = with_automatic_axes(sharding)
+    shards = shards_of(sharding, vocabulary_axis, width)
+    num_words = words_for(width) if shards is None else shards.count * shards.num_words
     parts = _concatenate(constraints)
     sizes = _static_sizes(constraints)
     items = pack_items(list(catalogues.values())) if catalogues else None
@@ -233,7 +244,7 @@ def to_device(
         sizes["max_candidates"] = max(sizes["max_candidates"], -(-items.burst // ARC_BURST) * ARC_BURST)
         sizes["max_levels"] = max(sizes["max_levels"], _bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 4))
     rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
-    rows[: len(parts.rows)] = pack_planes(parts.rows, num_words)
+    rows[: len(parts.rows)] = packed(parts.rows, num_words, shards)
     only = np.full(len(rows), NO_TOKEN, np.int32)
     only[: len(parts.rows)] = only_tokens(parts.rows)
     max_groups, max_levels = sizes["max_groups"], sizes["max_levels"]
@@ -272,20 +283,31 @@ def to_device(
         arrays["initial"] = np.pad(arrays["initial"], ((0, 0), (0, 0), (0, sets.keys.shape[1])))
     if canonical is not None:
         pairs = canonical.model_rows
-        planes = pack_planes(pairs.rows, num_words)
-        on_host, max_flips = pair_arrays(pairs, planes, num_words * 32)
-        sizes["pairs"] = PairTables(**jax.device_put(on_host, sharding), max_flips=max_flips)
-        sizes["filter"] = FilterTables(**jax.device_put(filter_arrays(canonical.filter_table, num_words), sharding))
+        on_host, max_flips = pair_arrays(pairs, packed(pairs.rows, num_words, shards), num_words * 32)
+        sizes["pairs"] = PairTables(**_placed(on_host, sharding, shards), max_flips=max_flips)
+        on_host = filter_arrays(canonical.filter_table, Columns(num_words, shards))
+        sizes["filter"] = FilterTables(**_placed(on_host, sharding, shards))
         sizes["partners"] = int(constraints[0].has_partners)
     if items is not None:
         base = parts.constraints[which[0], START] - items.roots[0]
         tries = {name: _padded(table, 64, 1) if table.ndim else table for name, table in items.arrays.items()}
         tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
         tries["wide"][len(items.arrays["wide"]) :] = np.iinfo(np.int32).max
-        placed: dict[str, Any] = jax.device_put(tries, sharding) | items.sizes
+        placed: dict[str, Any] = _placed(tries, sharding, None) | items.sizes
         sizes["items"] = ItemTables(**placed, num_ordinary=int(base))
-    fields: dict[str, Any] = jax.device_put(arrays, sharding) | sizes
-    return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint)
+    fields: dict[str, Any] = _placed(arrays, sharding, shards) | sizes
+    return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint, shards=shards)
+
+
+def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dict[str, Any]:
+    """The arrays on their devices; `rows` is spread over the shards."""
+    where = dict.fromkeys(arrays, sharding)
+    if shards is not None:
+        where["rows"] = NamedSharding(shards.mesh, PartitionSpec(None, shards.axis))
+    if isinstance(sharding, NamedSharding) and not sharding.is_fully_addressable:  # every process puts its own pieces
+        pieces = ((name, np.asarray(array), where[name]) for name, array in arrays.items())
+        return {name: jax.make_array_from_callback(x.shape, to, x.__getitem__) for name, x, to in pieces}
+    return jax.device_put(arrays, sharding if shards is None else where)
 
 
 def _stored_once(constraints: list[CompiledConstraint]) -> tuple[list[CompiledConstraint], NDArray[np.intp]]:
@@ -416,58 +438,6 @@ def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, Any]:
         "max_push": 0 if all(c.is_regular for c in constraints) else _bucket(longest, 1),
         "stacks": stacks,
     }
-
-
-def words_for(width: int) -> int:
-    """W, the words of a bit row over `width` ids."""
-    return -(-width // (32 * LANES)) * LANES
-
-
-def pack_planes(rows: NDArray[np.uint32], num_words: int) -> NDArray[np.uint32]:
-    """Reorders bit rows from the file's order to bit planes.
-
-    Args:
-      rows: uint32[R, *]; token t is bit t % 32 of word t // 32.
-      num_words: W of the result, at least the words given.
-
-    Returns:
-      uint32[R, W]; token `b * W + j` is bit b of word j.
-    """
-    out = np.empty((len(rows), num_words), np.uint32)
-    step = max(1, _CHUNK_BYTES // (num_words * 4))
-    for lo in range(0, len(rows), step):
-        part = rows[lo : lo + step]
-        wide = np.zeros((len(part), num_words), np.uint32)
-        wide[:, : part.shape[1]] = part
-        # File word b * W/32 + i holds tokens of plane b: for every i, a square of 32 words whose bits are transposed.
-        squares = wide.reshape(len(part), 32, num_words // 32)
-        _transpose_bits(squares)
-        out[lo : lo + step] = squares.transpose(0, 2, 1).reshape(len(part), num_words)
-    return out
-
-
-def only_tokens(rows: NDArray[np.uint32]) -> NDArray[np.int32]:
-    """Of bit rows uint32[R, *] in the file's order: the token of each row of one token, else `NO_TOKEN` or `SEVERAL_TOKENS`."""
-    filled = rows != 0
-    full, word = np.count_nonzero(filled, axis=1), filled.argmax(1)
-    bits = rows[np.arange(len(rows)), word]
-    single = (full == 1) & ((bits & (bits - np.uint32(1))) == 0)
-    token = word * 32 + np.frexp(bits.astype(np.float64))[1] - 1  # a power of two is 0.5 * 2 ** (its bit + 1)
-    return np.where(single, token, np.where(full == 0, NO_TOKEN, SEVERAL_TOKENS)).astype(np.int32)
-
-
-def _transpose_bits(squares: NDArray[np.uint32]) -> None:
-    """Transposes 32 x 32 bits in place, uint32[R, 32, n]: bit k of word b becomes bit b of word k.
-
-    Source: Warren, Hacker's Delight, 2nd ed., §7-3: swap halves, then quarters of the halves, and so on.
-    """
-    count, _, n = squares.shape
-    for width, mask in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
-        pairs = squares.reshape(count, 16 // width, 2, width, n)  # a view: the array is contiguous
-        upper, lower = pairs[:, :, 0], pairs[:, :, 1]
-        swap = ((upper >> np.uint32(width)) ^ lower) & np.uint32(mask)
-        upper ^= swap << np.uint32(width)
-        lower ^= swap
 
 
 @dataclasses.dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
 def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
     if tables.pairs is not None and tables.filter is not None:
-        apart = forbids(tables.pairs, state.register[:, LAST], tokens)
+        apart = forbids(tables.pairs, state.register[:, LAST], tokens, tables.columns)
         node = next_node(tables, jnp.where(apart & bool(tables.partners), at.node[:, -1], at.node[:, 0]), tokens)
         after = state_after(tables.filter, state.register[:, FILTER], tokens, apart)
         node = jnp.where((after >= 0) | (at.node[:, 0] == FREE), node, 0)
@@ -309,7 +309,7 @@ def _arc_taken(tables: ConstraintTables, hit: jax.Array, arc: jax.Array, cell: j
 def _group_hits(tables: ConstraintTables, record: jax.Array, tokens: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Which of a row's groups hold its token, bool[B, n], and their records, int32[B, n, 2], for places int32[1, n] in the list
     of the groups of all its sources."""
-    plane, word = (tokens // tables.num_words)[:, None], (tokens % tables.num_words)[:, None]
+    word, plane = (x[:, None] for x in tables.columns.place(tokens))
     exists, place, (offset,) = joined(record[..., GROUP_COUNT], slots, record[..., GROUP_OFFSET])
     group = read(tables.groups, jnp.where(exists, offset + place, 0))
     bits = read(tables.rows, group[..., 0], jnp.broadcast_to(word, exists.shape))

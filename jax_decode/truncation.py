@@ -8,23 +8,32 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.columns import Columns
 from jax_decode.planes import HIGHEST, LOWEST, NEVER, allowed_logits, clean, column_max, drawable, planes, scaled
 from jax_decode.samplers import MinP, Sampler, TopK, TopP
+from jax_decode.vocabulary_shards import Part
 
 
 class Allowed(NamedTuple):
     """The choices of every row.
 
     logits: float[B, V']; words: uint32[B, W], bit planes, or None for all; word_at: the words of columns int32[B, n], read from
-    the tables so that no consumer needs `words` in memory; listed: (token, allowed, clean logit) [B, M] of the candidate list,
-    or None.
+    the tables so that no consumer needs `words` in memory; columns: how tokens lie in the words; listed: (token, allowed, clean
+    logit) [B, M] of the candidate list, or None; part: on a device that has a shard of the vocabulary, which: all else is then of
+    this shard, its tokens counted from the shard's first.
     """
 
     logits: jax.Array
     words: jax.Array | None
     word_at: Callable[[jax.Array], jax.Array]
-    num_words: int
+    columns: Columns
     listed: tuple[jax.Array, jax.Array, jax.Array] | None
+    part: Part | None = None
+
+    @property
+    def num_words(self) -> int:
+        """W, words of a bit row."""
+        return self.columns.num_words
 
 
 def threshold_of(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None) -> jax.Array | None:
@@ -62,7 +71,8 @@ def _column_best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
 
 def _best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
     listed = _listed(allowed, inverse)
-    return jnp.maximum(_column_best(allowed, inverse).max(1), listed.max(1, initial=-jnp.inf))
+    best = jnp.maximum(_column_best(allowed, inverse).max(1), listed.max(1, initial=-jnp.inf))
+    return best if allowed.part is None else allowed.part.largest(best)
 
 
 def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Array:
@@ -82,6 +92,8 @@ def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Arr
     x = clean(logits[batch, jnp.minimum(token, logits.shape[1] - 1)])
     y = jnp.where(ok, scaled(x, inverse), NEVER).reshape(logits.shape[0], -1)
     y = jnp.concatenate([y, _listed(allowed, inverse)], 1)
+    if allowed.part is not None:
+        y = allowed.part.beside(jax.lax.top_k(y, min(k, y.shape[1]))[0])
     if y.shape[1] < k:
         return jnp.full(logits.shape[:1], LOWEST, jnp.float32)
     return jnp.maximum(jax.lax.top_k(y, k)[0][:, -1], LOWEST)
@@ -101,7 +113,8 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
         for y in _scaled_planes(allowed, inverse):
             total += jnp.where(y >= threshold[:, None], jnp.exp(y - base[:, None]), 0.0)
         rest = jnp.where(listed >= threshold[:, None], jnp.exp(listed - base[:, None]), 0.0)
-        return total.sum(1) + rest.sum(1)
+        whole = total.sum(1) + rest.sum(1)
+        return whole if allowed.part is None else allowed.part.total(whole)
 
     lowest = jnp.full(best.shape, LOWEST, jnp.float32)
     wanted = p * mass(lowest)

@@ -15,12 +15,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.columns import Columns
 from jax_decode.masking import MaskParts, allows, dense, parts_at
 from jax_decode.noise import gumbel, threefry
 from jax_decode.planes import NEVER, allowed_logits, clean, column_log_sum, drawable, log_add, log_sum, planes, scaled
+from jax_decode.row_layout import words_for
 from jax_decode.samplers import Greedy, Sampler
-from jax_decode.sampling import among, checked, choose
-from jax_decode.tables import words_for
+from jax_decode.sampling import among, by_part, checked, choose
 from jax_decode.truncation import Allowed, threshold_of
 
 _DRAFT, _ACCEPT, _REPLACE = 1, 2, 3
@@ -61,6 +62,12 @@ def _derived(key: jax.Array, purpose: int) -> jax.Array:
 
 def scores_of(sampler: Sampler, allowed: Allowed) -> Scores:
     """The sums by which logits become log-probabilities."""
+    if allowed.columns.shards is not None:
+        return by_part(_scores_of, allowed, sampler, by_rows=False)
+    return _scores_of(allowed, sampler)
+
+
+def _scores_of(allowed: Allowed, sampler: Sampler) -> Scores:
     inverse = inverse_of(sampler)
     threshold = None if isinstance(sampler, Greedy) else threshold_of(sampler, allowed, inverse)
     values = allowed_logits(planes(allowed.logits, allowed.words, allowed.num_words))
@@ -75,6 +82,8 @@ def scores_of(sampler: Sampler, allowed: Allowed) -> Scores:
         drawn = ok if threshold is None else ok & (y >= threshold[:, None])
         lists = [jnp.where(ok, x, NEVER), jnp.where(drawn, y, NEVER)]
         sums = [log_add(a, log_sum(b)) for a, b in zip(sums, lists)]
+    if allowed.part is not None:
+        sums = allowed.part.log_total(*sums)
     return Scores(sums[0], sums[-1], threshold)
 
 
@@ -92,7 +101,7 @@ def drawn_logprob(
     y = scaled(clean(_at(allowed.logits, tokens)), inverse_of(sampler))
     ok = (tokens >= 0) & (tokens < allowed.logits.shape[1])
     if parts is not None:
-        ok &= allows(parts, tokens, allowed.num_words)
+        ok &= allows(parts, tokens, allowed.columns)
     if scores.threshold is not None:
         ok &= y >= scores.threshold
     return jnp.where(ok, y - scores.drawn, NEVER)
@@ -110,7 +119,7 @@ def by_same_draw(sampler: Sampler, allowed: Allowed, key: jax.Array, step: jax.A
     """
     places, batch = step.shape
     keys = jnp.tile(key, (places, 1))
-    choice = choose(sampler, allowed, keys, step.reshape(-1).astype(jnp.uint32), with_raw=False)
+    choice = choose(sampler, allowed, keys, step.reshape(-1).astype(jnp.uint32), with_raw=False, by_rows=False)
     drawn = checked(choice.token, allowed.logits).reshape(places, batch)
     kept = _leading((drawn[:-1] == drafts) & (drafts >= 0))
     return Verdict(kept, _row(drawn, kept), choice.logprob.reshape(places, batch))
@@ -158,12 +167,12 @@ def by_rejection(
     here = kept * batch + rows
     mine = None if parts is None else parts_at(parts.words[here], parts.token[here], parts.allowed[here])
     cut = None if scores.threshold is None else scores.threshold[here]
-    of_target = among(allowed.logits[here], mine, allowed.num_words)
+    of_target = among(allowed.logits[here], mine, allowed.columns)
     p = dense_logprobs(sampler, of_target, Scores(scores.allowed[here], scores.drawn[here], cut), mine, width)
     replaced = _row(tokens, kept) >= 0  # else every draft was kept, and p itself is drawn from
     mask = mine if drafted.masked else None
     logits = drafted.logits[jnp.minimum(kept, places - 2), rows]
-    of_draft = among(logits, mask, allowed.num_words if drafted.masked else words_for(logits.shape[1]))
+    of_draft = among(logits, mask, allowed.columns if drafted.masked else Columns(words_for(logits.shape[1])))
     q = dense_logprobs(sampler, of_draft, scores_of(sampler, of_draft), mask, width)
     rest = jnp.where(p > q, p + jnp.log1p(-jnp.exp(jnp.minimum(q - p, 0.0))), NEVER)
     rest = jnp.where((replaced & (rest > NEVER).any(1))[:, None], rest, p)
@@ -182,7 +191,7 @@ def dense_logprobs(sampler: Sampler, allowed: Allowed, scores: Scores, parts: Ma
     out = y - scores.drawn[:, None]
     if scores.threshold is not None:
         out = jnp.where(y >= scores.threshold[:, None], out, NEVER)
-    return out if parts is None else jnp.where(dense(parts, width), out, NEVER)
+    return out if parts is None else jnp.where(dense(parts, width, allowed.columns), out, NEVER)
 
 
 def _at(logits: jax.Array, tokens: jax.Array) -> jax.Array:

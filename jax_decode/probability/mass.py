@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jax_decode import inputs
 from jax_decode.errors import DecodeError
+from jax_decode.placement import on_automatic_axes
 from jax_decode.probability.particles import WeightedGeneration, weighted
 from jax_decode.probability.proposals import Masked
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, enumerated, read_constrained
@@ -59,6 +60,7 @@ class Mass:
         return f"Mass(log_mass: {', '.join(rows)}{more}; {f'exact{left_out}' if self.exact else 'importance sampling'})"
 
 
+@on_automatic_axes
 def log_mass(
     decoder: Any,
     prompts: Any,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
+from jax_decode.placement import on_automatic_axes
 from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
 from jax_decode.probability.weights import by_group, log_mean_exp
@@ -55,6 +56,7 @@ class Options:
         return "\n".join([f"Options given the constraint; {self.mass!r}", *rows])
 
 
+@on_automatic_axes
 def option_probabilities(
     decoder: Any,
     prompts: Any,

@@ -14,7 +14,7 @@ from jax_decode import inputs
 from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
-from jax_decode.placement import put_rows
+from jax_decode.placement import on_automatic_axes, put_rows
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
@@ -63,6 +63,7 @@ class WeightedGeneration:
         return draw_rows(self.log_weights, seed, size) + np.arange(len(self.log_weights))[:, None] * count
 
 
+@on_automatic_axes
 def generate_smc(
     decoder: Any,
     prompts: Any,

@@ -77,7 +77,7 @@ def draw(
     parts = mask_parts(tables, state)
 
     def allowed(token: jax.Array) -> jax.Array:
-        plane, column = token // tables.num_words, token % tables.num_words
+        column, plane = tables.columns.place(token)
         bit = (parts.word_at(column[:, None])[:, 0] >> jnp.minimum(plane, 31).astype(jnp.uint32)) & 1
         listed = (parts.allowed & (parts.token == token[:, None])).any(1)
         return ((bit != 0) & (plane < 32)) | listed

@@ -17,6 +17,7 @@ from jax_decode.decoder import Decoder
 from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.forking import fork_cache
 from jax_decode.inputs import bucket
+from jax_decode.placement import on_automatic_axes
 from jax_decode.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import complete, goes_on, stop_columns
 from jax_decode.probability.tree import next_tokens
@@ -66,6 +67,7 @@ class Scores:
         return np.where(self.accepted, total, -np.inf)
 
 
+@on_automatic_axes
 def score(
     decoder: Any,
     prompts: Any,

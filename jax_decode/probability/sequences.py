@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, walk_tree
 from jax_decode.probability.weights import by_group
@@ -66,6 +67,7 @@ class Sequences:
         return [tokenizer.decode(row.tolist()) for row in self.tokens]
 
 
+@on_automatic_axes
 def enumerate_sequences(
     decoder: Any,
     prompts: Any,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
+from jax_decode.placement import on_automatic_axes
 from jax_decode.probability.mass import exact_or_samples
 from jax_decode.probability.scoring import scored
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
@@ -48,6 +49,7 @@ class TextScores:
     ignored: NDArray[np.float64]
 
 
+@on_automatic_axes
 def score_texts(
     decoder: Any,
     prompt: Any,

@@ -119,12 +119,12 @@ def test_real_vocabularies(name: str, request: pytest.FixtureRequest, exhaustive
     assert device.pairs is not None
     own = np.flatnonzero(tables.rule.own)
     last = np.random.default_rng(1).choice(own, 64)
-    words = np.asarray(pair_words(device.pairs, jnp.asarray(last, jnp.int32)))
+    words = np.asarray(pair_words(device.pairs, jnp.asarray(last, jnp.int32), device.columns))
     planes = (words[:, None, :] >> np.arange(32, dtype=np.uint32)[:, None]) & 1
     want = np.stack([tables.rule.forbidden_row(int(t)) for t in last])
     np.testing.assert_array_equal(planes.reshape(64, -1)[:, : tables.vocab_size].astype(bool), want)
     tokens = np.where(np.arange(64) % 2, [np.flatnonzero(row)[0] if row.any() else 0 for row in want], last)
-    got = forbids(device.pairs, jnp.asarray(last, jnp.int32), jnp.asarray(tokens, jnp.int32))
+    got = forbids(device.pairs, jnp.asarray(last, jnp.int32), jnp.asarray(tokens, jnp.int32), device.columns)
     np.testing.assert_array_equal(np.asarray(got), tables.rule.forbidden(last, tokens))
 
 

@@ -12,6 +12,7 @@ from oracles import hand_made
 
 import jax_decode
 from fsa_compile.host_walk import Configuration, HostWalk
+from jax_decode import row_layout
 from jax_decode import tables as layout
 from jax_decode.state import ConstraintState, Status, unconstrained_state
 from jax_decode.transition import next_node
@@ -54,9 +55,9 @@ def test_planes_join_the_file_order_and_the_device_order(vocab_size):
     padded = np.zeros((7, (vocab_size + 31) // 32 * 32), bool)
     padded[:, :vocab_size] = bits
     rows = np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
-    num_words = layout.words_for(vocab_size)
-    words = layout.pack_planes(rows, num_words)
-    assert num_words % layout.LANES == 0
+    num_words = row_layout.words_for(vocab_size)
+    words = row_layout.pack_planes(rows, num_words)
+    assert num_words % row_layout.LANES == 0
     assert words.shape == (7, num_words)
     token = np.arange(vocab_size)
     back = (words[:, token % num_words] >> (token // num_words).astype(np.uint32)) & 1
@@ -66,9 +67,9 @@ def test_planes_join_the_file_order_and_the_device_order(vocab_size):
 
 def test_planes_in_several_chunks_are_the_same(monkeypatch):
     rows = np.random.default_rng(1).integers(0, 2**32, (9, 4), np.uint32)
-    whole = layout.pack_planes(rows, 128)
-    monkeypatch.setattr(layout, "_CHUNK_BYTES", 128 * 4 * 2)
-    assert (layout.pack_planes(rows, 128) == whole).all()
+    whole = row_layout.pack_planes(rows, 128)
+    monkeypatch.setattr(row_layout, "_CHUNK_BYTES", 128 * 4 * 2)
+    assert (row_layout.pack_planes(rows, 128) == whole).all()
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)

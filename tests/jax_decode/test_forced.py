@@ -22,7 +22,7 @@ import jax_decode
 from fsa_compile import Vocabulary
 from jax_decode import Categorical, DecodeError, Forced, ForcedText, ModelDraft, PromptLookup, Status, speculation
 from jax_decode.drafts import look_up
-from jax_decode.tables import only_tokens
+from jax_decode.row_layout import only_tokens
 
 DECODER = block_toy(mixed.SIZE, scale=1.5)
 KEY = jax.random.key(4)

@@ -1,42 +1,126 @@
-"""Eight devices give the texts of one, whether rows or the vocabulary are spread over them."""
+"""Eight devices give the texts of one, whether rows or the vocabulary are spread over them, and exchange no logits."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from oracles import hand_made
+from oracles.markdown import python_blocks
 
 import jax_decode
+from jax_decode.columns import Columns, Shards
+from jax_decode.row_layout import packed, words_for
 
 ROOT = Path(__file__).parents[2]
+SAMPLED = ["regular:both:explicit:top_k"]
+MODES = (
+    "greedy,sampled,plain,top_k,nucleus,min_p,forced,looked_up,drafted,rejection,beams,without_replacement,stream,smc,smc_rejection,"
+    "score,sequences"
+)
+PAGE = ["True", "RegexSyntaxError", "['answer', 'date', 'odd']"]
+"""What the page on devices prints after its first line."""
+EVERY = [
+    *(f"{kind}:{spread}:{axes}:{MODES}" for kind, spread, axes in [
+        ("regular", "ids", "auto"), ("regular", "rows", "explicit"), ("regular", "both", "auto"), ("stacks", "both", "explicit"),
+    ]),
+    "ambiguous:ids:explicit:greedy,nucleus,beams",
+    "ambiguous:rows:auto:greedy,nucleus,beams",
+]  # fmt: skip
+STEPS = ["5003:5016:8:top_k,greedy"]
+EVERY_STEP = ["5003:5016:8", "1000:1000:4", "32768:32768:8", "40:48:8", "16384:16384:2", "128256:128256:4", "12345:12345:5"]
 
 
-def test_eight_devices_write_what_one_does(exhaustive: bool):
-    kinds = ["regular", "stacks"] if exhaustive else ["regular"]
-    modes = ["greedy", "sampled", "nucleus", "forced", "drafted", "beams"] if exhaustive else ["sampled"]
+def printed(script: str, jobs: list[str]) -> list[str]:
+    """What a script prints in a process with eight devices."""
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("several_devices.py")), ",".join(kinds), ",".join(modes)],
+        [sys.executable, str(Path(__file__).with_name(script)), *jobs],
         env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.splitlines()
-    assert lines[-1] == "pieces: [(2, 2)]"
-    assert lines[-2].startswith("refused: 5 prompts cannot be spread evenly over 8 devices")
-    assert len(lines) == 2 + len(kinds) * sum(2 if mode in ("greedy", "sampled") else 1 for mode in modes)
-    assert all(line.endswith(": equal") for line in lines[:-2]), done.stdout
+    return done.stdout.splitlines()
 
 
-def test_meshes_that_do_not_fit_are_refused():
-    explicit = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
-    with pytest.raises(jax_decode.DecodeError, match="not automatic"), jax_decode.sharded_rows(explicit, "rows"):
-        pass
-    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+def test_eight_devices_write_what_one_does(exhaustive: bool):
+    jobs = EVERY if exhaustive else SAMPLED
+    lines = printed("several_devices.py", [*jobs, "page"] if exhaustive else jobs)
+    results, rest = lines[:-3], lines[-3:]
+    if exhaustive:
+        results, page = results[:-5], results[-5:]
+        assert re.fullmatch("[a-z]{2,8}(-[0-9]{2})?", page[0])
+        assert page[1:] == [*PAGE, "explicit: True"]
+    assert len(results) == sum(len(job.split(":")[3].split(",")) for job in jobs)
+    assert all(line.endswith(": equal") for line in results), "\n".join(results)
+    assert rest[0].startswith("refused: 5 prompts cannot be spread evenly over 8 devices")
+    assert rest[1] == "pieces: [(2, 2)]"
+    assert rest[2].startswith("refused: 41 logits cannot be spread evenly over 8 devices")
+
+
+def test_the_page_is_true(capsys):
+    """On one device; in full it is run on eight."""
+    names: dict = {}
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for block in python_blocks((ROOT / "docs" / "devices.md").read_text(encoding="utf-8")):
+            exec(compile(block, "devices.md", "exec", dont_inherit=True), names)
+    text, *rest = capsys.readouterr().out.splitlines()
+    assert re.fullmatch("[a-z]{2,8}(-[0-9]{2})?", text)
+    assert rest == PAGE
+
+
+def test_a_step_exchanges_no_logits(exhaustive: bool):
+    """Masks, tokens and log-probabilities of one step are those of one device; the largest exchange is that of the columns."""
+    lines = printed("vocabulary_steps.py", EVERY_STEP if exhaustive else STEPS)
+    assert len(lines) == (6 * len(EVERY_STEP) if exhaustive else 2)
+    for line in map(json.loads, lines):
+        assert line["wrong"] == 0, line
+        assert line["error"] < 1e-4, line
+        sizes = [size for _, size in line["collectives"]]
+        columns = 0 if line["sampler"] == "greedy" else line["batch"] * line["columns"]
+        assert max(sizes) <= max(columns, line["batch"] * line["shards"] * 8), line
+        assert sum(sizes) < line["batch"] * line["tokens"] / 4 or line["tokens"] < 5000, line
+    assert any(kind == "reduce-scatter" for line in map(json.loads, lines) for kind, _ in line["collectives"])
+
+
+@pytest.mark.parametrize(("vocab_size", "count"), [(5016, 8), (4096 * 8, 8), (40, 8), (999, 3), (31, 31)])
+def test_packed_rows_hold_every_bit_once(vocab_size, count):
+    rng = np.random.default_rng(vocab_size)
+    rows = rng.integers(0, 2**32, (3, -(-vocab_size // 32)), np.uint64).astype(np.uint32)
+    rows[:, -1] &= np.uint32(0xFFFFFFFF >> (-vocab_size % 32))
+    mesh, width = jax.make_mesh((1,), ("ids",)), vocab_size // count
+    columns = Columns(count * words_for(width), Shards(mesh, "ids", count, width, words_for(width), words_for(vocab_size)))
+    words = packed(rows, columns.num_words, columns.shards)
+    token = np.arange(vocab_size)
+    word, bit = columns.place(token)
+    expected = (rows[:, token // 32] >> (token % 32).astype(np.uint32)) & 1
+    assert (((words[:, word] >> bit.astype(np.uint32)) & 1) == expected).all()
+    assert np.unpackbits(words.view(np.uint8)).sum() == expected.sum()  # and no other bit
+    assert (columns.token(word, bit) == token).all()
+    assert (word // columns.shards.num_words == token // width).all()
+
+
+def test_axes_that_do_not_fit_are_refused():
+    mesh = jax.make_mesh((1,), ("rows",))
     with pytest.raises(jax_decode.DecodeError, match="no axis 'row'"), jax_decode.sharded_rows(mesh, "row"):
         pass
+    made = hand_made.random_constraint(0, 40)
+    with pytest.raises(jax_decode.DecodeError, match="no mesh with an axis 'ids'"):
+        jax_decode.to_device(made, sharding=NamedSharding(mesh, PartitionSpec()), vocabulary_axis="ids")
+    with pytest.raises(jax_decode.DecodeError, match="no mesh with an axis 'rows'"):
+        jax_decode.to_device(made, vocabulary_axis="rows")
+    tables = jax_decode.to_device(made, sharding=NamedSharding(mesh, PartitionSpec()), vocabulary_axis="rows")
+    state = jax_decode.init_state(tables, np.zeros(1, np.int32))
+    with pytest.raises(jax_decode.DecodeError, match="logits are 48 wide"):
+        jax_decode.sample(jax_decode.Greedy(), jnp.zeros((1, 48)), jnp.zeros((1, 2), jnp.uint32), jnp.zeros(1, jnp.uint32),
+                          tables, state)  # fmt: skip

@@ -1,0 +1,84 @@
+"""Run in a process with eight devices: one step over a vocabulary that is spread over them, and what the compiled step exchanges.
+
+Arguments: jobs `TOKENS:WIDTH:SHARDS` or `TOKENS:WIDTH:SHARDS:SAMPLER,SAMPLER…`. Prints one JSON object per job and sampler.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from oracles import hand_made
+
+import jax_decode
+from jax_decode.sampling import sample
+
+SAMPLERS = {
+    "greedy": jax_decode.Greedy(),
+    "categorical": jax_decode.Categorical(None),
+    "cool": jax_decode.Categorical(0.6),
+    "top_k": jax_decode.TopK(7),
+    "top_p": jax_decode.TopP(0.7, 1.5),
+    "min_p": jax_decode.MinP(0.02),
+}
+BATCH, DRAWS = 8, 6
+COLLECTIVE = re.compile(r"= \(?(.*?)\)? (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+SHAPE = re.compile(r"[a-z]+\d*\[([\d,]*)\]")
+
+
+def collectives(text: str) -> list[tuple[str, int]]:
+    """Kind of every exchange of a compiled program, and how many numbers it leaves on each device."""
+    found = []
+    for shapes, kind in COLLECTIVE.findall(text):
+        found.append((kind, sum(math.prod(int(n) for n in dims.split(",") if n) for dims in SHAPE.findall(shapes))))
+    return found
+
+
+def run(tokens: int, width: int, count: int, names: str = ",".join(SAMPLERS)) -> None:
+    """Compares samplers over `count` shards with one device."""
+    constraints = [hand_made.random_constraint(seed, tokens) for seed in (0, 1)] + [hand_made.one_of([[5, 7], [tokens - 1]], tokens)]
+    mesh = jax.make_mesh((count,), ("ids",), devices=jax.devices()[:count])
+    one = jax_decode.to_device(constraints, logits_width=width)
+    several = jax_decode.to_device(constraints, logits_width=width, sharding=NamedSharding(mesh, P()), vocabulary_axis="ids")
+    mesh = several.shards.mesh
+    rng = np.random.default_rng(width)
+    which = np.arange(BATCH) % 4 - 1
+    key, step = rng.integers(0, 2**32, (BATCH, 2), np.uint32), np.zeros(BATCH, np.uint32)
+    states = [jax_decode.init_state(tables, which.astype(np.int32)) for tables in (one, several)]
+    masks = [np.asarray(jax.jit(jax_decode.mask, static_argnames="width")(t, s, width=width)) for t, s in zip((one, several), states)]
+    assert (masks[0] == masks[1]).all()
+    assert masks[0].any(1).all()
+    for name in names.split(","):
+
+        @jax.jit
+        def chosen(logits, key, step, tables, state, sampler=SAMPLERS[name]):
+            choice = sample(sampler, logits, key, step, tables, state)
+            return choice, jax_decode.advance(tables, state, choice.token)
+
+        wrong, last = 0, 0.0
+        spread = NamedSharding(mesh, P(None, "ids"))
+        for draw in range(DRAWS):
+            logits = rng.normal(0, 3, (BATCH, width)).astype(np.float32)
+            step = np.full(BATCH, draw, np.uint32)
+            a, after = chosen(logits, key, step, one, states[0])
+            b, later = chosen(jax.device_put(logits, spread), key, step, several, states[1])
+            wrong += int((np.asarray(after.node) != np.asarray(later.node)).sum())
+            wrong += int((np.asarray(a.token) != np.asarray(b.token)).sum())
+            pairs = [(a.logprob, b.logprob), (a.raw_logprob, b.raw_logprob)]
+            last = max([last, *(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)])
+        compiled = chosen.lower(jax.device_put(logits, spread), key, step, several, states[1]).compile()
+        found = collectives(compiled.as_text())
+        report = {"tokens": tokens, "batch": BATCH, "shards": count, "sampler": name, "wrong": wrong, "error": last, "collectives": found}
+        print(json.dumps(report | {"columns": several.shards.columns}), flush=True)
+
+
+if __name__ == "__main__":
+    for job in sys.argv[1:]:
+        tokens, width, count, *names = job.split(":")
+        run(int(tokens), int(width), int(count), *names)
