@@ -4,8 +4,8 @@
 
 Asserts that no program talks to the host, that no exchange leaves more on a device than the masses of its rows' columns (a draw:
 1/32 of their logits) or a few numbers per row and shard (all else), and that greedy and categorical steps need no more
-temporaries than those masses and an eighth of the device's logits. Writes all that, and the compiler's own estimates of cycles, to
-`benchmarks/results/tpu_aot_sharded.json`; estimates are not measurements, and do not count exchanges.
+temporaries than those masses and an eighth of the device's logits. Writes all that, and the compiler's own estimates of cycles,
+to `benchmarks/results/tpu_aot_sharded.json`; estimates are not measurements, and do not count exchanges.
 """
 
 from __future__ import annotations

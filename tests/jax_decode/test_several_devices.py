@@ -81,7 +81,11 @@ def test_the_page_is_true(capsys):
 
 def test_a_step_exchanges_no_logits(exhaustive: bool):
     """Masks, tokens and log-probabilities of one step are those of one device; the largest exchange is that of the columns."""
-    lines = printed("vocabulary_steps.py", EVERY_STEP if exhaustive else STEPS)
+    lines = printed("vocabulary_steps.py", [*EVERY_STEP, "canonical"] if exhaustive else STEPS)
+    if exhaustive:
+        counts = json.loads(lines.pop())
+        assert counts["canonical"] == 0
+        assert counts["tokens"] > 40
     assert len(lines) == (6 * len(EVERY_STEP) if exhaustive else 2)
     for line in map(json.loads, lines):
         assert line["wrong"] == 0, line

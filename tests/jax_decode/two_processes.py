@@ -1,4 +1,4 @@
-"""One of two processes of four devices each: restores a checkpoint onto its own devices, and decodes together with the other.
+"""One of two processes of two devices each: restores a checkpoint onto its own devices, and decodes together with the other.
 
 Arguments: number of the process, port, folder of a checkpoint by `save_orbax`. Prints what the parent compares.
 """
@@ -21,7 +21,7 @@ WIDTH, PROMPTS = 48, [[1, 2], [3], [5, 6, 7], [4]]
 
 def generated(decoder, tables) -> list:
     """Sampled texts."""
-    given = {"constraint": [0] * 4, "max_new_tokens": 10, "allow_truncation": True, "key": jax.random.key(2)}
+    given = {"constraint": [0] * 4, "max_new_tokens": 6, "chunk": 2, "allow_truncation": True, "key": jax.random.key(2)}
     made = jax_decode.generate(decoder, PROMPTS, tables, sampler=jax_decode.Categorical(0.9), **given)
     return [[int(token) for token in row] for row in made.tokens]
 
@@ -29,9 +29,9 @@ def generated(decoder, tables) -> list:
 def main() -> None:
     process, port, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=process)
-    assert (jax.device_count(), jax.local_device_count()) == (8, 4)
+    assert (jax.device_count(), jax.local_device_count()) == (4, 2)
     constraint = jax_decode.load_orbax(folder)
-    mesh = jax.make_mesh((8,), ("ids",))
+    mesh = jax.make_mesh((4,), ("ids",))
     everywhere = NamedSharding(mesh, P())
     tables = jax_decode.to_device(constraint, logits_width=WIDTH, sharding=everywhere, vocabulary_axis="ids")
     pieces = {shard.index[1].start or 0: np.asarray(shard.data).tolist() for shard in tables.rows.addressable_shards}

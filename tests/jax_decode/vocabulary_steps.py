@@ -1,6 +1,7 @@
 """Run in a process with eight devices: one step over a vocabulary that is spread over them, and what the compiled step exchanges.
 
-Arguments: jobs `TOKENS:WIDTH:SHARDS` or `TOKENS:WIDTH:SHARDS:SAMPLER,SAMPLER…`. Prints one JSON object per job and sampler.
+Arguments: jobs `TOKENS:WIDTH:SHARDS` or `TOKENS:WIDTH:SHARDS:SAMPLER,SAMPLER…`. Prints one JSON object per job and
+sampler. `canonical`: texts of canonical constraints of the small model's tokenizer; prints how many masks and tokens differ.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import math
 import re
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -17,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 from oracles import hand_made
 
 import jax_decode
+from fsa_compile import canonical_tables, compile_regex, load_tokenizer
 from jax_decode.sampling import sample
 
 SAMPLERS = {
@@ -78,7 +81,41 @@ def run(tokens: int, width: int, count: int, names: str = ",".join(SAMPLERS)) ->
         print(json.dumps(report | {"columns": several.shards.columns}), flush=True)
 
 
+def canonical(count: int = 8, steps: int = 12) -> None:
+    """Masks and draws of canonical constraints over the real tokenizer of the small model."""
+    tokenizer = load_tokenizer(Path(__file__).parents[2] / "models" / "small" / "tokenizer.model")
+    made = [compile_regex(pattern, tokenizer, canonical=True) for pattern in ('"[a-z ]{1,20}"', "[0-9]{3}(, [a-z]+)*")]
+    shared, width = canonical_tables(tokenizer), -(-tokenizer.vocabulary.size // count) * count
+    mesh = jax.make_mesh((count,), ("ids",))
+    one = jax_decode.to_device(made, canonical=shared, logits_width=width)
+    several = jax_decode.to_device(
+        made, canonical=shared, logits_width=width, sharding=NamedSharding(mesh, P()), vocabulary_axis="ids"
+    )
+    mask = jax.jit(jax_decode.mask)
+
+    @jax.jit
+    def step(logits, key, at, tables, state):
+        choice = sample(jax_decode.Categorical(1.5), logits, key, at, tables, state)
+        return choice.token, jax_decode.advance(tables, state, choice.token)
+
+    rng = np.random.default_rng(0)
+    which, key = np.arange(BATCH, dtype=np.int32) % 2, rng.integers(0, 2**32, (BATCH, 2), np.uint32)
+    states = [jax_decode.init_state(tables, which, np.full(BATCH, 40)) for tables in (one, several)]
+    wrong, masks = 0, 0
+    for i in range(steps):
+        wrong += int((np.asarray(mask(one, states[0])) != np.asarray(mask(several, states[1]))).sum())
+        logits, at = rng.normal(0, 2, (BATCH, width)).astype(np.float32), np.full(BATCH, i, np.uint32)
+        spread = jax.device_put(logits, NamedSharding(several.shards.mesh, P(None, "ids")))
+        tokens, states = zip(step(logits, key, at, one, states[0]), step(spread, key, at, several, states[1]))
+        wrong += int((np.asarray(tokens[0]) != np.asarray(tokens[1])).sum())
+        masks += int((np.asarray(tokens[0]) >= 0).sum())
+    print(json.dumps({"canonical": wrong, "tokens": masks}), flush=True)
+
+
 if __name__ == "__main__":
     for job in sys.argv[1:]:
+        if job == "canonical":
+            canonical()
+            continue
         tokens, width, count, *names = job.split(":")
         run(int(tokens), int(width), int(count), *names)
