@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,26 @@ def test_the_page_runs(page, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     expected = {"index.md": "['yes', 'no', 'n', 'y']", "limits.md": "max_states", "migration.md": "False", "theory.md": "digraph"}
     assert expected[page] in printed
+
+
+@pytest.mark.parametrize("package", ["fsa_compile", "jax_decode", "models"])
+def test_every_public_name_is_in_the_reference(package):
+    """By the module that defines it or re-exports it, since a name that only loads lazily cannot be found without importing."""
+    text = (DOCS / "reference" / f"{package}.md").read_text(encoding="utf-8")
+    shown = set()
+    for module, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.M):
+        members = re.search(r"members: \[(.*)\]", options)
+        shown |= {f"{module}.{name.strip()}" for name in members[1].split(",")} if members else {module}
+    for name in (public := importlib.import_module(package)).__all__:
+        value = getattr(public, name)
+        homes = {public._HOME[name], f"{package}.{public._HOME[name]}", getattr(value, "__module__", "")}
+        assert homes & shown or {f"{home}.{name}" for home in homes} & shown, name
+    for path in shown:  # and what is shown exists
+        module, _, name = path.rpartition(".")
+        try:
+            importlib.import_module(path)
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(module), name), path
 
 
 def test_every_page_is_found():
