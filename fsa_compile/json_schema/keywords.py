@@ -44,6 +44,7 @@ from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.formats import FORMATS, REFUSED_FORMATS
 from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.patterns import without_count
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
 
 SPELLING = "x-fsa-spelling"
@@ -298,17 +299,24 @@ class Keywords:
 
     def _text(self, schema: dict[str, Any]) -> Value:
         parts = []
-        if "minLength" in schema or "maxLength" in schema:
-            low, high = self._count(schema, "minLength", 0), self._count(schema, "maxLength", None)
-            assert low is not None
-            if high is not None and low > high:
-                parts.append(0)
-            elif low or high is not None:
-                parts.append(self._atom(Length(low, high), schema, "minLength" if high is None else "maxLength"))
+        low, high = self._count(schema, "minLength", 0), self._count(schema, "maxLength", None)
+        assert low is not None
+        named = "minLength" if high is None else "maxLength"
         if "pattern" in schema:
-            if not isinstance(schema["pattern"], str):
+            pattern = schema["pattern"]
+            if not isinstance(pattern, str):
                 raise self._wrong(schema, "pattern", "a string")
-            parts.append(self._atom(Found(schema["pattern"]), schema, "pattern"))
+            counted = without_count(pattern)
+            if counted is not None:
+                pattern, least, most = counted
+                if least > low or (most is not None and (high is None or most < high)):
+                    named = "pattern"
+                low, high = max(low, least), most if high is None else high if most is None else min(high, most)
+            parts.append(self._atom(Found(pattern), schema, "pattern"))
+        if high is not None and low > high:
+            parts.append(0)
+        elif low or high is not None:
+            parts.append(self._atom(Length(low, high), schema, named))
         name = schema.get("format")
         if isinstance(name, str) and self._options.formats == "assert":
             if name in FORMATS:

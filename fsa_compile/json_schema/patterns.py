@@ -12,7 +12,7 @@ import re
 from typing import NoReturn
 
 from fsa_compile.code_points import ANY, NONE, CodePointSet, complement, interval, is_surrogate, single, union
-from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
+from fsa_compile.errors import ConstraintError, RegexSyntaxError, UnsupportedPatternError
 from fsa_compile.json_schema.text_dfa import TextDfa, from_letters
 from fsa_compile.json_schema.text_product import product
 from fsa_compile.letters import LetterDfa, trim
@@ -32,6 +32,8 @@ _CLASSES = {"d": _DIGIT, "w": _WORD, "s": _SPACE, "D": complement(_DIGIT), "W": 
 _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0}
 _BRACES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}", re.ASCII).match
 _MAX_DEPTH = 100
+_FEW_COUNTED, _SPELLED = 512, 20
+"""States of a repetition up to which it is left to the automaton, and how many one character beyond ASCII takes."""
 
 
 def parse_ecma(pattern: str, limits: CompileLimits) -> Node:
@@ -304,6 +306,62 @@ def search_dfa(pattern: str, limits: CompileLimits) -> TextDfa:
     if len(parts) == 1:
         return parts[0]
     return product(parts, lambda labels: int(any(labels)), limits.max_states, f"the pattern {pattern!r}")
+
+
+def without_count(pattern: str) -> tuple[str, int, int | None] | None:
+    """(pattern, low, high): a text matches exactly when it matches that pattern and has `low` to `high` code points.
+
+    For a whole text in which one character is repeated many times, such as `^[a-z].{0,500}$`, and everything else has one length.
+    A register can count what would otherwise be as many states. None for other patterns, and for those that are refused.
+    """
+    try:
+        tree = parse_ecma(pattern, CompileLimits())
+    except ConstraintError:
+        return None
+    branches = _branches(tree)
+    items = _items(branches[0])
+    if len(branches) > 1 or not (_is(items[:1], "text start") and _is(items[-1:], "text end")):
+        return None
+    counted = [item for item in items if isinstance(item, Repeat) and item.low != item.high]
+    if len(counted) != 1:
+        counted = [item for item in items if isinstance(item, Repeat)]
+    others = [_length(item) for item in items if item not in counted]
+    if len(counted) != 1 or None in others or _length(counted[0].item) != 1:
+        return None
+    (repeat,) = counted
+    most = repeat.low if repeat.high is None else repeat.high
+    written = pattern[repeat.start : repeat.end]
+    if most * (1 if _is_ascii(repeat.item) else _SPELLED) <= _FEW_COUNTED or "{" not in written:
+        return None
+    fixed = sum(length for length in others if length is not None)
+    endless = written[: written.rindex("{")] + "*"
+    high = None if repeat.high is None else repeat.high + fixed
+    return pattern[: repeat.start] + endless + pattern[repeat.end :], repeat.low + fixed, high
+
+
+def _length(tree: Node) -> int | None:
+    """How many characters a tree reads, None when that may be one number or another."""
+    if isinstance(tree, (Anchor, Look)):
+        return 0
+    if isinstance(tree, Chars):
+        return 1
+    if isinstance(tree, Text):
+        return len(tree.text)
+    if isinstance(tree, Repeat):
+        length = _length(tree.item)
+        return None if length is None or tree.low != tree.high else length * tree.low
+    if isinstance(tree, (Concat, Alternate)):
+        lengths = [_length(child) for child in (tree.items if isinstance(tree, Concat) else tree.branches)]
+        if None not in lengths and (isinstance(tree, Concat) or len(set(lengths)) == 1):
+            return sum(x for x in lengths if x is not None) if isinstance(tree, Concat) else lengths[0]
+    return None
+
+
+def _is_ascii(tree: Node) -> bool:
+    if isinstance(tree, Chars):
+        return not tree.members[1]
+    children = tree.items if isinstance(tree, Concat) else tree.branches if isinstance(tree, Alternate) else ()
+    return all(map(_is_ascii, children)) and (not isinstance(tree, Text) or tree.text.isascii())
 
 
 def _looks_around(tree: Node) -> bool:

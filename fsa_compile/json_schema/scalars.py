@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fsa_compile.byte_machine import UNCOUNTED
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, Found, HasFormat, IsInteger, IsMultiple, Length, OneOf, Spelled
@@ -185,6 +186,11 @@ class Scalars:
         def label(said: tuple[int, ...]) -> int:
             return d.evaluate(formula, lambda v: said[index[v]])
 
+        if len(atoms) > 2:
+            for atom, rest in self._lengths(formula):  # many states: what the rest leaves of them comes first
+                both = [self.string_dfa(rest), self.dfa(atom)]
+                where = self._keywords.origin.get(atom, "#")
+                return product(both, lambda said: said[0] if said[1] else 0, self._options.max_product, where)
         dfas = [self.dfa(atom) for atom in atoms]
         if len(dfas) == 1 and not label((0,)):
             return TextDfa(dfas[0].rows, [label((1,)) if x else 0 for x in dfas[0].labels])
@@ -269,14 +275,17 @@ class Scalars:
     def _counted(self, formula: int) -> tuple[int, int, int] | None:
         """(rest, low, high) when the formula is "low to high code points, and the rest" and a register can count them.
 
+        `UNCOUNTED` stands for no upper bound.
+
         After a bounded beginning, every state of the rest must accept and be able to go on: then a string can be completed
         whatever its length so far.
         """
         for atom, rest in self._lengths(formula):
-            if atom.high is None or atom.high <= self._options.max_string_chain:
+            most = atom.low if atom.high is None else atom.high
+            if most <= (self._options.max_string_chain if atom.high is not None else self._options.max_chain):
                 continue
-            if _settles(self.string_dfa(rest), min(atom.high, self._options.max_chain) - 1):
-                return rest, atom.low, atom.high
+            if _settles(self.string_dfa(rest), min(most, self._options.max_chain) - 1):
+                return rest, atom.low, UNCOUNTED if atom.high is None else atom.high
         return None
 
     def _counted_string(self, rest: int, low: int, high: int) -> int:
@@ -295,7 +304,8 @@ class Scalars:
                 label = dfa.labels[state]
                 close = controls.final(label) if label and read >= low else 0
                 if settled[state]:
-                    controls.add_call(control, symbol, body(state, (max(0, low - read), high - read)))
+                    most = UNCOUNTED if high == UNCOUNTED else high - read
+                    controls.add_call(control, symbol, body(state, (max(0, low - read), most)))
                     controls.moves[control] = ((QUOTE, QUOTE, close),) if close else ()
                 else:
                     row = tuple([(a, z, begin(t, read + 1)) for a, z, t in dfa.rows[state]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ import fsa_compile
 import models
 from fsa_compile.byte_machine import UNCOUNTED
 from fsa_compile.flatten import flattened
-from fsa_compile.json_schema import SchemaOptions, scalars, schema_machine
+from fsa_compile.json_schema import SchemaOptions, patterns, scalars, schema_machine
 from fsa_compile.json_schema.formats import format_dfa
+from fsa_compile.json_schema.patterns import without_count
 from fsa_compile.json_schema.text_dfa import lengths, longest_text, shortest_rests, steps, words_trie
 from fsa_compile.promote import promote_machine
 
@@ -127,6 +129,79 @@ def test_common_bounds_compile_and_hold(string, tokenizer):
         data = b"".join(tokenizer.vocabulary.tokens[t] for t in tokens)
         assert walk.accepting
         assert machine.accepts(data)
+
+
+COUNTED_PATTERNS = [
+    ("^.{1,500}$", "^.*$", 1, 500),
+    (r"^[\s\S]{10,5000}$", r"^[\s\S]*$", 10, 5000),
+    (r"^(.|\n){0,10000}$", r"^(.|\n)*$", 0, 10000),
+    ("^(?:a|b)x{3}(?=.*c).{40,}yz$", "^(?:a|b)x{3}(?=.*c).*yz$", 46, None),
+    ("^([a-z]{900})$", "^([a-z]*)$", 900, 900),
+    (r"^[^\x00]{2,99}?$", r"^[^\x00]*$", 2, 99),
+]
+
+
+@pytest.mark.parametrize(("pattern", "other", "low", "high"), COUNTED_PATTERNS)
+def test_counts_of_one_character_are_lengths(pattern, other, low, high):
+    assert without_count(pattern) == (other, low, high)
+    kind = {"type": "string"}
+    same = {**kind, "pattern": other, "minLength": low, **({} if high is None else {"maxLength": high})}
+    assert schema_machine({**kind, "pattern": pattern}).num_controls == schema_machine(same).num_controls
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a{1,500}$", "^a{1,500}", "^a{1,5}$", "^(ab){1,500}$", "^a*b{1,500}$", "^a?.{1,500}$", "^.{1,500}$|^x$", "^(.{0,500}x){1,2}$",
+     "^.{1,90}.{1,90}$", "^(a|bc).{1,500}$", "^.{1,500$", "(", "^(?>.{1,500})$"],
+)  # fmt: skip
+def test_other_counts_stay(pattern):
+    assert without_count(pattern) is None
+
+
+@pytest.mark.parametrize("pattern", ["^x(?=.*é)[aé]{3,7}b$", "^[aé]{2,4}$", "^(a|é){6}$", "^a.{3,}$", "^(?!aa).{2,5}b{2}$"])
+def test_texts_of_patterns_without_their_count(pattern, monkeypatch):
+    monkeypatch.setattr(patterns, "_FEW_COUNTED", 1)
+    other, low, high = without_count(pattern)
+    rng = random.Random(0)
+    matched = 0
+    for _ in range(4_000):
+        text = rng.choice(["", "x", "a", "aé"]) + "".join(rng.choices("aéb", k=rng.randint(0, 9)))
+        found = re.fullmatch(pattern[1:-1], text) is not None
+        assert found == bool(re.fullmatch(other[1:-1], text) and low <= len(text) <= (high or len(text))), text
+        matched += found
+    assert matched > 10
+
+
+@pytest.mark.parametrize("string", [{"minLength": 40}, {"minLength": 33, "pattern": "^[ab]*$"}, {"minLength": 34, "pattern": "^aab"}], ids=str)
+def test_lower_bounds_alone_are_counted(string, tokenizer):
+    """The masks of the register are those of the states written out, with and without a limit on the tokens."""
+    schema = {"type": "string", **string}
+    counted = fsa_compile.compile_json_schema(schema, tokenizer)
+    states = fsa_compile.compile_json_schema(schema, tokenizer, options=SchemaOptions(max_string_chain=99, max_chain=99))
+    assert (schema_machine(schema).bounds != UNCOUNTED).any()
+    rng = random.Random(0)
+    for _ in range(12):
+        walks, limit = (counted.walk(), states.walk()), rng.choice([None, 45])
+        for used in range(45):
+            left = None if limit is None else limit - used
+            one, two = (walk.allowed(left) for walk in walks)
+            assert (one <= two).all()
+            if left is None:
+                assert (one == two).all()
+            going = [t for t in np.flatnonzero(one).tolist() if t not in tokenizer.vocabulary.stop_ids]
+            if not going:
+                break
+            token = rng.choice(going)
+            for walk in walks:
+                walk.advance(token)
+            assert walks[0].accepting == walks[1].accepting
+
+
+def test_lengths_of_one_string_are_one():
+    kind = {"type": "string", "pattern": "^.{1,500}$"}
+    assert schema_machine({**kind, "maxLength": 200}).bounds.max() <= 200
+    with pytest.raises(fsa_compile.UnsatisfiableSchemaError):
+        schema_machine({**kind, "minLength": 501})
 
 
 def test_lengths_beyond_a_format_need_no_counter():
