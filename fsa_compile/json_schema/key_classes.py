@@ -134,6 +134,7 @@ def _depths(trie: TextDfa) -> list[int]:
 def _with_others(trie: TextDfa, number: Any) -> TextDfa:
     """A trie made complete: what leaves it is another key."""
     sink = len(trie.rows)
+    end = _cut_surrogates([(0, 0x10FFFF, sink)])
     rows: list[Row] = []
     for row in trie.rows:
         out = []
@@ -143,9 +144,16 @@ def _with_others(trie: TextDfa, number: Any) -> TextDfa:
                 out.append((at, low - 1, sink))
             out.append((low, high, target))
             at = high + 1
-        rows.append((*_cut_surrogates(out), *_cut_surrogates([(at, 0x10FFFF, sink)])))
+        if at <= end[0][1]:
+            rows.append((*out, (at, end[0][1], sink), end[1]))
+        else:
+            rows.append((*_cut_surrogates(out), *_cut_surrogates([(at, 0x10FFFF, sink)])))
     rows.append(loop(sink))
-    return TextDfa(rows, [number(label) for label in trie.labels] + [number(0)])
+    numbers: dict[int, int] = {}
+    for label in (*trie.labels, 0):
+        if label not in numbers:
+            numbers[label] = number(label)
+    return TextDfa(rows, [numbers[label] for label in (*trie.labels, 0)])
 
 
 def _cut_surrogates(row: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -165,10 +173,12 @@ def _spans(dfa: TextDfa) -> list[tuple[int, int]]:
     out = [(label, label + 1) if label != _OTHERS else (_OTHERS, _OTHERS) for label in dfa.labels]
     sink = len(out) - 1
     for q in range(sink - 1, -1, -1):
-        below = [out[t] for _, _, t in dfa.rows[q] if t != sink]
-        below += [out[q]] if out[q][1] > out[q][0] else []
-        if below:
-            out[q] = min(first for first, _ in below), max(last for _, last in below)
+        first, last = out[q]
+        for _, _, t in dfa.rows[q]:
+            if t != sink:
+                low, high = out[t]
+                first, last = (min(first, low), max(last, high)) if last > first else (low, high)
+        out[q] = first, last
     return out
 
 
