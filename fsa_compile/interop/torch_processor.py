@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, MissingPackageError
 from fsa_compile.interop.batch_masks import BatchMasks
 
 
@@ -58,10 +58,12 @@ class ConstraintLogitsProcessor:
           A new FloatTensor[B, V']. Rows that have ended allow end-of-text ids only, for samplers that do not stop at all of them.
 
         Raises:
-          ConstraintError: the shapes do not fit, or see `BatchMasks`.
+          ConstraintError: the shapes do not fit, torch is missing (`MissingPackageError`), or see `BatchMasks`.
         """
-        import torch
-
+        try:
+            import torch
+        except ModuleNotFoundError as error:
+            raise MissingPackageError("torch", "The logits processor", "torch") from error
         rows = input_ids.tolist()
         if self._prompt_length is None:
             self._prompt_length = input_ids.shape[1]

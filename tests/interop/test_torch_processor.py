@@ -28,6 +28,12 @@ def test_torch_is_imported_late():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_without_torch_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "constrax\[torch\]"'):
+        ConstraintLogitsProcessor(None)(None, None)
+
+
 def test_masks_go_straight_into_tensors():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     pattern = all_kinds()["pattern"]
