@@ -11,6 +11,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fsa_compile.byte_machine import UNCOUNTED
 from fsa_compile.json_schema.any_order import AnyOrder
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Found, Has, Members, Names
 from fsa_compile.json_schema.controls import Bounds, Controls, Moves
@@ -198,16 +199,21 @@ class Frames:
         return control
 
     def _counted(self, formula: int) -> tuple[int, int, int] | None:
-        """(rest, low, high) when an array has low to high elements that are all alike, so that a register can count them."""
+        """(rest, low, high) when an array has low to high elements that are all alike, so that a register can count them.
+
+        `UNCOUNTED` stands for no upper bound.
+        """
         d = self._decisions
         for v in d.support(formula):
             atom = d.atoms[v]
-            if not isinstance(atom, Count) or atom.seen or atom.high is None or atom.high <= self._options.max_chain:
+            if not isinstance(atom, Count) or atom.seen:
+                continue
+            if (atom.low if atom.high is None else atom.high) <= self._options.max_chain:
                 continue
             rest = d.substitute(formula, {v: 1})
             alike = {case.formula for case in self._array_cases(rest)} == {rest}
             if alike and not d.substitute(formula, {v: 0}) and self._residuals.at_end(rest):
-                return rest, atom.low, atom.high
+                return rest, atom.low, UNCOUNTED if atom.high is None else atom.high
         return None
 
     def _counted_array(self, rest: int, low: int, high: int) -> int:
@@ -215,7 +221,7 @@ class Frames:
         controls = self._controls
 
         def begin(control: int) -> None:
-            bounds = (max(0, low - 1), high - 1)
+            bounds = (max(0, low - 1), UNCOUNTED if high == UNCOUNTED else high - 1)
             bracket = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(self._residuals.at_end(rest))),)
             if not low:
                 controls.moves[control] = bracket

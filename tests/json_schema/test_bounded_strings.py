@@ -195,6 +195,7 @@ def test_lower_bounds_alone_are_counted(string, tokenizer):
             for walk in walks:
                 walk.advance(token)
             assert walks[0].accepting == walks[1].accepting
+        assert limit is None or walks[0].accepting
 
 
 def test_lengths_of_one_string_are_one():
@@ -235,3 +236,14 @@ def _follows(walk, tokens):
             return False
         walk.advance(token)
     return bool(walk.accepting)
+
+
+@pytest.mark.parametrize("items", [{"const": 1}, {"type": ["null", "array"]}], ids=str)
+def test_arrays_of_at_least_so_many(items):
+    schema = {"type": "array", "items": items, "minItems": 500}
+    machine = schema_machine(schema)
+    assert machine.num_controls < 400
+    element = "1" if "const" in items else "[null, [1]]"
+    for count, valid in ((1, False), (499, False), (500, True), (501, True), (1300, True)):
+        assert machine.accepts(("[" + ", ".join([element] * count) + "]").encode()) == valid
+    assert not machine.accepts(b"[]")
