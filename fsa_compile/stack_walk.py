@@ -261,7 +261,7 @@ class Walk:
         trie, machine = self.trie, self.machine
         root = np.arange(trie.first[0], trie.first[0] + trie.children[0])
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
-        live = machine.action[:, machine.byte_class[trie.symbol[first]]] > 0
+        live = (machine.action > 0)[:, machine.byte_class[trie.symbol[first]]]
         live[self.derived.node] = False
         self.leaves.known(live[:, : len(root)], trie.symbol[root])
         control, at = live.nonzero()

@@ -183,6 +183,8 @@ def _without_marks(low: int, high: int) -> list[tuple[int, int]]:
 
 def encoded(text: str) -> bytes:
     """The shortest spelling of a text inside a string."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return text.encode()
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
