@@ -3,11 +3,18 @@
     python benchmarks/items.py [--items 1000000] [--static CHECKOUT] [--beams 70] [--repeat 30]
 
 Random items of 8 ids out of 2,048, as in the STATIC paper (arXiv 2602.22647, appendix). Build: time of the process from the
-matrix of ids to the artifact, its bytes, and the peak of the memory. Step: over B = 2 x beams rows that stand at random prefixes
-of every length, constrained log-probabilities of what may follow and the step to the next node, jitted, in turn with the peer's
-functions for the same: for each length the peer reads its dense tables, or as many children as the widest node of that level
-has; ours reads mask rows or lists, whichever the nodes have. Search: whole beam searches over the same random model. STATIC is a
-public research code that is not on PyPI; `--static` names a checkout of it. Writes `benchmarks/results/items.json`.
+matrix of ids to the artifact, its bytes, and the peak of the memory. Over B = 2 x beams rows that stand at random prefixes of
+every length, many steps in one jitted loop, in turn with the peer's functions for the same:
+
+* mask and step: log-probabilities of what may follow, and the node (state) after a given token. For each length the peer reads
+  its dense tables, or as many children as the widest node of that level has; ours reads mask rows or lists, whichever the nodes
+  have: both are told which.
+* choice: from logits and beams to the best beams of two prompts, their scores, parents and next nodes; here ours finds out on
+  the device what its nodes have.
+
+Search: whole beam searches over the same random model; ours return log-probabilities and statuses beside the tokens. STATIC is a
+public research code that is not on PyPI; `--static` names a checkout of it. Times are milliseconds by the clock and of the
+processor (all threads), each function in turn. Writes `benchmarks/results/items.json`.
 """
 
 from __future__ import annotations
@@ -32,20 +39,35 @@ import numpy as np
 
 import jax_decode
 from fsa_compile import CompileLimits, compile_items
-from jax_decode.masking import dense, mask_parts
+from jax_decode.catalogue import only_lists
+from jax_decode.expansion import expanded
+from jax_decode.masking import mask_parts, unpacked
+from jax_decode.ranking import Best
 
 RESULTS = Path(__file__).parent / "results" / "items.json"
-VOCABULARY, LENGTH = 2048, 8
+VOCABULARY, LENGTH, AT_ONCE = 2048, 8, 16
 
 
-@jax.jit
-def our_step(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
-    """Log-probabilities of what is listed and of what mask rows hold, and the state after the tokens."""
+def by_lists(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log-probabilities of what is listed, and the nodes after the tokens."""
     parts = mask_parts(tables, state)
-    logprobs = jax.nn.log_softmax(logits)
-    listed = jnp.where(parts.allowed, jnp.take_along_axis(logprobs, parts.token, 1), -jnp.inf)
-    allowed = dense(parts._replace(allowed=jnp.zeros_like(parts.allowed)), logits.shape[1])
-    return listed, jnp.where(allowed, logprobs, -jnp.inf), jax_decode.advance(tables, state, tokens).node
+    logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits), parts.token, 1)
+    return jnp.where(parts.allowed, logprobs, -jnp.inf), jax_decode.advance(tables, state, tokens).node
+
+
+def by_rows(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log-probabilities of what mask rows hold, and the nodes after the tokens."""
+    allowed = unpacked(mask_parts(tables, state).words, logits.shape[1])
+    return jnp.where(allowed, jax.nn.log_softmax(logits), -jnp.inf), jax_decode.advance(tables, state, tokens).node
+
+
+def our_choice(tables: Any, state: Any, logits: jax.Array, scores: jax.Array, beams: int) -> tuple[jax.Array, ...]:
+    """What one step of the beam search makes of the beams: scores, tokens, parents, nodes."""
+    ranking, alive = Best(jnp.float32(0)), jnp.ones(len(logits), bool)
+    found = expanded(tables, ranking, state, alive, logits, scores, scores, jnp.int32(0), beams, beams).best
+    row = (found.parent + jnp.arange(len(logits) // beams, dtype=jnp.int32)[:, None] * beams).reshape(-1)
+    after = jax_decode.advance(tables, jax_decode.fork(state, row), found.token.reshape(-1))
+    return found.rank, found.token, found.parent, after.node
 
 
 def peer_steps(index: tuple[Any, ...], decoding: Any) -> list[Callable[..., Any]]:
@@ -70,44 +92,107 @@ def peer_steps(index: tuple[Any, ...], decoding: Any) -> list[Callable[..., Any]
 
         return step
 
-    return [jax.jit(f) for f in (first, second, *(later(int(limit)) for limit in limits[2:]))]
+    return [first, second, *(later(int(limit)) for limit in limits[2:])]
 
 
-def timed(calls: list[Callable[[], Any]], repeat: int) -> list[dict[str, float]]:
-    """Wall milliseconds of every call, all of them in turn."""
+def peer_choices(index: tuple[Any, ...], decoding: Any, beams: int) -> list[Callable[..., Any]]:
+    """What one pass of the peer's loop makes of the beams, for every length of prefix: (states, logits, scores) to the same."""
+    packed, pointers, limits, start, dense_mask, dense_states = index
+
+    def best(scores: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        logprobs, tokens, states = (x.reshape(len(scores) // beams, beams, -1) for x in found)
+        each = logprobs.shape[2]
+        top, place = jax.lax.top_k((scores.reshape(-1, beams, 1) + logprobs).reshape(len(logprobs), -1), beams)
+        tokens, states = (jnp.take_along_axis(x.reshape(len(logprobs), -1), place, 1) for x in (tokens, states))
+        return top, tokens, place // each, states
+
+    def first(states: jax.Array, logits: jax.Array, scores: jax.Array) -> Any:
+        del states
+        return jax.lax.top_k(jnp.where(start, jax.nn.log_softmax(logits[::beams]), -jnp.inf), beams), scores
+
+    def second(states: jax.Array, logits: jax.Array, scores: jax.Array) -> Any:
+        parents = states - 1
+        logprobs = jnp.where(dense_mask[parents], jax.nn.log_softmax(logits), -jnp.inf)
+        top, tokens = jax.lax.top_k(logprobs, min(30, beams))
+        return best(scores, (top, tokens, dense_states[parents[:, None], tokens]))
+
+    def later(limit: int) -> Callable[..., Any]:
+        def step(states: jax.Array, logits: jax.Array, scores: jax.Array) -> Any:
+            logprobs = jax.nn.log_softmax(logits)
+            found = decoding.generate_and_apply_logprobs_mask(logprobs, states, packed, pointers, limit, VOCABULARY)
+            return best(scores, found)
+
+        return step
+
+    return [first, second, *(later(int(limit)) for limit in limits[2:])]
+
+
+def timed(calls: list[Callable[[], Any]], repeat: int, together: int, steps: int = 1) -> list[dict[str, float]]:
+    """Milliseconds of every call, or of each of its steps: of the processor (median, p10, p90), and by the clock.
+
+    The calls are timed in turn, `repeat` times; processor time, which the system counts in coarse ticks, over `together` calls.
+    """
     for call in calls:
         jax.block_until_ready(call())
-    took: list[list[float]] = [[] for _ in calls]
+    took: list[list[tuple[float, float]]] = [[] for _ in calls]
     for _ in range(repeat):
         for times, call in zip(took, calls):
-            started = time.perf_counter()
-            jax.block_until_ready(call())
-            times.append((time.perf_counter() - started) * 1e3)
-    return [{"median": statistics.median(t), "p10": sorted(t)[len(t) // 10], "p90": sorted(t)[len(t) * 9 // 10]} for t in took]
+            clock, used = [], time.process_time()
+            for _ in range(together):
+                started = time.perf_counter()
+                jax.block_until_ready(call())
+                clock.append((time.perf_counter() - started) * 1e3 / steps)
+            times.append((statistics.median(clock), (time.process_time() - used) * 1e3 / together / steps))
+    out = []
+    for times in took:
+        clock, processor = (sorted(column) for column in zip(*times))
+        n = len(clock)
+        of_processor = {"median": statistics.median(processor), "p10": processor[n // 10], "p90": processor[n * 9 // 10]}
+        out.append(of_processor | {"clock": statistics.median(clock), "clock, least": clock[0]})
+    return out
 
 
-def steps(matrix: np.ndarray, tables: Any, index: Any, decoding: Any, rows: int, repeat: int) -> dict[str, Any]:
+def looped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs a function of (constant arguments, arrays of a step) for many steps in one program, as a decoding loop does."""
+    return jax.jit(lambda constant, each: jax.lax.map(lambda x: function(*constant, *x), each))
+
+
+def steps(matrix: np.ndarray, tables: Any, index: Any, decoding: Any, beams: int, repeat: int) -> dict[str, Any]:
     """Times of a step after every length of prefix, ours and the peer's."""
-    rng = np.random.default_rng(1)
+    rng, rows = np.random.default_rng(1), 2 * beams
     chosen = jnp.asarray(matrix[rng.integers(0, len(matrix), rows)])
-    logits = jax.random.normal(jax.random.key(0), (rows, VOCABULARY), jnp.float32)
+    logits = jax.random.normal(jax.random.key(0), (AT_ONCE, rows, VOCABULARY), jnp.float32)
+    scores = -jnp.arange(rows, dtype=jnp.float32) / 100
     state = jax_decode.init_state(tables, [0] * rows)
     theirs = jnp.zeros(rows, jnp.int32)
-    functions = peer_steps(index, decoding) if index else []
+    masks = peer_steps(index, decoding) if index else []
+    choices = peer_choices(index, decoding, beams) if index else []
+    free = jax_decode.init_state(tables, [-1] * rows)
+    choose = looped(functools.partial(our_choice, beams=beams))
+    ours_by = {False: looped(by_rows), True: looped(by_lists)}
+    many = functools.partial(jax.tree.map, lambda x: jnp.tile(x, (AT_ONCE,) + (1,) * x.ndim))
     out: dict[str, Any] = {}
     for length in range(LENGTH):
         tokens = chosen[:, length]
-        calls = [lambda s=state, t=tokens: our_step(tables, s, logits, t)]
-        if functions:
-            calls.append(lambda s=theirs, t=tokens, f=functions[length]: f(s, logits, t))
-        both = timed(calls, repeat)
-        out[str(length)] = {"constrax": both[0]} | ({"static": both[1]} if functions else {})
-        if functions:
-            listed, wide, _ = our_step(tables, state, logits, tokens)
-            mine = np.sort(np.concatenate([listed, wide], 1), 1)[:, ::-1]
-            other, theirs = functions[length](theirs, logits, tokens)
-            count = np.isfinite(np.asarray(other)).sum(1)
-            assert (np.isfinite(mine).sum(1) == count).all()  # the same sets
+        lists = bool(only_lists(tables.items, state.node[:, 0], state.running))
+        ours = functools.partial(ours_by[lists], (tables,), (many(state), logits, many(tokens)))
+        choice = functools.partial(choose, (tables,), (many(state), logits, many(scores)))
+        calls = [ours, choice, functools.partial(choose, (tables,), (many(free), logits, many(scores)))]
+        if index:
+            calls.append(functools.partial(looped(masks[length]), (), (many(theirs), logits, many(tokens))))
+            calls.append(functools.partial(looped(choices[length]), (), (many(theirs), logits, many(scores))))
+        mask, chose, without, *peer = timed(calls, repeat, 2, AT_ONCE)
+        found: dict[str, Any] = {"read": "lists" if lists else "rows", "mask and step": {"constrax": mask}}
+        found["choice"] = {"constrax": chose, "constrax, no constraint": without}
+        if index:
+            found["mask and step"]["static"], found["choice"]["static"] = peer
+            other, after = calls[3]()
+            assert (np.isfinite(ours()[0]).sum(-1) == np.isfinite(other).sum(-1)).all()  # the same sets
+            if length > 1:  # the peer keeps 30 continuations of a beam where it reads dense tables
+                for a, b in zip(choice()[:3], calls[4]()):
+                    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5)
+            theirs = after[0]
+        out[str(length)] = found
         state = jax_decode.advance(tables, state, tokens)
     return out
 
@@ -137,7 +222,7 @@ def searches(tables: Any, index: Any, decoding: Any, beams: int, repeat: int) ->
         )  # fmt: skip
         calls.append(lambda: unconstrained(table, beams))
         names += ["static", "static's loop, no constraint"]
-    return dict(zip(names, timed(calls, repeat)))
+    return dict(zip(names, timed(calls, repeat, 4)))
 
 
 @functools.partial(jax.jit, static_argnames="beams")
@@ -192,7 +277,7 @@ def main() -> int:
             index = tuple(jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in built)
         tables = jax_decode.to_device(compiled)
         report["device megabytes"] = tables.nbytes / 1e6
-        report["step"] = steps(matrix, tables, index, decoding, 2 * options.beams, options.repeat)
+        report["step"] = steps(matrix, tables, index, decoding, options.beams, options.repeat)
         report["search"] = searches(tables, index, decoding, options.beams, options.repeat)
     report |= {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "python": platform.python_version()}
     print(json.dumps(report, indent=1))

@@ -21,9 +21,10 @@ from fsa_compile.byte_machine import END_HERE, RETURN, ByteMachine
 from fsa_compile.draw_layout import Point, layout
 from fsa_compile.errors import ConstraintError, MissingPackageError
 from fsa_compile.inspect import byte_ranges, token_text
+from fsa_compile.items.artifact import CompiledItems
 from fsa_compile.stack_view import symbol_name
 
-Automaton: TypeAlias = CompiledConstraint | ByteDfa | ByteMachine
+Automaton: TypeAlias = CompiledConstraint | CompiledItems | ByteDfa | ByteMachine
 
 _RADIUS = 0.19
 INK, LINE, ACCENT, FILL = "#1f2933", "#52606d", "#b44d12", "#e8eef4"
@@ -81,7 +82,8 @@ def draw(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 20, ma
     """A picture of an automaton that a notebook shows.
 
     Args:
-      automaton: a compiled constraint (its token automaton), a byte automaton, or a byte machine with a stack.
+      automaton: a compiled constraint (its token automaton), a set of items (its trie), a byte automaton, or a byte machine with
+        a stack.
       tokenizer: tokenizer or vocabulary whose texts label a constraint's arcs; without it they are ids.
       max_nodes: states to draw, those nearest to the start.
       max_labels: most texts written on one arc.
@@ -102,6 +104,7 @@ def build_graph(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int =
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
     if max_nodes < 1:
         raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
+    start = 0 if isinstance(automaton, CompiledItems) else automaton.start
     if isinstance(automaton, ByteDfa):
         out = lambda state: _byte_arcs(automaton, state)  # noqa: E731
         accept, total = automaton.final, automaton.num_states - 1
@@ -111,11 +114,16 @@ def build_graph(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int =
     else:
         if tokenizer is not None:
             check_vocabulary(automaton, tokenizer)
-        tokens = getattr(tokenizer, "vocabulary", tokenizer)
-        out = lambda state: _token_arcs(automaton, None if tokens is None else tokens.tokens, state, max_labels)  # noqa: E731
-        accept, total = automaton.accept, automaton.num_nodes - 1
-    nodes, edges, cut = [automaton.start], [], set()
-    known = {automaton.start}
+        vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
+        tokens = None if vocabulary is None else vocabulary.tokens
+        if isinstance(automaton, CompiledItems):
+            out = lambda state: _item_arcs(automaton, tokens, state)  # noqa: E731
+            accept, total = automaton.distance == 0, automaton.num_nodes
+        else:
+            out = lambda state: _token_arcs(automaton, tokens, state, max_labels)  # noqa: E731
+            accept, total = automaton.accept, automaton.num_nodes - 1
+    nodes, edges, cut = [start], [], set()
+    known = {start}
     for source in nodes:  # grows while it is read
         for target, label in out(source):
             if target not in known and len(nodes) < max_nodes:
@@ -280,6 +288,14 @@ def _token_arcs(
         if child:
             labels.setdefault(child, []).append(f"end of {symbol_name(constraint, symbol)}")
     return [(target, " ".join(dict.fromkeys(parts))) for target, parts in labels.items()]
+
+
+def _item_arcs(items: CompiledItems, tokens: Sequence[bytes] | None, node: int) -> list[tuple[int, str]]:
+    """Children of a trie's node with the token that leads to each."""
+    children = range(items.first[node], items.first[node + 1])
+    ids = items.token[children.start : children.stop].tolist()
+    texts = map(str, ids) if tokens is None else (shortened(token_text(tokens[i]).replace(" ", "␣"), 16) for i in ids)
+    return list(zip(children, texts))
 
 
 def _effects(c: CompiledConstraint, state: int) -> Iterator[tuple[int, int, NDArray[np.int64]]]:

@@ -21,6 +21,7 @@ from fsa_compile.artifact import CompiledConstraint, check_vocabulary
 from fsa_compile.bridges import Bridges
 from fsa_compile.continuation import encode_continuation
 from fsa_compile.errors import ConstraintError, TokenizerError
+from fsa_compile.items.artifact import CompiledItems
 from fsa_compile.language import Language, acceptor
 from fsa_compile.limits import CompileLimits
 from fsa_compile.pipeline import _every_tokenization, compile_language, vocabulary_of
@@ -165,6 +166,10 @@ def _borders(
         if constraint.is_canonical:
             what = "the constraint was compiled with canonical=True: which tokens it allows depends on those before it"
             raise ConstraintError(what, fix="Compile it without, and call heal(..., canonical=True).")
+    elif isinstance(constraint, CompiledItems):
+        what = "a set of items cannot be healed: its items are sequences of tokens, none of which begins inside a prompt"
+        fix = "Use compile_choices(texts, tokenizer) for texts, in every tokenization; for ids give the prompt as it is."
+        raise ConstraintError(what, fix=fix)
     elif not isinstance(constraint, Language):
         what = f"a constraint is needed, not {type(constraint).__name__}"
         raise ConstraintError(what, fix="Compile one, for example with compile_regex(pattern, tokenizer).")

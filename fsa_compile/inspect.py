@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact import CompiledConstraint, check_vocabulary
 from fsa_compile.errors import ConstraintError
 from fsa_compile.host_walk import HostWalk
+from fsa_compile.items.artifact import CompiledItems
 from fsa_compile.stack_view import StackView, effects, stack_at
 from fsa_compile.vocabulary import Vocabulary
 
@@ -42,7 +43,8 @@ class Statistics:
       symbols: stack symbols; 0 without a stack.
       max_pops: D, most stack cells one token pops.
       max_push: most stack cells one token pushes.
-      step_bytes: most bytes of mask rows that one decoding step reads for one sequence: D + 1 rows for each stack.
+      step_bytes: most bytes of mask rows that one decoding step reads for one sequence: D + 1 rows for each stack. Of a set of
+        items, those of the longest list of tokens and distances, for which the device may have a row of bits instead.
     """
 
     states: int
@@ -104,9 +106,11 @@ class Explanation:
         return self.verdict == "accepted"
 
 
-def statistics(constraint: CompiledConstraint) -> Statistics:
-    """Sizes of the constraint, and the lengths of its texts in tokens."""
+def statistics(constraint: CompiledConstraint | CompiledItems) -> Statistics:
+    """Sizes of the constraint, and the lengths of its texts in tokens; of a set of items, those of its trie."""
     c = constraint
+    if isinstance(c, CompiledItems):
+        return _of_items(c)
     return Statistics(
         states=c.num_nodes - 1,
         accepting=int(c.accept.sum()),
@@ -125,6 +129,29 @@ def statistics(constraint: CompiledConstraint) -> Statistics:
         max_pops=c.max_pops,
         max_push=c.max_push,
         step_bytes=c.stacks * (c.max_pops + 1) * c.rows.shape[1] * 4,
+    )
+
+
+def _of_items(items: CompiledItems) -> Statistics:
+    most = int(np.diff(items.first).max())
+    return Statistics(
+        states=items.num_nodes,
+        accepting=items.num_items,
+        rows=0,
+        groups=0,
+        arcs=items.num_nodes - 1,
+        max_groups=0,
+        levels=0,
+        max_levels=0,
+        nbytes=items.nbytes,
+        vocab_size=items.vocab_size,
+        shortest=items.shortest_completion,
+        longest=items.longest,
+        stacks=1,
+        symbols=0,
+        max_pops=0,
+        max_push=0,
+        step_bytes=most * (items.token.itemsize + items.distance.itemsize),
     )
 
 

@@ -89,7 +89,7 @@ def beam_search(
       num_return: most texts to return per prompt, at most `beams`, which is the default.
       length_penalty: finished texts are ranked by log-probability / length ** length_penalty, the stop token counted (as in
         Hugging Face's transformers, whose default is 1). 0 ranks by probability; more favours long texts; -5 to 5.
-      chunk: steps between two checks whether all prompts are done.
+      chunk: steps between two checks whether all prompts are done, on a GPU; elsewhere every step checks.
 
     Returns:
       `num_return` rows per prompt.
@@ -147,7 +147,7 @@ def sample_without_replacement(
       key: one PRNG key (row r gets `fold_in(key, r)`), or one key per prompt or row.
       num_samples: rows per prompt.
       temperature: as in `Categorical`; all stop ids of a row count as one token.
-      chunk: steps between two checks whether all prompts are done.
+      chunk: steps between two checks whether all prompts are done, on a GPU; elsewhere every step checks.
 
     Returns:
       `num_samples` rows per prompt, in the order in which they were drawn.
@@ -187,11 +187,14 @@ def _counts(beams: Any, num_return: Any) -> tuple[int, int]:
 def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep: int, chunk: int) -> Hypotheses:
     """Runs the programs and brings the result to the host, once."""
     numbers = put_rows((request.prompts.tokens, request.prompts.lengths))
+    state = request.first_state(1)
+    if all(device.platform != "gpu" for device in state.node.devices()):
+        chunk = 1  # a loop on these devices checks itself; on a GPU the host waits for each check
     carry = beam_loop.prefill(
         decoder,
         request.tables,
         ranking,
-        request.first_state(beams),
+        state,
         *numbers,
         cache_length=request.cache_length,
         capacity=request.steps + chunk,

@@ -1,7 +1,8 @@
 """The jitted programs behind `beam_search`: prefill, and a `while` over chunks of `scan` that never talks to the host.
 
 Every prompt has B beams (texts that can still grow) and N finished texts. A step ranks every allowed continuation of every beam:
-the best B go on, ends compete with the finished texts. Beams are paths in a tree, so no two are alike; a text with several stop
+the best B go on, ends compete with the finished texts. The first tokens are chosen before there are several beams, by one row for
+each prompt. Beams are paths in a tree, so no two are alike; a text with several stop
 tokens ends once, with their joint probability. What a beam was made of is kept as one token and one parent per step; the texts
 are read backwards at the end.
 """
@@ -58,26 +59,26 @@ class BeamCarry:
     """What one step hands to the next, and the output so far; R = P * B rows, the beams of one prompt together.
 
     Attributes:
-      cache: the decoder's, R rows.
+      cache: the decoder's, R rows; it has not seen `token` yet.
       state: R rows.
-      logits: float[R, V'], what the decoder says of the next token.
+      token: int32[R], the last token of every beam.
       step: int32[], tokens chosen so far.
       rank: float32[P, B], descending; -inf where there is no beam.
       weight: float32[P, B], total log-probability by which the beams are ranked.
       broken: bool[P], whether a beam was given up because none of its logits was a number.
       finished: the best N finished texts.
-      trail: of all steps; None inside a chunk, whose output `scan` collects.
+      trail: of all steps.
     """
 
     cache: Any
     state: ConstraintState
-    logits: jax.Array
+    token: jax.Array
     step: jax.Array
     rank: jax.Array
     weight: jax.Array
     broken: jax.Array
     finished: Finished
-    trail: Any
+    trail: Trail
 
     @property
     def alive(self) -> jax.Array:
@@ -102,13 +103,13 @@ def prefill(
     beams: int,
     keep: int,
 ) -> BeamCarry:
-    """Feeds the prompts, each once.
+    """Feeds the prompts, each once, and chooses the first tokens.
 
     Args:
       decoder: the model.
       tables: the constraints, or None.
       ranking: of R rows.
-      state: [R].
+      state: [P].
       prompts: int32[P, L], right padded; lengths: int32[P].
       cache_length: slots of the cache.
       capacity: T, steps the output can hold.
@@ -117,20 +118,23 @@ def prefill(
     """
     count = prompts.shape[0]
     logits, cache = decoder.apply(prompts, decoder.init_cache(count, cache_length), lengths, last_only=True)
-    parent = jnp.repeat(jnp.arange(count, dtype=jnp.int32), beams)
-    first = jnp.arange(beams, dtype=jnp.int32)[None] == 0
+    prompt = jnp.arange(count, dtype=jnp.int32)
+    first = ranking.of_rows(prompt * beams)
     whole, real = jnp.zeros((capacity, count, beams), jnp.int32), jnp.zeros((capacity, count, beams), jnp.float32)
-    return BeamCarry(
-        cache=fork_cache(decoder, cache, parent, length=cache_length),
+    carry = BeamCarry(
+        cache=cache,
         state=state,
-        logits=jnp.repeat(logits[:, -1], beams, axis=0),
+        token=jnp.zeros(count, jnp.int32),
         step=jnp.int32(0),
-        rank=jnp.where(first, ranking.root(count * beams).reshape(count, beams), NEVER),
-        weight=jnp.zeros((count, beams), jnp.float32),
+        rank=first.root(count)[:, None],
+        weight=jnp.zeros((count, 1), jnp.float32),
         broken=jnp.zeros(count, bool),
         finished=_none_finished(count, keep),
         trail=Trail(whole, whole - 1, real, jnp.zeros_like(real)),
     )
+    carry, _ = _choose(tables, first, carry, logits[:, -1], beams)
+    cache = fork_cache(decoder, cache, jnp.repeat(prompt, beams), length=cache_length)
+    return dataclasses.replace(carry, cache=cache)
 
 
 @functools.partial(jax.jit, static_argnames=("cache_length", "chunk"), donate_argnames=("carry",))
@@ -144,23 +148,19 @@ def search(
     cache_length: int,
     chunk: int,
 ) -> BeamCarry:
-    """Steps until no beam can improve the finished texts, or `until` int32[] steps were made; checks once per chunk.
+    """Steps until no beam can improve the finished texts, or `until` int32[] tokens were chosen; checks once per chunk.
 
     The trail's capacity must reach `chunk - 1` steps beyond `until`. The carry is donated, the tables never.
     """
+    beams = carry.rank.shape[1]
 
-    def step(carry: BeamCarry, _: None) -> tuple[BeamCarry, Trail]:
-        carry, row, made = _choose(tables, ranking, carry)
-        cache = fork_cache(decoder, carry.cache, row, length=cache_length)
-        tokens = jnp.maximum(made.token, 0).reshape(-1, 1)
-        logits, cache = decoder.apply(tokens, cache, carry.alive.astype(jnp.int32))
-        return dataclasses.replace(carry, logits=logits[:, -1], cache=cache), made
+    def step(carry: BeamCarry, _: None) -> tuple[BeamCarry, None]:
+        logits, cache = decoder.apply(carry.token[:, None], carry.cache, carry.alive.astype(jnp.int32))
+        carry, row = _choose(tables, ranking, carry, logits[:, -1], beams)
+        return dataclasses.replace(carry, cache=fork_cache(decoder, cache, row, length=cache_length)), None
 
     def run_chunk(carry: BeamCarry) -> BeamCarry:
-        start = carry.step
-        inner, outs = jax.lax.scan(step, dataclasses.replace(carry, trail=None), None, length=chunk)
-        trail = Trail(*(jax.lax.dynamic_update_slice(x, out, (start, 0, 0)) for x, out in zip(carry.trail, outs)))
-        return dataclasses.replace(inner, trail=trail)
+        return step(carry, None)[0] if chunk == 1 else jax.lax.scan(step, carry, None, length=chunk)[0]
 
     def going(carry: BeamCarry) -> jax.Array:
         return (carry.step < until) & carry.alive.any()
@@ -201,29 +201,36 @@ def _none_finished(count: int, keep: int) -> Finished:
     return Finished(none, none, zero, zero, zero - 1, status, zero > 0, jnp.zeros_like(none), jnp.zeros_like(none))
 
 
-def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry) -> tuple[BeamCarry, jax.Array, Trail]:
+def _choose(
+    tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry, logits: jax.Array, wanted: int
+) -> tuple[BeamCarry, jax.Array]:
     """One step of all beams: ranks their continuations, keeps the best, forks the state and advances.
 
+    Args:
+      tables, ranking, carry: see `search`; the number of beams may be another than `wanted`.
+      logits: float[R, V'], what the decoder says of the next token.
+      wanted: static, the number of beams afterwards, B'.
+
     Returns:
-      The carry, its cache and logits still those of the parents; the parents' rows, int32[R]; what was chosen.
+      The carry, its cache still that of the parents; the parents' rows, int32[P * B'].
     """
     count, beams = carry.rank.shape
     state, alive, rank = carry.state, carry.alive, carry.rank.reshape(-1)
     weight = jnp.where(alive, carry.weight.reshape(-1), 0.0)
-    found = expanded(tables, ranking, state, alive, carry.logits, rank, weight, carry.step, beams)
+    found = expanded(tables, ranking, state, alive, logits, rank, weight, carry.step, beams, wanted)
     ends, allowed_sum, raw_sum = found.sums.ends, found.sums.allowed, found.sums.raw
 
     # Nothing may follow an accepted text whose vocabulary has no stop token: it ends by itself.
-    silent = found.complete & (found.rank[:, 0] == NEVER) & (ends == NEVER)
+    silent = found.complete & ~found.follows & (ends == NEVER)
     end_rank, end_weight = jnp.where(silent, rank, found.end_rank), jnp.where(silent, weight, found.end_weight)
     free = state.node[:, 0] == FREE
-    own = jnp.broadcast_to(jnp.arange(beams, dtype=jnp.int32)[None], (count, beams))
-    length = jnp.full((count * beams,), carry.step, jnp.int32)
+    own, kept = (jnp.tile(jnp.arange(n, dtype=jnp.int32), count) for n in (beams, wanted))
+    length = jnp.full_like(own, carry.step)
     ended = Finished(
         score=ranking.score(end_rank, length + jnp.where(silent, 0, 1)),
         weight=end_weight,
         length=length,
-        beam=own.reshape(-1),
+        beam=own,
         stop=jnp.where(silent, -1, found.stop),
         status=jnp.where(free, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
         dropped=state.dropped,
@@ -231,10 +238,7 @@ def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry)
         raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
     )
 
-    each = found.rank.shape[1]
-    best, place = jax.lax.top_k(found.rank.reshape(count, -1), beams)  # the first among equals
-    parent = (place // each).astype(jnp.int32)
-    token, logit, weight = (jnp.take_along_axis(x.reshape(count, -1), place, 1) for x in (found.token, found.logit, found.weight))
+    best, weight, token, logit, parent = found.best
     row = (parent + jnp.arange(count, dtype=jnp.int32)[:, None] * beams).reshape(-1)
     exists, chosen = (best > NEVER).reshape(-1), jnp.maximum(token, 0).reshape(-1)
     logprob, raw = (
@@ -243,11 +247,12 @@ def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry)
     weight = jnp.where(exists, weight.reshape(-1), 0.0)
     state = advance(tables, fork(state, row), jnp.where(exists, chosen, -1))
     complete = exists & ((state.status == Status.ACCEPTED) | (state.status == Status.TRUNCATED))
+    length = jnp.full_like(kept, carry.step + 1)
     filled = Finished(  # the limit was reached
-        score=ranking.score(jnp.where(complete, best.reshape(-1), NEVER), length + 1),
+        score=ranking.score(jnp.where(complete, best.reshape(-1), NEVER), length),
         weight=weight,
-        length=length + 1,
-        beam=own.reshape(-1),
+        length=length,
+        beam=kept,
         stop=jnp.full_like(length, -1),
         status=state.status,
         dropped=state.dropped,
@@ -255,23 +260,23 @@ def _choose(tables: ConstraintTables | None, ranking: Ranking, carry: BeamCarry)
         raw_logprob=jnp.zeros_like(weight),
     )
     finished = _merged(carry.finished, ended, filled)
-    rank = jnp.where((exists & state.running).reshape(count, beams), best, NEVER)
-    most = carry.step + 1 + jnp.where(rank > NEVER, state.remaining.reshape(count, beams), 0).max(1)
+    rank = jnp.where((exists & state.running).reshape(count, wanted), best, NEVER)
+    most = carry.step + 1 + jnp.where(rank > NEVER, state.remaining.reshape(count, wanted), 0).max(1)
     bound = ranking.bound(rank.max(1), jnp.full_like(most, carry.step + 1), most)
     rank = jnp.where((bound <= finished.score[:, -1])[:, None], NEVER, rank)
+    made = Trail(parent, *(v.reshape(count, wanted) for v in (jnp.where(exists, chosen, -1), logprob, raw)))
     after = BeamCarry(
         cache=carry.cache,
         state=state,
-        logits=carry.logits,
+        token=chosen,
         step=carry.step + 1,
         rank=rank,
-        weight=weight.reshape(count, beams),
+        weight=weight.reshape(count, wanted),
         broken=carry.broken | found.broken.reshape(count, beams).any(1),
         finished=finished,
-        trail=None,
+        trail=Trail(*(jax.lax.dynamic_update_slice(x, new[None], (carry.step, 0, 0)) for x, new in zip(carry.trail, made))),
     )
-    token = jnp.where(exists, chosen, -1)
-    return after, row, Trail(parent, *(v.reshape(count, beams) for v in (token, logprob, raw)))
+    return after, row
 
 
 def _merged(finished: Finished, *more: Finished) -> Finished:

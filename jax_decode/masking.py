@@ -151,7 +151,8 @@ def listed(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array,
     token = stops
     allowed = (stops >= 0) & accepts(tables, at)[:, None]
     if tables.max_candidates:
-        arcs, fits = _listed_arcs(tables, state, at)
+        own = _listed_arcs if tables.search_depth else _listed_items  # no arcs at all: only sets of items have lists
+        arcs, fits = own(tables, state, at)
         if state.node.shape[1] > 1:
             fits &= _first_of_kind(tables, mask_rows(tables, state), arcs, fits)
         token = jnp.concatenate([arcs, stops], axis=1)
@@ -184,11 +185,20 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         # Those of the partner are for forbidden pairs.
         bits = jnp.where(slots >= count[:, :1], apart, together) if tables.partners else together | apart
         fits &= ((bits >> plane.astype(jnp.uint32)) & 1) != 0
-    if tables.items is not None and at.item is not None:
-        own, inside = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
+    if at.item is not None:
+        own, inside = _listed_items(tables, state, at)
         other = (at.item < 0)[:, None]
         token, fits = jnp.where(other, token, own), jnp.where(other, fits, inside)
     return token, fits
+
+
+def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
+    """Tokens of the children of tries' nodes without mask row, int32[B, M], and which exist and fit the limits."""
+    assert tables.items is not None
+    assert at.item is not None
+    slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
+    token, fits = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
+    return token, fits & (at.item >= 0)[:, None]
 
 
 def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:
@@ -219,15 +229,19 @@ def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None 
 
 def dense(parts: MaskParts, width: int, columns: Columns | None = None) -> jax.Array:
     """A mask's parts as booleans, bool[B, width]; None for columns over one device."""
-    words = parts.words
+    batch = jnp.arange(parts.words.shape[0], dtype=jnp.int32)[:, None]
+    place = jnp.where(parts.allowed, parts.token, width)
+    return unpacked(parts.words, width, columns).at[batch, place].set(True, mode="drop")
+
+
+def unpacked(words: jax.Array, width: int, columns: Columns | None = None) -> jax.Array:
+    """Bit planes uint32[B, W] as booleans, bool[B, width]; None for columns over one device."""
     shards = None if columns is None else columns.shards
     count, own = (1, words.shape[1] * 32) if shards is None else (shards.count, shards.width)
     planes = jnp.arange(32, dtype=jnp.uint32)[None, None, :, None]
     bits = ((words.reshape(len(words), count, 1, -1) >> planes) & 1).astype(bool)
     bits = bits.reshape(len(words), count, -1)[:, :, :own].reshape(len(words), -1)
-    bits = jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
-    batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-    return bits.at[batch, jnp.where(parts.allowed, parts.token, width)].set(True, mode="drop")
+    return jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
 
 
 def likely_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Array:

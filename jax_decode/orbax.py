@@ -14,14 +14,16 @@ import numpy as np
 from fsa_compile.artifact import ARRAYS, SCALARS, SET_ARRAYS, CompiledConstraint, check_vocabulary
 from fsa_compile.artifact_checks import check_contents
 from fsa_compile.artifact_file import MAGIC, VERSIONS, version_of
+from fsa_compile.items.artifact import MAGIC as MAGIC_OF_ITEMS
+from fsa_compile.items.artifact import CompiledItems
 from jax_decode.errors import DecodeError, MissingPackageError
 
 
-def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> None:
+def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.PathLike[str]) -> None:
     """Writes a constraint as an Orbax checkpoint; complete when this returns.
 
     Args:
-      constraint: what to save.
+      constraint: what to save; or a set of items.
       path: folder to create; it must not exist.
 
     Raises:
@@ -31,9 +33,13 @@ def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> 
     path = Path(path).absolute()
     if path.exists():
         raise DecodeError("there is something here already", where=str(path), fix="Give a folder that does not exist.")
-    arrays = {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
-    header = {name: getattr(constraint, name) for name in SCALARS}
-    header |= {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
+    if isinstance(constraint, CompiledItems):
+        arrays, header = constraint.arrays, constraint.header
+        header["dtypes"] = {name: array.dtype.str for name, array in arrays.items()}
+    else:
+        arrays = {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
+        header = {name: getattr(constraint, name) for name in SCALARS}
+        header |= {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
     # Orbax refuses arrays without elements: they are in the header's shapes alone.
     header["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
     kept = {name: array for name, array in arrays.items() if array.size}
@@ -42,8 +48,8 @@ def save_orbax(constraint: CompiledConstraint, path: str | os.PathLike[str]) -> 
         checkpointer.save(path, args=args)
 
 
-def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledConstraint:
-    """Reads a constraint that `save_orbax` wrote, with all the checks of `CompiledConstraint.load`.
+def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledConstraint | CompiledItems:
+    """Reads what `save_orbax` wrote, with all the checks of `CompiledConstraint.load` (or `CompiledItems.load`).
 
     Args:
       path: the checkpoint's folder.
@@ -62,20 +68,25 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             header = checkpointer.restore(path, args=ocp.args.Composite(header=ocp.args.JsonRestore()))["header"]
-            given = [name for name in ARRAYS if name in header["shapes"] or name not in SET_ARRAYS]
+            of_items = header.get("magic") == MAGIC_OF_ITEMS
+            dtypes = header["dtypes"] if of_items else {name: dtype for name, (dtype, _) in ARRAYS.items()}
+            dimensions = {name: 1 if of_items else ARRAYS[name][1] for name in dtypes}
+            given = [name for name in dtypes if name in header["shapes"] or name not in SET_ARRAYS]
             shapes = {name: tuple(header["shapes"][name]) for name in given}
-            if any(len(shapes[name]) != ARRAYS[name][1] for name in given):
+            if any(len(shapes[name]) != dimensions[name] for name in given):
                 raise ValueError("wrong number of dimensions")
-            target = {n: np.zeros(shape, ARRAYS[n][0]) for n, shape in shapes.items() if np.prod(shape)}
+            target = {n: np.zeros(shape, dtypes[n]) for n, shape in shapes.items() if np.prod(shape)}
             args = ocp.args.Composite(arrays=ocp.args.StandardRestore(target))
-            arrays = checkpointer.restore(path, args=args)["arrays"]
+            restored = checkpointer.restore(path, args=args)["arrays"]
     except (KeyError, TypeError, ValueError, OSError, AttributeError) as e:
         raise DecodeError(f"{bad} ({type(e).__name__})", where=str(path), fix=fix) from e
+    arrays = {n: np.array(restored[n]) if n in restored else np.zeros(shapes[n], dtypes[n]) for n in given}
+    if of_items:
+        return CompiledItems.checked(header, arrays, str(path), vocabulary)
     if header.get("magic") != MAGIC or header.get("format_version") not in VERSIONS:
         raise DecodeError(f"{bad} of this format version", where=str(path), fix=fix)
     fields = {name: header[name] for name in SCALARS} | {"stop_ids": tuple(header["stop_ids"])}
-    fields |= {n: np.array(arrays[n]) if n in arrays else np.zeros(shapes[n], ARRAYS[n][0]) for n in given}
-    constraint = CompiledConstraint(**fields)
+    constraint = CompiledConstraint(**(fields | arrays))
     check_contents(constraint, path)  # what a device step relies on
     if vocabulary is not None:
         check_vocabulary(constraint, vocabulary, where=str(path))

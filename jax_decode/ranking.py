@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.noise import gumbel
-from jax_decode.planes import HIGHEST, LOWEST, NEVER, finite, log_sum, scaled
+from jax_decode.planes import HIGHEST, LOWEST, NEVER, finite, log_add, log_sum, scaled
 
 _ROOT = 0xFFFFFFFF
 """Step whose noise belongs to the empty text."""
@@ -26,28 +28,14 @@ class Best:
 
     length_penalty: jax.Array
 
+    def of_rows(self, row: jax.Array) -> Best:
+        """The ranking of some rows, int32[n]."""
+        del row
+        return self
+
     def root(self, rows: int) -> jax.Array:
         """Rank of the empty text in every row, float32[R]."""
         return jnp.zeros(rows, jnp.float32)
-
-    def log_probs(self, logits: jax.Array, ends: jax.Array, allowed: jax.Array) -> jax.Array:
-        """Log-probability of every continuation over all of the model's logits.
-
-        Args:
-          logits: float32[R, V'], finite.
-          ends: float32[R], log-mass of the stop tokens that are allowed, -inf for none.
-          allowed: bool[R, V'], continuations that are text.
-
-        Returns:
-          float32[R, V' + 1], the end last; -inf where not allowed.
-        """
-        every = jnp.concatenate([jnp.where(allowed, logits, NEVER), ends[:, None]], axis=1)
-        return _normalised(every, log_sum(logits))
-
-    def ranks(self, rank: jax.Array, log_prob: jax.Array, step: jax.Array) -> jax.Array:
-        """Ranks of continuations, float32[R, n], from those of their beginnings and their total log-probabilities."""
-        del rank, step
-        return log_prob
 
     def score(self, rank: jax.Array, length: jax.Array) -> jax.Array:
         """Score of finished texts of `length` tokens, the stop token included."""
@@ -76,27 +64,48 @@ class Perturbed:
     keys: jax.Array
     inverse: Any
 
+    def of_rows(self, row: jax.Array) -> Perturbed:
+        """See `Best.of_rows`."""
+        return Perturbed(self.keys[row], self.inverse)
+
     def root(self, rows: int) -> jax.Array:
         """See `Best.root`."""
         return gumbel(self.keys, jnp.full(rows, _ROOT, jnp.uint32), jnp.zeros((1, 1), jnp.uint32))[:, 0]
 
-    def log_probs(self, logits: jax.Array, ends: jax.Array, allowed: jax.Array) -> jax.Array:
-        """Log-probability of every continuation among the allowed ones, at the temperature; see `Best.log_probs`."""
-        every = jnp.concatenate([jnp.where(allowed, logits, NEVER), ends[:, None]], axis=1)
-        every = jnp.where(every == NEVER, NEVER, scaled(every, self.inverse))
-        return _normalised(every, log_sum(every))
+    def log_probs(self, logits: Sequence[jax.Array]) -> list[jax.Array]:
+        """Log-probabilities at the temperature, over all parts together.
 
-    def ranks(self, rank: jax.Array, log_prob: jax.Array, step: jax.Array) -> jax.Array:
-        """See `Best.ranks`: noise on every continuation, given that the largest result is the beginning's rank."""
-        index = jnp.arange(log_prob.shape[1], dtype=jnp.uint32)[None]
-        noise = gumbel(self.keys, jnp.full(rank.shape, step, jnp.uint32), index)
-        noisy = jnp.where(log_prob == NEVER, NEVER, jnp.clip(log_prob + noise, LOWEST, HIGHEST))
+        Args:
+          logits: float32[R, n] each, finite; -inf where not allowed.
+        """
+        parts = [jnp.where(x == NEVER, NEVER, scaled(x, self.inverse)) for x in logits]
+        total = finite(functools.reduce(log_add, [log_sum(x) for x in parts]))[:, None]
+        return [jnp.where(x == NEVER, NEVER, jnp.clip(x - total, LOWEST, 0.0)) for x in parts]
+
+    def ranks(
+        self, rank: jax.Array, log_prob: Sequence[jax.Array], step: jax.Array, index: Sequence[jax.Array]
+    ) -> list[jax.Array]:
+        """Ranks of all continuations: noise on each, given that the largest result is the beginning's rank.
+
+        Args:
+          rank: float32[R], of the beginnings.
+          log_prob: float32[R, n] each, total log-probabilities, -inf where not allowed.
+          step: int32[].
+          index: int32[1 or R, n] each, what the noise of a continuation depends on beside its row and the step: no two are alike.
+        """
+        steps = jnp.full(rank.shape, step, jnp.uint32)
+        noise = [gumbel(self.keys, steps, i.astype(jnp.uint32)) for i in index]
+        noisy = [jnp.where(x == NEVER, NEVER, jnp.clip(x + g, LOWEST, HIGHEST)) for x, g in zip(log_prob, noise)]
+        most = finite(functools.reduce(jnp.maximum, [x.max(1) for x in noisy]))[:, None]
         top = finite(rank)[:, None]
-        gap = noisy - finite(noisy.max(1))[:, None]
-        v = top - noisy + _log1mexp(gap)
-        coupled = top - jnp.maximum(v, 0.0) - jnp.log1p(jnp.exp(-jnp.abs(v)))
-        coupled = jnp.minimum(jnp.maximum(coupled, LOWEST), top)
-        return jnp.where((log_prob == NEVER) | (rank == NEVER)[:, None], NEVER, coupled)
+
+        def coupled(own: jax.Array) -> jax.Array:
+            v = top - own + _log1mexp(own - most)
+            result = top - jnp.maximum(v, 0.0) - jnp.log1p(jnp.exp(-jnp.abs(v)))
+            result = jnp.minimum(jnp.maximum(result, LOWEST), top)
+            return jnp.where((own == NEVER) | (rank == NEVER)[:, None], NEVER, result)
+
+        return [coupled(x) for x in noisy]
 
     def score(self, rank: jax.Array, length: jax.Array) -> jax.Array:
         """See `Best.score`."""
@@ -110,12 +119,6 @@ class Perturbed:
 
 
 Ranking = Best | Perturbed
-
-
-def _normalised(logits: jax.Array, total: jax.Array) -> jax.Array:
-    """Log-probabilities, at most 0 and finite where the logit is not -inf."""
-    shifted = jnp.clip(logits - finite(total)[:, None], LOWEST, 0.0)
-    return jnp.where(logits == NEVER, NEVER, shifted)
 
 
 def _log1mexp(x: jax.Array) -> jax.Array:

@@ -241,7 +241,7 @@ def to_device(
     if items is not None:
         which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
         parts = _with_items(parts, list(catalogues.values()), which, items)
-        sizes["max_candidates"] = max(sizes["max_candidates"], -(-items.burst // ARC_BURST) * ARC_BURST)
+        sizes["max_candidates"] = max(sizes["max_candidates"], _bucket(items.longest_list, 4))
         sizes["max_levels"] = max(sizes["max_levels"], _bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 4))
     rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
     rows[: len(parts.rows)] = packed(parts.rows, num_words, shards)
@@ -290,11 +290,10 @@ def to_device(
         sizes["partners"] = int(constraints[0].has_partners)
     if items is not None:
         base = parts.constraints[which[0], START] - items.roots[0]
-        tries = {name: _padded(table, 64, 1) if table.ndim else table for name, table in items.arrays.items()}
+        tries = {n: _padded(x, 1 if x.ndim > 1 else 64, 1) if x.ndim else x for n, x in items.arrays.items()}
         tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
-        tries["wide"][len(items.arrays["wide"]) :] = np.iinfo(np.int32).max
-        placed: dict[str, Any] = _placed(tries, sharding, None) | items.sizes
-        sizes["items"] = ItemTables(**placed, num_ordinary=int(base))
+        burst = _bucket(max(items.longest_list, items.longest_block), 4)
+        sizes["items"] = ItemTables(**_placed(tries, sharding, None), num_ordinary=int(base), burst=burst)
     fields: dict[str, Any] = _placed(arrays, sharding, shards) | sizes
     return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint, shards=shards)
 

@@ -76,14 +76,39 @@ class CompiledItems:
         return len(self.item)
 
     @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by their names."""
+        return {name: getattr(self, name) for name in _DTYPES}
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What a file says beside the arrays."""
+        return {
+            "magic": MAGIC,
+            "format_version": FORMAT_VERSION,
+            "vocab_size": self.vocab_size,
+            "fingerprint": self.fingerprint,
+            "stop_ids": list(self.stop_ids),
+            "source": self.source,
+        }
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(getattr(self, name).nbytes for name in _DTYPES)
+        return sum(array.nbytes for array in self.arrays.values())
 
     @property
     def shortest_completion(self) -> int:
         """Length of the shortest item."""
         return int(self.distance[0])
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest item."""
+        level, length = slice(0, 1), -1
+        while level.start < level.stop:  # the children of one level's nodes are the next level
+            level, length = slice(int(self.first[level.start]), int(self.first[level.stop])), length + 1
+        return length
 
     def __repr__(self) -> str:
         return (
@@ -124,16 +149,8 @@ class CompiledItems:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the items to one uncompressed `.npz` file, atomically; raises `OSError` where that fails."""
-        header = {
-            "magic": MAGIC,
-            "format_version": FORMAT_VERSION,
-            "vocab_size": self.vocab_size,
-            "fingerprint": self.fingerprint,
-            "stop_ids": list(self.stop_ids),
-            "source": self.source,
-        }
-        text = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
-        write_members(Path(path), {"header": text} | {name: getattr(self, name) for name in _DTYPES})
+        text = np.frombuffer(json.dumps(self.header, sort_keys=True).encode(), np.uint8)
+        write_members(Path(path), {"header": text} | self.arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledItems:
@@ -146,9 +163,18 @@ class CompiledItems:
         Raises:
           ArtifactError: no such file, not ours, damaged, or of another vocabulary.
         """
-        where = str(path)
         arrays: dict[str, Any] = read_members(Path(path))
-        header = _header(arrays.pop("header", None), where)
+        data = arrays.pop("header", None)
+        try:
+            header = json.loads(data.tobytes()) if data is not None and data.dtype == np.uint8 else None
+        except (ValueError, RecursionError):
+            header = None
+        return cls.checked(header, arrays, str(path), vocabulary)
+
+    @classmethod
+    def checked(cls, header: Any, arrays: dict[str, np.ndarray], where: str, vocabulary: Any = None) -> CompiledItems:
+        """Items of a header and arrays that were read; the checks are those of `load`, `where` says where they came from."""
+        _check_header(header, where)
         _check_arrays(arrays, header["vocab_size"], where)
         fields: dict[str, Any] = {k: header[k] for k in ("vocab_size", "fingerprint", "source")}
         out = cls(**(arrays | fields), stop_ids=tuple(header["stop_ids"]))
@@ -240,12 +266,9 @@ class ItemWalk(BitmaskWalk):
             self._finished = False
 
 
-def _header(data: np.ndarray | None, where: str) -> dict[str, Any]:
+def _check_header(header: Any, where: str) -> None:
+    """Raises `ArtifactError` unless this is a header of items of the version this module reads."""
     fix = "Compile and save the items again."
-    try:
-        header = json.loads(data.tobytes()) if data is not None and data.dtype == np.uint8 else None
-    except (ValueError, RecursionError):
-        header = None
     if not isinstance(header, dict) or header.get("magic") != MAGIC:
         raise ArtifactError("this is not a file of items", where=where, fix=fix)
     if header.get("format_version") != FORMAT_VERSION:
@@ -256,7 +279,6 @@ def _header(data: np.ndarray | None, where: str) -> dict[str, Any]:
     good = good and all(isinstance(i, int) and 0 <= i < header["vocab_size"] for i in header["stop_ids"])
     if not good or not all(isinstance(header.get(name), str) for name in ("fingerprint", "source")):
         raise ArtifactError("the header is damaged", where=where, fix=fix)
-    return header
 
 
 def _check_arrays(arrays: dict[str, np.ndarray], vocab_size: int, where: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import fsa_compile
 import jax_decode
-from fsa_compile import CompiledItems, compile_items
+from fsa_compile import CompiledItems, compile_items, draw, inspect
 from jax_decode import Status, catalogue
 
 V = 12
@@ -221,3 +221,97 @@ def test_mask_rows_within_their_memory(monkeypatch):
         if walk.allowed()[token]:
             walk.advance(token)
             assert (masks[0][1][token] == walk.allowed()).all()
+
+
+def test_beside_two_stacks_and_beside_keys_in_every_order(exhaustive):
+    """Rows in a set of items, in a grammar that needs two stacks or a schema of keys in every order, and free ones."""
+    letters = [bytes([c]) for c in range(256)]
+    vocabulary = fsa_compile.Vocabulary.from_tokens([*letters, b"aa", b"ab", b"bb", b'"a":', b'{"', b""], stop_ids=[261])
+    items = compile_items([[97, 98], [97, 256, 98], [98], [257, 257, 257, 99]], vocabulary)
+    two = fsa_compile.compile_grammar(
+        's: "a" s "b" | "a" s "bb" | "c"', vocabulary, mode="characters", start="s", stacks=2
+    )
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}, "b": {"type": "boolean"}},
+        "required": ["b"],
+        "additionalProperties": False,
+    }
+    options = fsa_compile.SchemaOptions(key_order="any", whitespace="compact")
+    keyed = fsa_compile.compile_json_schema(schema, vocabulary, options=options)
+
+    @jax.jit
+    def stepped(tables, state, tokens, moves):
+        after = jax_decode.advance(tables, state, tokens)
+        state = jax.tree.map(lambda new, old: jnp.where(moves, new, old), after, state)
+        return state, jax_decode.mask(tables, state)
+
+    for other, most in ((two, 8), (keyed, 26)):
+        constraints = [items, other]
+        tables = jax_decode.to_device(constraints, vocabulary=vocabulary)
+        rng, which = random.Random(1), [0, 1, -1] * 4
+        limits = [4 if w == 0 else most - i % 3 for i, w in enumerate(which)]
+        state = jax_decode.init_state(tables, which, limits, max_tokens=30)
+        state, mask = stepped(tables, state, jnp.zeros(len(which), jnp.int32), False)
+        walks = [constraints[w].walk() if w >= 0 else None for w in which]
+        for taken in range(max(limits)):
+            mask, tokens = np.asarray(mask), []
+            for row, walk in enumerate(walks):
+                if walk is None or int(state.status[row]) != Status.RUNNING:
+                    tokens.append(97)
+                    continue
+                allowed = walk.allowed(limits[row] - taken)
+                assert (mask[row] == allowed).all(), (row, taken)
+                tokens.append(int(rng.choice(np.flatnonzero(allowed))))
+                walk.advance(tokens[-1])
+            state, mask = stepped(tables, state, jnp.asarray(tokens, jnp.int32), True)
+        ended = {0: Status.ACCEPTED, 1: Status.ACCEPTED, -1: Status.TRUNCATED}
+        assert [int(s) for s in state.status] == [ended[w] for w in which]
+        if not exhaustive:  # beams over several stacks take half a minute to compile
+            continue
+        beams = jax_decode.beam_search(
+            bigram_model(vocabulary.size, 3)[0], [[99]] * 3, tables, constraint=[0, 1, 0], beams=3, max_new_tokens=most
+        )
+        assert [beams.found[0], beams.found[2]] == [3, 3]
+        assert all(items.find([t for t in tokens if t != 261]) is not None for tokens in beams.tokens[:3])
+        for tokens in beams.tokens[3 : 3 + beams.found[1]]:
+            walk = other.walk()
+            for token in tokens.tolist():
+                assert walk.allowed()[token]
+                walk.advance(token)
+            assert walk.accepting
+
+
+def test_items_in_the_tools_for_constraints():
+    """Sizes and pictures work; healing says what to compile instead."""
+    letters = [bytes([c]) for c in range(97, 105)]
+    vocabulary = fsa_compile.Vocabulary.from_tokens([*letters, b""], stop_ids=[8])
+    items = compile_items([[0, 1], [0, 1, 2, 3], [5]], vocabulary)
+    numbers = inspect.statistics(items)
+    assert (numbers.states, numbers.arcs, numbers.accepting) == (6, 5, 3)
+    assert (numbers.shortest, numbers.longest, numbers.nbytes) == (1, 4, items.nbytes)
+    assert inspect.shortest_tokens(items) == [5]
+    graph = draw.build_graph(items, vocabulary)
+    assert graph.edges == ((0, 1, "a"), (0, 2, "f"), (1, 3, "b"), (3, 4, "c"), (4, 5, "d"))
+    assert graph.accepting == {2, 3, 5}
+    few = draw.draw(items, max_nodes=3)
+    assert few.graph.hidden == 3
+    assert few.graph.cut == {1}
+    with pytest.raises(fsa_compile.ConstraintError, match="compile_choices"):
+        fsa_compile.heal([0], items, vocabulary)
+    other = fsa_compile.Vocabulary.from_tokens([b"x", b""], stop_ids=[1])
+    with pytest.raises(fsa_compile.ArtifactError, match="compiled for vocabulary"):
+        draw.draw(items, other)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_items_beside_checkpoints(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    items = compile_items([[3, 1, 4], [3, 1], [70_000]], 80_000, stop_ids=(9,))
+    jax_decode.save_orbax(items, tmp_path / "items")
+    again = jax_decode.load_orbax(tmp_path / "items")
+    assert isinstance(again, CompiledItems)
+    for name, array in items.arrays.items():
+        assert getattr(again, name).dtype == array.dtype
+        assert (getattr(again, name) == array).all()
+    assert again.header == items.header
