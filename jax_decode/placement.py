@@ -22,10 +22,11 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 def sharded_rows(mesh: Mesh, axis: str) -> Iterator[None]:
     """Within, `generate`, `stream`, `beam_search` and their relatives spread the rows of a batch over an axis of a mesh.
 
-    Every device decodes its own rows; only whether all are done is asked of all devices, once per chunk (by beams over
-    sets of items also once per step, whether all rows stand at lists). The texts are those of one device. Parameters and tables must lie on the same mesh: `jax.device_put(params, NamedSharding(mesh, P()))` and
-    `to_device(..., sharding=NamedSharding(mesh, P()))` for a copy on each device. Parameters may as well be spread over another
-    axis of the mesh, which XLA then takes care of; if the logits are, name that axis to `to_device(..., vocabulary_axis=)`.
+    Every device decodes its own rows; only whether all are done is asked of all devices, once per chunk (by beams over sets of
+    items also, once per step, whether all rows stand at lists). The texts are those of one device. Parameters and tables must
+    lie on the same mesh: `jax.device_put(params, NamedSharding(mesh, P()))` and `to_device(..., sharding=...)` with the same
+    sharding, for a copy on each device. Parameters may as well be spread over another axis of the mesh, which XLA then takes
+    care of; if the logits are, name that axis to `to_device(..., vocabulary_axis=)`.
 
     Args:
       mesh: of the devices; its axes may be automatic or explicit (`jax.make_mesh`'s default).
