@@ -33,8 +33,8 @@ class StepCost:
 
     Attributes:
       seconds: wall time of the fastest of several calls.
-      accessed: bytes that its operations read and write, by XLA's cost model, which on some backends counts whole tables of which a
-        step reads single rows; None where the backend does not say.
+      accessed: bytes that its operations read and write, by XLA's cost model, which on some backends counts whole tables of which
+        a step reads single rows; None where the backend does not say.
       temporaries: bytes of its temporary buffers; None where the backend does not say.
     """
 
