@@ -274,6 +274,19 @@ class CompiledConstraint:
         return int(last), int(shortest), int(state)
 
     @property
+    def canonical_unless(self) -> tuple[list[int], np.ndarray]:
+        """Of a canonical constraint: behaviours of the tokenizer's filter, and by node the row of the tokens that may not lead to a
+        state of these, int32[N], 0 for none."""
+        found = self.extra.get("canonical_unless", {"behaviours": [], "rows": []})
+        row_of = np.zeros(self.num_nodes, np.int32)
+        for node, row in found["rows"]:
+            if not (0 < node < self.num_nodes and 0 < row < self.num_rows):
+                what = f"node {node} or row {row} is out of range"
+                raise ArtifactError(f"the exceptions of a canonical constraint are damaged: {what}", fix="Compile it again.")
+            row_of[node] = row
+        return [int(behaviour) for behaviour in found["behaviours"]], row_of
+
+    @property
     def has_partners(self) -> bool:
         """Whether every place of a canonical constraint has two nodes, the second, right behind the first, for tokens that the
         last one forbids."""

@@ -9,7 +9,8 @@ leaves behind wherever it stands (`Contexts`):
 
 so there is a way to the end in as many tokens whatever came before t. These are least distances, found in rounds. Then it is
 checked that no token without a distance might do all the same, in some surroundings: then what was left out is exactly what
-cannot be completed. Where the check fails, the states of the filter have to be told apart (`product_graph`).
+cannot be completed. Tokens that can be completed but in some states are kept, with a note of these states (`FactoredDistances.unless`). Where
+that does not do, the states of the filter have to be told apart (`product_graph`).
 
 Tokens into nodes that many lead to are bit rows here, all others are listed.
 """
@@ -17,6 +18,7 @@ Tokens into nodes that many lead to are bit rows here, all others are listed.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,6 +92,8 @@ class FactoredDistances:
       groups: of each node its larger sets, as (row, target).
       wide: by node.
       start: distance from the start.
+      shunned, unless: behaviours, and by node the tokens (uint32[W]) into it after which texts can be completed unless the filter
+        is then in a state of these; see `decided`.
     """
 
     def __init__(
@@ -107,6 +111,8 @@ class FactoredDistances:
         listed, self.groups = split_sets(constraint, small)
         self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
         self.token, self.target = listed.token, listed.target
+        self.shunned: list[int] = []
+        self.unless: dict[int, np.ndarray] = {}
         self._state, self._surroundings = state, contexts.of_state(state)
         self.fits = self._find_depths(contexts.depth_of(self._surroundings))
         if self.fits:
@@ -449,7 +455,7 @@ class FactoredDistances:
         """Tokens without a distance, their surroundings and forbidden sets."""
         left = tokens_of(wide.open)
         x = self._contexts
-        return left, x.base[0] + x.after[0, left], self._rule.set_of[left]
+        return left, x.base[wide.depth] + x.after[wide.depth, left], self._rule.set_of[left]
 
     def _out_of(self, node: int) -> np.ndarray:
         """All tokens of a node that have a distance."""
@@ -476,31 +482,112 @@ class FactoredDistances:
         return out
 
     def decided(self) -> bool:
-        """Whether nothing without a distance might be completed in some surroundings."""
-        c, x = self._constraint, self._contexts
-        open_ = np.flatnonzero(self._distance[:-1] == FAR)
-        open_ = open_[self._ambiguous[self._pair_surroundings[open_]]]
-        node, surroundings, sets = (of[open_] for of in (self._pair_node, self._pair_surroundings, self._pair_set))
-        if (c.accept[node] & self._any_final[surroundings]).any():
-            return False
-        for at in np.unique(node).tolist():
-            here = node == at
-            if self._any_of(surroundings[here], sets[here], self._out_of(at), int(self._depth[at]), ANY, ANY_APART).any():
+        """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
+        some behaviours that are the same for all tokens (`shunned`). Tokens of the second kind get a distance here."""
+        found = [*self._open_pairs(), *self._open_tokens()]
+        unsure = [case for case in found if case.completes.any()]
+        self.shunned = sorted({b for case in unsure for b in case.behaviour[~case.completes].tolist()})
+        for case in unsure:
+            if np.isin(case.behaviour[case.completes], self.shunned).any():
                 return False
-        for at, wide in self.wide.items():
-            if wide.depth:
-                before = x.inside(wide.depth)[0]
-                mine = _holds(wide.open, before)
-                if not wide.waiting[mine].all():
+        level = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *(n for w in self.wide.values() for n, _ in w.levels)])
+        for case in unsure:
+            if case.token < 0:
+                edges = np.flatnonzero(self.pair == case.pair)
+                self._distance[case.pair] = level
+                tokens = self.token[edges]
+                self.cost[edges] = level + 1
+            else:
+                tokens = np.array([case.token])
+                wide = self.wide[case.node]
+                self.cost[wide.edges[self.token[wide.edges] == case.token]] = level + 1
+            bits = words_of(tokens, self._constraint.vocab_size)
+            self.unless[case.node] = bits | self.unless[case.node] if case.node in self.unless else bits
+            if case.token >= 0:
+                wide.open &= ~bits
+                wide.levels.append((level, bits))
+        if not self.unless:
+            return True
+        # Nothing that was given up may go on with a token that is sometimes completed.
+        some = {node: self.unless_of(node) for node in {case.node for case in found}}
+        for case in found:
+            lost = case.behaviour[~case.completes]
+            bits = some[case.node]
+            if len(lost) and bits is not None:
+                around, sets = self._contexts.single[lost], np.full(len(lost), case.group)
+                if self._any_of(around, sets, tokens_of(bits), int(self._depth[case.node]), ANY, ANY_APART).any():
                     return False
-                continue
-            _, surroundings, sets = self._open_of(wide)
-            unsure = x.ambiguous[surroundings]
-            if c.accept[at] and x.any_final[surroundings[unsure]].any():
-                return False
-            if self._any_of(surroundings[unsure], sets[unsure], self._out_of(at), 0, ANY, ANY_APART).any():
-                return False
         return True
+
+    def unless_of(self, node: int) -> np.ndarray | None:
+        """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
+        out = np.zeros(self._constraint.rows.shape[1], np.uint32)
+        for row, target in self.groups.get(node, ()):
+            if target in self.unless:
+                out |= self._constraint.rows[row] & self.unless[target]
+        low, high = np.searchsorted(self.source, [node, node + 1])
+        token, target = self.token[low:high], self.target[low:high]
+        for into in np.unique(target).tolist():
+            if into in self.unless:
+                mine = token[target == into]
+                out |= words_of(mine[_holds(self.unless[into], mine)], self._constraint.vocab_size)
+        return out if out.any() else None
+
+    def _open_pairs(self) -> list[_Case]:
+        """The pairs without a distance."""
+        out = []
+        open_ = np.flatnonzero(self._distance[:-1] == FAR)
+        for pair in open_[self._possible(open_)].tolist():
+            around, group, node = self._pair_surroundings[pair], int(self._pair_set[pair]), int(self._pair_node[pair])
+            behaviour = np.array(self._members[around], np.int64)
+            out.append(_Case(node, -1, pair, group, behaviour, self._completes(node, behaviour, group)))
+        return out
+
+    def _possible(self, pairs: np.ndarray) -> np.ndarray:
+        """bool[n], whether pairs may be completed in some surroundings."""
+        node, surroundings, sets = (of[pairs] for of in (self._pair_node, self._pair_surroundings, self._pair_set))
+        out = self._constraint.accept[node] & self._any_final[surroundings]
+        unsure = self._ambiguous[surroundings] & ~out
+        for at in np.unique(node[unsure]).tolist():
+            here = np.flatnonzero(unsure & (node == at))
+            out[here] = self._any_of(surroundings[here], sets[here], self._out_of(at), int(self._depth[at]), ANY, ANY_APART)
+        return out
+
+    def _open_tokens(self) -> list[_Case]:
+        """The tokens without a distance into nodes that many lead to."""
+        x, out = self._contexts, []
+        for node, wide in self.wide.items():
+            tokens, surroundings, sets = self._open_of(wide)
+            if wide.depth:
+                before, alone = x.inside(wide.depth)
+                low, high = np.searchsorted(before, tokens), np.searchsorted(before, tokens, side="right")
+                for token, group, begin, end in zip(tokens.tolist(), sets.tolist(), low.tolist(), high.tolist()):
+                    behaviour = np.array([x.members[one][0] for one in alone[begin:end].tolist()], np.int64)
+                    out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end]))
+                continue
+            for token, around, group in zip(tokens.tolist(), surroundings.tolist(), sets.tolist()):
+                behaviour = np.array(x.members[around], np.int64)
+                completes = self._completes(node, behaviour, group) if x.ambiguous[around] else np.zeros(len(behaviour), bool)
+                out.append(_Case(node, token, -1, group, behaviour, completes))
+        return out
+
+    def _completes(self, node: int, behaviour: np.ndarray, group: int) -> np.ndarray:
+        """bool[n], whether a text may be completed from a node after a token of a forbidden set, in single behaviours."""
+        alone, sets = self._contexts.single[behaviour], np.full(len(behaviour), group)
+        hit = self._any_of(alone, sets, self._out_of(node), int(self._depth[node]), ALL, ALL_APART)
+        return hit | self._contexts.all_final[alone] if self._constraint.accept[node] else hit
+
+
+class _Case(NamedTuple):
+    """What has no distance: a token into a wide node, or a pair (token -1) of the others, with its forbidden set `group`; and the
+    behaviours it may lead to, and whether a text can be completed in each, [n]."""
+
+    node: int
+    token: int
+    pair: int
+    group: int
+    behaviour: np.ndarray
+    completes: np.ndarray
 
 
 def _holds(bits: np.ndarray, tokens: np.ndarray) -> np.ndarray:

@@ -83,6 +83,13 @@ class FilterTable:
         """int64[*], a state of each behaviour."""
         return self._behaviours[0]
 
+    def leads_to(self, state: int, chosen: np.ndarray) -> np.ndarray:
+        """bool[2, V], the tokens that lead to chosen states (bool[X]) after an allowed and after a forbidden pair."""
+        position = self.position[state]
+        kind = self.inner_kind[position][self.inner] if position else self.kind
+        after = self.target[self.block[state]].reshape(2, -1)
+        return ((after >= 0) & chosen[after])[:, kind]
+
     def may_follow_inside(self, state: int) -> np.ndarray:
         """bool[T], for a state inside a character: the tokens that lead somewhere, of those that begin inside one."""
         kind = self.inner_kind[self.position[state], 1:]

@@ -43,6 +43,8 @@ class CanonicalWalk(BitmaskWalk):
         if state >= tables.filter_table.num_states:
             raise ArtifactError(f"the tokenizer's filter has no state {state}", fix="Compile the constraint again.")
         self._history = [_Position(constraint.start, last, state, False)]
+        behaviours, self._unless = constraint.canonical_unless
+        self._shunned = np.isin(tables.filter_table.behaviour, behaviours)
 
     @property
     def node(self) -> int:
@@ -111,6 +113,9 @@ class CanonicalWalk(BitmaskWalk):
             apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
             state = self.tables.filter_table.step(here.state, token, apart)
             node = self._next(here.node + (apart and c.has_partners), token) if state != NONE else 0
+            unless = c.rows[self._unless[here.node], token >> 5] >> np.uint32(token & 31) & 1
+            if unless and self._shunned[state]:
+                node = 0
         if not node:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         self._history.append(_Position(node, int(token), state, False))
@@ -134,6 +139,10 @@ class CanonicalWalk(BitmaskWalk):
 
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
         together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))
+        if self._unless[here.node]:
+            unless = self.constraint.rows[self._unless[here.node]]
+            shunned = self.tables.filter_table.leads_to(here.state, self._shunned)
+            together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
         row = self._row(here.node, limit)
         if here.last < 0:
             return row & together
