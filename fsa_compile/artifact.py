@@ -275,8 +275,8 @@ class CompiledConstraint:
 
     @property
     def canonical_unless(self) -> tuple[list[int], np.ndarray]:
-        """Of a canonical constraint: behaviours of the tokenizer's filter, and by node the row of the tokens that may not lead to a
-        state of these, int32[N], 0 for none."""
+        """Of a canonical constraint: behaviours of the tokenizer's filter, and by node the row of the tokens that may not lead to
+        a state of these, int32[N], 0 for none."""
         found = self.extra.get("canonical_unless", {"behaviours": [], "rows": []})
         row_of = np.zeros(self.num_nodes, np.int32)
         for node, row in found["rows"]:
@@ -295,7 +295,7 @@ class CompiledConstraint:
     @property
     def shortest_completion(self) -> int:
         """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
-        for a regular constraint, at most a little more for others."""
+        for a regular constraint, at most a little more for others, and for canonical ones with `canonical_unless`."""
         if self.is_canonical:
             return self.canonical_start[1]
         return self.walk().distance

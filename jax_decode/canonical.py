@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import CompiledConstraint
-from jax_decode.canonical_filter import FilterTables, filter_words
+from jax_decode.canonical_filter import FilterTables, filter_words, shunned_words
 from jax_decode.columns import Columns
 from jax_decode.reading import read
 
@@ -104,10 +104,25 @@ def forbids(pairs: PairTables, last: jax.Array, tokens: jax.Array, columns: Colu
 
 
 def canonical_words(
-    pairs: PairTables, states: FilterTables, register: jax.Array, columns: Columns
+    pairs: PairTables,
+    states: FilterTables,
+    register: jax.Array,
+    columns: Columns,
+    unless: tuple[jax.Array, jax.Array] | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Bit planes of the tokens that may follow: of those that the last one does not forbid, and of those that it does."""
+    """Bit planes of the tokens that may follow: of those that the last one does not forbid, and of those that it does.
+
+    Args:
+      pairs, states: of the tokenizer.
+      register: see `LAST`.
+      columns: how tokens lie in words.
+      unless: uint32[B, W] and int32[B], tokens that may not lead to the states of a list, and the list; None where there are
+        none.
+    """
     together, apart = filter_words(states, register[:, FILTER])
+    if unless is not None:
+        shunned = shunned_words(states, register[:, FILTER], unless[1])
+        together, apart = together & ~(unless[0] & shunned[0]), apart & ~(unless[0] & shunned[1])
     forbidden = pair_words(pairs, register[:, LAST], columns)
     return together & ~forbidden, apart & forbidden
 
@@ -137,7 +152,11 @@ def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledCon
         key = id(c.arc_token), id(c.group_next)
         if key not in made:
             made[key] = _doubled(c)
-        out.append(dataclasses.replace(c, **made[key], start=2 * c.start - 1, extra=c.extra | {"canonical_partners": True}))
+        extra = c.extra | {"canonical_partners": True}
+        if "canonical_unless" in extra:
+            noted = extra["canonical_unless"]
+            extra["canonical_unless"] = noted | {"rows": [[2 * node - 1, row] for node, row in noted["rows"]]}
+        out.append(dataclasses.replace(c, **made[key], start=2 * c.start - 1, extra=extra))
     return out
 
 

@@ -7,6 +7,7 @@ what both let through. The tables belong to the tokenizer: all constraints share
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -32,6 +33,8 @@ class FilterTables:
         inside a character; 0 is empty.
       rows: uint32[R, W], bit planes as in `ConstraintTables.rows`.
       inside_rows: uint32[R', C], the words `inside_words` int32[C] of such rows.
+      shunned: bool[X, K], whether a state is of the behaviours of `CompiledConstraint.canonical_unless`, of which there are K
+        lists; shunned_row: int32[X, K, 3], as `row_of`, rows of the tokens that lead to such states.
     """
 
     position: jax.Array
@@ -45,43 +48,27 @@ class FilterTables:
     rows: jax.Array
     inside_rows: jax.Array
     inside_words: jax.Array
+    shunned: jax.Array
+    shunned_row: jax.Array
 
 
 jax.tree_util.register_dataclass(FilterTables, [f.name for f in dataclasses.fields(FilterTables)], [])
 
 
-def filter_arrays(states: Any, columns: Columns) -> dict[str, NDArray[Any]]:
+def filter_arrays(states: Any, columns: Columns, shunned: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
     """The arrays of `FilterTables`, on the host.
 
     Args:
       states: `fsa_compile.canonical.filter_table.FilterTable`.
       columns: how tokens lie in the words of a row.
+      shunned: lists of behaviours.
     """
-    num_words = columns.num_words
-    beyond = np.zeros(num_words * 32 - len(states.kind), np.int32)
-    inside = np.flatnonzero(states.inner)
-    of_inside, plane = columns.place(inside)
-    inside_words = np.unique(of_inside)
-    place = np.searchsorted(inside_words, of_inside)
-    bit = np.uint32(1) << plane.astype(np.uint32)
-    numbers: dict[bytes, int] = {}
-    inside_numbers: dict[bytes, int] = {}
-    row_of = np.zeros((len(states.example), 3), np.int32)
-    token = np.arange(len(states.kind))
-    word, plane = columns.place(token)
-    every_bit = np.uint32(1) << plane.astype(np.uint32)
-    rows, inside_rows = [np.zeros(num_words, np.uint32)], [np.zeros(len(inside_words), np.uint32)]
-    for i, state in enumerate(states.example.tolist()):
-        if states.position[state]:
-            row = np.zeros(len(inside_words), np.uint32)
-            may = states.may_follow_inside(state)
-            np.bitwise_or.at(row, place[may], bit[may])
-            row_of[i, 2] = _numbered(row, inside_numbers, inside_rows)
-        else:
-            for branch, may in enumerate(states.may_follow(state)):
-                row = np.zeros(num_words, np.uint32)
-                np.bitwise_or.at(row, word[may], every_bit[may])
-                row_of[i, branch] = _numbered(row, numbers, rows)
+    rows = _FilterRows(states, columns)
+    row_of = rows.of(np.ones(states.num_states, bool))
+    chosen = [np.isin(states.behaviour, behaviours) for behaviours in shunned]
+    shunned_row = [rows.of(states_of) for states_of in chosen]
+    none = np.zeros((states.num_states, 0), bool)
+    beyond = np.zeros(columns.num_words * 32 - len(states.kind), np.int32)
     return {
         "position": states.position,
         "final": states.final,
@@ -90,11 +77,46 @@ def filter_arrays(states: Any, columns: Columns) -> dict[str, NDArray[Any]]:
         "inner_kind": states.inner_kind,
         "block": states.block,
         "target": states.target,
-        "row_of": row_of[states.behaviour],
-        "rows": np.stack(rows),
-        "inside_rows": np.stack(inside_rows),
-        "inside_words": inside_words.astype(np.int32),
+        "row_of": row_of,
+        "rows": np.stack(rows.between),
+        "inside_rows": np.stack(rows.inside),
+        "inside_words": rows.inside_words.astype(np.int32),
+        "shunned": np.stack(chosen, 1) if chosen else none,
+        "shunned_row": np.stack(shunned_row, 1) if chosen else np.zeros((states.num_states, 0, 3), np.int32),
     }
+
+
+class _FilterRows:
+    """Distinct bit rows between characters, and parts of such rows inside."""
+
+    def __init__(self, states: Any, columns: Columns) -> None:
+        self._states = states
+        self._word, plane = columns.place(np.arange(len(states.kind)))
+        self._bit = np.uint32(1) << plane.astype(np.uint32)
+        begins = np.flatnonzero(states.inner)
+        self.inside_words = np.unique(self._word[begins])
+        self._begins, self._place = begins, np.searchsorted(self.inside_words, self._word[begins])
+        self.between, self.inside = [np.zeros(columns.num_words, np.uint32)], [np.zeros(len(self.inside_words), np.uint32)]
+        self._numbers: tuple[dict[bytes, int], dict[bytes, int]] = {}, {}
+
+    def of(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """int32[X, 3], rows of the tokens that lead each state to a chosen one."""
+        s = self._states
+        hit = np.packbits((s.target >= 0) & chosen[s.target], axis=1)
+        key = np.concatenate([s.position[:, None], hit[s.block].reshape(s.num_states, -1)], 1)
+        _, first, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        out = np.zeros((len(first), 3), np.int32)
+        for i, state in enumerate(first.tolist()):
+            for branch, may in enumerate(s.leads_to(state, chosen)):
+                if s.position[state] and may.any():
+                    row = np.zeros(len(self.inside_words), np.uint32)
+                    np.bitwise_or.at(row, self._place[may[self._begins]], self._bit[self._begins][may[self._begins]])
+                    out[i, 2] = _numbered(row, self._numbers[1], self.inside)
+                elif may.any():
+                    row = np.zeros(len(self.between[0]), np.uint32)
+                    np.bitwise_or.at(row, self._word[may], self._bit[may])
+                    out[i, branch] = _numbered(row, self._numbers[0], self.between)
+        return out[kind.ravel()]
 
 
 def _numbered(row: NDArray[np.uint32], numbers: dict[bytes, int], rows: list[NDArray[np.uint32]]) -> int:
@@ -110,7 +132,15 @@ def _numbered(row: NDArray[np.uint32], numbers: dict[bytes, int], rows: list[NDA
 def filter_words(states: FilterTables, at: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Bit planes of the tokens that states int32[B] let follow, where the pair rule allows the pair, and where it forbids it:
     uint32[B, W] each."""
-    row = read(states.row_of, at)
+    return _words(states, read(states.row_of, at))
+
+
+def shunned_words(states: FilterTables, at: jax.Array, which: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same of those tokens that lead to shunned states, by list int32[B]."""
+    return _words(states, read(states.shunned_row, at, which))
+
+
+def _words(states: FilterTables, row: jax.Array) -> tuple[jax.Array, jax.Array]:
     together = read(states.rows, row[:, 0])
     if states.inside_words.shape[0]:
         inside = read(states.inside_rows, row[:, 2])

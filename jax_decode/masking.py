@@ -58,7 +58,7 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
     if tables.pairs is not None and tables.filter is not None:
-        together, apart = canonical_words(tables.pairs, tables.filter, state.register, tables.columns)
+        together, apart = canonical_words(tables.pairs, tables.filter, state.register, tables.columns, _unless(tables, state))
         if tables.partners:
             words = (words_of(tables, rows[:, :1]) & together) | (words_of(tables, rows[:, 1:]) & apart)
         else:
@@ -178,7 +178,7 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
     token = arcs[..., ARC_TOKEN]
     if tables.pairs is not None and tables.filter is not None:
-        words = canonical_words(tables.pairs, tables.filter, state.register, tables.columns)
+        words = canonical_words(tables.pairs, tables.filter, state.register, tables.columns, _unless(tables, state))
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
         column, plane = tables.columns.place(token)
         together, apart = (read(part, batch, column) for part in words)
@@ -199,6 +199,14 @@ def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources)
     slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
     token, fits = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
     return token, fits & (at.item >= 0)[:, None]
+
+
+def _unless(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array] | None:
+    """The tokens of rows' nodes that may not lead to shunned states of the filter, uint32[B, W], and which states, int32[B]."""
+    if not tables.unless.shape[0]:
+        return None
+    noted = read(tables.unless, state.node[:, 0])
+    return read(tables.rows, noted[:, 0]), noted[:, 1]
 
 
 def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:

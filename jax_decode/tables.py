@@ -97,6 +97,8 @@ class ConstraintTables:
       max_repeats: most arcs of a node with the same token: 1 where all constraints are deterministic.
       max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
       max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
+      unless: int32[N, 2], of nodes of canonical constraints the row of the tokens that may not lead to certain states of the
+        filter, and the list of these; of no elements where there are none.
       partners: 1 where canonical constraints have two nodes for every place, else 0.
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
       filter: the states of the tokenizer's filter, likewise.
@@ -128,6 +130,7 @@ class ConstraintTables:
     set_nodes: jax.Array
     arc_sets: jax.Array
     push_keys: jax.Array
+    unless: jax.Array
     vocab_size: int
     fingerprint: str
     max_groups: int
@@ -262,6 +265,7 @@ def to_device(
         "stop_ids": _stop_table(given),
         "num_constraints": np.int32(len(given)),
         "spelling": np.zeros(0, np.int32),
+        "unless": np.zeros((0, 2), np.int32),
     }
     if vocabulary is not None:
         forced = [forced_spellings(c, vocabulary)[1:] for c in constraints]
@@ -285,7 +289,8 @@ def to_device(
         pairs = canonical.model_rows
         on_host, max_flips = pair_arrays(pairs, packed(pairs.rows, num_words, shards), num_words * 32)
         sizes["pairs"] = PairTables(**_placed(on_host, sharding, shards), max_flips=max_flips)
-        on_host = filter_arrays(canonical.filter_table, Columns(num_words, shards))
+        arrays["unless"], shunned = _exceptions(constraints, len(arrays["nodes"]))
+        on_host = filter_arrays(canonical.filter_table, Columns(num_words, shards), shunned)
         sizes["filter"] = FilterTables(**_placed(on_host, sharding, shards))
         sizes["partners"] = int(constraints[0].has_partners)
     if items is not None:
@@ -481,6 +486,22 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
         rows=np.concatenate(rows),
         constraints=np.array(table, np.int32),
     )
+
+
+def _exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
+    """`ConstraintTables.unless` for so many nodes, and the lists of behaviours it numbers."""
+    out, lists = np.zeros((count, 2), np.int32), list[list[int]]()
+    node, row = 2, 2  # of the constraint's own first ones
+    for c in constraints:
+        behaviours, row_of = c.canonical_unless
+        if behaviours:
+            if behaviours not in lists:
+                lists.append(behaviours)
+            own = out[node : node + c.num_nodes - 1]
+            own[:, 0] = np.where(row_of[1:] > 0, row_of[1:] + row - 1, 0)
+            own[:, 1] = lists.index(behaviours)
+        node, row = node + c.num_nodes - 1, row + c.num_rows
+    return out if lists else out[:0], lists
 
 
 def _canonical_start(c: CompiledConstraint) -> tuple[int, int]:

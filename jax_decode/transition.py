@@ -140,7 +140,13 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
         apart = forbids(tables.pairs, state.register[:, LAST], tokens, tables.columns)
         node = next_node(tables, jnp.where(apart & bool(tables.partners), at.node[:, -1], at.node[:, 0]), tokens)
         after = state_after(tables.filter, state.register[:, FILTER], tokens, apart)
-        node = jnp.where((after >= 0) | (at.node[:, 0] == FREE), node, 0)
+        may = after >= 0
+        if tables.unless.shape[0]:
+            noted = read(tables.unless, at.node[:, 0])
+            column, plane = tables.columns.place(tokens)
+            bit = read(tables.rows, noted[:, 0], column) >> plane.astype(jnp.uint32)
+            may &= ((bit & 1) == 0) | ~read(tables.filter.shunned, jnp.maximum(after, 0), noted[:, 1])
+        node = jnp.where(may | (at.node[:, 0] == FREE), node, 0)
         register = jnp.stack([tokens, state.register[:, BOUNDED], jnp.maximum(after, 0)], 1)
         return dataclasses.replace(state, node=node[:, None], register=register)
     if not tables.has_stack:

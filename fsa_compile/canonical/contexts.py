@@ -170,6 +170,20 @@ class Contexts:
             found = self._states_after[key] = frozenset(np.unique(targets[targets >= 0]).tolist())
         return found
 
+    def states_of(self, behaviour: int, token: int) -> np.ndarray:
+        """int64[n], states of a behaviour that a token may lead to; all of it for token -1."""
+        if token < 0:
+            return np.flatnonzero(self._states.behaviour == behaviour)
+        every = frozenset[int]().union(*(self.states_after(ANYWHERE - depth, token) for depth in range(DEPTHS)))
+        return np.array([state for state in every if self._pairs[state][0] == behaviour], np.int64)
+
+    def behaviours_after(self, states: np.ndarray, token: int, apart: bool) -> np.ndarray:
+        """int64[n], behaviours that a token leads to from states, after a pair that the rule allows or forbids."""
+        s = self._states
+        position = s.position[states]
+        kind = np.where(position > 0, s.inner_kind[position, s.inner[token]], s.kind[token])
+        return s.behaviour[s.target[s.block[states, int(apart), kind // BLOCK], kind % BLOCK]]
+
     def key_of(self, tokens: np.ndarray) -> np.ndarray:
         """int64[n], equal for tokens that lead from every state to the same ones."""
         s = self._states

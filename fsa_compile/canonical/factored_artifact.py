@@ -83,7 +83,7 @@ def assemble_factored(
         deadline.check(_DOING)
         own = slice(of_node[here], of_node[here + 1])
         levels += [(here, most, rows.number(row)) for most, row in _levels(parts[here], token[own], cost[own], tables)]
-    unless = [(node, d.unless_of(node)) for node in np.flatnonzero(reached).tolist()] if d.unless else []
+    unless = [(node, d.unless_of(node)) for node in np.flatnonzero(reached).tolist()] if d.shunned else []
     noted = [[int(number[node]), rows.number(bits)] for node, bits in unless if bits is not None]
     if noted:
         extra = {**extra, "canonical_unless": {"behaviours": d.shunned, "rows": noted}}

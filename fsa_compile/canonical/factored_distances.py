@@ -9,8 +9,8 @@ leaves behind wherever it stands (`Contexts`):
 
 so there is a way to the end in as many tokens whatever came before t. These are least distances, found in rounds. Then it is
 checked that no token without a distance might do all the same, in some surroundings: then what was left out is exactly what
-cannot be completed. Tokens that can be completed but in some states are kept, with a note of these states (`FactoredDistances.unless`). Where
-that does not do, the states of the filter have to be told apart (`product_graph`).
+cannot be completed. Tokens that can be completed but in some states are kept, with a note of these states
+(`FactoredDistances.unless_of`). Where that does not do, the states have to be told apart by nodes (`product_graph`).
 
 Tokens into nodes that many lead to are bit rows here, all others are listed.
 """
@@ -18,6 +18,7 @@ Tokens into nodes that many lead to are bit rows here, all others are listed.
 from __future__ import annotations
 
 import dataclasses
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -37,10 +38,12 @@ _LISTED = 512
 _ALIKE = 4096
 """So are those up to this size whose tokens are of no more than `_KINDS` kinds, such as numbers."""
 _KINDS = 4
-_TRIED = 48
+_TRIED = 24
 """Next tokens of a round that are tried after the tokens of a bit row."""
 _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
+_ROUNDS = 8
+"""Rounds in which tokens that can be completed in some states only are looked at."""
 _AT_ONCE = 1 << 12
 """Up to so many tests a round's pairs of tokens are all tested."""
 
@@ -92,8 +95,7 @@ class FactoredDistances:
       groups: of each node its larger sets, as (row, target).
       wide: by node.
       start: distance from the start.
-      shunned, unless: behaviours, and by node the tokens (uint32[W]) into it after which texts can be completed unless the filter
-        is then in a state of these; see `decided`.
+      shunned: behaviours in whose states some tokens cannot be completed; see `decided` and `unless_of`.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class FactoredDistances:
         self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
         self.token, self.target = listed.token, listed.target
         self.shunned: list[int] = []
-        self.unless: dict[int, np.ndarray] = {}
+        self._unless: dict[int, np.ndarray] = {}
         self._state, self._surroundings = state, contexts.of_state(state)
         self.fits = self._find_depths(contexts.depth_of(self._surroundings))
         if self.fits:
@@ -205,6 +207,7 @@ class FactoredDistances:
             waiting = _holds(inside, x.inside(at)[0])
             self.wide[node] = WideNode(at, inside, inside.copy(), [], edges, waiting)
         self.cost = np.full(len(self.token), FAR, np.int64)
+        self._sometimes_edge = np.zeros(len(self.token), bool)
 
     def _find_wide(self) -> tuple[np.ndarray, dict[int, list[int]]]:
         """bool[N], nodes that larger sets lead to, and those inside characters behind them; and the rows of these sets."""
@@ -326,7 +329,8 @@ class FactoredDistances:
         size = 64 * _TRIED
         found = order[:size][_holds(bits, order[:size])]
         if len(found) < _TRIED < len(order):
-            found = order[_holds(bits, order)]
+            found = tokens_of(bits)
+            found = found[np.argsort(self._contexts.rank[found])]
         return found[:_TRIED]
 
     def _close(self, pairs: np.ndarray, level: int) -> None:
@@ -346,6 +350,8 @@ class FactoredDistances:
     def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
         """Settles the tokens into a node after which, wherever they stand, one of some tokens may come."""
         wide, x = self.wide[node], self._contexts
+        if not wide.open.any():
+            return
         if wide.depth:
             wide.waiting &= ~x.inside_follows(wide.depth)[x.inner(tokens)].any(0)
             waiting = words_of(x.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
@@ -443,13 +449,8 @@ class FactoredDistances:
 
     def _each_follows(self, node: int, surroundings: np.ndarray, sets: np.ndarray) -> np.ndarray:
         """bool[n], whether in every behaviour the text may end at a node, or some token may follow."""
-        members = [self._contexts.single[list(self._members[one])] for one in surroundings.tolist()]
-        size = np.array([len(part) for part in members], np.int64)
-        alone = np.concatenate([np.zeros(0, np.int64), *members])
-        hit = self._any_of(alone, np.repeat(sets, size), self._out_of(node), int(self._depth[node]), ALL, ALL_APART)
-        if self._constraint.accept[node]:
-            hit |= self._contexts.all_final[alone]
-        return np.bincount(np.repeat(np.arange(len(size)), size), weights=~hit, minlength=len(size)) == 0
+        _, completes = self._completes(node, [self._members[one] for one in surroundings.tolist()], sets)
+        return np.array([part.all() for part in completes[: len(sets)]], bool)
 
     def _open_of(self, wide: WideNode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens without a distance, their surroundings and forbidden sets."""
@@ -483,64 +484,169 @@ class FactoredDistances:
 
     def decided(self) -> bool:
         """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
-        some behaviours that are the same for all tokens (`shunned`). Tokens of the second kind get a distance here."""
-        found = [*self._open_pairs(), *self._open_tokens()]
-        unsure = [case for case in found if case.completes.any()]
-        self.shunned = sorted({b for case in unsure for b in case.behaviour[~case.completes].tolist()})
-        for case in unsure:
-            if np.isin(case.behaviour[case.completes], self.shunned).any():
+        some behaviours, the same for all tokens (`shunned`). Tokens of the second kind get a distance here."""
+        cases = [*self._open_pairs(), *self._open_tokens()]
+        by_pair = {case.pair: case for case in cases if case.token < 0}
+        by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
+        by_rows = [level for wide in self.wide.values() for level, _ in wide.levels]
+        first = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *by_rows])
+        for _ in range(_ROUNDS):
+            some = [case for case in cases if case.completes.any()]
+            self.shunned = sorted({b for case in some for b in case.behaviour[~case.completes].tolist()})
+            for case in some:
+                if not case.completes.all() and np.isin(case.behaviour[case.completes], self.shunned).any():
+                    return False
+            if not some:
+                return True
+            found = self._completed_by(cases, by_pair, by_token)
+            if found is None:
                 return False
-        level = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *(n for w in self.wide.values() for n, _ in w.levels)])
-        for case in unsure:
+            if not found:
+                return self._with_levels(some, first)
+        return False
+
+    def _completed_by(
+        self, cases: list[_Case], by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]
+    ) -> list[_Case] | None:
+        """Looks at what cannot be completed yet, and may go on with tokens that sometimes can: notes what is completed so, and
+        returns those cases; None where that is not certain."""
+        x, out = self._contexts, []
+        before = self._before([case for case in cases if case.completes.any()])
+        for case in self._other_pairs(before, by_pair):  # what is certain otherwise may go on with these tokens
+            by_pair[case.pair] = case
+            cases.append(case)
+        after = {node: self._sometimes(node, by_pair, by_token) for node in before}
+        for case in cases:
+            lost = np.flatnonzero(~case.completes)
+            if not len(lost) or case.node not in after:
+                continue
+            tokens = np.array([token for token, _ in after[case.node]], np.int64)
+            held = self._rule.set_holds(np.full(len(tokens), case.group), tokens)
+            bit = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
+            column = x.column[int(self._depth[case.node]), tokens]
+            for i in lost.tolist():
+                behaviour = int(case.behaviour[i])
+                states = x.states_of(behaviour, case.token)
+                for at in np.flatnonzero(x.follows[x.single[behaviour], column] & bit).tolist():
+                    token, then = after[case.node][at]
+                    where = x.behaviours_after(states, token, bool(held[at]))
+                    good = np.isin(where, then.behaviour[then.completes])
+                    if good.all():
+                        case.completes[i] = True
+                        case.through.append(then)
+                        out.append(case)
+                        break
+                    if good.any():
+                        return None
+        return out
+
+    def _sometimes(
+        self, node: int, by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]
+    ) -> list[tuple[int, _Case]]:
+        """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to."""
+        found: list[tuple[int, _Case | None]] = []
+        low, high = np.searchsorted(self.source, [node, node + 1])
+        for token, target, pair in zip(*(of[low:high].tolist() for of in (self.token, self.target, self.pair))):
+            found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
+        for row, target in self.groups.get(node, ()):
+            tokens = tokens_of(self._constraint.rows[row] & self.wide[target].open).tolist()
+            found += [(token, by_token.get((target, token))) for token in tokens]
+        return [(token, case) for token, case in found if case is not None and case.completes.any()]
+
+    def _with_levels(self, some: list[_Case], first: int) -> bool:
+        """Gives distances to what can be completed in some behaviours; whether there are any."""
+        # Where it is the text's end that completes, that takes no more tokens.
+        level = {id(case): 0 if self._ends(case)[case.completes].all() else first for case in some}
+        for _ in range(_ROUNDS):
+            raised = False
+            for case in some:
+                least = max([0, *(level[id(then)] + 1 for then in case.through)])
+                raised |= least > level[id(case)]
+                level[id(case)] = max(level[id(case)], least)
+            if not raised:
+                break
+        else:
+            return False
+        for case in some:
+            at, always = level[id(case)], bool(case.completes.all())
             if case.token < 0:
                 edges = np.flatnonzero(self.pair == case.pair)
-                self._distance[case.pair] = level
-                tokens = self.token[edges]
-                self.cost[edges] = level + 1
+                self._distance[case.pair] = at
             else:
-                tokens = np.array([case.token])
                 wide = self.wide[case.node]
-                self.cost[wide.edges[self.token[wide.edges] == case.token]] = level + 1
-            bits = words_of(tokens, self._constraint.vocab_size)
-            self.unless[case.node] = bits | self.unless[case.node] if case.node in self.unless else bits
-            if case.token >= 0:
+                edges = wide.edges[self.token[wide.edges] == case.token]
+                bits = words_of(np.array([case.token]), self._constraint.vocab_size)
                 wide.open &= ~bits
-                wide.levels.append((level, bits))
-        if not self.unless:
-            return True
-        # Nothing that was given up may go on with a token that is sometimes completed.
-        some = {node: self.unless_of(node) for node in {case.node for case in found}}
-        for case in found:
-            lost = case.behaviour[~case.completes]
-            bits = some[case.node]
-            if len(lost) and bits is not None:
-                around, sets = self._contexts.single[lost], np.full(len(lost), case.group)
-                if self._any_of(around, sets, tokens_of(bits), int(self._depth[case.node]), ANY, ANY_APART).any():
-                    return False
+                wide.levels.append((at, bits))
+                if not always:
+                    self._unless[case.node] = self._unless.get(case.node, 0) | bits
+            self.cost[edges] = at + 1
+            self._sometimes_edge[edges] = not always
+        for wide in self.wide.values():
+            joined_levels: dict[int, np.ndarray] = {}
+            for at, bits in wide.levels:
+                joined_levels[at] = joined_levels[at] | bits if at in joined_levels else bits
+            wide.levels = sorted(joined_levels.items())
+        self.start = min(self.start, self._from_start())
         return True
+
+    def _ends(self, case: _Case) -> np.ndarray:
+        """bool[n], in which behaviours the text may end."""
+        return self._contexts.all_final[self._contexts.single[case.behaviour]] & self._constraint.accept[case.node]
+
+    def _from_start(self) -> int:
+        """Distance from the start by the listed tokens there, those that are completed in some states among them."""
+        low, high = np.searchsorted(self.source, [self._constraint.start, self._constraint.start + 1])
+        around, group = self._pair_surroundings[self._start], int(self._pair_set[self._start])
+        depth = int(self._depth[self._constraint.start])
+        best = FAR
+        for token, cost, sometimes in zip(*(x[low:high].tolist() for x in (self.token, self.cost, self._sometimes_edge))):
+            if cost < best and self._any_of(np.array([around]), np.array([group]), np.array([token]), depth, ALL, ALL_APART)[0]:
+                apart = bool(self._rule.set_holds(np.array([group]), np.array([token]))[0])
+                after = self._contexts.behaviours_after(np.array([self._state]), token, apart)
+                if not (sometimes and np.isin(after, self.shunned).any()):
+                    best = cost
+        return best
 
     def unless_of(self, node: int) -> np.ndarray | None:
         """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
-        out = np.zeros(self._constraint.rows.shape[1], np.uint32)
-        for row, target in self.groups.get(node, ()):
-            if target in self.unless:
-                out |= self._constraint.rows[row] & self.unless[target]
         low, high = np.searchsorted(self.source, [node, node + 1])
-        token, target = self.token[low:high], self.target[low:high]
-        for into in np.unique(target).tolist():
-            if into in self.unless:
-                mine = token[target == into]
-                out |= words_of(mine[_holds(self.unless[into], mine)], self._constraint.vocab_size)
+        out = words_of(self.token[low:high][self._sometimes_edge[low:high]], self._constraint.vocab_size)
+        for row, target in self.groups.get(node, ()):
+            if target in self._unless:
+                out |= self._constraint.rows[row] & self._unless[target]
         return out if out.any() else None
 
     def _open_pairs(self) -> list[_Case]:
         """The pairs without a distance."""
         out = []
         open_ = np.flatnonzero(self._distance[:-1] == FAR)
-        for pair in open_[self._possible(open_)].tolist():
-            around, group, node = self._pair_surroundings[pair], int(self._pair_set[pair]), int(self._pair_node[pair])
-            behaviour = np.array(self._members[around], np.int64)
-            out.append(_Case(node, -1, pair, group, behaviour, self._completes(node, behaviour, group)))
+        open_ = open_[self._possible(open_)]
+        nodes = self._pair_node[open_]
+        for node in np.unique(nodes).tolist():
+            pairs = open_[nodes == node]
+            members = [self._members[around] for around in self._pair_surroundings[pairs].tolist()]
+            sets = self._pair_set[pairs]
+            completes = self._completes(node, members, sets)
+            out += [_Case(node, -1, *case, []) for case in zip(pairs.tolist(), sets.tolist(), *completes)]
+        return out
+
+    def _before(self, cases: list[_Case]) -> list[int]:
+        """The nodes with tokens that lead to some cases."""
+        pairs = [case.pair for case in cases if case.token < 0]
+        wide = {case.node for case in cases if case.token >= 0}
+        listed = np.isin(self.pair, pairs) | np.isin(self.target, list(wide))
+        others = [node for node, groups in self.groups.items() if any(target in wide for _, target in groups)]
+        return np.unique(np.append(self.source[listed], others).astype(np.int64)).tolist()
+
+    def _other_pairs(self, nodes: list[int], known: dict[int, _Case]) -> list[_Case]:
+        """The pairs of nodes without a distance that no behaviour lets complete."""
+        out = []
+        for pair in self._pairs_of(np.array(nodes, np.int64)).tolist():
+            if pair not in known:
+                behaviour = np.array(self._members[self._pair_surroundings[pair]], np.int64)
+                none = np.zeros(len(behaviour), bool)
+                out.append(_Case(int(self._pair_node[pair]), -1, pair, int(self._pair_set[pair]), behaviour, none, []))
         return out
 
     def _possible(self, pairs: np.ndarray) -> np.ndarray:
@@ -563,24 +669,32 @@ class FactoredDistances:
                 low, high = np.searchsorted(before, tokens), np.searchsorted(before, tokens, side="right")
                 for token, group, begin, end in zip(tokens.tolist(), sets.tolist(), low.tolist(), high.tolist()):
                     behaviour = np.array([x.members[one][0] for one in alone[begin:end].tolist()], np.int64)
-                    out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end]))
+                    out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end], []))
                 continue
-            for token, around, group in zip(tokens.tolist(), surroundings.tolist(), sets.tolist()):
-                behaviour = np.array(x.members[around], np.int64)
-                completes = self._completes(node, behaviour, group) if x.ambiguous[around] else np.zeros(len(behaviour), bool)
-                out.append(_Case(node, token, -1, group, behaviour, completes))
+            members = [x.members[around] for around in surroundings.tolist()]
+            completes = self._completes(node, members, sets)
+            out += [_Case(node, *case, []) for case in zip(tokens.tolist(), repeat(-1), sets.tolist(), *completes)]
         return out
 
-    def _completes(self, node: int, behaviour: np.ndarray, group: int) -> np.ndarray:
-        """bool[n], whether a text may be completed from a node after a token of a forbidden set, in single behaviours."""
-        alone, sets = self._contexts.single[behaviour], np.full(len(behaviour), group)
-        hit = self._any_of(alone, sets, self._out_of(node), int(self._depth[node]), ALL, ALL_APART)
-        return hit | self._contexts.all_final[alone] if self._constraint.accept[node] else hit
+    def _completes(
+        self, node: int, members: list[tuple[int, ...]], sets: np.ndarray
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The behaviours int64[n] of members, and bool[n], whether a text may be completed from a node in each after a token of a
+        forbidden set."""
+        size = np.array([len(part) for part in members], np.int64)
+        behaviour = np.array([one for part in members for one in part], np.int64)
+        alone = self._contexts.single[behaviour]
+        hit = self._any_of(alone, np.repeat(sets, size), self._out_of(node), int(self._depth[node]), ALL, ALL_APART)
+        if self._constraint.accept[node]:
+            hit |= self._contexts.all_final[alone]
+        ends = np.cumsum(size)[:-1]
+        return np.split(behaviour, ends), np.split(hit, ends)
 
 
 class _Case(NamedTuple):
-    """What has no distance: a token into a wide node, or a pair (token -1) of the others, with its forbidden set `group`; and the
-    behaviours it may lead to, and whether a text can be completed in each, [n]."""
+    """What has no distance: a token into a wide node, or a pair (token -1) of the others, with its forbidden set `group`.
+
+    It may lead to these behaviours; a text can be completed or not in each, [n], perhaps `through` others of the kind."""
 
     node: int
     token: int
@@ -588,6 +702,7 @@ class _Case(NamedTuple):
     group: int
     behaviour: np.ndarray
     completes: np.ndarray
+    through: list[_Case]
 
 
 def _holds(bits: np.ndarray, tokens: np.ndarray) -> np.ndarray:

@@ -90,11 +90,6 @@ class FilterTable:
         after = self.target[self.block[state]].reshape(2, -1)
         return ((after >= 0) & chosen[after])[:, kind]
 
-    def may_follow_inside(self, state: int) -> np.ndarray:
-        """bool[T], for a state inside a character: the tokens that lead somewhere, of those that begin inside one."""
-        kind = self.inner_kind[self.position[state], 1:]
-        return self.target[self.block[state, 0]].ravel()[kind] >= 0
-
     def may_follow(self, state: int) -> np.ndarray:
         """bool[2, V], the tokens that lead somewhere after an allowed and after a forbidden pair."""
         position = self.position[state]

@@ -14,7 +14,7 @@ from oracles import toy_merges
 
 import jax_decode
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, compile_regex
-from fsa_compile.canonical.product import canonical_product
+from fsa_compile.canonical.product import canonical_product, factored, multiplied
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.limits import Deadline
@@ -102,6 +102,26 @@ def test_masks_are_the_host_walks(splitter: str) -> None:
         compared += follow(constraints, tables, device, 10, rng)
         compared += follow(constraints, tables, device, 10, rng, limits=[4, 7, 2, 3, 5])
     assert compared > 150
+
+
+def test_both_forms_in_one_batch() -> None:
+    """Factored constraints, one with tokens that may not lead to some states, beside a multiplied one and rows without constraint."""
+    rng = random.Random(5)
+    every = [bytes([b]) for b in range(256)] + [b"ab", b"aa", b""]
+    tables = toy_tables(every, [(97, 98), (97, 97)], pattern=r"a+(?!b)|[\s\S]", stop_ids=[258])
+    vocabulary, limits = Vocabulary.from_tokens(every, stop_ids=[258]), CompileLimits()
+    plain = compile_regex("[ab]{0,5}c?", vocabulary)
+    options = (tables_for(vocabulary), limits, Deadline(limits), *tables.after([]))
+    one, other = factored(plain, tables, *options), multiplied(plain, tables, *options)
+    assert one is not None
+    assert one.canonical_unless[0]
+    assert other.has_partners
+    for constraints in ([one, one], [other, one]):
+        device = jax_decode.to_device(constraints, canonical=tables)
+        assert sum(follow(constraints, tables, device, 7, rng) for _ in range(6)) > 20
+        follow(constraints, tables, device, 7, rng, limits=[3, 4])
+        free = _mask(device, init_state(device, np.array([-1, 0])))
+        assert np.asarray(free)[0].all()
 
 
 @pytest.mark.exhaustive
