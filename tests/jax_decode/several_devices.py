@@ -93,10 +93,10 @@ def run(kind, spread, axes, modes) -> None:
     one = jax_decode.to_device(constraints, logits_width=WIDTH)
     over = "ids" if spread != "rows" else None
     several = jax_decode.to_device(constraints, logits_width=WIDTH, sharding=NamedSharding(mesh, P()), vocabulary_axis=over)
-    by_rows = jax_decode.sharded_rows(mesh, "rows") if spread != "ids" else contextlib.nullcontext()
     for mode in modes.split(","):
         expected = results(decoder, draft, one, constraints, mode)
-        with by_rows if mode not in ("score", "sequences") else contextlib.nullcontext():
+        by_rows = spread != "ids" and mode not in ("score", "sequences")
+        with jax_decode.sharded_rows(mesh, "rows") if by_rows else contextlib.nullcontext():
             found = results(placed(decoder, mesh), placed(draft, mesh), several, constraints, mode)
         same = expected[:2] == found[:2] and np.allclose(expected[2], found[2], atol=1e-4, equal_nan=True)
         print(f"{kind}:{spread}:{axes}:{mode}: {'equal' if same else 'DIFFERENT'}", flush=True)
