@@ -60,7 +60,7 @@ def constraint(vocab_size: int) -> Any:
     )
 
 
-def measure(count: int, batch: int, width: int, repeats: int) -> dict[str, Any]:
+def measure(count: int, batch: int, width: int, repeats: int, names: str) -> dict[str, Any]:
     """All programs over `count` devices, in a process that has as many."""
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     import jax
@@ -86,7 +86,7 @@ def measure(count: int, batch: int, width: int, repeats: int) -> dict[str, Any]:
                 "top-p 0.9": jax_decode.TopP(0.9, None)}  # fmt: skip
     report: dict[str, Any] = {}
     tokens: dict[str, list[int]] = {}
-    for name, sampler in samplers.items():
+    for name, sampler in ((name, samplers[name]) for name in names.split(",")):
         for form, tables in forms.items():
             state = jax_decode.init_state(tables, np.zeros(batch, np.int32))
 
@@ -123,15 +123,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--width", type=int, default=32_768, help="tokens per device")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--names", default="greedy,categorical,top-k 50,top-p 0.9", help="samplers")
     parser.add_argument("--count", type=int, help="only this many devices, in this process; prints JSON")
     args = parser.parse_args()
     if args.count:
-        print(json.dumps(measure(args.count, args.batch, args.width, args.repeats)))
+        print(json.dumps(measure(args.count, args.batch, args.width, args.repeats, args.names)))
         return
     report = {}
     for count in COUNTS:
         flags = f"--xla_force_host_platform_device_count={count} --xla_cpu_multi_thread_eigen=false"
-        options = [f"--{name}={getattr(args, name)}" for name in ("batch", "width", "repeats")]
+        options = [f"--{name}={getattr(args, name)}" for name in ("batch", "width", "repeats", "names")]
         command = [sys.executable, __file__, f"--count={count}", *options]
         environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
@@ -139,8 +140,8 @@ def main() -> None:
         for name, line in report[count].items():
             numbers = "  ".join(f"{key} {value:,}" for key, value in line.items() if key != "collectives")
             print(f"{count} devices, {name:32s} {numbers}", flush=True)
-    header = {"batch": args.batch, "tokens_per_device": args.width, "cores": os.cpu_count(), "note": "simulated CPU devices"}
-    RESULTS.write_text(json.dumps({**header, "devices": report}, indent=1) + "\n")
+        header = {"batch": args.batch, "tokens_per_device": args.width, "cores": os.cpu_count(), "note": "simulated CPU devices"}
+        RESULTS.write_text(json.dumps({**header, "devices": report}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
