@@ -69,6 +69,7 @@ def measure(path: Path, batch: int, repeat: int) -> dict[str, Any]:
         "batch": batch, "tokens": plain.vocab_size, "compile_cpu_s": {"plain": middle - start, "canonical": end - middle},
         "artifact_bytes": {"plain": plain.nbytes, "canonical": own.nbytes},
         "pair_tables_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(pairs)),
+        "filter_tables_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(tables["canonical"].filter)),
     }  # fmt: skip
     logits = jax.random.normal(jax.random.key(0), (batch, plain.vocab_size), jnp.float32)
     quotes = np.array([token == b'"' for token in tokenizer.vocabulary.tokens])

@@ -101,14 +101,15 @@ def budgets_hold(constraint: CompiledConstraint, tables: CanonicalTables, rng: r
 @pytest.mark.parametrize("name", ["gpt2", "llama2", "llama3"])
 def test_free_text(name: str, data_dir: Path, exhaustive: bool) -> None:
     """Free text needs no states of the filter: about the plain artifact's size, and the product's masks."""
-    if name == "llama3" and not exhaustive:
-        pytest.skip("a large vocabulary more: only with --exhaustive")
+    if name != "gpt2" and not exhaustive:
+        pytest.skip("further vocabularies: only with --exhaustive")
     tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
     tables = canonical_tables(tokenizer)
     rng = random.Random(1)
-    for pattern in (STRING, r"[\s\S]*") if exhaustive else (STRING,):
+    template = r"\{\"name\": \"[a-z]{3,8}\", \"score\": [0-9]\.[0-9]\}"
+    for pattern in (STRING, r"[\s\S]*", template, "[a-z ]{1,5}") if exhaustive else (STRING,):
         one, other = both(pattern, tokenizer.vocabulary, tables, [])
         assert one is not None
         assert one.nbytes < 3 * compile_regex(pattern, tokenizer).nbytes
-        assert same_masks(one, other, tables, rng, 12) > 40
+        assert same_masks(one, other, tables, rng, 12) > 20
         budgets_hold(one, tables, rng)
