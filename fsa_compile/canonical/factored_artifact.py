@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, CompiledConstraint
-from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
+from fsa_compile.canonical.factored_decision import DecidedDistances
+from fsa_compile.canonical.factored_distances import FAR
 from fsa_compile.canonical.product_graph import joined
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError
@@ -22,7 +23,7 @@ _DOING = "assembling the artifact"
 
 def assemble_factored(
     constraint: CompiledConstraint,
-    distances: FactoredDistances,
+    distances: DecidedDistances,
     tables: VocabularyTables,
     limits: CompileLimits,
     deadline: Deadline,
@@ -137,7 +138,7 @@ class _Rows:
         return np.stack(self._rows)
 
 
-def _wide_sets(d: FactoredDistances) -> list[tuple[int, np.ndarray, int, list[tuple[int, np.ndarray]]]]:
+def _wide_sets(d: DecidedDistances) -> list[tuple[int, np.ndarray, int, list[tuple[int, np.ndarray]]]]:
     """The larger sets that keep tokens: node, bit row, target, and the tokens of each cost."""
     out = []
     known: dict[tuple[int, int], tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
@@ -156,7 +157,7 @@ def _wide_sets(d: FactoredDistances) -> list[tuple[int, np.ndarray, int, list[tu
 
 def _reached(
     constraint: CompiledConstraint,
-    d: FactoredDistances,
+    d: DecidedDistances,
     stays: np.ndarray,
     wide: list[tuple[int, np.ndarray, int, list[tuple[int, np.ndarray]]]],
 ) -> np.ndarray:

@@ -10,7 +10,7 @@ leaves behind wherever it stands (`Contexts`):
 so there is a way to the end in as many tokens whatever came before t. These are least distances, found in rounds. Then it is
 checked that no token without a distance might do all the same, in some surroundings: then what was left out is exactly what
 cannot be completed. Tokens that can be completed but in some states are kept, with a note of these states
-(`FactoredDistances.unless_of`). Where that does not do, the states have to be told apart by nodes (`product_graph`).
+(`factored_decision`). Where that does not do, the states have to be told apart by nodes (`product_graph`).
 
 Tokens into nodes that many lead to are bit rows here, all others are listed.
 """
@@ -18,14 +18,12 @@ Tokens into nodes that many lead to are bit rows here, all others are listed.
 from __future__ import annotations
 
 import dataclasses
-from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 from fsa_compile.bitmask import words_of
-from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART, ANYWHERE, DEPTHS, Contexts
+from fsa_compile.canonical.contexts import ALL, ALL_APART, ANYWHERE, DEPTHS, Contexts
 from fsa_compile.canonical.pairs import PairRule
 from fsa_compile.canonical.product_graph import joined, split_sets, tokens_of
 from fsa_compile.limits import Deadline
@@ -42,8 +40,6 @@ _TRIED = 24
 """Next tokens of a round that are tried after the tokens of a bit row."""
 _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
-_ROUNDS = 8
-"""Rounds in which tokens that can be completed in some states only are looked at."""
 _AT_ONCE = 1 << 12
 """Up to so many tests a round's pairs of tokens are all tested."""
 
@@ -95,7 +91,7 @@ class FactoredDistances:
       groups: of each node its larger sets, as (row, target).
       wide: by node.
       start: distance from the start.
-      shunned: behaviours in whose states some tokens cannot be completed; see `decided` and `unless_of`.
+      shunned: behaviours in whose states some tokens cannot be completed; see `factored_decision`.
     """
 
     def __init__(
@@ -482,118 +478,6 @@ class FactoredDistances:
                 out[here] = ~self._rule.sets_hold_all(sets[here], tokens_together)
         return out
 
-    def decided(self) -> bool:
-        """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
-        some behaviours, the same for all tokens (`shunned`). Tokens of the second kind get a distance here."""
-        cases = [*self._open_pairs(), *self._open_tokens()]
-        by_pair = {case.pair: case for case in cases if case.token < 0}
-        by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
-        by_rows = [level for wide in self.wide.values() for level, _ in wide.levels]
-        first = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *by_rows])
-        for _ in range(_ROUNDS):
-            some = [case for case in cases if case.completes.any()]
-            self.shunned = sorted({b for case in some for b in case.behaviour[~case.completes].tolist()})
-            for case in some:
-                if not case.completes.all() and np.isin(case.behaviour[case.completes], self.shunned).any():
-                    return False
-            if not some:
-                return True
-            found = self._completed_by(cases, by_pair, by_token)
-            if found is None:
-                return False
-            if not found:
-                return self._with_levels(some, first)
-        return False
-
-    def _completed_by(
-        self, cases: list[_Case], by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]
-    ) -> list[_Case] | None:
-        """Looks at what cannot be completed yet, and may go on with tokens that sometimes can: notes what is completed so, and
-        returns those cases; None where that is not certain."""
-        x, out = self._contexts, []
-        before = self._before([case for case in cases if case.completes.any()])
-        for case in self._other_pairs(before, by_pair):  # what is certain otherwise may go on with these tokens
-            by_pair[case.pair] = case
-            cases.append(case)
-        after = {node: self._sometimes(node, by_pair, by_token) for node in before}
-        for case in cases:
-            lost = np.flatnonzero(~case.completes)
-            if not len(lost) or case.node not in after:
-                continue
-            tokens = np.array([token for token, _ in after[case.node]], np.int64)
-            held = self._rule.set_holds(np.full(len(tokens), case.group), tokens)
-            bit = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
-            column = x.column[int(self._depth[case.node]), tokens]
-            for i in lost.tolist():
-                behaviour = int(case.behaviour[i])
-                states = x.states_of(behaviour, case.token)
-                for at in np.flatnonzero(x.follows[x.single[behaviour], column] & bit).tolist():
-                    token, then = after[case.node][at]
-                    where = x.behaviours_after(states, token, bool(held[at]))
-                    good = np.isin(where, then.behaviour[then.completes])
-                    if good.all():
-                        case.completes[i] = True
-                        case.through.append(then)
-                        out.append(case)
-                        break
-                    if good.any():
-                        return None
-        return out
-
-    def _sometimes(
-        self, node: int, by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]
-    ) -> list[tuple[int, _Case]]:
-        """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to."""
-        found: list[tuple[int, _Case | None]] = []
-        low, high = np.searchsorted(self.source, [node, node + 1])
-        for token, target, pair in zip(*(of[low:high].tolist() for of in (self.token, self.target, self.pair))):
-            found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
-        for row, target in self.groups.get(node, ()):
-            tokens = tokens_of(self._constraint.rows[row] & self.wide[target].open).tolist()
-            found += [(token, by_token.get((target, token))) for token in tokens]
-        return [(token, case) for token, case in found if case is not None and case.completes.any()]
-
-    def _with_levels(self, some: list[_Case], first: int) -> bool:
-        """Gives distances to what can be completed in some behaviours; whether there are any."""
-        # Where it is the text's end that completes, that takes no more tokens.
-        level = {id(case): 0 if self._ends(case)[case.completes].all() else first for case in some}
-        for _ in range(_ROUNDS):
-            raised = False
-            for case in some:
-                least = max([0, *(level[id(then)] + 1 for then in case.through)])
-                raised |= least > level[id(case)]
-                level[id(case)] = max(level[id(case)], least)
-            if not raised:
-                break
-        else:
-            return False
-        for case in some:
-            at, always = level[id(case)], bool(case.completes.all())
-            if case.token < 0:
-                edges = np.flatnonzero(self.pair == case.pair)
-                self._distance[case.pair] = at
-            else:
-                wide = self.wide[case.node]
-                edges = wide.edges[self.token[wide.edges] == case.token]
-                bits = words_of(np.array([case.token]), self._constraint.vocab_size)
-                wide.open &= ~bits
-                wide.levels.append((at, bits))
-                if not always:
-                    self._unless[case.node] = self._unless.get(case.node, 0) | bits
-            self.cost[edges] = at + 1
-            self._sometimes_edge[edges] = not always
-        for wide in self.wide.values():
-            joined_levels: dict[int, np.ndarray] = {}
-            for at, bits in wide.levels:
-                joined_levels[at] = joined_levels[at] | bits if at in joined_levels else bits
-            wide.levels = sorted(joined_levels.items())
-        self.start = min(self.start, self._from_start())
-        return True
-
-    def _ends(self, case: _Case) -> np.ndarray:
-        """bool[n], in which behaviours the text may end."""
-        return self._contexts.all_final[self._contexts.single[case.behaviour]] & self._constraint.accept[case.node]
-
     def _from_start(self) -> int:
         """Distance from the start by the listed tokens there, those that are completed in some states among them."""
         low, high = np.searchsorted(self.source, [self._constraint.start, self._constraint.start + 1])
@@ -608,74 +492,6 @@ class FactoredDistances:
                     best = cost
         return best
 
-    def unless_of(self, node: int) -> np.ndarray | None:
-        """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
-        low, high = np.searchsorted(self.source, [node, node + 1])
-        out = words_of(self.token[low:high][self._sometimes_edge[low:high]], self._constraint.vocab_size)
-        for row, target in self.groups.get(node, ()):
-            if target in self._unless:
-                out |= self._constraint.rows[row] & self._unless[target]
-        return out if out.any() else None
-
-    def _open_pairs(self) -> list[_Case]:
-        """The pairs without a distance."""
-        out = []
-        open_ = np.flatnonzero(self._distance[:-1] == FAR)
-        open_ = open_[self._possible(open_)]
-        nodes = self._pair_node[open_]
-        for node in np.unique(nodes).tolist():
-            pairs = open_[nodes == node]
-            members = [self._members[around] for around in self._pair_surroundings[pairs].tolist()]
-            sets = self._pair_set[pairs]
-            completes = self._completes(node, members, sets)
-            out += [_Case(node, -1, *case, []) for case in zip(pairs.tolist(), sets.tolist(), *completes)]
-        return out
-
-    def _before(self, cases: list[_Case]) -> list[int]:
-        """The nodes with tokens that lead to some cases."""
-        pairs = [case.pair for case in cases if case.token < 0]
-        wide = {case.node for case in cases if case.token >= 0}
-        listed = np.isin(self.pair, pairs) | np.isin(self.target, list(wide))
-        others = [node for node, groups in self.groups.items() if any(target in wide for _, target in groups)]
-        return np.unique(np.append(self.source[listed], others).astype(np.int64)).tolist()
-
-    def _other_pairs(self, nodes: list[int], known: dict[int, _Case]) -> list[_Case]:
-        """The pairs of nodes without a distance that no behaviour lets complete."""
-        out = []
-        for pair in self._pairs_of(np.array(nodes, np.int64)).tolist():
-            if pair not in known:
-                behaviour = np.array(self._members[self._pair_surroundings[pair]], np.int64)
-                none = np.zeros(len(behaviour), bool)
-                out.append(_Case(int(self._pair_node[pair]), -1, pair, int(self._pair_set[pair]), behaviour, none, []))
-        return out
-
-    def _possible(self, pairs: np.ndarray) -> np.ndarray:
-        """bool[n], whether pairs may be completed in some surroundings."""
-        node, surroundings, sets = (of[pairs] for of in (self._pair_node, self._pair_surroundings, self._pair_set))
-        out = self._constraint.accept[node] & self._any_final[surroundings]
-        unsure = self._ambiguous[surroundings] & ~out
-        for at in np.unique(node[unsure]).tolist():
-            here = np.flatnonzero(unsure & (node == at))
-            out[here] = self._any_of(surroundings[here], sets[here], self._out_of(at), int(self._depth[at]), ANY, ANY_APART)
-        return out
-
-    def _open_tokens(self) -> list[_Case]:
-        """The tokens without a distance into nodes that many lead to."""
-        x, out = self._contexts, []
-        for node, wide in self.wide.items():
-            tokens, surroundings, sets = self._open_of(wide)
-            if wide.depth:
-                before, alone = x.inside(wide.depth)
-                low, high = np.searchsorted(before, tokens), np.searchsorted(before, tokens, side="right")
-                for token, group, begin, end in zip(tokens.tolist(), sets.tolist(), low.tolist(), high.tolist()):
-                    behaviour = np.array([x.members[one][0] for one in alone[begin:end].tolist()], np.int64)
-                    out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end], []))
-                continue
-            members = [x.members[around] for around in surroundings.tolist()]
-            completes = self._completes(node, members, sets)
-            out += [_Case(node, *case, []) for case in zip(tokens.tolist(), repeat(-1), sets.tolist(), *completes)]
-        return out
-
     def _completes(
         self, node: int, members: list[tuple[int, ...]], sets: np.ndarray
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -689,20 +505,6 @@ class FactoredDistances:
             hit |= self._contexts.all_final[alone]
         ends = np.cumsum(size)[:-1]
         return np.split(behaviour, ends), np.split(hit, ends)
-
-
-class _Case(NamedTuple):
-    """What has no distance: a token into a wide node, or a pair (token -1) of the others, with its forbidden set `group`.
-
-    It may lead to these behaviours; a text can be completed or not in each, [n], perhaps `through` others of the kind."""
-
-    node: int
-    token: int
-    pair: int
-    group: int
-    behaviour: np.ndarray
-    completes: np.ndarray
-    through: list[_Case]
 
 
 def _holds(bits: np.ndarray, tokens: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ Two forms, chosen by what the constraint needs:
 
 * *Factored*: the artifact has the constraint's own nodes, without the tokens after which nothing can be completed; the filter
   does the rest while decoding. It is about as large as the constraint, and made about as fast, however many states the filter
-  has. It is exact where a token can be completed in all the states that it may lead to, or in none: `factored_distances` proves
-  that (`FactoredDistances.decided`), `factored_artifact` makes the arrays.
+  has. It is exact where a token can be completed in all the states that it may lead to, or in none: `factored_decision` proves
+  that (`DecidedDistances.decided`), `factored_artifact` makes the arrays.
 * *Multiplied*, elsewhere: a product node stands for (node of the constraint, state of the filter). It has two nodes in the
   artifact: the first holds the tokens that may come when the pair rule allows the last token and the next, the second, right
   behind it, those when it forbids them (a cut must then lie between). `product_graph` finds the nodes, `product_distances` what
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.canonical.factored_artifact import assemble_factored
-from fsa_compile.canonical.factored_distances import FactoredDistances
+from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.normal_form import check_normal
 from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
@@ -82,7 +82,7 @@ def factored(
     last: int,
 ) -> CompiledConstraint | None:
     """The factored form, None where it would not be exact; `state` and `last` as `CanonicalTables.after` gives them."""
-    distances = FactoredDistances(constraint, tables.contexts, deadline, state, last)
+    distances = DecidedDistances(constraint, tables.contexts, deadline, state, last)
     if not (distances.fits and distances.decided()):
         return None
     if distances.start >= FAR:
