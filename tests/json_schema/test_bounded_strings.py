@@ -13,7 +13,7 @@ import fsa_compile
 import models
 from fsa_compile.byte_machine import UNCOUNTED
 from fsa_compile.flatten import flattened
-from fsa_compile.json_schema import SchemaOptions, patterns, scalars, schema_machine
+from fsa_compile.json_schema import SchemaOptions, patterns, schema_machine, strings
 from fsa_compile.json_schema.formats import format_dfa
 from fsa_compile.json_schema.patterns import without_count
 from fsa_compile.json_schema.text_dfa import lengths, longest_text, shortest_rests, steps, words_trie
@@ -45,7 +45,7 @@ def tokenizer():
 @pytest.fixture
 def counting(monkeypatch):
     """Everything that can be counted is."""
-    monkeypatch.setattr(scalars, "_FEW_STATES", 0)
+    monkeypatch.setattr(strings, "_FEW_STATES", 0)
 
 
 @pytest.mark.parametrize("string", STRINGS, ids=str)
@@ -53,7 +53,7 @@ def test_the_register_counts_what_states_do(string, monkeypatch):
     """Equal at every reachable pair of states: the same bytes go on, the same texts end, and nothing is ambiguous."""
     schema = {"type": "string", **string}
     written_out = flattened(schema_machine(schema, options=SchemaOptions(max_string_chain=99)), 1 << 20)
-    monkeypatch.setattr(scalars, "_FEW_STATES", 0)
+    monkeypatch.setattr(strings, "_FEW_STATES", 0)
     counted = schema_machine(schema)
     assert (counted.bounds != UNCOUNTED).any()
     assert written_out is not None
