@@ -36,6 +36,8 @@ _KEY = np.int64(1) << 20
 """Keys are (birth + 1) * _KEY + raw rank; every rank is smaller."""
 _FOREVER = _KEY * _KEY
 _SPAN = _FOREVER * 2
+_SEARCH = 16
+"""Searching among sorted places costs about as much for each as counting does for so many tokens of the vocabulary."""
 _CHUNK = 20_000
 """Tokens whose intervals are made at a time."""
 
@@ -131,14 +133,20 @@ class PairRule:
         Returns:
           bool[n].
         """
-        chosen = np.zeros(self.vocab_size + 1, np.int32)
-        chosen[self.place[tokens] + 1] = 1
-        before = np.cumsum(chosen, dtype=np.int32)  # tokens at places below each one
         begin = self.set_offset[groups].astype(np.int64)
         count = self.set_offset[groups + 1] - begin
-        index = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-        held = np.append(0, np.cumsum(before[self.end[index]] - before[self.begin[index]], dtype=np.int64))
         ends = np.cumsum(count)
+        index = np.repeat(begin - (ends - count), count) + np.arange(int(ends[-1]) if len(ends) else 0)
+        edges = self.end[index], self.begin[index]
+        if _SEARCH * (len(index) + len(tokens)) < self.vocab_size:
+            places = np.sort(self.place[tokens])
+            to, of = (np.searchsorted(places, edge) for edge in edges)
+        else:
+            chosen = np.zeros(self.vocab_size + 1, np.int32)
+            chosen[self.place[tokens] + 1] = 1
+            before = np.cumsum(chosen, dtype=np.int32)  # tokens at places below each one
+            to, of = (before[edge] for edge in edges)
+        held = np.append(0, np.cumsum(to - of, dtype=np.int64))
         return held[ends] - held[ends - count] == len(tokens)
 
     def forbidden_row(self, first: int) -> np.ndarray:
