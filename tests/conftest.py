@@ -17,6 +17,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="run the exhaustive checks in full, not sampled")
 
 
+_ALONE = ("test_the_notebook_runs", "test_the_python_blocks_run")
+"""Long tests that share nothing with the others of their module."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of a module stay in one process (`--dist loadgroup`); the long ones stand for themselves and come first, so that all
+    processes are busy to the end."""
+
+    def is_alone(item: pytest.Item) -> bool:
+        return any(name in item.nodeid for name in _ALONE)
+
+    if config.pluginmanager.hasplugin("xdist"):
+        items.sort(key=is_alone, reverse=True)
+        for item in items:
+            path, *_ = item.nodeid.partition("::")
+            item.add_marker(pytest.mark.xdist_group(item.nodeid if is_alone(item) else path))
+
+
 @pytest.fixture(scope="session")
 def exhaustive(request: pytest.FixtureRequest) -> bool:
     """Whether exhaustive checks run in full."""
