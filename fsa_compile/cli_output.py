@@ -21,11 +21,14 @@ def facts_of(constraint: CompiledConstraint) -> dict[str, Any]:
 
 def sizes(numbers: Statistics) -> str:
     """States, token sets, bytes and lengths of texts."""
-    longest = "any number of" if numbers.longest is None else f"{numbers.longest:,}"
-    length = "Every text takes" if numbers.longest == numbers.shortest else f"A text takes {numbers.shortest:,} to"
+    if numbers.longest is None:  # without a bound, or bounded by a stack or a count
+        length = f"A text takes {numbers.shortest:,} token{'' if numbers.shortest == 1 else 's'} or more."
+    else:
+        least = "Every text takes" if numbers.longest == numbers.shortest else f"A text takes {numbers.shortest:,} to"
+        length = f"{least} {numbers.longest:,} token{'' if numbers.longest == 1 else 's'}."
     return (
         f"{numbers.states:,} states ({numbers.accepting:,} accepting), {numbers.rows:,} token sets, {in_bytes(numbers.nbytes)}. "
-        f"{length} {longest} token{'' if longest == '1' else 's'}."
+        f"{length}"
     )
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
-from fsa_compile.json_schema.controls import Controls, Moves
-from fsa_compile.json_schema.decisions import Decisions
-from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.options import SchemaOptions
-from fsa_compile.json_schema.spelling import Speller
+from fsa_compile.json_schema.controls import Moves
 from fsa_compile.json_schema.strings import Strings
 from fsa_compile.json_schema.text_dfa import TextDfa
-from fsa_compile.limits import CompileLimits
 
 _LITERALS = ("null", "true", "false")
 _FEW_ATOMS, _MOST_NUMBERS = 4, 256
@@ -24,17 +20,10 @@ _NUMBERS: dict[Any, TextDfa] = {}
 class Scalars(Strings):
     """Controls for values that are no arrays and no objects."""
 
-    def __init__(
-        self,
-        controls: Controls,
-        speller: Speller,
-        decisions: Decisions,
-        keywords: Keywords,
-        options: SchemaOptions,
-        limits: CompileLimits,
-    ) -> None:
-        super().__init__(controls, speller, decisions, keywords, options, limits)
-        self._number_moves: dict[int, Moves] = {}
+    @cached_property
+    def _number_moves(self) -> dict[int, Moves]:
+        """The moves of numbers by formula, as far as they are made."""
+        return {}
 
     def literal(self, kind: int, outcome: int) -> Moves:
         """The moves that read null, true or false."""

@@ -39,7 +39,7 @@ def test_compile_writes_a_file_and_a_summary(capsys, tmp_path):
     status, out, err = run(capsys, "compile", "a(b|c)+", "--tokenizer", TOKENIZER, "-o", path)
     assert (status, err) == (0, "")
     assert "Compiled 'a(b|c)+' over 2,048 tokens" in out
-    assert re.search(r"A text takes [12] to any number of tokens\.", out)
+    assert re.search(r"A text takes (1 token|2 tokens) or more\.", out)
     assert CompiledConstraint.load(path).source == "a(b|c)+"
 
 

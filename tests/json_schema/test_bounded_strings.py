@@ -102,6 +102,17 @@ def test_masks_are_those_of_the_machine(string, counting, tokenizer):
     assert checked > 100_000
 
 
+@pytest.mark.parametrize("string", [{"format": "email", "maxLength": 40}, {"pattern": "^[\\s\\S]{3,40}x$"}], ids=str)
+def test_masks_near_the_bound_over_a_real_vocabulary(string, counting, data_dir):
+    machine = schema_machine({"type": "string", **string})
+    vocabulary = fsa_compile.load_tokenizer(data_dir / "tokenizers" / "llama3").vocabulary
+    constraint = promote_machine(machine, vocabulary, source="")
+    rng = np.random.default_rng(1)
+    checked, wrong = mask_differences(constraint, machine, vocabulary.tokens, rng, walks=2, length=14, eager=0.8)
+    assert not wrong, wrong[:5]
+    assert checked > 1_000_000
+
+
 @pytest.mark.parametrize(
     "string",
     [
