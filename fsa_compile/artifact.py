@@ -274,17 +274,20 @@ class CompiledConstraint:
         return int(last), int(shortest), int(state)
 
     @property
-    def canonical_unless(self) -> tuple[list[int], np.ndarray]:
-        """Of a canonical constraint: behaviours of the tokenizer's filter, and by node the row of the tokens that may not lead to
-        a state of these, int32[N], 0 for none."""
-        found = self.extra.get("canonical_unless", {"behaviours": [], "rows": []})
-        row_of = np.zeros(self.num_nodes, np.int32)
-        for node, row in found["rows"]:
-            if not (0 < node < self.num_nodes and 0 < row < self.num_rows):
-                what = f"node {node} or row {row} is out of range"
+    def canonical_unless(self) -> tuple[list[list[int]], np.ndarray]:
+        """Of a canonical constraint: lists of states of the tokenizer's filter; and by node the row of the tokens that may not
+        lead to a state of some list, and the number of this list, int32[N, 2], row 0 for none."""
+        found = self.extra.get("canonical_unless", {"states": [], "rows": []})
+        if "states" not in found:
+            what = "the exceptions of a canonical constraint are an earlier version's"
+            raise ArtifactError(what, fix="Compile the constraint again.")
+        lists, unless = [[int(state) for state in states] for states in found["states"]], np.zeros((self.num_nodes, 2), np.int32)
+        for node, row, number in found["rows"]:
+            if not (0 < node < self.num_nodes and 0 < row < self.num_rows and 0 <= number < len(lists)):
+                what = f"node {node}, row {row} or list {number} is out of range"
                 raise ArtifactError(f"the exceptions of a canonical constraint are damaged: {what}", fix="Compile it again.")
-            row_of[node] = row
-        return [int(behaviour) for behaviour in found["behaviours"]], row_of
+            unless[node] = row, number
+        return lists, unless
 
     @property
     def has_partners(self) -> bool:

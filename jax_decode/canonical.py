@@ -155,7 +155,7 @@ def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledCon
         extra = c.extra | {"canonical_partners": True}
         if "canonical_unless" in extra:
             noted = extra["canonical_unless"]
-            extra["canonical_unless"] = noted | {"rows": [[2 * node - 1, row] for node, row in noted["rows"]]}
+            extra["canonical_unless"] = noted | {"rows": [[2 * node - 1, *rest] for node, *rest in noted["rows"]]}
         out.append(dataclasses.replace(c, **made[key], start=2 * c.start - 1, extra=extra))
     return out
 

@@ -33,7 +33,7 @@ class FilterTables:
         inside a character; 0 is empty.
       rows: uint32[R, W], bit planes as in `ConstraintTables.rows`.
       inside_rows: uint32[R', C], the words `inside_words` int32[C] of such rows.
-      shunned: bool[X, K], whether a state is of the behaviours of `CompiledConstraint.canonical_unless`, of which there are K
+      shunned: bool[X, K], whether a state is in each list of `CompiledConstraint.canonical_unless`, of which there are K
         lists; shunned_row: int32[X, K, 3], as `row_of`, rows of the tokens that lead to such states.
     """
 
@@ -61,11 +61,11 @@ def filter_arrays(states: Any, columns: Columns, shunned: Sequence[Sequence[int]
     Args:
       states: `fsa_compile.canonical.filter_table.FilterTable`.
       columns: how tokens lie in the words of a row.
-      shunned: lists of behaviours.
+      shunned: lists of states.
     """
     rows = _FilterRows(states, columns)
     row_of = rows.of(np.ones(states.num_states, bool))
-    chosen = [np.isin(states.behaviour, behaviours) for behaviours in shunned]
+    chosen = [np.isin(np.arange(states.num_states), listed) for listed in shunned]
     shunned_row = [rows.of(states_of) for states_of in chosen]
     none = np.zeros((states.num_states, 0), bool)
     beyond = np.zeros(columns.num_words * 32 - len(states.kind), np.int32)

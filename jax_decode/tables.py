@@ -489,19 +489,19 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
 
 
 def _exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
-    """`ConstraintTables.unless` for so many nodes, and the lists of behaviours it numbers."""
-    out, lists = np.zeros((count, 2), np.int32), list[list[int]]()
+    """`ConstraintTables.unless` for so many nodes, and the lists of states it numbers."""
+    out, known = np.zeros((count, 2), np.int32), list[list[int]]()
     node, row = 2, 2  # of the constraint's own first ones
     for c in constraints:
-        behaviours, row_of = c.canonical_unless
-        if behaviours:
-            if behaviours not in lists:
-                lists.append(behaviours)
+        lists, unless = c.canonical_unless
+        if lists:
+            known += [states for states in lists if states not in known]
+            number = np.array([known.index(states) for states in lists], np.int32)
             own = out[node : node + c.num_nodes - 1]
-            own[:, 0] = np.where(row_of[1:] > 0, row_of[1:] + row - 1, 0)
-            own[:, 1] = lists.index(behaviours)
+            own[:, 0] = np.where(unless[1:, 0] > 0, unless[1:, 0] + row - 1, 0)
+            own[:, 1] = number[unless[1:, 1]]
         node, row = node + c.num_nodes - 1, row + c.num_rows
-    return out if lists else out[:0], lists
+    return out if known else out[:0], known
 
 
 def _canonical_start(c: CompiledConstraint) -> tuple[int, int]:

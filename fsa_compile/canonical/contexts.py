@@ -177,6 +177,10 @@ class Contexts:
         every = frozenset[int]().union(*(self.states_after(ANYWHERE - depth, token) for depth in range(DEPTHS)))
         return np.array([state for state in every if self._pairs[state][0] == behaviour], np.int64)
 
+    def states_in(self, behaviours: Sequence[int]) -> list[int]:
+        """All states of some behaviours."""
+        return np.flatnonzero(np.isin(self._states.behaviour, behaviours)).tolist()
+
     def behaviours_after(self, states: np.ndarray, token: int, apart: bool) -> np.ndarray:
         """int64[n], behaviours that a token leads to from states, after a pair that the rule allows or forbids."""
         s = self._states

@@ -85,9 +85,9 @@ def assemble_factored(
         own = slice(of_node[here], of_node[here + 1])
         levels += [(here, most, rows.number(row)) for most, row in _levels(parts[here], token[own], cost[own], tables)]
     unless = [(node, d.unless_of(node)) for node in np.flatnonzero(reached).tolist()] if d.shunned else []
-    noted = [[int(number[node]), rows.number(bits)] for node, bits in unless if bits is not None]
+    noted = [[int(number[node]), rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
     if noted:
-        extra = {**extra, "canonical_unless": {"behaviours": d.shunned, "rows": noted}}
+        extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}
     group = np.array(sorted(groups), np.int32).reshape(-1, 3)
     level = np.array(levels, np.int32).reshape(-1, 3)
     kept = np.flatnonzero(reached)

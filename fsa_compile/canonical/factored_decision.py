@@ -3,8 +3,9 @@ completed in some states of the filter only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART
 from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
 from fsa_compile.canonical.product_graph import tokens_of
 
+_Parts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+_LISTS = 16
+"""Most lists of shunned behaviours: a device keeps rows of tokens for each."""
 _ROUNDS = 8
 """Rounds in which tokens that can be completed in some states only are looked at."""
 
@@ -22,7 +26,7 @@ class DecidedDistances(FactoredDistances):
 
     def decided(self) -> bool:
         """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
-        some behaviours, the same for all tokens (`shunned`). Tokens of the second kind get a distance here."""
+        some behaviours, the same for all tokens of a node (`shunned`). Tokens of the second kind get a distance here."""
         cases = [*self._open_pairs(), *self._open_tokens()]
         by_pair = {case.pair: case for case in cases if case.token < 0}
         by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
@@ -30,18 +34,69 @@ class DecidedDistances(FactoredDistances):
         first = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *by_rows])
         for _ in range(_ROUNDS):
             some = [case for case in cases if case.completes.any()]
-            self.shunned = sorted({b for case in some for b in case.behaviour[~case.completes].tolist()})
-            for case in some:
-                if not case.completes.all() and np.isin(case.behaviour[case.completes], self.shunned).any():
-                    return False
             if not some:
                 return True
             found = self._completed_by(cases, by_pair, by_token)
             if found is None:
                 return False
             if not found:
-                return self._with_levels(some, first)
+                return self._all_shunned(some) and self._with_levels(some, first)
         return False
+
+    def _all_shunned(self, some: list[_Case]) -> bool:
+        """Lists the behaviours that tokens of each node may not lead to; whether no other such token of the node can be completed
+        in one of them. Nodes share lists where they can."""
+        good: dict[int, set[int]] = {}
+        bad: dict[int, set[int]] = {}
+        for node, case in self._sources_of([case for case in some if not case.completes.all()]):
+            good.setdefault(node, set()).update(case[0])
+            bad.setdefault(node, set()).update(case[1])
+        kept: list[set[int]] = []
+        for node, behaviours in bad.items():
+            if not good[node].isdisjoint(behaviours):
+                return False
+            for number, shunned in enumerate(self._lists):
+                if kept[number].isdisjoint(behaviours) and good[node].isdisjoint(shunned):
+                    break
+            else:
+                number = len(kept)
+                kept.append(set())
+                self._lists.append(set())
+            kept[number] |= good[node]
+            self._lists[number] |= behaviours
+            self.shunned[node] = number
+        return len(kept) <= _LISTS
+
+    def _sources_of(self, cases: list[_Case]) -> Iterator[tuple[int, _Parts]]:
+        """The nodes with tokens that lead to some cases, and the behaviours in which these are completed, and in which not."""
+        pairs = _by_value(self.pair)
+        tokens: dict[int, dict[_Parts, list[int]]] = {}
+        for case in cases:
+            parts = tuple(case.behaviour[case.completes].tolist()), tuple(case.behaviour[~case.completes].tolist())
+            if case.token >= 0:
+                tokens.setdefault(case.node, {}).setdefault(parts, []).append(case.token)
+            else:
+                yield from zip(np.unique(self.source[pairs(case.pair)]).tolist(), repeat(parts))
+        rows: dict[tuple[int, int], list[_Parts]] = {}
+        for target, by_parts in tokens.items():
+            edges = self.wide[target].edges
+            for parts, chosen in by_parts.items():
+                yield from zip(np.unique(self.source[edges[np.isin(self.token[edges], chosen)]]).tolist(), repeat(parts))
+        bits = {
+            node: [(parts, words_of(np.array(chosen), self._constraint.vocab_size)) for parts, chosen in by_parts.items()]
+            for node, by_parts in tokens.items()
+        }
+        for source, groups in self.groups.items():
+            for row, target in groups:
+                if target in bits:
+                    if (row, target) not in rows:
+                        held = self._constraint.rows[row]
+                        rows[row, target] = [parts for parts, chosen in bits[target] if (held & chosen).any()]
+                    yield from zip(repeat(source), rows[row, target])
+
+    def shunned_states(self) -> list[list[int]]:
+        """The states of the filter in each list."""
+        return [self._contexts.states_in(sorted(behaviours)) for behaviours in self._lists]
 
     def _completed_by(
         self, cases: list[_Case], by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]
@@ -78,9 +133,7 @@ class DecidedDistances(FactoredDistances):
                         return None
         return out
 
-    def _sometimes(
-        self, node: int, by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]
-    ) -> list[tuple[int, _Case]]:
+    def _sometimes(self, node: int, by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]) -> list[tuple[int, _Case]]:
         """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to."""
         found: list[tuple[int, _Case | None]] = []
         low, high = np.searchsorted(self.source, [node, node + 1])
@@ -199,6 +252,13 @@ class DecidedDistances(FactoredDistances):
             completes = self._completes(node, members, sets)
             out += [_Case(node, *case, []) for case in zip(tokens.tolist(), repeat(-1), sets.tolist(), *completes)]
         return out
+
+
+def _by_value(values: np.ndarray) -> Callable[[int], np.ndarray]:
+    """Where numbers stand in an array, ascending."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    return lambda value: order[np.searchsorted(ordered, value) : np.searchsorted(ordered, value, side="right")]
 
 
 class _Case(NamedTuple):

@@ -91,12 +91,10 @@ class FactoredDistances:
       groups: of each node its larger sets, as (row, target).
       wide: by node.
       start: distance from the start.
-      shunned: behaviours in whose states some tokens cannot be completed; see `factored_decision`.
+      shunned: of some nodes, which list of behaviours it is to which some of its tokens may not lead; see `factored_decision`.
     """
 
-    def __init__(
-        self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int
-    ) -> None:
+    def __init__(self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int) -> None:
         self._constraint, self._contexts, self._deadline = constraint, contexts, deadline
         self._rule: PairRule = contexts.rule
         self._sets = len(self._rule.set_offset) - 1
@@ -109,7 +107,8 @@ class FactoredDistances:
         listed, self.groups = split_sets(constraint, small)
         self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
         self.token, self.target = listed.token, listed.target
-        self.shunned: list[int] = []
+        self.shunned: dict[int, int] = {}
+        self._lists: list[set[int]] = []
         self._unless: dict[int, np.ndarray] = {}
         self._state, self._surroundings = state, contexts.of_state(state)
         self.fits = self._find_depths(contexts.depth_of(self._surroundings))
@@ -194,8 +193,10 @@ class FactoredDistances:
         self._offset = np.searchsorted(self._pair_node, np.arange(c.num_nodes + 1))
         self.wide: dict[int, WideNode] = {}
         wide_edges = np.flatnonzero(to_wide)
+        wide_edges = wide_edges[np.argsort(self.target[wide_edges], kind="stable")]
+        begin = np.searchsorted(self.target[wide_edges], np.arange(c.num_nodes + 1))
         for node in np.flatnonzero(is_wide).tolist():
-            edges = wide_edges[self.target[wide_edges] == node]
+            edges = wide_edges[begin[node] : begin[node + 1]]
             inside = words_of(self.token[edges], c.vocab_size)
             if node in into:
                 inside |= np.bitwise_or.reduce(c.rows[into[node]]) & self._between
@@ -304,9 +305,7 @@ class FactoredDistances:
             self._close_pairs(source, token, level)
         self.start = int(self._distance[self._start])
 
-    def _with_sets(
-        self, source: np.ndarray, token: np.ndarray, new: dict[int, np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _with_sets(self, source: np.ndarray, token: np.ndarray, new: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Adds some tokens of the larger sets that lead to tokens with a new distance."""
         sources, tokens = [source], [token]
         for node, groups in self.groups.items():
@@ -483,12 +482,14 @@ class FactoredDistances:
         low, high = np.searchsorted(self.source, [self._constraint.start, self._constraint.start + 1])
         around, group = self._pair_surroundings[self._start], int(self._pair_set[self._start])
         depth = int(self._depth[self._constraint.start])
+        number = self.shunned.get(self._constraint.start)
+        shunned = [] if number is None else sorted(self._lists[number])
         best = FAR
         for token, cost, sometimes in zip(*(x[low:high].tolist() for x in (self.token, self.cost, self._sometimes_edge))):
             if cost < best and self._any_of(np.array([around]), np.array([group]), np.array([token]), depth, ALL, ALL_APART)[0]:
                 apart = bool(self._rule.set_holds(np.array([group]), np.array([token]))[0])
                 after = self._contexts.behaviours_after(np.array([self._state]), token, apart)
-                if not (sometimes and np.isin(after, self.shunned).any()):
+                if not (sometimes and np.isin(after, shunned).any()):
                     best = cost
         return best
 

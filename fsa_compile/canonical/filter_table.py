@@ -67,15 +67,24 @@ class FilterTable:
 
     @cached_property
     def _behaviours(self) -> tuple[np.ndarray, np.ndarray]:
+        """An example of each behaviour, and the behaviour of each state."""
+        left = self.left[self.position]
         alive = self._alive[self.block].reshape(self.num_states, -1)
         key = np.concatenate([self.position[:, None].astype(np.uint64), self.final[:, None].astype(np.uint64), alive], 1)
-        void = np.ascontiguousarray(key).view([("", np.void, key.dtype.itemsize * key.shape[1])]).ravel()
-        _, first, kind = np.unique(void, return_index=True, return_inverse=True)
+        first, kind = distinct_rows(key)
+        # Inside a character it also counts what a token leads to; fewer bytes are left there, so fewer such states come first.
+        for depth in range(1, int(left.max(initial=0)) + 1):
+            _, like = distinct_rows(np.append(kind, NONE)[self.target])
+            inside = np.flatnonzero(left == depth)
+            rows = np.concatenate([kind[inside, None], like[self.block[inside]].reshape(len(inside), -1)], 1)
+            kind[inside] = self.num_states * depth + distinct_rows(rows)[1]
+        _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
         return first, kind.ravel()
 
     @property
     def behaviour(self) -> np.ndarray:
-        """int64[X], number of what may follow a state at once: position, whether it is final, and tokens of both kinds."""
+        """int64[X], number of what may follow a state until the next character begins: position, whether it is final, tokens of
+        both kinds; and inside a character the behaviours that these lead to."""
         return self._behaviours[1]
 
     @property
@@ -95,6 +104,15 @@ class FilterTable:
         position = self.position[state]
         kind = self.inner_kind[position][self.inner] if position else self.kind
         return self.target[self.block[state]].reshape(2, -1)[:, kind] >= 0
+
+
+def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One index of each kind of row, and the kind of each row."""
+    rows = np.ascontiguousarray(rows)
+    _, first, kind = np.unique(
+        rows.view([("", np.void, rows.dtype.itemsize * rows.shape[1])]).ravel(), return_index=True, return_inverse=True
+    )
+    return first, kind.ravel()
 
 
 def filter_table(token_filter: TokenFilter, special: np.ndarray) -> FilterTable:

@@ -43,8 +43,12 @@ class CanonicalWalk(BitmaskWalk):
         if state >= tables.filter_table.num_states:
             raise ArtifactError(f"the tokenizer's filter has no state {state}", fix="Compile the constraint again.")
         self._history = [_Position(constraint.start, last, state, False)]
-        behaviours, self._unless = constraint.canonical_unless
-        self._shunned = np.isin(tables.filter_table.behaviour, behaviours)
+        lists, self._unless = constraint.canonical_unless
+        self._shunned = np.zeros((max(1, len(lists)), tables.filter_table.num_states), bool)
+        for number, states in enumerate(lists):
+            if not all(0 <= state < tables.filter_table.num_states for state in states):
+                raise ArtifactError("the tokenizer's filter lacks a state of an exception", fix="Compile the constraint again.")
+            self._shunned[number, states] = True
 
     @property
     def node(self) -> int:
@@ -113,8 +117,8 @@ class CanonicalWalk(BitmaskWalk):
             apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
             state = self.tables.filter_table.step(here.state, token, apart)
             node = self._next(here.node + (apart and c.has_partners), token) if state != NONE else 0
-            unless = c.rows[self._unless[here.node], token >> 5] >> np.uint32(token & 31) & 1
-            if unless and self._shunned[state]:
+            row, number = self._unless[here.node]
+            if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._shunned[number, state]:
                 node = 0
         if not node:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
@@ -139,9 +143,10 @@ class CanonicalWalk(BitmaskWalk):
 
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
         together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))
-        if self._unless[here.node]:
-            unless = self.constraint.rows[self._unless[here.node]]
-            shunned = self.tables.filter_table.leads_to(here.state, self._shunned)
+        row, number = self._unless[here.node]
+        if row:
+            unless = self.constraint.rows[row]
+            shunned = self.tables.filter_table.leads_to(here.state, self._shunned[number])
             together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
         row = self._row(here.node, limit)
         if here.last < 0:
