@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import distinct
+from fsa_compile.distinct import distinct, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import subtrees_of
@@ -112,7 +112,31 @@ def _pairs(
     differs = action[node] != action[base[node]]
     number = differs @ np.bincount(kind, minlength=plain.shape[1])
     fits = (number <= _MOST_BYTES) & ~differs[:, machine.byte_class[256:]].any(1)
-    return node[fits], base[node[fits]]
+    node = node[fits]
+    node = node[~_continued(plain, kind, node, base[node])]
+    return node, base[node]
+
+
+def _continued(plain: np.ndarray, kind: np.ndarray, node: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """Which controls go on from others that are neither derived nor their base, at many bytes: bool[n].
+
+    Such are the last ones of a chain, as of the first characters of a string with a least length. If they were derived, the walk
+    of the chain would have to stop before them, in most tokens.
+    """
+    out = np.zeros(len(node), bool)
+    if not len(node):
+        return out
+    size = np.bincount(kind, minlength=plain.shape[1])
+    of_base = np.zeros(len(plain), np.int64)
+    of_base[node] = base
+    at, column = ((of_base > 0)[plain] & (plain > 0)).nonzero()
+    goal = plain[at, column]
+    other = (of_base[at] == 0) & (at != of_base[goal])
+    at, goal, column = at[other], goal[other], column[other]
+    pair, which = numbered(at * len(plain) + goal)
+    many = np.bincount(which, size[column], len(pair)) > _MOST_BYTES
+    out[node.searchsorted(distinct(pair[many] % len(plain)))] = True
+    return out
 
 
 class _Lockstep:

@@ -15,7 +15,7 @@ import numpy as np
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.limits import Deadline
-from fsa_compile.quotient import Quotient, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
+from fsa_compile.quotient import Quotient, end_unread, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
 from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 NARROW = 64
@@ -139,6 +139,7 @@ def walk_entries(
     """
     s = dfa.num_states
     quotient, steps, key = quotient_for(tables, symbol_steps(dfa, wide))
+    end_unread(dfa, wide, steps, key)
     entries, entry = numbered(target)
     (who, string, reached), (apart_who, apart_string) = _walk_in_chunks(quotient, steps, entries, deadline)
     byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)

@@ -162,6 +162,33 @@ def quotient_for(tables: VocabularyTables, steps: np.ndarray) -> tuple[Quotient,
     return quotient, class_steps, key
 
 
+def end_unread(dfa: ByteDfa, wide: np.ndarray, steps: np.ndarray, key: bytes) -> None:
+    """Lets strings end in states that are not wide where these read no byte of a class, in place.
+
+    `symbol_steps` does not look at what these states read, so as not to tell symbols apart for their sake; but where they read
+    nothing, as at the end of a word of bounded length, no token has to be walked to find that out.
+
+    Args:
+      wide: bool[S], as for `symbol_steps`.
+      steps: int64[S + 1, C] from `quotient_for`; row S, the marker, stays.
+      key: of the quotient, from there.
+    """
+    marker = len(steps) - 1
+    met = np.zeros(len(steps), bool)
+    met[steps[:-1][wide]] = True
+    met[:-1] &= ~wide
+    met[[0, marker]] = False
+    chosen = met.nonzero()[0]
+    if not len(chosen):
+        return
+    class_of = np.frombuffer(key, np.uint8)
+    holds = np.zeros((256, steps.shape[1]), np.float32)
+    holds[np.arange(256), class_of[BYTE_SYMBOL]] = 1
+    holds[0x80:, class_of[SYMBOL_CHARACTER]] = 1
+    reads = (dfa.table[chosen] > 0)[:, dfa.byte_class].astype(np.float32) @ holds > 0
+    steps[chosen] = np.where(reads, steps[chosen], 0)
+
+
 def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> Quotient:
     count = np.diff(tables.run_offset)
     kind = class_of[tables.run_symbol].astype(np.int64)

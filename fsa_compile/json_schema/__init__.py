@@ -195,8 +195,12 @@ class _Build:
         frames = Frames(controls, speller, scalars, decisions, values, keywords, residuals, options, dead)
         self._parts = (decisions, values, keywords, controls, speller, scalars, residuals, frames)
         self._end = controls.new()
-        self._call = frames.call([(keywords.value(document.root), self._end)])
-        controls.finish()
+        try:
+            self._call = frames.call([(keywords.value(document.root), self._end)])
+            controls.finish()
+        except BaseException:
+            self.release()
+            raise
         self._reach = Reach(controls, self._end)
         self.poisoned = {key for control in self._reach.poisoned if (key := frames.state_keys.get(control)) is not None}
 

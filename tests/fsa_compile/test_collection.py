@@ -8,6 +8,7 @@ import pytest
 
 import fsa_compile
 from fsa_compile.collection import rare_collections
+from fsa_compile.json_schema import UnsupportedSchemaError, schema_machine
 
 
 @pytest.mark.parametrize("threshold", [(700, 10, 10), (0, 10, 10), (900_000, 5, 5)])
@@ -24,3 +25,16 @@ def test_thresholds_are_restored(threshold):
         assert gc.get_threshold() == threshold
     finally:
         gc.set_threshold(*before)
+
+
+def test_a_refused_schema_leaves_nothing_to_collect():
+    properties = {f"key {i}": {"type": "string", "minLength": i % 7} for i in range(100)}
+    schema = {"properties": properties, "additionalProperties": {"type": "array", "uniqueItems": True}}
+    gc.collect()
+    try:
+        gc.disable()
+        with pytest.raises(UnsupportedSchemaError):
+            schema_machine(schema)
+        assert gc.collect() < 1_000
+    finally:
+        gc.enable()

@@ -103,6 +103,7 @@ def test_shared_runs_change_nothing(vocabulary: Vocabulary, monkeypatch: pytest.
 _LEAVES = {
     "counted": ({"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 7}, {"type": "string", "minLength": 2, "maxLength": 7}),
     "numbers": ({"type": "integer"}, {"type": "array", "items": {"type": "integer"}}, {"type": "number"}),
+    "least lengths": ({"type": "string", "minLength": 6}, {"type": "array", "items": {"type": "string", "minLength": 4}}, {"minLength": 2}),
     "formats": ({"type": "string", "format": "ipv6"}, {"properties": {"a": {"type": "string", "format": "ipv6"}}}, {"format": "ipv4"}),
 }  # fmt: skip
 
