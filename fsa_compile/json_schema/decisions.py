@@ -155,6 +155,10 @@ class Decisions:
             found = memo[node] = self.choose(self._node(v, 0, 1) if value is None else value, above, below)
         return found
 
+    def node(self, f: int) -> tuple[int, int, int]:
+        """(variable, the rest where it is false, the rest where it is true) of an inner node."""
+        return self._nodes[f - FIRST_NODE]
+
     def support(self, f: int) -> tuple[int, ...]:
         """The variables that f depends on, in order."""
         if f < FIRST_NODE:

@@ -44,11 +44,13 @@ from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.formats import FORMATS, REFUSED_FORMATS
 from fsa_compile.json_schema.options import SchemaOptions
-from fsa_compile.json_schema.patterns import without_count
+from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
 
 SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
+
+_ANNOTATIONS = frozenset(("title", "description", "default", "examples", "$comment"))
 
 
 class Keywords:
@@ -74,13 +76,14 @@ class Keywords:
     # numbered subschemas
 
     def number(self, schema: Any) -> int:
-        """The number of a subschema; schemas of the same text have the same number."""
+        """The number of a subschema; schemas of the same text, their own annotations aside, have the same number."""
         if isinstance(schema, bool):
             return self._numbered(schema, schema)
         found = self._number_of.get(id(schema))
         if found is None:
+            said = schema if _ANNOTATIONS.isdisjoint(schema) else {k: v for k, v in schema.items() if k not in _ANNOTATIONS}
             try:
-                key: Any = (self._document.base(schema), json.dumps(schema))
+                key: Any = (self._document.base(schema), json.dumps(said))
             except TypeError:  # it holds a Decimal: a schema of its own
                 key = id(schema)
             found = self._number_of[id(schema)] = self._numbered(key, schema)
@@ -100,7 +103,7 @@ class Keywords:
     def accepts_anything(self, number: int) -> bool:
         """Whether a numbered subschema plainly says nothing."""
         schema = self._schemas[number]
-        return schema is True or schema == {}
+        return schema is True or (isinstance(schema, dict) and _ANNOTATIONS.issuperset(schema))
 
     # one schema
 
@@ -306,13 +309,14 @@ class Keywords:
             pattern = schema["pattern"]
             if not isinstance(pattern, str):
                 raise self._wrong(schema, "pattern", "a string")
-            counted = without_count(pattern)
+            words = listed_words(pattern) if self._options.lists_patterns else None
+            counted = None if words is not None else without_count(pattern)
             if counted is not None:
                 pattern, least, most = counted
                 if least > low or (most is not None and (high is None or most < high)):
                     named = "pattern"
                 low, high = max(low, least), most if high is None else high if most is None else min(high, most)
-            parts.append(self._atom(Found(pattern), schema, "pattern"))
+            parts.append(self._atom(Found(pattern) if words is None else OneOf(words), schema, "pattern"))
         if high is not None and low > high:
             parts.append(0)
         elif low or high is not None:

@@ -86,6 +86,11 @@ class SchemaOptions:
     max_reordered: int = 16
     max_orders: int = 16
 
+    @property
+    def lists_patterns(self) -> bool:
+        """Whether a string of printable ASCII is spelled alike where it is one of a list, and where it matches a pattern."""
+        return self.word_escapes == "shortest" and self.string_escapes != "all"
+
     @staticmethod
     def choices(name: str) -> tuple[str, ...]:
         """What an option that is one of several words may be."""

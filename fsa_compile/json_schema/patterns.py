@@ -35,6 +35,9 @@ _MAX_DEPTH = 100
 _FEW_COUNTED, _SPELLED = 512, 20
 """States of a repetition up to which it is left to the automaton, and how many one character beyond ASCII takes."""
 
+_FEW_WORDS = 64
+"""Texts of a pattern that are listed."""
+
 
 def parse_ecma(pattern: str, limits: CompileLimits) -> Node:
     """The syntax tree of an ECMA-262 pattern.
@@ -337,6 +340,51 @@ def without_count(pattern: str) -> tuple[str, int, int | None] | None:
     endless = written[: written.rindex("{")] + "*"
     high = None if repeat.high is None else repeat.high + fixed
     return pattern[: repeat.start] + endless + pattern[repeat.end :], repeat.low + fixed, high
+
+
+@functools.lru_cache(maxsize=1024)
+def listed_words(pattern: str) -> tuple[str, ...] | None:
+    """The texts of a pattern that is found in a few texts of printable ASCII only, such as `^(on|off)$`; None for any other.
+
+    Words exclude each other, which does not show of patterns.
+    """
+    if not (pattern.startswith(("^", "(")) and pattern.endswith(("$", ")"))) or any(c in pattern for c in "*+{"):
+        return None
+    try:
+        tree = parse_ecma(pattern, CompileLimits())
+    except ConstraintError:
+        return None
+    words: list[str] = []
+    for branch in _branches(tree):
+        items = _items(branch)
+        if not (_is(items[:1], "text start") and _is(items[-1:], "text end")):
+            return None
+        found = _texts(Concat(items[1:-1], 0, 0))
+        if found is None:
+            return None
+        words += found
+    return tuple(dict.fromkeys(words)) if len(words) <= _FEW_WORDS else None
+
+
+def _texts(tree: Node) -> list[str] | None:
+    """The texts of a tree, None when they are not a few of printable ASCII."""
+    if isinstance(tree, Text):
+        return [tree.text] if tree.text.isascii() and tree.text.isprintable() else None
+    if isinstance(tree, Chars):
+        found = [chr(c) for c in range(0x20, 0x7F) if tree.members[0] >> c & 1]
+        return found if not tree.members[1] and len(found) == tree.members[0].bit_count() <= _FEW_WORDS else None
+    if isinstance(tree, Alternate):
+        branches = [_texts(branch) for branch in tree.branches]
+        return None if None in branches else [text for branch in branches if branch for text in branch]
+    if not isinstance(tree, Concat):
+        return None
+    out = [""]
+    for item in tree.items:
+        after = _texts(item)
+        if after is None or len(out) * len(after) > _FEW_WORDS:
+            return None
+        out = [text + more for text in out for more in after]
+    return out
 
 
 def _length(tree: Node) -> int | None:

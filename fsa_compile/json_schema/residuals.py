@@ -7,13 +7,14 @@ callee can read the value and say which case it was. Product, complement and det
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema.atoms import (
     NUMBER,
+    OBJECT,
     STRING,
     AtLeast,
     Before,
@@ -30,6 +31,7 @@ from fsa_compile.json_schema.atoms import (
     OneOf,
     Spelled,
 )
+from fsa_compile.json_schema.contradictions import Contradictions
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import SchemaOptions
@@ -71,7 +73,8 @@ class Residuals:
         self._matches = matches
         self._array_cases: dict[int, list[Case]] = {}
         self._pruned: dict[tuple[int, int], int] = {}
-        self._settled: dict[Any, int] = {}
+        self._contradictions = Contradictions(decisions, keywords, self._together)
+        self._known_together: dict[frozenset[int], bool] = {}
 
     # ends
 
@@ -248,9 +251,13 @@ class Residuals:
             cases[formula] = condition if known is None else self._values.any_of([known, condition])
 
     def pruned(self, value: Value) -> Value:
-        """The value without cases that contradict each other: words of finite lists exclude each other, and single numbers."""
+        """The value without cases that contradict each other: words of finite lists exclude each other, single numbers, and
+        what is asked of the members of objects."""
+        return self._without(value, ((STRING, self._prune_strings), (NUMBER, self._prune_numbers), (OBJECT, self._prune_objects)))
+
+    def _without(self, value: Value, prunes: Iterable[tuple[int, Callable[[int], int]]]) -> Value:
         formulas = list(value.formulas)
-        for kind, prune in ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)):
+        for kind, prune in prunes:
             found = self._pruned.get((kind, formulas[kind]))
             if found is None:
                 found = self._pruned[kind, formulas[kind]] = prune(formulas[kind])
@@ -286,6 +293,18 @@ class Residuals:
             leaf = d.substitute(formula, known)
             out = d.choose(d.atom(Equals(bound)), leaf, out)
         return out
+
+    def _prune_objects(self, formula: int) -> int:
+        return 0 if self._contradictions.impossible(formula) else formula
+
+    def _together(self, schemas: frozenset[int]) -> bool:
+        """Whether some value may satisfy all of some numbered subschemas; arrays and objects count as if some did."""
+        found = self._known_together.get(schemas)
+        if found is None:
+            both = self._values.all_of(map(self._keywords.numbered, sorted(schemas)))
+            scalars = self._without(both, ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)))
+            found = self._known_together[schemas] = any(scalars.formulas)
+        return found
 
 
 def _holds(atom: Any, number: Fraction) -> bool:
