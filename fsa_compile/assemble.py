@@ -98,7 +98,7 @@ class _Groups:
         pair = arcs.state * s + arcs.target
         if s * s <= _PACKED_PAIRS:
             key = (pair << _TOKEN_BITS) | arcs.token
-            key.sort(kind="stable")
+            key.sort()
             self.token = key & _TOKEN_MASK
             pair = key >> _TOKEN_BITS
         else:

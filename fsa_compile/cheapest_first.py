@@ -67,8 +67,9 @@ def least_values(
     calls = _Calls(ways, symbol, below, size, num_symbols, step, unreachable)
     plain = (ways.push[ways.effect] == 0).nonzero()[0]
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
-    begin, some = before_at.tolist(), calls.some
+    begin, some, waited_for = before_at.tolist(), calls.some, memoryview(calls.some)
     value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
+    values, known = memoryview(value), memoryview(settled)  # the same memory; single items are read several times as fast
     queue: dict[int, list[list[int] | np.ndarray]] = {0: [first.nonzero()[0]]}
 
     def put(places: np.ndarray, found: int) -> None:
@@ -83,17 +84,17 @@ def least_values(
         parts = queue.pop(at)
         beyond = at + step
         if sum(map(len, parts)) <= _FEW:
-            few = [p for part in parts for p in (part if isinstance(part, list) else part.tolist()) if not settled[p]]
+            few = [p for part in parts for p in (part if isinstance(part, list) else part.tolist()) if not known[p]]
             more = []
             for place in few:
-                settled[place] = True
+                known[place] = True
                 for other in before[begin[place] : begin[place + 1]].tolist():
-                    if value[other] > beyond:
-                        value[other] = beyond
+                    if values[other] > beyond:
+                        values[other] = beyond
                         more.append(other)
             if more:
                 queue.setdefault(beyond, []).append(more)
-            hot = [place for place in few if some[place]]
+            hot = [place for place in few if waited_for[place]]
         else:
             now = np.concatenate(parts)
             now = now[~settled[now]]
@@ -106,10 +107,11 @@ def least_values(
         done = calls.settle(hot, at) if hot else hot
         if len(done) <= _FEW:
             for effect in done:
-                found = calls.worth(effect, value)
-                more = [place for place in calls.places(effect) if found < value[place]]
+                found = calls.worth(effect, values)
+                more = [place for place in calls.places(effect) if found < values[place]]
                 if more:
-                    value[more] = found
+                    for place in more:
+                        values[place] = found
                     queue.setdefault(found, []).append(more)
             continue
         places, worth = calls.worth_of(np.array(done), value)
@@ -141,6 +143,7 @@ class _Calls:
         unreachable: int,
     ) -> None:
         self._ways, self._step, self._num_symbols = ways, step, num_symbols
+        self._target, self._push = memoryview(ways.target), memoryview(ways.push)
         self._strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
         self.of_symbol = [unreachable] * num_symbols
         pushes = ways.push > 0
@@ -182,9 +185,9 @@ class _Calls:
         """The places that have an effect."""
         return self._places[self._places_at[effect] : self._places_at[effect + 1]].tolist()
 
-    def worth(self, effect: int, value: np.ndarray) -> int:
+    def worth(self, effect: int, value: memoryview[int]) -> int:
         """What a call is worth, from the values of places."""
-        target, string = int(value[self._ways.target[effect]]), self._strings[self._ways.push[effect]]
+        target, string = value[self._target[effect]], self._strings[self._push[effect]]
         values = [self.of_symbol[s] for s in string]
         return 1 + target + sum(values) if self._step else max(len(string) + target, *[v + i for i, v in enumerate(values)])
 

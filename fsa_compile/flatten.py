@@ -42,10 +42,12 @@ class _UnboundedError(Exception):
 
 
 class _Moves:
-    """What the controls of a machine do, found out when it is asked for: most machines are given up soon.
+    """What the controls of a machine do.
 
     Attributes:
       next, push: int64[A], by action; 0 for none.
+      within: by control, the controls that it moves to in its frame.
+      calls: by control, the (push string, control entered) pairs of its calls.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
@@ -54,19 +56,18 @@ class _Moves:
         entry = machine.entry_offset[:-1][live]
         self.next, self.push = np.zeros((2, len(live)), np.int64)
         self.next[live], self.push[live] = machine.entry_next[entry], machine.entry_push[entry]
-        self._moves = list(zip(self.next.tolist(), self.push.tolist()))
-        self._known: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
-
-    def of(self, control: int) -> tuple[list[int], list[tuple[int, int]]]:
-        """The controls that one moves to in its frame, and the (push string, control entered) pairs of its calls."""
-        found = self._known.get(control)
-        if found is None:
-            moves = [self._moves[action] for action in sorted(set(self._machine.action[control].tolist()))]
-            found = self._known[control] = (
-                [target for target, push in moves if target > 0 and not push],
-                [(push, target) for target, push in moves if target > 0 and push],
-            )
-        return found
+        size = machine.num_controls
+        does = np.zeros((size, len(live)), bool)
+        does[np.arange(size)[:, None], machine.action] = True
+        control, action = (does & (self.next > 0)).nonzero()
+        targets = self.next[action]
+        self.within: list[list[int]] = [[] for _ in range(size)]
+        self.calls: list[list[tuple[int, int]]] = [[] for _ in range(size)]
+        for at, push, target in zip(control.tolist(), self.push[action].tolist(), targets.tolist()):
+            if push:
+                self.calls[at].append((push, target))
+            else:
+                self.within[at].append(target)
 
     def returned(self, symbol: int) -> list[int]:
         """The controls that some return through a symbol leads to."""
@@ -96,9 +97,8 @@ class _Stacks:
         strings = [tuple(symbol for symbol, _ in push) for push in machine.pushes]
         while self._todo:
             stack, control = divmod(self._todo.pop(), self._width)
-            within, calls = moves.of(control)
-            self._add(stack, within)
-            for push, target in calls:
+            self._add(stack, moves.within[control])
+            for push, target in moves.calls[control]:
                 there = self.above.get((stack, push))
                 if there is None:
                     there = self.above[stack, push] = self._pushed(stack, strings[push])

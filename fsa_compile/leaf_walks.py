@@ -258,19 +258,24 @@ class _Moves:
             label = label[label]
 
     def _loop(self, base: int, taken: np.ndarray) -> np.ndarray:
-        """The controls between a control and itself."""
-        order, after = [base], {base: list[int]()}
-        for control in order:
-            after[control] = [t for t in self._target[self._first[control] : self._first[control + 1]].tolist() if not taken[t]]
-            for there in after[control]:
-                if there not in after:
-                    after[there] = []
-                    order.append(there)
-        back, size = {base}, 0
-        while size < len(back):
-            size = len(back)
-            back.update(control for control in order if not back.isdisjoint(after[control]))
-        return np.array(sorted(back))
+        """The controls between a control and itself, through none that is taken."""
+        order = self._target.argsort(kind="stable")
+        into = self._target[order].searchsorted(np.arange(len(taken) + 1)).tolist()
+        before, first, target = self._source[order].tolist(), self._first.tolist(), self._target.tolist()
+        shut = taken.tolist()
+        back, todo = {base}, [base]
+        for control in todo:
+            for there in before[into[control] : into[control + 1]]:
+                if there not in back and not shut[there]:
+                    back.add(there)
+                    todo.append(there)
+        inside, todo = {base}, [base]
+        for control in todo:
+            for there in target[first[control] : first[control + 1]]:
+                if there in back and there not in inside:
+                    inside.add(there)
+                    todo.append(there)
+        return np.array(sorted(inside))
 
     def codes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int32[k, 256], by byte `_ADDS` n + add for a move to control n of the leaf's own machine, else 0; controls outside."""

@@ -32,6 +32,8 @@ _PART = 4_000_000
 """Tokens below the first bytes of states that are joined at once."""
 _KEPT_BYTES = 96
 """Memory of one pair reached, until the token sets are assembled."""
+_FEW_ENTERED = 5_000
+"""With fewer tokens below all arcs into entries, as those of a number, joining them costs less than walking strings."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,6 +116,8 @@ def _walked(
     source, byte, target = arcs
     wide = wide_states(dfa)
     by_entry = entry_arcs(dfa, tables, wide, arcs)
+    if by_entry.any() and tables.weight[byte[by_entry]].sum() < _FEW_ENTERED:
+        by_entry[:] = False
     plain = (~by_entry & (tables.root_child[byte] > 0)).nonzero()[0]
     first = tables.root_child[byte[plain]]
     joined = _join_in_parts(dfa, tables, source[plain], first, target[plain], deadline)
