@@ -111,6 +111,15 @@ class ByteMachine:
         control = some[row]
         return control, symbol, self.ret[control, symbol].astype(np.int64)
 
+    @cached_property
+    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(control, class, action) int64[*] each, wherever something can be read, by control, then class: most controls read one
+        byte, and so this is a small part of `action`."""
+        every = self.action.ravel()
+        at = (every != 0).nonzero()[0]
+        control, symbol = np.divmod(at, self.action.shape[1])
+        return control, symbol, every[at].astype(np.int64)
+
     @property
     def initial(self) -> Configuration:
         """The configuration before the first byte."""

@@ -19,6 +19,8 @@ from fsa_compile.vocabulary_tables import indices, ranges
 
 _FEW = 64
 """So many places are worked on one by one."""
+_LISTED = 100_000
+"""So many ways are kept as a list too, whose single items are read faster."""
 
 
 class Ways(NamedTuple):
@@ -67,9 +69,10 @@ def least_values(
     calls = _Calls(ways, symbol, below, size, num_symbols, step, unreachable)
     plain = (ways.push[ways.effect] == 0).nonzero()[0]
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
-    begin, some, waited_for = before_at.tolist(), calls.some, memoryview(calls.some)
+    begin, some, waited_for = before_at.tolist(), calls.some, calls.some.data
+    one_by_one = before.tolist() if len(before) <= _LISTED else before
     value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
-    values, known = memoryview(value), memoryview(settled)  # the same memory; single items are read several times as fast
+    values, known = value.data, settled.data  # the same memory; single items are read several times as fast
     queue: dict[int, list[list[int] | np.ndarray]] = {0: [first.nonzero()[0]]}
 
     def put(places: np.ndarray, found: int) -> None:
@@ -88,7 +91,7 @@ def least_values(
             more = []
             for place in few:
                 known[place] = True
-                for other in before[begin[place] : begin[place + 1]].tolist():
+                for other in one_by_one[begin[place] : begin[place + 1]]:
                     if values[other] > beyond:
                         values[other] = beyond
                         more.append(other)
@@ -143,7 +146,7 @@ class _Calls:
         unreachable: int,
     ) -> None:
         self._ways, self._step, self._num_symbols = ways, step, num_symbols
-        self._target, self._push = memoryview(ways.target), memoryview(ways.push)
+        self._target, self._push = ways.target.data, ways.push.data
         self._strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
         self.of_symbol = [unreachable] * num_symbols
         pushes = ways.push > 0

@@ -64,14 +64,35 @@ def derived_controls(machine: ByteMachine, tables: VocabularyTables, deadline: D
     """
     if not machine.deterministic:
         return NONE_DERIVED
-    plain = _plain_moves(machine)
-    action = _telling_returns_apart(machine)
-    node, base = _pairs(machine, plain, action, tables)
-    return _Lockstep(machine, plain, action, tables, deadline).followed(node, base) if len(node) else NONE_DERIVED
+    moves = _Moves(machine)
+    node, base = _pairs(machine, moves, tables)
+    return _Lockstep(machine, moves, tables, deadline).followed(node, base) if len(node) else NONE_DERIVED
+
+
+class _Moves:
+    """What controls do, by action.
+
+    Attributes:
+      action: int32[S, C], of the machine.
+      plain: int64[A], the next control where only the control changes, 0 where nothing is read, -1 where more happens.
+      returns: bool[A].
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        self.action, self.plain = machine.action, _plain_moves(machine)
+        offset = machine.entry_offset
+        some = np.diff(offset) > 0
+        self.returns = np.zeros(len(some), bool)
+        self.returns[some] = machine.entry_next[offset[:-1][some]] == RETURN
+
+    def differ(self, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """bool[n, C], where two controls each do not do the same; if they return, it matters which control returns."""
+        mine = self.action[own]
+        return (mine != self.action[other]) | (self.returns[mine] & (own != other)[:, None])
 
 
 def _plain_moves(machine: ByteMachine) -> np.ndarray:
-    """int64[S, C], the next control where only the control changes, 0 where nothing is read, -1 where more happens."""
+    """int64[A], the next control where only the control changes, 0 where nothing is read, -1 where more happens."""
     offset = machine.entry_offset
     some = np.diff(offset) > 0
     at = offset[:-1][some]
@@ -81,36 +102,26 @@ def _plain_moves(machine: ByteMachine) -> np.ndarray:
     following = np.where(only, machine.entry_next[at], -1)
     goal = np.zeros(len(some), np.int64)
     goal[some] = np.where(following > 0, following, -1)
-    return goal[machine.action]
+    return goal
 
 
-def _telling_returns_apart(machine: ByteMachine) -> np.ndarray:
-    """int64[S, C], the machine's actions; where a control returns, one of its own, since it matters which control returns."""
-    offset = machine.entry_offset
-    some = np.diff(offset) > 0
-    returns = np.zeros(len(some), bool)
-    returns[some] = machine.entry_next[offset[:-1][some]] == RETURN
-    return np.where(returns[machine.action], -np.arange(machine.num_controls)[:, None], machine.action)
-
-
-def _pairs(
-    machine: ByteMachine, plain: np.ndarray, action: np.ndarray, tables: VocabularyTables
-) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(machine: ByteMachine, moves: _Moves, tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
     """(control, base) of the controls that may be derived. Bases are controls that most tokens leave as they are."""
-    kind = machine.byte_class[:256]
-    weight = np.bincount(kind, tables.weight, plain.shape[1])
-    stays = (plain == np.arange(len(plain))[:, None]) @ weight
-    is_base = stays > weight.sum() / 2
+    kind, size = machine.byte_class[:256], machine.num_controls
+    weight = np.bincount(kind, tables.weight, machine.action.shape[1])
+    control, symbol, action = machine.cells
+    same = (moves.plain[action] == control).nonzero()[0]
+    is_base = np.bincount(control[same], weight[symbol[same]], size) > weight.sum() / 2
     is_base[0] = False
     uncounted = machine.bounds[:, 0] == UNCOUNTED
-    base = np.zeros(len(plain), np.int64)
+    base = np.zeros(size, np.int64)
     for k in np.argsort(-weight)[:_GUESSES].tolist():
-        goal = np.maximum(plain[:, k], 0)
+        goal = np.maximum(moves.plain[machine.action[:, k]], 0)
         base = np.where((base == 0) & is_base[goal], goal, base)
     node = (base != np.arange(len(base))).nonzero()[0]
     node = node[(base[node] > 0) & uncounted[node] & uncounted[base[node]] & ~is_base[node]]
-    differs = action[node] != action[base[node]]
-    number = differs @ np.bincount(kind, minlength=plain.shape[1])
+    differs = moves.differ(node, base[node])
+    number = differs @ np.bincount(kind, minlength=machine.action.shape[1])
     fits = (number <= _MOST_BYTES) & ~differs[:, machine.byte_class[256:]].any(1)
     node = node[fits]
     node = node[~_continued(plain, kind, node, base[node])]
@@ -142,14 +153,12 @@ def _continued(plain: np.ndarray, kind: np.ndarray, node: np.ndarray, base: np.n
 class _Lockstep:
     """Follows controls and their bases side by side."""
 
-    def __init__(
-        self, machine: ByteMachine, plain: np.ndarray, action: np.ndarray, tables: VocabularyTables, deadline: Deadline
-    ) -> None:
-        self._plain, self._action, self._tables, self._deadline = plain, action, tables, deadline
+    def __init__(self, machine: ByteMachine, moves: _Moves, tables: VocabularyTables, deadline: Deadline) -> None:
+        self._moves, self._tables, self._deadline = moves, tables, deadline
         self._steps = np.zeros(machine.num_controls, np.int64)
         self._kind = machine.byte_class[:256].astype(np.int64)
         self._by_kind = self._kind.argsort(kind="stable")
-        self._kind_size = np.bincount(self._kind, minlength=action.shape[1])
+        self._kind_size = np.bincount(self._kind, minlength=machine.action.shape[1])
         self._kind_first = self._kind_size.cumsum() - self._kind_size
         self._lost: list[tuple[np.ndarray, np.ndarray]] = []
         self._record: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -196,7 +205,8 @@ class _Lockstep:
             which, child = which[kept], child[kept]
         kind = self._kind[self._tables.trie_byte[child]]
         owner, before = owner[which], own[which]
-        own, other = self._plain[before, kind], self._plain[other[which], kind]
+        action, plain = self._moves.action, self._moves.plain
+        own, other = plain[action[before, kind]], plain[action[other[which], kind]]
         on = (own != other) | (own < 0)
         owner, child, before, own, other = owner[on], child[on], before[on], own[on], other[on]
         leaves = (own < 0) | (other < 0)
@@ -213,7 +223,8 @@ class _Lockstep:
 
     def _differing(self, owner: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(item, byte) where two controls differ; owners with too many such bytes are given up."""
-        item, kind = (self._action[own] != self._action[other]).nonzero()
+        differs = self._moves.differ(own, other)
+        item, kind = np.divmod(differs.ravel().nonzero()[0], differs.shape[1])
         count = self._kind_size[kind]
         many = (np.bincount(item, count, len(own)) > _MOST_BYTES)
         self._rejected.append(owner[many])

@@ -12,6 +12,7 @@ import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.distinct import distinct
 
 
 def flattened(machine: ByteMachine, most: int) -> ByteDfa | None:
@@ -56,14 +57,11 @@ class _Moves:
         entry = machine.entry_offset[:-1][live]
         self.next, self.push = np.zeros((2, len(live)), np.int64)
         self.next[live], self.push[live] = machine.entry_next[entry], machine.entry_push[entry]
-        size = machine.num_controls
-        does = np.zeros((size, len(live)), bool)
-        does[np.arange(size)[:, None], machine.action] = True
-        control, action = (does & (self.next > 0)).nonzero()
-        targets = self.next[action]
-        self.within: list[list[int]] = [[] for _ in range(size)]
-        self.calls: list[list[tuple[int, int]]] = [[] for _ in range(size)]
-        for at, push, target in zip(control.tolist(), self.push[action].tolist(), targets.tolist()):
+        control, _, action = machine.cells
+        control, action = np.divmod(distinct((control * len(live) + action)[self.next[action] > 0]), len(live))
+        self.within: list[list[int]] = [[] for _ in range(machine.num_controls)]
+        self.calls: list[list[tuple[int, int]]] = [[] for _ in range(machine.num_controls)]
+        for at, push, target in zip(control.tolist(), self.push[action].tolist(), self.next[action].tolist()):
             if push:
                 self.calls[at].append((push, target))
             else:

@@ -5,6 +5,7 @@ What is pending in a node, returned through a symbol, is one more node, told apa
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,8 +161,8 @@ class InnerNodes:
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
         at = control * walk.width + walk.kind[walk.trie.symbol[node]]
-        begin = walk.moves.begin[at]
-        size = walk.moves.size[at]
+        begin = walk.moves.begin(at)
+        size = walk.moves.size(at)
         returns = (walk.moves.next[begin] == RETURN) & (size == 1)
         code = np.where(returns, s + walk.stack_class[control], np.where(size > 0, control, 0))
         end = (node == walk.trie.end).nonzero()[0]
@@ -172,17 +173,14 @@ class InnerNodes:
     def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(node of every set, index of an example of every new one)."""
         every, example, which = exampled(total)
-        ids, new = np.empty(len(every), np.int64), []
-        for j, h in enumerate(every.tolist()):
-            known = self._memo.get(h)
-            if known is None:
-                known = self._memo[h] = self.num_nodes
-                self.num_nodes += 1
-                new.append(int(example[j]))
-            ids[j] = known
+        ids = np.array([*map(self._memo.get, every.tolist(), repeat(-1))], np.int64)
+        new = (ids < 0).nonzero()[0]
+        ids[new] = np.arange(self.num_nodes, self.num_nodes + len(new))
+        self._memo.update(zip(every[new].tolist(), ids[new].tolist()))
+        self.num_nodes += len(new)
         if self.num_nodes > self.walk.limits.max_states:
             raise LimitError("max_states", self.walk.limits.max_states, _DOING)
-        return ids[which], np.array(new, np.int64)
+        return ids[which], example[new]
 
     def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
         begin = count.cumsum() - count

@@ -12,13 +12,14 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fsa_compile.byte_machine import NO_END, RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import distinct, exampled, numbered
+from fsa_compile.distinct import distinct, exampled, numbered, order_of
 from fsa_compile.token_parts import Parts
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -173,7 +174,9 @@ def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
     following = machine.entry_next[entry].astype(np.int64)
     does = np.where(some & (following > 0), _ADDS * following + machine.entry_add[entry], 0)
     size = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1])
-    callers = ((push > 0)[machine.action] @ size >= _FEWEST_CALLED).nonzero()[0]
+    control, symbol, action = machine.cells
+    calls = (push[action] > 0).nonzero()[0]
+    callers = (np.bincount(control[calls], size[symbol[calls]], machine.num_controls) >= _FEWEST_CALLED).nonzero()[0]
     if not len(callers):
         return []
     inside = np.concatenate([leaf.controls[: leaf.walk.size] for leaf in leaves])
@@ -204,17 +207,20 @@ class _Moves:
         following, push, add = np.zeros((3, len(some)), np.int64)
         following[some], push[some], add[some] = machine.entry_next[at], machine.entry_push[at], machine.entry_add[at]
         goal = np.where((following > 0) & (push == 0), following, 0)
-        self._kind = machine.byte_class[:256]
-        self._goal, self._add = goal[machine.action], add[machine.action]
-        self.returns = (following == RETURN)[machine.action].any(1)
-        self._calls = (push > 0)[machine.action].any(1)
+        self._kind, self._action, self._goal, self._add = machine.byte_class[:256], machine.action, goal, add
+        self.returns, self._calls = np.zeros((2, size), bool)
+        control, symbol, action = machine.cells
+        self.returns[control[following[action] == RETURN]] = True
+        self._calls[control[push[action] > 0]] = True
         if machine.specials:
             self._calls |= machine.action[:, machine.byte_class[256:]].any(1)
-        source, column = self._goal.nonzero()
-        pair = distinct(source * size + self._goal[source, column])
-        self._source, self._target = pair // size, pair % size
+        target = goal[action]
+        inside = target.nonzero()[0]
+        pair = distinct(control[inside] * size + target[inside])
+        self._source, self._target = np.divmod(pair, size)
         self._first = self._source.searchsorted(np.arange(size + 1))
-        self._reads = (self._goal > 0) @ np.bincount(self._kind, minlength=self._goal.shape[1])
+        of_class = np.bincount(self._kind, minlength=machine.action.shape[1])
+        self._reads = np.bincount(control[inside], of_class[symbol[inside]], size).astype(np.int64)
 
     def leaves(self, derived: np.ndarray, bases: np.ndarray, only_loops: bool) -> Iterator[np.ndarray]:
         """Disjoint sets of controls, each ascending: those that never lead to a call, by connection, and the loops of bases."""
@@ -259,10 +265,8 @@ class _Moves:
 
     def _loop(self, base: int, taken: np.ndarray) -> np.ndarray:
         """The controls between a control and itself, through none that is taken."""
-        order = self._target.argsort(kind="stable")
-        into = self._target[order].searchsorted(np.arange(len(taken) + 1)).tolist()
-        before, first, target = self._source[order].tolist(), self._first.tolist(), self._target.tolist()
-        shut = taken.tolist()
+        (before, into), (after, first) = self._arcs
+        shut = taken.data
         back, todo = {base}, [base]
         for control in todo:
             for there in before[into[control] : into[control + 1]]:
@@ -271,23 +275,31 @@ class _Moves:
                     todo.append(there)
         inside, todo = {base}, [base]
         for control in todo:
-            for there in target[first[control] : first[control + 1]]:
+            for there in after[first[control] : first[control + 1]]:
                 if there in back and there not in inside:
                     inside.add(there)
                     todo.append(there)
         return np.array(sorted(inside))
 
+    @cached_property
+    def _arcs(self) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
+        """(controls before, where those of each control begin), and the same of controls after."""
+        order = order_of(self._target)
+        into = self._target[order].searchsorted(np.arange(len(self._first)))
+        return (self._source[order].tolist(), into.tolist()), (self._target.tolist(), self._first.tolist())
+
     def codes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int32[k, 256], by byte `_ADDS` n + add for a move to control n of the leaf's own machine, else 0; controls outside."""
-        goal = self._goal[controls]
-        number = np.zeros(len(self._goal), np.int32)
+        action = self._action[controls]
+        goal = self._goal[action]
+        number = np.zeros(len(self._action), np.int32)
         number[goal.ravel()] = 1
         number[controls] = 0
         number[0] = 0
         outside = number.nonzero()[0]
         number[controls] = np.arange(1, len(controls) + 1)
         number[outside] = np.arange(len(controls) + 1, len(controls) + len(outside) + 1)
-        codes = np.where(goal > 0, _ADDS * number[goal] + self._add[controls], 0).astype(np.int32)
+        codes = np.where(goal > 0, _ADDS * number[goal] + self._add[action], 0).astype(np.int32)
         return codes[:, self._kind], outside
 
 

@@ -7,6 +7,8 @@ trie cut down to their paths.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
@@ -31,22 +33,40 @@ class Entries:
         plain = (machine.entry_push[at] == 0) & (machine.entry_next[at] > 0) & (machine.entry_add[at] == 0)
         if machine.sets is not None:
             plain &= machine.sets.entry[at] == 0
-        goal = np.where(np.diff(offset) == 0, 0, s)
+        goal = np.where(np.diff(offset) == 0, 0, s).astype(np.int32)
         goal[single[plain]] = machine.entry_next[at[plain]]
+        self._machine, self._goal, self._tables, self._other = machine, goal, tables, s
+        control, symbol, action = machine.cells
+        target = goal[action]
+        inside = ((target > 0) & (target != s)).nonzero()[0]
+        size = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1])
+        reads = np.bincount(control[inside], size[symbol[inside]], s + 1)
+        reads[:s][machine.bounds[:, 1] >= 0] = 0
+        self._some = reads >= _WIDE_BYTES
+
+    @cached_property
+    def _dfa(self) -> ByteDfa:
+        """The moves; many walks never come to a control that is worth it."""
+        machine, s = self._machine, self._other
         table = np.full((s + 1, machine.action.shape[1]), s, np.int32)
-        table[:s] = goal[machine.action]
+        table[:s] = self._goal[machine.action]
         table[:s][machine.bounds[:, 1] >= 0] = 0
         table[0] = 0
-        self._tables, self._other = tables, s
-        self._dfa = ByteDfa(table, machine.byte_class[:256].astype(np.uint8), np.zeros(s + 1, bool), 1)
-        size = np.bincount(machine.byte_class[:256], minlength=table.shape[1])
-        self._wide = wide_states(self._dfa, ((table > 0) & (table != s)) @ size >= _WIDE_BYTES)
-        self._wide[s] = True
+        return ByteDfa(table, machine.byte_class[:256].astype(np.uint8), np.zeros(s + 1, bool), 1)
+
+    @cached_property
+    def _wide(self) -> np.ndarray:
+        """bool[S + 1], the controls that read whole classes of bytes; the state for everything else is one of them."""
+        wide = wide_states(self._dfa, self._some)
+        wide[self._other] = True
+        return wide
 
     def chosen(self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray) -> np.ndarray:
         """Which arcs (owner, first byte, control reached) are worth walking by symbol strings: bool[n]."""
-        into = self._wide[control].nonzero()[0]
         entry = np.zeros(self._other + 1, bool)
+        if not self._some[control].any():
+            return entry[control]
+        into = self._wide[control].nonzero()[0]
         if len(into):
             pair, which = numbered(owner[into] * (self._other + 1) + control[into])
             weight = np.bincount(which, self._tables.weight[byte[into]])

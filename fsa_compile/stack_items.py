@@ -84,38 +84,49 @@ class Moves:
     """The entries of a machine by control and symbol class.
 
     Attributes:
-      begin, size: int64[S * C], entries by control * C + class.
       next, push, add, guard: int64[E], of every entry; one more stands for none.
       forks: whether some control has several entries at a symbol.
-      plain: int64[S * C], of a machine that neither forks nor counts: 0, the next control, or -1 where more happens.
+      simple: whether the machine neither forks nor counts.
       kept, counted: uint64[S], bits of the bytes that leave each control as it is, and its register as it is or one higher; see
         `trie_subtrees`.
     """
 
     def __init__(self, machine: ByteMachine) -> None:
-        offset, action = machine.entry_offset.astype(np.int64), machine.action.ravel()
-        size = np.diff(offset)
-        none = len(machine.entry_next)
-        self.size = size[action]
-        self.begin = np.where(size > 0, offset[:-1], none)[action]
+        offset, none = machine.entry_offset.astype(np.int64), len(machine.entry_next)
+        self._action = machine.action.ravel()
+        self._size = size = np.diff(offset)
+        self._begin = begin = np.where(size > 0, offset[:-1], none)
         guard = np.zeros(none, np.int32) if machine.sets is None else machine.sets.entry
         self.next, self.push, self.add, self.guard = (
             np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add, guard)
         )
         self.forks = bool((size > 1).any())
-        self.plain = None
-        if not self.forks and not machine.entry_add.any() and not any(add for string in machine.pushes for _, add in string):
-            self.plain = np.where((self.push == 0) & (self.next >= 0) & (self.guard == 0), self.next, -1)[self.begin]
-        begin = self.begin.reshape(machine.action.shape)
-        same = (self.next[begin] == np.arange(len(begin))[:, None]) & (self.push[begin] == 0)
-        same &= (self.size.reshape(begin.shape) == 1) & (self.guard[begin] == 0)
-        kind, adds = machine.byte_class[:256], self.add[begin] == 1
-        self.kept = kinds_read(same & ~adds, kind)
-        self.counted = kinds_read(same & adds, kind) if adds.any() else np.zeros_like(self.kept)
+        counts = bool(machine.entry_add.any()) or any(add for string in machine.pushes for _, add in string)
+        self.simple = not self.forks and not counts
+        self._plain = np.where((self.push == 0) & (self.next >= 0) & (self.guard == 0), self.next, -1)[begin]
+        control, symbol, action = machine.cells
+        same = (np.where(size == 1, self._plain, -1)[action] == control).nonzero()[0]
+        control, symbol, action = control[same], symbol[same], action[same]
+        kind, adds = machine.byte_class[:256], self.add[begin[action]]
+        one, shape = adds == 1, machine.action.shape
+        self.kept = kinds_read(control[~one], symbol[~one], shape, kind)
+        self.counted = kinds_read(control[one], symbol[one], shape, kind) if one.any() else np.zeros_like(self.kept)
 
     def live(self, at: np.ndarray) -> np.ndarray:
         """Whether anything is read at control * C + class."""
-        return self.size[at] > 0
+        return self._size[self._action[at]] > 0
+
+    def begin(self, at: np.ndarray) -> np.ndarray:
+        """First entry at control * C + class."""
+        return self._begin[self._action[at]]
+
+    def size(self, at: np.ndarray) -> np.ndarray:
+        """Number of entries at control * C + class."""
+        return self._size[self._action[at]]
+
+    def plain(self, at: np.ndarray) -> np.ndarray:
+        """At control * C + class of a simple machine, 0, the next control, or -1 where more happens."""
+        return self._plain[self._action[at]]
 
 
 class Columns:

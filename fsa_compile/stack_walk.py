@@ -220,7 +220,7 @@ class Walk:
         items = self.leaves.taken(self.num_owners)
         self.num_owners += self.leaves.runs
         at = items.control * self.width + self.kind[self.trie.symbol[items.node]]
-        returns = self.moves.next[self.moves.begin[at]] == RETURN
+        returns = self.moves.next[self.moves.begin(at)] == RETURN
         pending = items.at(returns & self.moves.live(at))
         self.pending.append(pending)
         inside = pending.at(self._depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
@@ -261,10 +261,10 @@ class Walk:
         trie, machine = self.trie, self.machine
         root = np.arange(trie.first[0], trie.first[0] + trie.children[0])
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
-        live = (machine.action > 0)[:, machine.byte_class[trie.symbol[first]]]
+        live = (machine.action > 0).take(machine.byte_class[trie.symbol[first]], axis=1)
         live[self.derived.node] = False
         self.leaves.known(live[:, : len(root)], trie.symbol[root])
-        control, at = live.nonzero()
+        control, at = np.divmod(live.ravel().nonzero()[0], len(first))
         owner, node, inside = self.derived.seed
         zeros = np.zeros(len(at) + len(owner), np.int64)
         nodes = np.concatenate((first[at], node))
@@ -325,8 +325,8 @@ class Walk:
     def _read(self, items: Items) -> Items:
         """Items after reading one symbol, runs begun by it included."""
         moved, called = [], []
-        if self.moves.plain is not None:
-            following = self.moves.plain[items.control * self.width + self.kind[self.nodes.symbol[items.node]]]
+        if self.moves.simple:
+            following = self.moves.plain(items.control * self.width + self.kind[self.nodes.symbol[items.node]])
             on = (following > 0).nonzero()[0]
             moved.append(Items(items.owner[on], items.node[on], following[on], items.begun[on]))
             more = (following < 0).nonzero()[0]
@@ -357,8 +357,8 @@ class Walk:
         """(item, entry) of everything that the items may do at their symbol, bounds aside."""
         at = items.control * self.width + self.kind[self.nodes.symbol[items.node]]
         if not self.moves.forks:
-            return slice(None), self.moves.begin[at]
-        return spread(self.moves.begin[at], self.moves.size[at])
+            return slice(None), self.moves.begin(at)
+        return spread(self.moves.begin(at), self.moves.size(at))
 
     def _guarded(self, items: Items, entry: np.ndarray) -> tuple[Items, np.ndarray]:
         """Items and their entries without those whose guard lets nothing pass; what is asked and done so far."""

@@ -53,14 +53,21 @@ class Subtrees(NamedTuple):
         return within | (over == under)
 
 
-def kinds_read(reads: np.ndarray, byte_class: np.ndarray) -> np.ndarray:
-    """uint64[n], bits of which all bytes are read, from bool[n, C] by class of byte, int[256]; the complement of a union, so that
-    no bit without bytes is missing."""
-    bits = np.zeros(reads.shape[1], np.uint64)
+def kinds_read(control: np.ndarray, symbol: np.ndarray, shape: tuple[int, int], byte_class: np.ndarray) -> np.ndarray:
+    """uint64[S], bits of which all bytes are read; the complement of a union, so that no bit without bytes is missing.
+
+    Args:
+      control, symbol: int64[n], which controls read which classes, by control.
+      shape: (S, C), number of controls and classes.
+      byte_class: int[256].
+    """
+    bits = np.zeros(shape[1], np.uint64)
     np.bitwise_or.at(bits, byte_class, _BIT)
-    out = np.full(len(reads), ~np.bitwise_or.reduce(bits))
-    some = np.flatnonzero(reads.any(1))
-    out[some] = ~np.bitwise_or.reduce(np.where(reads[some], np.uint64(0), bits), axis=1)
+    out = np.full(shape[0], ~np.bitwise_or.reduce(bits))
+    begin = segment_starts(control)
+    unread = np.ones((len(begin), shape[1]), bool)
+    unread[np.repeat(np.arange(len(begin)), np.diff(begin, append=len(control))), symbol] = False
+    out[control[begin]] = ~np.bitwise_or.reduce(np.where(unread, bits, np.uint64(0)), axis=1)
     return out
 
 

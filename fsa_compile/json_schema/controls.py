@@ -94,6 +94,14 @@ class Controls:
             number = self._known[key] = self.new(moves, 0, bounds)
         return number
 
+    def chain(self, text: bytes, target: int) -> int:
+        """The control that reads a text on the way to another."""
+        known = self._known
+        for byte in reversed(text):
+            moves = ((byte, byte, target),)
+            target = known.get((moves, None)) or self.node(moves)
+        return target
+
     def key_end(self, bit: int, control: int, *, new: bool) -> int:
         """The control that does what another does, after a key with a bit (-1: none).
 

@@ -404,7 +404,7 @@ class Frames:
                 return self._spelled(rest, targets[0][1])
 
         def make(control: int) -> None:
-            label = classes.dfa.labels[state]
+            label = classes.labels[state]
             at = bisect.bisect_left(targets, (label,))
             close = targets[at][1] if at < len(targets) and targets[at][0] == label else 0
             self._controls.moves[control] = self._key_moves(classes, state, targets, close)
@@ -420,7 +420,7 @@ class Frames:
                 return self._speller.branching([(c, self.key(classes, t, targets)) for c, _, t in ahead], others, close)
         row: list[tuple[int, int, int]] = []
         known: dict[int, int] = {}
-        for low, high, after in classes.dfa.rows[state]:
+        for low, high, after in classes.row(state):
             below = known.get(after, -1)
             if below < 0:
                 below = known[after] = self.key(classes, after, targets)
@@ -433,6 +433,4 @@ class Frames:
 
     def _spelled(self, rest: str, target: int) -> int:
         """The control that reads the rest of a key and its closing quote."""
-        for byte in reversed(encoded(rest) + b'"'):
-            target = self._controls.node(((byte, byte, target),))
-        return target
+        return self._controls.chain(encoded(rest) + b'"', target)

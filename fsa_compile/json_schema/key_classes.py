@@ -9,7 +9,7 @@ from fsa_compile.code_points import is_surrogate
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, loop, words_trie
+from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, words_trie
 from fsa_compile.json_schema.text_product import product
 
 _OTHERS = 1
@@ -37,17 +37,18 @@ class KeyAutomaton(NamedTuple):
 
     Attributes:
       number: tells automata apart.
-      dfa: its labels are indices into `classes`.
+      labels: by state, index into `classes`.
       classes: index 0 is unused.
       by_key, other: indices of the classes of a key, and of keys that are not named.
       reach: per state the labels that can be reached.
       span: of a trie, per state first and last + 1 of the named labels that can be reached; else empty.
       depth: of a trie, per state how many characters have been read; else empty.
       branches: of a trie, per state the characters that go on towards named keys; all others lead to the last state. Else empty.
+      rows: per state, of others than tries; else empty.
     """
 
     number: int
-    dfa: TextDfa
+    labels: list[int]
     classes: list[KeyClass]
     by_key: dict[str, list[int]]
     other: list[int]
@@ -55,6 +56,15 @@ class KeyAutomaton(NamedTuple):
     span: list[tuple[int, int]]
     depth: list[int]
     branches: list[Row]
+    rows: list[Row]
+
+    def row(self, state: int) -> Row:
+        """What a state does with every character."""
+        return _completed(self.branches[state], len(self.branches) - 1) if self.branches else self.rows[state]
+
+    def dfa(self) -> TextDfa:
+        """The whole automaton."""
+        return TextDfa([self.row(state) for state in range(len(self.labels))], self.labels)
 
     def within(self, state: int, targets: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """The (label, anything) pairs, sorted by label, whose label can be reached from a state."""
@@ -107,11 +117,13 @@ class KeyClasses:
         if conditions:
             dfas = [trie, *map(self._scalars.dfa, conditions), any_text()]
             dfa = product(dfas, lambda said: number(said[0], said[1:-1]), self._options.max_product, "the keys of an object")
+            labels, rows = dfa.labels, dfa.rows
             reach, span, depth, branches = _reachable(dfa), list[tuple[int, int]](), list[int](), list[Row]()
         else:
             number(0, ())  # so that it is _OTHERS
-            dfa = _with_others(trie, lambda named: number(named, ()))
-            reach, span, depth, branches = [], _spans(dfa), _depths(trie), [*trie.rows, ()]
+            of_key = [number(named, ()) for named in range(len(keys) + 1)]
+            branches, labels, rows = [*trie.rows, ()], [*map(of_key.__getitem__, trie.labels), _OTHERS], []
+            reach, span, depth = [], _spans(branches, labels), _depths(trie)
         by_key: dict[str, list[int]] = {}
         other = []
         for i, found in enumerate(classes):
@@ -119,7 +131,7 @@ class KeyClasses:
                 other.append(i)
             elif found.key is not None:
                 by_key.setdefault(found.key, []).append(i)
-        return KeyAutomaton(len(self._known), dfa, classes, by_key, other, reach, span, depth, branches)
+        return KeyAutomaton(len(self._known), labels, classes, by_key, other, reach, span, depth, branches, rows)
 
 
 def _depths(trie: TextDfa) -> list[int]:
@@ -131,29 +143,16 @@ def _depths(trie: TextDfa) -> list[int]:
     return depth
 
 
-def _with_others(trie: TextDfa, number: Any) -> TextDfa:
-    """A trie made complete: what leaves it is another key."""
-    sink = len(trie.rows)
-    end = _cut_surrogates([(0, 0x10FFFF, sink)])
-    rows: list[Row] = []
-    for row in trie.rows:
-        out = []
-        at = 0
-        for low, high, target in row:
-            if low > at:
-                out.append((at, low - 1, sink))
-            out.append((low, high, target))
-            at = high + 1
-        if at <= end[0][1]:
-            rows.append((*out, (at, end[0][1], sink), end[1]))
-        else:
-            rows.append((*_cut_surrogates(out), *_cut_surrogates([(at, 0x10FFFF, sink)])))
-    rows.append(loop(sink))
-    numbers: dict[int, int] = {}
-    for label in (*trie.labels, 0):
-        if label not in numbers:
-            numbers[label] = number(label)
-    return TextDfa(rows, [numbers[label] for label in (*trie.labels, 0)])
+def _completed(row: Row, sink: int) -> Row:
+    """A row of a trie made complete: what leaves it is another key."""
+    out: list[tuple[int, int, int]] = []
+    at = 0
+    for low, high, target in row:
+        if low > at:
+            out.append((at, low - 1, sink))
+        out.append((low, high, target))
+        at = high + 1
+    return tuple(_cut_surrogates([*out, (at, 0x10FFFF, sink)]))
 
 
 def _cut_surrogates(row: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -168,16 +167,14 @@ def _cut_surrogates(row: list[tuple[int, int, int]]) -> list[tuple[int, int, int
     return out
 
 
-def _spans(dfa: TextDfa) -> list[tuple[int, int]]:
-    """Named labels below each state of a trie of sorted words: they are neighbours. States lead to later ones or to the sink."""
-    out = [(label, label + 1) if label != _OTHERS else (_OTHERS, _OTHERS) for label in dfa.labels]
-    sink = len(out) - 1
-    for q in range(sink - 1, -1, -1):
+def _spans(rows: list[Row], labels: list[int]) -> list[tuple[int, int]]:
+    """Named labels below each state of a trie of sorted words: they are neighbours. States lead to later ones."""
+    out = [(label, label + 1) if label != _OTHERS else (_OTHERS, _OTHERS) for label in labels]
+    for q in range(len(out) - 1, -1, -1):
         first, last = out[q]
-        for _, _, t in dfa.rows[q]:
-            if t != sink:
-                low, high = out[t]
-                first, last = (min(first, low), max(last, high)) if last > first else (low, high)
+        for _, _, t in rows[q]:
+            low, high = out[t]
+            first, last = (min(first, low), max(last, high)) if last > first else (low, high)
         out[q] = first, last
     return out
 

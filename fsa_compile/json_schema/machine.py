@@ -141,8 +141,9 @@ class Reach:
         for outcome, target in c.symbols[symbol].items():
             if out[start] >> outcome & 1:
                 visit(target)
+        targets, begin = self._targets, self._begin
         for control in order:
-            for target in self._after(control):
+            for target in targets[begin[control] : begin[control + 1]]:
                 if target not in seen and out[target]:
                     seen.add(target)
                     order.append(target)

@@ -69,7 +69,7 @@ def words_trie(words: Sequence[str], *, number: bool = False) -> TextDfa:
                 labels.append(0)
             state = target
         labels[state] = index + 1 if number else 1
-    return TextDfa([tuple((c, c, t) for c, t in sorted(below.items())) for below in children], labels)
+    return TextDfa([tuple([(c, c, t) for c, t in sorted(below.items())]) for below in children], labels)
 
 
 def lengths(low: int, high: int | None) -> TextDfa:

@@ -268,7 +268,7 @@ class Texts:
                     parts["text"] = plain_text(style)
         if keys is not None:
             most = self._options.max_key_length
-            parts["key"], parts["length"] = keys.dfa, other_keys(most, numeric=form == "plain")
+            parts["key"], parts["length"] = keys.dfa(), other_keys(most, numeric=form == "plain")
             if form == "plain":
                 parts["key text"] = plain_text(style, key=True)
         if not parts:
