@@ -76,7 +76,7 @@ def cut_trie(tables: VocabularyTables, entry: np.ndarray, token: np.ndarray, dep
     for d in range(int(deep.max(initial=0)), 0, -1):
         above = parent[below % size] + below // size * size  # ascending, as the trie is in breadth-first order
         here = np.concatenate([key[deep == d], above])
-        here.sort(kind="stable")
+        here.sort()
         here = here[np.append(True, here[1:] != here[:-1])] if len(here) else here
         begins.append(above.searchsorted(np.append(here, (1 << 62))))
         levels.append(here)

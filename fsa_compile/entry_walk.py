@@ -164,7 +164,7 @@ def walk_entries(
     # Sets of strings by (entry, state reached), numbered so that equal sets share a number.
     bits = quotient.num_strings.bit_length()
     record = ((who * s + reached) << bits) | string
-    record.sort(kind="stable")
+    record.sort()
     pair, string = record >> bits, record & ((1 << bits) - 1)
     begin = segment_starts(pair)
     if not len(begin):

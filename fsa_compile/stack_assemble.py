@@ -446,7 +446,7 @@ class _Layout:
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
             key = (node << _TOKEN_BITS | token) << room | effect[which]
-            key.sort(kind="stable")
+            key.sort()
             token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
         else:
             order = np.lexsort((token, node))

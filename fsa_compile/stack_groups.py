@@ -92,7 +92,7 @@ class Groups:
         if not taken.any():
             return which, token
         key = (which << TOKEN_BITS | token) << 1 | ~taken[again]
-        key.sort(kind="stable")
+        key.sort()
         begin = segment_starts(key >> 1)
         left = begin[np.add.reduceat((key & 1) * 2 - 1, begin) > 0]
         return key[left] >> 1 + TOKEN_BITS, key[left] >> 1 & (1 << TOKEN_BITS) - 1

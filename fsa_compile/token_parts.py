@@ -57,7 +57,7 @@ def parts_of(
     pair = (owner * width + target) * most + count
     if (int(owner.max(initial=0)) + 1) * width * most < _PACKED_KEYS:
         key = (pair << TOKEN_BITS) | token
-        key.sort(kind="stable")
+        key.sort()
         token, pair = key & ((1 << TOKEN_BITS) - 1), key >> TOKEN_BITS
     else:
         order = np.lexsort((token, pair))
