@@ -20,6 +20,7 @@ import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.code_points import LAST, CodePointSet, complement, is_surrogate, normal, union
+from fsa_compile.distinct import occupied
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.labels import FIRST_BYTE
 from fsa_compile.letters import LetterDfa, letter_sets
@@ -273,6 +274,6 @@ def _from_array(start: Any, finals: Any, table: np.ndarray, alphabet: Alphabet) 
         if not 0 <= int(q) < S:
             raise ConstraintError(f"state {int(q)} is not one of the {S} states")
     final[[int(q) for q in finals]] = True
-    source, symbol = np.nonzero(table >= 0)
+    source, symbol = occupied(table >= 0)
     _check_symbols(symbol, alphabet, "symbol")
     return _Machine(int(start), final, source, symbol, table[source, symbol].astype(np.int64))

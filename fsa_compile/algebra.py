@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.distinct import occupied
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.pynini_bridge import Arcs, arcs_from_fst, determinize, fst_from_arcs
@@ -37,7 +38,7 @@ def combine(operator: Operator, a: ByteDfa, b: ByteDfa, limits: CompileLimits, d
     keys, table = _product(operator, left, right, a.start, b.start, limits, deadline)
     final_a, final_b = a.final[keys // len(b.final)], b.final[keys % len(b.final)]
     final = final_a & final_b if operator == "&" else final_a & ~final_b if operator == "-" else final_a | final_b
-    source, label = np.nonzero(table >= 0)
+    source, label = occupied(table >= 0)
     fst = fst_from_arcs(Arcs(0, final, source, label + 1, table[source, label]))
     fst.connect()
     fst.minimize()
@@ -137,7 +138,7 @@ def _concatenate(
 ) -> ByteDfa:
     machines = []
     for dfa, table in ((a, left), (b, right)):
-        source, label = np.nonzero(table)
+        source, label = occupied(table)
         machines.append(
             fst_from_arcs(Arcs(dfa.start - 1, dfa.final[1:], source - 1, label + 1, table[source, label].astype(np.int64) - 1))
         )

@@ -11,6 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
+from fsa_compile.distinct import occupied
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByteDfa:
@@ -40,7 +42,7 @@ class ByteDfa:
     def arcs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Live transitions as (source int64[E], byte int64[E], target int64[E]), sorted by source, then byte."""
         full = self.table[:, self.byte_class] if not self.identity_classes else self.table
-        source, byte = np.nonzero(full)
+        source, byte = occupied(full)
         return source, byte, full[source, byte].astype(np.int64)
 
     @cached_property

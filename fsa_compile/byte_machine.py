@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.distinct import occupied
 from fsa_compile.key_sets import KeySets
 
 RETURN = -1
@@ -107,7 +108,7 @@ class ByteMachine:
     def returns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(control, symbol, control after the return) int64[*] each, of all entries of `ret`, by control."""
         some = np.flatnonzero(self.ret.any(1))
-        row, symbol = self.ret[some].nonzero()
+        row, symbol = occupied(self.ret[some])
         control = some[row]
         return control, symbol, self.ret[control, symbol].astype(np.int64)
 
@@ -115,10 +116,8 @@ class ByteMachine:
     def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(control, class, action) int64[*] each, wherever something can be read, by control, then class: most controls read one
         byte, and so this is a small part of `action`."""
-        every = self.action.ravel()
-        at = (every != 0).nonzero()[0]
-        control, symbol = np.divmod(at, self.action.shape[1])
-        return control, symbol, every[at].astype(np.int64)
+        control, symbol = occupied(self.action)
+        return control, symbol, self.action[control, symbol].astype(np.int64)
 
     @property
     def initial(self) -> Configuration:

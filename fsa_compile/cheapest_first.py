@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.distinct import order_of
+from fsa_compile.distinct import occupied, order_of
 from fsa_compile.vocabulary_tables import indices, ranges
 
 _FEW = 64
@@ -155,7 +155,7 @@ class _Calls:
         string = np.sort(ways.string, axis=1)
         once = string < num_symbols
         once[:, 1:] &= string[:, 1:] != string[:, :-1]
-        effect, column = once[ways.push[calling]].nonzero()
+        effect, column = occupied(once[ways.push[calling]])
         waiting = calling[effect]
         known = (below >= 0).nonzero()[0]
         self._callers = _lists(ways.target[calling], calling, size)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import distinct, numbered
+from fsa_compile.distinct import distinct, numbered, occupied
 from fsa_compile.limits import Deadline
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import subtrees_of
@@ -223,8 +223,7 @@ class _Lockstep:
 
     def _differing(self, owner: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(item, byte) where two controls differ; owners with too many such bytes are given up."""
-        differs = self._moves.differ(own, other)
-        item, kind = np.divmod(differs.ravel().nonzero()[0], differs.shape[1])
+        item, kind = occupied(self._moves.differ(own, other))
         count = self._kind_size[kind]
         many = (np.bincount(item, count, len(own)) > _MOST_BYTES)
         self._rejected.append(owner[many])

@@ -12,7 +12,7 @@ import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import distinct
+from fsa_compile.distinct import distinct, occupied
 
 
 def flattened(machine: ByteMachine, most: int) -> ByteDfa | None:
@@ -156,7 +156,7 @@ def _automaton(machine: ByteMachine, moves: _Moves, found: _Stacks) -> ByteDfa:
     following, push = moves.next[action], moves.push[action]
     table = np.zeros((len(stack) + 1, action.shape[1]), np.int32)
     table[1:] = np.where(following > 0, number[above[stack[:, None], push], np.maximum(following, 0)], 0)
-    row, column = (following == RETURN).nonzero()
+    row, column = occupied(following == RETURN)
     places = _Places(row, column, stack[row], control[row])
     while len(places.row):
         places = _after_return(machine, places, below, top)
@@ -189,7 +189,7 @@ def _reached(table: np.ndarray, final: np.ndarray, start: int, byte_class: np.nd
     """The automaton without the states that no text leads to."""
     leads = np.zeros((len(table), len(table)), bool)
     leads[np.arange(len(table))[:, None], table] = True
-    source, target = leads.nonzero()
+    source, target = occupied(leads)
     begin, after = np.searchsorted(source, np.arange(len(table) + 1)).tolist(), target.tolist()
     seen, todo = {0, start}, [start]
     while todo:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.distinct import occupied
 from fsa_compile.letters import LetterDfa
 
 _MAX_REFINED = 48
@@ -137,7 +138,7 @@ def _minimize_openfst(dfa: LetterDfa) -> LetterDfa:
             kind.append(distinct.setdefault(letters, len(distinct)))
             target.append(t)
     has, class_letters = letter_classes(list(distinct), len(dfa.atoms))
-    of_kind, label = np.nonzero(has)
+    of_kind, label = occupied(has)
     count = np.bincount(of_kind, minlength=len(distinct))
     offset = count.cumsum() - count
     kinds = np.array(kind)

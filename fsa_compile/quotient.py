@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.distinct import occupied
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary_tables import (
     BYTE_SYMBOL,
@@ -301,7 +302,7 @@ def walk_strings(
     """
     marker = len(steps) - 1
     table, begin = powers
-    who, kind = np.nonzero(steps[entries])
+    who, kind = occupied(steps[entries])
     entry, string = _expand(who, quotient.first[kind], quotient.first[kind + 1])
     state = entries[entry]
     silent = np.arange(quotient.first[0], quotient.first[1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.distinct import distinct, exampled, numbered
+from fsa_compile.distinct import distinct, exampled, numbered, occupied
 from fsa_compile.errors import ConstraintError
 from fsa_compile.quotient import remember
 from fsa_compile.registers import Registers
@@ -83,7 +83,7 @@ class Nodes:
         delta_row: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
         """Nodes that have tokens, accept, or have such a child, and whose frames can be finished."""
-        row, column = arcs.delta.nonzero()
+        row, column = occupied(arcs.delta)
         child = arcs.delta[row, column]
         alive = arcs.accept.copy()
         alive[groups.node[useful]] = True
@@ -116,7 +116,7 @@ class Nodes:
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
-        row, column = self.delta.nonzero()
+        row, column = occupied(self.delta)
         n = len(self.symbolic)
         edges = distinct(row * n + self.delta[row, column])
         row, child = edges // n, edges % n

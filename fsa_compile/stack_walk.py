@@ -32,7 +32,7 @@ import numpy as np
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.cut_trie import CutTrie, Nodes, cut_trie
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
-from fsa_compile.distinct import distinct, exampled, numbered
+from fsa_compile.distinct import distinct, exampled, numbered, occupied
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError
 from fsa_compile.inner_nodes import InnerNodes
@@ -264,7 +264,7 @@ class Walk:
         live = (machine.action > 0).take(machine.byte_class[trie.symbol[first]], axis=1)
         live[self.derived.node] = False
         self.leaves.known(live[:, : len(root)], trie.symbol[root])
-        control, at = np.divmod(live.ravel().nonzero()[0], len(first))
+        control, at = occupied(live)
         owner, node, inside = self.derived.seed
         zeros = np.zeros(len(at) + len(owner), np.int64)
         nodes = np.concatenate((first[at], node))
