@@ -200,7 +200,7 @@ class Increments:
         """Number of a table that holds the values bool[V] says are there."""
         fits = (not (some & known & (table != values)).any() for table, known in zip(self._tables, self._known))
         number = self._first(fits)
-        np.copyto(self._tables[number], values, where=some)
+        np.maximum(self._tables[number], values, out=self._tables[number])  # where both say something they agree, else one is 0
         self._known[number] |= some
         return number
 
