@@ -124,11 +124,11 @@ def _pairs(machine: ByteMachine, moves: _Moves, tables: VocabularyTables) -> tup
     number = differs @ np.bincount(kind, minlength=machine.action.shape[1])
     fits = (number <= _MOST_BYTES) & ~differs[:, machine.byte_class[256:]].any(1)
     node = node[fits]
-    node = node[~_continued(plain, kind, node, base[node])]
+    node = node[~_continued(machine, moves, node, base[node])]
     return node, base[node]
 
 
-def _continued(plain: np.ndarray, kind: np.ndarray, node: np.ndarray, base: np.ndarray) -> np.ndarray:
+def _continued(machine: ByteMachine, moves: _Moves, node: np.ndarray, base: np.ndarray) -> np.ndarray:
     """Which controls go on from others that are neither derived nor their base, at many bytes: bool[n].
 
     Such are the last ones of a chain, as of the first characters of a string with a least length. If they were derived, the walk
@@ -137,16 +137,16 @@ def _continued(plain: np.ndarray, kind: np.ndarray, node: np.ndarray, base: np.n
     out = np.zeros(len(node), bool)
     if not len(node):
         return out
-    size = np.bincount(kind, minlength=plain.shape[1])
-    of_base = np.zeros(len(plain), np.int64)
+    size, controls = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1]), machine.num_controls
+    of_base = np.zeros(controls, np.int64)
     of_base[node] = base
-    at, column = ((of_base > 0)[plain] & (plain > 0)).nonzero()
-    goal = plain[at, column]
-    other = (of_base[at] == 0) & (at != of_base[goal])
+    at, column, action = machine.cells
+    goal = np.maximum(moves.plain[action], 0)
+    other = (of_base[goal] > 0) & (of_base[at] == 0) & (at != of_base[goal])
     at, goal, column = at[other], goal[other], column[other]
-    pair, which = numbered(at * len(plain) + goal)
+    pair, which = numbered(at * controls + goal)
     many = np.bincount(which, size[column], len(pair)) > _MOST_BYTES
-    out[node.searchsorted(distinct(pair[many] % len(plain)))] = True
+    out[node.searchsorted(distinct(pair[many] % controls))] = True
     return out
 
 
