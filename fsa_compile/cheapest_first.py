@@ -218,7 +218,7 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
       int64[Q].
     """
     value = np.where(first, 0, unreachable).tolist()
-    order = target.argsort(kind="stable")
+    order = order_of(target)
     edges = list(zip(source[order].tolist(), weight[order].tolist()))
     begin = target[order].searchsorted(np.arange(len(first) + 1)).tolist()
     queue: dict[int, list[int]] = {0: first.nonzero()[0].tolist()}

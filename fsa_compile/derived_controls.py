@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.byte_machine import RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import distinct, numbered, occupied
+from fsa_compile.distinct import distinct, numbered, occupied, order_of
 from fsa_compile.limits import Deadline
 from fsa_compile.token_walk import with_aliases
 from fsa_compile.trie_subtrees import subtrees_of
@@ -257,5 +257,5 @@ def _sorted(parts: Sequence[tuple[np.ndarray, ...]], width: int, rejected: np.nd
     if len(rejected):
         keep = ~np.isin(columns[0], rejected)
         columns = [column[keep] for column in columns]
-    order = columns[0].argsort(kind="stable")
+    order = order_of(columns[0])
     return tuple(column[order] for column in columns)

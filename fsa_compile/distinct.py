@@ -20,7 +20,7 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct values, ascending; the number of each value among them, int64)."""
-    order = order_of(values)
+    order = _sorting(values)
     ordered = values[order]
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
@@ -30,12 +30,15 @@ def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(the distinct values, ascending; where each occurs first; the number of each value among them), int64."""
-    order = order_of(values)
+    order = _sorting(values)
     ordered = values[order]
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
     which[order] = begins.cumsum() - 1
-    return ordered[begins], order[begins], which
+    if len(values) < _LONGER:
+        return ordered[begins], order[begins], which
+    at = begins.nonzero()[0]
+    return ordered[at], np.minimum.reduceat(order, at), which
 
 
 _LONG = 500
@@ -60,6 +63,13 @@ def order_of(values: np.ndarray) -> np.ndarray:
     packed.sort()
     packed &= (1 << room) - 1
     return packed
+
+
+def _sorting(values: np.ndarray) -> np.ndarray:
+    """An order that sorts the values, int64; it need not be stable where there are many."""
+    if len(values) < _LONGER or values.dtype == np.int64:
+        return order_of(values)
+    return values.argsort()
 
 
 def occupied(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

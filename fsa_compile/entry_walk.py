@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.distinct import distinct, exampled, numbered
+from fsa_compile.distinct import distinct, exampled, numbered, order_of
 from fsa_compile.limits import Deadline
 from fsa_compile.quotient import Quotient, end_unread, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
 from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
@@ -249,7 +249,7 @@ class _Shares:
                 more_owner.append(np.full(found.count, c))
                 more_token.append(found.tokens)
         owner, token = np.concatenate(more_owner), np.concatenate(more_token)
-        order = owner.argsort(kind="stable")
+        order = order_of(owner)
         self.token = token[order]
         self.start = owner[order].searchsorted(np.arange(len(combination) + 1))
 
@@ -323,7 +323,7 @@ def _restrict_lists(
     """(origin, token, target): each arc takes from its entry's list the tokens that start with its byte."""
     who, token, reached = entry_lists
     key = who * 256 + tables.first_byte[token]
-    order = key.argsort(kind="stable")
+    order = order_of(key)
     token, reached = token[order], reached[order]
     begin = key[order].searchsorted(np.arange(num_entries * 256 + 1))
     led = entry * 256 + byte

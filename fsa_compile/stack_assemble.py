@@ -13,7 +13,7 @@ from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import RowPool, unspellable
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.distinct import distinct, exampled, numbered
+from fsa_compile.distinct import distinct, exampled, numbered, order_of
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.level_grid import Grid
 from fsa_compile.limits import CompileLimits, Deadline
@@ -223,11 +223,11 @@ class _Layout:
                 cost = np.minimum(cost + rest, UNREACHABLE)
             fits = ((kind == 0) | (after <= registers.high[kind])) & (cost < UNREACHABLE)
             node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
-            order = node.argsort(kind="stable")
+            order = order_of(node)
             node, group, cost, need = node[order], group[order], cost[order], need[order]
         if self.key_sets is not None:
             node = self._with_twins(node, group)
-            order = node.argsort(kind="stable")
+            order = order_of(node)
             node, group, cost, need = node[order], group[order], cost[order], need[order]
         return _Sets(node, group, cost, need)
 

@@ -245,13 +245,13 @@ def _lost(
     which, at = ranges(begin, begin + parts.size[part[place[listed]]])
     size = tables.vocab_size
     keys = base_of_place[listed[which]] * size + parts.token[at]
-    sort = keys.argsort(kind="stable")
+    sort = order_of(keys)
     keys, of = keys[sort], place[listed[which[sort]]]
     wanted = base * size + token
     at = np.minimum(keys.searchsorted(wanted), max(len(keys) - 1, 0))
     found = (keys[at] == wanted).nonzero()[0] if len(keys) else at[:0]
     out = [(owner[found], token[found], of[at[found]])]
-    by_base = base.argsort(kind="stable")
+    by_base = order_of(base)
     first = base[by_base].searchsorted(np.arange(len(bases) + 1))
     for i in (row >= 0).nonzero()[0].tolist():
         b = int(base_of_place[i])

@@ -32,7 +32,7 @@ import numpy as np
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.cut_trie import CutTrie, Nodes, cut_trie
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
-from fsa_compile.distinct import distinct, exampled, numbered, occupied
+from fsa_compile.distinct import distinct, exampled, numbered, occupied, order_of
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError
 from fsa_compile.inner_nodes import InnerNodes
@@ -52,6 +52,10 @@ from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_star
 _DOING = "walking the vocabulary"
 _MANY = 50_000
 """Levels with fewer items are not checked against the limits."""
+_SEVERAL = 5_000
+"""Levels with fewer items are not searched for what owners share."""
+_NODES, _MOST_DISTINCT = 32, 0.75
+"""Of one in so many trie nodes, the share of distinct items from which on they are not shared."""
 _SHARED = 200_000
 """Tokens that must be read several times from one control for it to be worth that owners share a run."""
 _PAIR_BYTES = 96
@@ -276,7 +280,7 @@ class Walk:
         if not len(derived.node) or not self.pending:
             return
         pending = joined(self.pending)
-        pending = pending.at(pending.owner.argsort(kind="stable"))
+        pending = pending.at(order_of(pending.owner))
         first = pending.owner.searchsorted(derived.base)
         size = pending.owner.searchsorted(derived.base, side="right") - first
         which = np.repeat(np.arange(len(size)), size)
@@ -304,7 +308,7 @@ class Walk:
         self.first_run = self.num_owners
         self._forget_links()
         depth = self._depth(seeds.node)
-        order = depth.argsort(kind="stable")
+        order = order_of(depth)
         seeds, depth = seeds.at(order), depth[order]
         last = int(depth[-1]) if len(depth) else 0
         begin = depth.searchsorted(np.arange(1, last + 2))
@@ -314,6 +318,8 @@ class Walk:
                 d = int(depth[depth.searchsorted(d)])
             if d <= last and begin[d] > begin[d - 1]:
                 items = joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
+            if d > 1 and len(items.owner) > _SEVERAL and self._repeated(items):
+                items = self._shared(items)
             items = self._read(items)
             if d == 1:
                 items = self._shared(items if self.entries is None else self._entered(items))
@@ -473,8 +479,15 @@ class Walk:
         runs = Items(run[some], root[some] + len(self.trie.first), into, np.zeros(len(some), np.int64))
         return joined([items.at((~by_string).nonzero()[0]), runs])
 
+    def _repeated(self, items: Items) -> bool:
+        """Whether many items are those of other owners as well, judging by some of the trie nodes."""
+        some = (items.node % _NODES == 0).nonzero()[0]
+        keys = items.node[some] * self.machine.num_controls + items.control[some]
+        return len(distinct(keys)) < _MOST_DISTINCT * len(some)
+
     def _shared(self, items: Items) -> Items:
-        """Items after the first byte, where many owners have the same ones: what the same owners share becomes one run."""
+        """Items, all before their symbol or all after it, of which many owners have the same: what the same owners share becomes
+        one run."""
         if not self.machine.deterministic or self.machine.sets is not None:
             return items
         below = self.subtrees
@@ -485,7 +498,7 @@ class Walk:
         if weight.sum() < _SHARED:
             return items
         key = node * self.machine.num_controls + items.control[at]
-        order = key.argsort(kind="stable")
+        order = order_of(key)
         at, begin = at[order], segment_starts(key[order])
         size = np.diff(np.append(begin, len(at)))
         if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
@@ -542,7 +555,7 @@ class Walk:
         s = self.machine.num_controls
         most = self.most_added
         key = (items.node * s + self.moves.next[entry]) * most + self.moves.add[entry]
-        order = key.argsort(kind="stable")
+        order = order_of(key)
         key = key[order]
         begin = segment_starts(key)
         starts, first = key[begin], self.num_owners
@@ -583,7 +596,7 @@ class Walk:
 
     def _add_links(self, first: int, *columns: np.ndarray) -> None:
         """Adds the links of the runs made at this depth, the owners from `first` on; columns from `_chained`."""
-        order = columns[0].argsort(kind="stable")
+        order = order_of(columns[0])
         run, *rest = (column[order] for column in columns)
         begin = run.searchsorted(np.arange(first, self.num_owners))
         self._take_links(run, begin, *rest)

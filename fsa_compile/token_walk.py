@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.distinct import order_of
 from fsa_compile.entry_walk import NARROW, entry_arcs, walk_entries, wide_states
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
@@ -158,7 +159,7 @@ def _join_in_parts(
         deadline.check(_DOING)
         at, token, reached = join(dfa, tables, origin[begin:end], node[begin:end], state[begin:end], deadline)
         pair = at * dfa.num_states + reached
-        order = pair.argsort(kind="stable")
+        order = order_of(pair)
         pair, token = pair[order], token[order]
         first = segment_starts(pair)
         size = np.append(first[1:], len(pair)) - first

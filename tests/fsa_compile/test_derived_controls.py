@@ -93,6 +93,7 @@ def test_shared_runs_change_nothing(vocabulary: Vocabulary, monkeypatch: pytest.
     monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
     alone = contents(promote_machine(machine, vocabulary, source=""))
     monkeypatch.setattr(stack_walk, "_SHARED", 1)
+    monkeypatch.setattr(stack_walk, "_SEVERAL", 1)
     add_links = stack_walk.Walk._add_links
     monkeypatch.setattr(stack_walk.Walk, "_add_links", lambda self, *given: (calls.append(given), add_links(self, *given))[1])
     assert contents(promote_machine(machine, vocabulary, source="")) == alone
