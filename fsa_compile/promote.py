@@ -129,7 +129,7 @@ def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str)
     missing = np.flatnonzero(read & ~((child > 0) & (tables.trie_token[child] >= 0)))
     if len(missing):
         raise UnspellableError(
-            f"the vocabulary has no token for the byte {bytes([missing[0]])!r} alone, and keys in every order need one",
+            f"the vocabulary has no token for the byte {bytes([missing[0]])!r} alone, and sets of keys or elements need one",
             where=source[:200],
-            fix='Use key_order="declared", or a tokenizer with a token for each byte.',
+            fix='Use key_order="declared" and few values for uniqueItems, or a tokenizer with a token for each byte.',
         )

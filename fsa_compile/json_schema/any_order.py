@@ -64,7 +64,7 @@ class AnyOrder:
         self._frames, self._controls, self._decisions = frames, controls, decisions
         self._keywords, self._residuals, self._dead = keywords, residuals, dead
         self._kinds: dict[tuple[Order, int, int], _Frame] = {}
-        self._of_kind: list[_Frame] = []
+        self._of_kind: dict[int, _Frame] = {}
         self._matters: dict[tuple[int, int], int] = {}
         self._after: dict[Any, int] = {}
         self._exclusive: dict[tuple[int, int], bool] = {}
@@ -97,9 +97,8 @@ class AnyOrder:
         known = self._kinds.get((keys, required, formula))
         if known is None:
             index = {key: i for i, key in enumerate(keys)}
-            known = self._kinds[keys, required, formula] = _Frame(len(self._of_kind) + 1, keys, index, required)
-            self._of_kind.append(known)
-            self._controls.required.append(required)
+            known = self._kinds[keys, required, formula] = _Frame(self._controls.new_kind(required), keys, index, required)
+            self._of_kind[known.kind] = known
         return known, formula
 
     def _without_contradictions(self, formula: int, required: list[str]) -> int:
@@ -150,7 +149,7 @@ class AnyOrder:
     def _object(self, place: Place, formula: int, phase: str) -> int:
         """The control of an object: `first` after "{", `next` after ",", `after` a member."""
         controls, frames = self._controls, self._frames
-        frame = self._of_kind[place.kind - 1]
+        frame = self._of_kind[place.kind]
 
         def make(control: int) -> None:
             classes, ends = self._next_keys(place, formula)
@@ -168,6 +167,7 @@ class AnyOrder:
                 if phase == "after":
                     moves.append((_COMMA, _COMMA, frames.after_comma(self._object(place, formula, "next"))))
                 else:
+                    controls.before.add(control)
                     moves.append((QUOTE, QUOTE, frames.key(classes, 0, ends)))
                     if phase == "first":
                         frames.allow_newline(control, self._object(place, formula, "next"))
@@ -204,7 +204,7 @@ class AnyOrder:
 
     def _next_keys(self, place: Place, formula: int) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
         """The automaton of keys, and (class of key, control that a key of it ends in) of the keys that may come."""
-        frame = self._of_kind[place.kind - 1]
+        frame = self._of_kind[place.kind]
         classes = self._frames.classes.of(frame.keys, self._frames.string_atoms(formula))
         ends: list[tuple[int, int]] = []
         for i, key in enumerate(frame.keys):
@@ -229,14 +229,14 @@ class AnyOrder:
 
     def _is_new(self, place: Place, formula: int, key: int) -> bool:
         """Whether the formula itself says that a key has not come."""
-        frame, d = self._of_kind[place.kind - 1], self._decisions
+        frame, d = self._of_kind[place.kind], self._decisions
         v = d.known(Has(frame.keys[key]))
         asked = v is not None and v in d.support(formula)
         return asked or bool(self._relevant(frame, formula) >> key & 1)
 
     def _after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         """The control that reads ":" and a key's value, 0 when no value may follow."""
-        frame, d = self._of_kind[place.kind - 1], self._decisions
+        frame, d = self._of_kind[place.kind], self._decisions
         name = frame.keys[key] if key >= 0 else None
         seen = place.seen | (1 << key if key >= 0 else 0)
         if key >= 0 and frame.required >> key & 1:

@@ -7,7 +7,7 @@ An atom is a plain hashable record. Its meaning within a frame changes as member
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NULL, TRUE, FALSE, NUMBER, STRING, ARRAY, OBJECT = range(7)
 """The kinds of JSON values, in the order of a `Value`'s formulas."""
@@ -113,6 +113,17 @@ class Once(NamedTuple):
     tag: str = "once"
 
 
+class Differ(NamedTuple):
+    """No two elements are equal, of the many values (None: no finite list) that the same schema allows. See `Once`.
+
+    place: JSON pointer.
+    """
+
+    place: str
+    values: int | None
+    tag: str = "differ"
+
+
 class Has(NamedTuple):
     """The object has the key."""
 
@@ -147,3 +158,14 @@ class MemberTable(NamedTuple):
     properties: dict[str, int]
     patterns: tuple[tuple[str, int], ...]
     additional: int
+
+
+def holds_of(atom: Any, number: Fraction) -> bool:
+    """Whether a number satisfies a number atom."""
+    if isinstance(atom, Equals):
+        return number == atom.bound
+    if isinstance(atom, AtLeast):
+        return number >= atom.bound
+    if isinstance(atom, IsMultiple):
+        return (number / atom.divisor).denominator == 1
+    return number.denominator == 1

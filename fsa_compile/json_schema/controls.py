@@ -34,8 +34,11 @@ class Controls:
       required: by kind of frame with a set of keys, from kind 1 on, the keys that it must have at its end.
       kind: kinds of the controls of such frames that stand before a key or after a member.
       firsts: those of them before the first key.
+      before: those of them from which a key is begun.
       closing: of those after a member that may end the frame, the keys that must have come.
       key_ends: controls that stand after a key, and that key's bit; -1 where its key is not remembered.
+      value_ends: moves (from a control, to a control) that end an element of an array whose elements differ, and its bit: to such
+        an array, values are what keys are to an object.
       new_keys: those of them whose key is known not to have come before.
       needed: what frames must be able to read, by control: of each list of controls so many as are said.
     """
@@ -52,8 +55,10 @@ class Controls:
         self.kind: dict[int, int] = {}
         self.new_keys: set[int] = set()
         self.firsts: set[int] = set()
+        self.before: set[int] = set()
         self.closing: dict[int, int] = {}
         self.key_ends: dict[int, int] = {}
+        self.value_ends: dict[tuple[int, int], int] = {}
         self.needed: dict[int, list[tuple[tuple[int, ...], int]]] = {}
         self._max_controls, self._deadline = max_controls, deadline
         self._known: dict[Hashable, int] = {}
@@ -74,6 +79,11 @@ class Controls:
         if bounds is not None:
             self.bounds[number] = bounds
         return number
+
+    def new_kind(self, required: int) -> int:
+        """A kind of frames with a set of keys, of which some are required."""
+        self.required.append(required)
+        return len(self.required)
 
     def later(self, key: Hashable, make: Callable[[int], None]) -> int:
         """The control of a key; `make(control)` gives a new one its moves, when `finish` comes to it."""

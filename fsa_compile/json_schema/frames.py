@@ -16,6 +16,7 @@ from fsa_compile.json_schema.any_order import AnyOrder
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Found, Has, Members, Names
 from fsa_compile.json_schema.controls import Bounds, Controls, Moves
 from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
+from fsa_compile.json_schema.differing import Differing
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass, KeyClasses
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import SchemaOptions
@@ -68,6 +69,7 @@ class Frames:
         self._targets: dict[Any, int] = {}
         self._newline = 0
         self.state_keys: dict[int, Any] = {}
+        self._differing = Differing(self, controls, scalars, decisions, keywords, residuals, options)
         self._any_order: AnyOrder | None = None
         if options.key_order == "any":
             self._any_order = AnyOrder(self, controls, decisions, keywords, residuals, dead)
@@ -113,9 +115,7 @@ class Frames:
         if formulas[STRING]:
             moves.append((QUOTE, QUOTE, self._scalars.string(formulas[STRING])))
         if formulas[ARRAY]:
-            counted = self._counted(formulas[ARRAY])
-            first = self._array(formulas[ARRAY], "first") if counted is None else self._counted_array(*counted)
-            moves.append((_OPEN_ARRAY, _OPEN_ARRAY, first))
+            moves.append((_OPEN_ARRAY, _OPEN_ARRAY, self._first_of_array(formulas[ARRAY])))
         if formulas[OBJECT]:
             if self._any_order is not None and orders[0]:
                 first = self._any_order.first(orders[0], formulas[OBJECT])
@@ -171,6 +171,14 @@ class Frames:
         return self._newline
 
     # arrays
+
+    def _first_of_array(self, formula: int) -> int:
+        """The control after "[" of an array."""
+        first = self._differing.first(formula)
+        if first is None:
+            counted = self._counted(formula)
+            first = self._array(formula, "first") if counted is None else self._counted_array(*counted)
+        return first
 
     def _array(self, formula: int, phase: str) -> int:
         """The control of an array: `first` after "[", `next` after ",", `after` an element."""

@@ -40,6 +40,8 @@ class KeyGuards:
         bit = controls.key_ends.get(target)
         if bit is not None and target in controls.new_keys:
             return self.guards.number(Guard((), 0, 1 << bit))
+        if bit is None:
+            bit = controls.value_ends.get((control, target))
         if bit is not None:
             return self.guards.number(Guard((1 << bit,), 0, 1 << bit)) if bit >= 0 else 0
         coming = self._coming.get(target)
@@ -75,16 +77,21 @@ class KeyGuards:
         before: dict[int, list[int]] = {}
         out: dict[int, int] = {}
         todo = [t for o in objects for low, _, t in c.moves[o] if self._outcomes[t] and not c.outcome[t]]
-        todo += [o for o in objects if o not in c.closing and any(low == 0x22 for low, _, _ in c.moves[o])]
+        todo += [o for o in objects if o in c.before]
+        changed = []
         while todo:
             control = todo.pop()
             if control in out or control in c.key_ends:
                 continue
             out[control] = 0
             for target in self._following(control):
-                before.setdefault(target, []).append(control)
-                todo.append(target)
-        changed = []
+                bit = c.value_ends.get((control, target))
+                if bit is None:
+                    before.setdefault(target, []).append(control)
+                    todo.append(target)
+                else:
+                    out[control] |= 1 << bit
+                    changed.append(control)
         for target in before:
             bit = c.key_ends.get(target)
             if bit is not None:

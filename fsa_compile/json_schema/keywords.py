@@ -7,6 +7,8 @@ free; recursion that consumes nothing is refused.
 from __future__ import annotations
 
 import json
+import math
+from fractions import Fraction
 from typing import Any
 
 from fsa_compile.code_points import is_surrogate
@@ -24,6 +26,7 @@ from fsa_compile.json_schema.atoms import (
     AtLeast,
     Contains,
     Count,
+    Differ,
     Equals,
     Found,
     Has,
@@ -38,6 +41,7 @@ from fsa_compile.json_schema.atoms import (
     Once,
     OneOf,
     Spelled,
+    holds_of,
 )
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.documents import Document
@@ -51,6 +55,9 @@ SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
 
 _ANNOTATIONS = frozenset(("title", "description", "default", "examples", "$comment"))
+
+_MOST_NUMBERS = 4_096
+"""Integers between two bounds that are looked through for a list."""
 
 
 class Keywords:
@@ -367,20 +374,16 @@ class Keywords:
         return [self._atom(Count(low, high), schema, least if high is None else most)]
 
     def _unique(self, schema: dict[str, Any], items: Items) -> int:
-        """uniqueItems over a finite list of values: each at most once."""
-        domain = None if items.prefix or self.accepts_anything(items.rest) else self._domain(self.numbered(items.rest))
-        if domain is None:
-            raise UnsupportedSchemaError(
-                "uniqueItems over values without a finite list is not context-free", pointer=self._at(schema, "uniqueItems"),
-                fix="List the values in an enum, or remove uniqueItems and check the value after parsing.",
-            )  # fmt: skip
-        if len(domain) > self._options.max_unique:
-            raise UnsupportedSchemaError(
-                f"uniqueItems over {len(domain)} values (SchemaOptions.max_unique={self._options.max_unique})",
-                pointer=self._at(schema, "uniqueItems"), fix="Use fewer values, or remove uniqueItems.",
-            )  # fmt: skip
+        """uniqueItems: over a short list of values, each at most once."""
+        schemas = [*items.prefix, items.rest]
+        domains = [None if self.accepts_anything(x) else self._domain(self.numbered(x)) for x in schemas]
+        domain: dict[str, dict[str, Any]] = {}
+        for found in domains:
+            domain.update({json.dumps(constant): constant for constant in found or ()})
+        if None in domains or len(domain) > self._options.max_unique:
+            return self._decisions.atom(Differ(self._at(schema, "uniqueItems"), None if None in domains else len(domain)))
         atoms = []
-        for constant in domain:
+        for constant in domain.values():
             self._made.append(constant)
             atoms.append(self._atom(Once(self.number(constant)), schema, "uniqueItems"))
         return self._decisions.all_of(atoms)
@@ -389,18 +392,11 @@ class Keywords:
         """Schemas of the single values of a finite language without arrays and objects; None for any other."""
         d = self._decisions
         formulas = value.formulas
-        if formulas[ARRAY] or formulas[OBJECT]:
+        numeric = self._numbers(formulas[NUMBER])
+        if formulas[ARRAY] or formulas[OBJECT] or numeric is None:
             return None
         out = [_constant(x) for kind, x in ((NULL, None), (TRUE, True), (FALSE, False)) if formulas[kind]]
-        spelled = {v: 1 for v in d.support(formulas[NUMBER]) if isinstance(d.atoms[v], Spelled)}
-        numeric = d.substitute(formulas[NUMBER], spelled)
-        atoms = [d.atoms[v] for v in d.support(numeric)]
-        if any(not isinstance(a, Equals) for a in atoms) or d.evaluate(numeric, lambda _: False):
-            return None
-        for a in atoms:
-            assert isinstance(a, Equals)
-            if d.evaluate(numeric, lambda v, a=a: d.atoms[v] == a):  # type: ignore[misc]
-                out.append(_constant(a.bound.numerator if a.bound.denominator == 1 else float(a.bound)))
+        out += [_constant(x.numerator if x.denominator == 1 else float(x)) for x in numeric]
         listed = [d.atoms[v] for v in d.support(formulas[STRING])]
         if any(not isinstance(a, OneOf) for a in listed) or d.evaluate(formulas[STRING], lambda _: False):
             return None
@@ -409,6 +405,28 @@ class Keywords:
             if d.evaluate(formulas[STRING], lambda v, w=word: w in d.atoms[v].words):  # type: ignore
                 out.append(_constant(word))
         return out
+
+    def _numbers(self, formula: int) -> list[Fraction] | None:
+        """The numbers of a formula that only has a few, None for any other."""
+        d = self._decisions
+        formula = d.substitute(formula, {v: 1 for v in d.support(formula) if isinstance(d.atoms[v], Spelled)})
+        atoms = [d.atoms[v] for v in d.support(formula)]
+        bounds = sorted({a.bound for a in atoms if isinstance(a, (AtLeast, Equals))})
+        beyond = [bounds[0] - 1, bounds[-1] + 1] if bounds else [Fraction(0)]
+        multiples = [v for v in d.support(formula) if isinstance(d.atoms[v], (IsInteger, IsMultiple))]
+        for x in beyond:  # nothing below the least bound and above the largest
+            if d.substitute(formula, {v: int(holds_of(d.atoms[v], x)) for v in d.support(formula) if v not in multiples}):
+                return None
+        if all(isinstance(a, Equals) for a in atoms):
+            candidates = bounds
+        else:
+            fractions = d.substitute(formula, {v: 0 for v in d.support(formula) if isinstance(d.atoms[v], IsInteger)})
+            listed = all(isinstance(d.atoms[v], Equals) for v in d.support(fractions))
+            if not listed or d.evaluate(fractions, lambda _: False) or bounds[-1] - bounds[0] > _MOST_NUMBERS:
+                return None
+            candidates = [Fraction(x) for x in range(math.ceil(bounds[0]), math.floor(bounds[-1]) + 1)]
+            candidates += [bound for bound in bounds if bound.denominator > 1]
+        return [x for x in candidates if d.evaluate(formula, lambda v, x=x: holds_of(d.atoms[v], x))]  # type: ignore[misc]
 
     # objects
 

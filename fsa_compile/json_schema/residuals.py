@@ -8,31 +8,32 @@ callee can read the value and say which case it was. Product, complement and det
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from fractions import Fraction
 from typing import Any, NamedTuple
 
+from fsa_compile.artifact import MAX_KEYS
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema.atoms import (
     NUMBER,
     OBJECT,
     STRING,
-    AtLeast,
     Before,
     Contains,
     Count,
+    Differ,
     Equals,
     Found,
     Has,
-    IsMultiple,
     Items,
     Members,
     Names,
     Once,
     OneOf,
     Spelled,
+    holds_of,
 )
 from fsa_compile.json_schema.contradictions import Contradictions
 from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, Value, Values
@@ -124,6 +125,14 @@ class Residuals:
                 else:
                     then = 0 if atom.high is not None and seen > atom.high else d.atom(atom._replace(seen=seen))
                 rewrites.append(Rewrite(v, k.numbered(atom.schema), then, d.atom(atom)))
+            elif isinstance(atom, Differ):
+                most, values = self._options.max_unique, "values without a finite list is not context-free"
+                if atom.values is not None:
+                    values = f"{atom.values} values that are not strings and literals alone (SchemaOptions.max_unique={most})"
+                raise UnsupportedSchemaError(
+                    f"uniqueItems over {values}", pointer=atom.place,
+                    fix=f"List at most {MAX_KEYS} strings, or {most} values, in an enum, or check the value after parsing.",
+                )  # fmt: skip
         return self._split(formula, fixed, rewrites)
 
     def _counted(self, atom: Count) -> int:
@@ -289,7 +298,7 @@ class Residuals:
             return formula
         out = d.substitute(formula, {d.variable(Equals(bound)): 0 for bound in bounds})
         for bound in bounds:
-            known = {d.variable(a): int(_holds(a, bound)) for a in atoms if not isinstance(a, Spelled)}
+            known = {d.variable(a): int(holds_of(a, bound)) for a in atoms if not isinstance(a, Spelled)}
             leaf = d.substitute(formula, known)
             out = d.choose(d.atom(Equals(bound)), leaf, out)
         return out
@@ -305,17 +314,6 @@ class Residuals:
             scalars = self._without(both, ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)))
             found = self._known_together[schemas] = any(scalars.formulas)
         return found
-
-
-def _holds(atom: Any, number: Fraction) -> bool:
-    """Whether a number satisfies a number atom."""
-    if isinstance(atom, Equals):
-        return number == atom.bound
-    if isinstance(atom, AtLeast):
-        return number >= atom.bound
-    if isinstance(atom, IsMultiple):
-        return (number / atom.divisor).denominator == 1
-    return number.denominator == 1
 
 
 def _entangled(decisions: Decisions, rewrites: list[Rewrite]) -> bool:

@@ -130,7 +130,7 @@ class Strings:
         counted = self._counted(formula)
         if counted is not None:
             return self._counted_string(*counted)
-        words = self._words(formula)
+        words = self.words(formula)
         if words is None:
             bounded = self._bounded(formula)
             if bounded is not None:
@@ -140,7 +140,7 @@ class Strings:
             return self._string_state(formula, 0, "all")
         return self._listed(words)
 
-    def _words(self, formula: int) -> dict[str, int] | None:
+    def words(self, formula: int) -> dict[str, int] | None:
         """The strings of a formula with their outcomes, when they are a finite list."""
         d = self._decisions
         atoms = [d.atoms[v] for v in d.support(formula)]
@@ -263,7 +263,7 @@ class Strings:
             atom = d.atoms[v]
             if isinstance(atom, Length):
                 others = d.substitute(formula, {v: 0})
-                words = self._words(others) if others else {}
+                words = self.words(others) if others else {}
                 if words is not None and all(atom.low <= len(w) and (atom.high is None or len(w) <= atom.high) for w in words):
                     yield atom, d.substitute(formula, {v: 1})  # the listed texts have this length, too
 

@@ -42,10 +42,12 @@ def depths_of(options: SchemaOptions) -> Depths | None:
 
 
 def without_counters(options: SchemaOptions) -> SchemaOptions:
-    """The options under which no length is counted in a register; `max_length` and `max_count` bound what is written out."""
+    """The options under which no length is counted in a register and no array has a set; `max_length`, `max_count` and
+    `max_unique` bound what is written out."""
     return dataclasses.replace(
-        options, max_object_depth=None, max_array_depth=None, max_chain=sys.maxsize, max_string_chain=sys.maxsize
-    )
+        options, max_object_depth=None, max_array_depth=None, max_chain=sys.maxsize, max_string_chain=sys.maxsize,
+        max_unique_states=sys.maxsize,
+    )  # fmt: skip
 
 
 class _Stack(NamedTuple):

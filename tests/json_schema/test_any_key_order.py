@@ -33,6 +33,7 @@ TREE = {
     "required": ["a"],
     "additionalProperties": False,
 }
+DAY = {"enum": ["a", "ab", "b", "ba", "bab", "abb", True, None]}
 WALKED = [
     OUTER | {"required": ["a", "ab"]},
     OUTER | {"required": ["a", "o"], "additionalProperties": True},
@@ -40,8 +41,10 @@ WALKED = [
     TREE,
     {"type": "array", "items": OUTER | {"required": ["a"]}, "maxItems": 2},
     {"type": "object", "properties": {"a": INNER | {"properties": {"a": INTEGER, "b": INTEGER}}, "b": INTEGER}, "required": ["a"]},
+    {"type": "array", "items": DAY, "uniqueItems": True, "minItems": 2},
+    {"type": "object", "properties": {"a": {"type": "array", "items": DAY, "uniqueItems": True, "maxItems": 3}}, "required": ["a"]},
 ]
-LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"']
+LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"', b'","', b'a","', b'"b', b'", "ab']
 TOKENS = [*(bytes([i]) for i in range(256)), *LONG, b'{"o":{"a":1}', b'"ab"', b", ", b""]
 STOP = len(TOKENS) - 1
 
@@ -269,18 +272,19 @@ def test_saved_and_loaded(compiled: tuple[ByteMachine, CompiledConstraint], tmp_
 
 
 def test_device_and_host_agree():
-    machine = schema_machine(WALKED[1], options=ANY)
-    constraint = promote_machine(machine, Vocabulary.from_tokens(TOKENS, stop_ids=[STOP]), source="toy")
-    rng, rows = random.Random(1), 8
+    vocabulary = Vocabulary.from_tokens(TOKENS, stop_ids=[STOP])
+    both = [promote_machine(schema_machine(WALKED[i], options=ANY), vocabulary, source="toy") for i in (1, 7)]
+    rng, rows = random.Random(1), 10
+    of_row = [both[b % 5 > 2] for b in range(rows)]
     extra = [(0, 1, 4, 20)[b % 4] for b in range(rows)]
-    left = [constraint.shortest_completion + more for more in extra]
-    depths = [constraint.shortest_depth + b % 3 for b in range(rows)]
-    tables = jax_decode.to_device(constraint)
+    left = [constraint.shortest_completion + more for constraint, more in zip(of_row, extra)]
+    depths = [constraint.shortest_depth + b % 3 for b, constraint in enumerate(of_row)]
+    tables = jax_decode.to_device(both)
     state = jax_decode.init_state(
-        tables, np.zeros(rows, np.int32), np.array(left, np.int32), max_depth=np.array(depths, np.int32), max_tokens=max(left)
+        tables, np.array([b % 5 > 2 for b in range(rows)], np.int32), np.array(left, np.int32), max_depth=np.array(depths, np.int32), max_tokens=max(left)
     )
     mask, advance = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
-    walks = [constraint.walk(depth) for depth in depths]
+    walks = [constraint.walk(depth) for constraint, depth in zip(of_row, depths)]
     seen, first = np.zeros((0, len(TOKENS)), bool), state.position
     for step in range(max(left)):
         allowed, tokens = np.asarray(mask(tables, state)), np.full(rows, -1, np.int32)
