@@ -50,9 +50,10 @@ class Found(NamedTuple):
 
 
 class HasFormat(NamedTuple):
-    """The string has the format."""
+    """The string has the format, a bound on its length aside if `length_apart`."""
 
     name: str
+    length_apart: bool = False
     tag: str = "format"
 
 

@@ -5,11 +5,11 @@ Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:6
 pointers RFC 6901, URI templates RFC 6570. Names that are not listed here are annotations, as the standard says of unknown
 formats.
 
-Host names have at most 253 characters, which no small automaton counts: accepted are up to four labels, the fourth of at most
-61 characters, and up to ten labels of at most 24 characters each. Labels that begin with `xn--` encode others by rules that no
-automaton here decides, and are not accepted. Regular expressions are written in a part of ECMA-262: groups nest at most two
-deep and have no names, no lookaround and no back-references, the ranges of a class are those of digits, hexadecimal digits and
-letters, and a count `{m,n}` begins with 0 or 1.
+Host names have at most 253 characters, which no small automaton counts: without a smaller `maxLength`, which a register counts,
+accepted are up to four labels, the fourth of at most 61 characters, and up to ten labels of at most 24 characters each.
+Labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted. Regular expressions are
+written in a part of ECMA-262: groups nest at most two deep and have no names, no lookaround and no back-references, the ranges of
+a class are those of digits, hexadecimal digits and letters, and a count `{m,n}` begins with 0 or 1.
 """
 
 from __future__ import annotations
@@ -151,10 +151,15 @@ FORMATS = {
 }
 """Pattern of each enforced format, in the dialect of `re`."""
 
+_ANY_HOST = rf"{_label(63)}(?:\.{_label(63)})*"
+LENGTH_APART = {"hostname": (_ANY_HOST, 253), "host-name": (_ANY_HOST, 253)}
+"""Formats with a bound on the length: a pattern without it, and the bound. Under a smaller `maxLength` the pattern is all that is
+left of them, and a register can count."""
+
 
 @functools.cache
-def format_dfa(name: str) -> TextDfa:
-    """The language of an enforced format."""
+def format_dfa(name: str, length_apart: bool = False) -> TextDfa:
+    """The language of an enforced format; `length_apart`: without its bound on the length."""
     limits = CompileLimits()
-    tree = parse(FORMATS[name], int(re.ASCII | re.DOTALL), limits)
+    tree = parse(LENGTH_APART[name][0] if length_apart else FORMATS[name], int(re.ASCII | re.DOTALL), limits)
     return from_letters(build_automaton(tree, limits, Deadline(limits)))

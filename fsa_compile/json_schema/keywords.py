@@ -46,7 +46,7 @@ from fsa_compile.json_schema.atoms import (
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.errors import SchemaError, UnsupportedSchemaError
-from fsa_compile.json_schema.formats import FORMATS, REFUSED_FORMATS
+from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
@@ -331,7 +331,8 @@ class Keywords:
         name = schema.get("format")
         if isinstance(name, str) and self._options.formats == "assert":
             if name in FORMATS:
-                parts.append(self._atom(HasFormat(name), schema, "format"))
+                apart = name in LENGTH_APART and high is not None and high < LENGTH_APART[name][1]
+                parts.append(self._atom(HasFormat(name, apart), schema, "format"))
             elif name in REFUSED_FORMATS and self._options.unenforced_formats == "refuse":
                 raise UnsupportedSchemaError(
                     f"the format {name!r} cannot be enforced exactly", pointer=self._at(schema, "format"),

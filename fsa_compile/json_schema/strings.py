@@ -77,7 +77,7 @@ class Strings:
         if isinstance(atom, OneOf):
             return words_trie(atom.words)
         if isinstance(atom, HasFormat):
-            return format_dfa(atom.name)
+            return format_dfa(atom.name, atom.length_apart)
         if isinstance(atom, Length):
             if max(atom.low, atom.high or 0) > self._options.max_length:
                 raise LimitError(
@@ -126,7 +126,9 @@ class Strings:
 
     def string(self, formula: int) -> int:
         """The control after the opening quote."""
-        formula = self._without_implied(formula)
+        formula = self._without_implied(self._with_one_length(formula))
+        if not formula:
+            return 0
         counted = self._counted(formula)
         if counted is not None:
             return self._counted_string(*counted)
@@ -267,6 +269,20 @@ class Strings:
                 if words is not None and all(atom.low <= len(w) and (atom.high is None or len(w) <= atom.high) for w in words):
                     yield atom, d.substitute(formula, {v: 1})  # the listed texts have this length, too
 
+    def _with_one_length(self, formula: int) -> int:
+        """The formula with one length for several that are asked for together, as by the branches of allOf."""
+        d = self._decisions
+        lengths_ = {v: a for v in d.support(formula) if isinstance(a := d.atoms[v], Length) and not d.substitute(formula, {v: 0})}
+        if len(lengths_) < 2:
+            return formula
+        low = max(atom.low for atom in lengths_.values())
+        high = min((atom.high for atom in lengths_.values() if atom.high is not None), default=None)
+        if high is not None and low > high:
+            return 0
+        both = Length(low, high)
+        self._keywords.origin.setdefault(both, self._keywords.origin.get(next(iter(lengths_.values())), "#"))
+        return d.choose(d.atom(both), d.substitute(formula, dict.fromkeys(lengths_, 1)), 0)
+
     def _without_implied(self, formula: int) -> int:
         """The formula without a length that all texts of a bounded rest have: a host name is never longer than 253."""
         for atom, rest in self._lengths(formula):
@@ -285,11 +301,11 @@ class Strings:
             if atom.high is None or atom.high <= self._options.max_string_chain:
                 continue
             dfa = self.string_dfa(rest)
-            if longest_text(dfa) is not None:
-                continue  # its states tell lengths apart already
             few = _FEW_STATES if self._text_escapes(dfa) == "shortest" else _FEW_STATES // _SPELLED
             if len(dfa.rows) * atom.high <= few or len(set(dfa.labels) - {0}) != 1:
                 continue
+            if longest_text(dfa) is not None and _joint_states(dfa, atom.high) <= _FEW_STATES:
+                continue  # its states tell most lengths apart already
             if atom.low:
                 where = self._keywords.origin.get(atom, "#")
                 both = [dfa, lengths(atom.low, None)]
@@ -330,6 +346,25 @@ class Strings:
             return controls.later(("bounded", formula, state), make)
 
         return controls.later(("bounded beginning", formula), begin)
+
+
+def _joint_states(dfa: TextDfa, most: int) -> int:
+    """Pairs of a state and a length up to `most` with which it is reached, of an automaton without loops."""
+    before = [0] * len(dfa.rows)  # moves into each state that are still to be followed
+    for row in dfa.rows:
+        for _, _, t in row:
+            before[t] += 1
+    reached, within = [1] + [0] * (len(dfa.rows) - 1), (2 << most) - 1  # sets of lengths, as bits
+    todo, count = [q for q, moves in enumerate(before) if not moves], 0
+    while todo:
+        q = todo.pop()
+        count += reached[q].bit_count()
+        for _, _, t in dfa.rows[q]:
+            reached[t] |= reached[q] << 1 & within
+            before[t] -= 1
+            if not before[t]:
+                todo.append(t)
+    return count
 
 
 def _settled(dfa: TextDfa) -> list[bool]:

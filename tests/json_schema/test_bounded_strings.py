@@ -34,6 +34,8 @@ STRINGS = [
     {"format": "email", "maxLength": 12},
     {"format": "uri", "maxLength": 9},
     {"format": "date-time", "minLength": 22, "maxLength": 24},
+    {"format": "hostname", "maxLength": 10},
+    {"pattern": "^[ab]{1,6}(-[ab]{1,6}){0,3}$", "minLength": 3, "maxLength": 12},
 ]
 
 
@@ -78,6 +80,35 @@ def _has_length(dfa, n):
 def test_no_length_between_the_bounds(counting):
     with pytest.raises(fsa_compile.UnsatisfiableSchemaError):
         schema_machine({"type": "string", "pattern": "^(aaa)+$", "minLength": 10, "maxLength": 11})
+
+
+@pytest.mark.parametrize("most", [64, 252])
+def test_host_names_within_a_bound(most):
+    """Labels of 1 to 63 characters, and no more than so many in all: more than the format allows where nothing counts."""
+    machine = schema_machine({"type": "string", "format": "hostname", "maxLength": most})
+    assert machine.num_controls < 200
+    rng = random.Random(most)
+    for _ in range(200):
+        sizes = [rng.choice([1, 2, 5, 30, 62, 63, 64]) for _ in range(rng.randint(1, 6))]
+        labels = ["".join(rng.choice("ab-0") for _ in range(size)) for size in sizes]
+        text = ".".join(labels)[: rng.choice([most - 1, most, most + 1, 300])]
+        plain = all(re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", label) for label in text.split("."))
+        assert machine.accepts(f'"{text}"'.encode()) == (plain and len(text) <= most), text
+    assert machine.accepts(b'"' + b".".join([b"a" * 50] * (most // 51)) + b'"')
+
+
+@pytest.mark.parametrize(("low", "high"), [(1500, 2000), (1500, None), (1500, 1499)])
+def test_lengths_of_several_branches_are_one(low, high):
+    branches = [{"minLength": low}, {"minLength": 3}, {"pattern": "^[a-z]"}, {} if high is None else {"maxLength": high}]
+    schema = {"type": "string", "allOf": branches}
+    if high is not None and high < low:
+        with pytest.raises(fsa_compile.UnsatisfiableSchemaError):
+            schema_machine(schema)
+        return
+    machine = schema_machine(schema)
+    for size in (3, low - 1, low, low + 1, high or 9_000, (high or 9_000) + 1):
+        assert machine.accepts(b'"' + b"a" * size + b'"') == (low <= size and (high is None or size <= high)), size
+    assert not machine.accepts(b'"' + b"A" * low + b'"')
 
 
 def test_longest_text():
