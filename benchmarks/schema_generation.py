@@ -163,7 +163,7 @@ def main() -> int:
             report["wrong"] += wrong
             report["texts"] = sum(map(len, report["sizes"].values()))
             batch, refused = [], {}
-            options.output.write_text(json.dumps(report, indent=1) + "\n")
+            options.output.write_text(json.dumps(report) + "\n")
             print(report["texts"], "texts,", len(report["wrong"]), "wrong", flush=True)
         report["seconds"] = round(report["seconds"] + time.process_time() - started, 1)
     return 1 if report["wrong"] else 0

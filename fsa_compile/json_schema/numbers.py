@@ -9,6 +9,7 @@ universe, so the result is sound under every boolean combination.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -118,17 +119,41 @@ class Compare:
 
 
 class MultipleOf:
-    """Whether the number is a multiple of a positive decimal: the remainder of the digits, then only zeros."""
+    """Whether the number is a multiple of a positive decimal: the remainder of the digits, then only zeros.
+
+    Remainders that the same digits complete are one: with m = s * c, c prime to 10 and s a divisor of 10^k, those that are equal
+    modulo c, and of which the same fewer than k digits make a multiple, or none. Of the remainders of 86,400 141 are left.
+
+    Source: B. Alexeev, "Minimal DFA for testing divisibility", 2004.
+    """
 
     def __init__(self, divisor: Fraction, max_modulus: int, where: str) -> None:
         whole, part = _decimal_digits(divisor)
         self._places, self._modulus = len(part), int(whole + part)
-        if self._modulus > max_modulus:
+        self._max_modulus, self._where = max_modulus, where
+        self._prime, self._shifts = self._modulus, list[int]()
+        while (common := math.gcd(self._prime, 10)) > 1:
+            self._prime //= common
+            self._shifts.append(10 ** len(self._shifts))
+        self._known: dict[Any, int] = {}
+        self._check(self._prime)  # so many at least
+        self.start = (-1, 0)
+
+    def _remainder(self, number: int) -> int:
+        """The remainder that stands for a number's."""
+        m = self._modulus
+        digits = [(-number * shift) % m for shift in self._shifts]
+        key = (number % self._prime, *(x if x < shift else -1 for x, shift in zip(digits, self._shifts)))
+        found = self._known.setdefault(key, number % m)
+        self._check(len(self._known))
+        return found
+
+    def _check(self, remainders: int) -> None:
+        if remainders > self._max_modulus:
             raise LimitError(
-                "max_modulus", max_modulus, f"multipleOf at {where}",
+                "max_modulus", self._max_modulus, f"multipleOf at {self._where}",
                 fix="Use a rounder number, or raise SchemaOptions.max_modulus.",
             )  # fmt: skip
-        self.start = (-1, 0)
 
     def step(self, state: Any, character: str) -> Any:
         places, remainder = state
@@ -138,7 +163,7 @@ class MultipleOf:
             return (0, remainder)
         if places == self._places:
             return state if character == "0" else (places, -1)
-        return (places + (places >= 0), (remainder * 10 + int(character)) % self._modulus)
+        return (places + (places >= 0), self._remainder(remainder * 10 + int(character)))
 
     def holds(self, state: Any) -> int:
         places, remainder = state

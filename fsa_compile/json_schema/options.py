@@ -50,7 +50,7 @@ class SchemaOptions:
       max_outcomes: kinds of values that one member must be sorted into, because branches stay open after it (at most 62).
       max_product: joint states of the conditions on one string or number.
       max_controls: states of the byte machine.
-      max_modulus: integer that remainders for `multipleOf` are kept of.
+      max_modulus: remainders that are kept for one `multipleOf`; those that the same digits complete count once.
       max_chain: arrays of at most this many alike elements are written out as states; longer ones are counted in a register where
         that is exact. Also the characters that may come before those that are counted.
       max_string_chain: the same for strings of at most this length; 32 compile more slowly when written out.

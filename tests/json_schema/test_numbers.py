@@ -34,6 +34,23 @@ def test_multiples_and_integers(divisor):
         assert dfa.label(text) == 1 + multiple + 2 * (Fraction(text).denominator == 1), text
 
 
+@pytest.mark.parametrize("divisor", [86_400, 3_600, 1_024, 1_000_000, 604_800, 19.25, 12.8, 0.000_01, 2_401])
+def test_remainders_that_are_completed_alike_are_one(divisor):
+    """Multiples, their neighbours, and what their digits begin with: as many states as the least automaton has."""
+    condition = MultipleOf(exact(divisor), 4_000, "#")
+    dfa = number_dfa([condition], "plain", lambda said: 1 + said[0], 20_000, "#")
+    assert len(condition._known) <= len(dfa.rows)
+    rng = random.Random(1)
+    for _ in range(300):
+        number = exact(divisor) * rng.randint(0, 10 ** rng.randint(0, 9)) + rng.choice([0, 0, 1, -1, 10, exact(divisor) / 2])
+        digits = str(abs(int(number * 10**7))).rjust(8, "0")
+        text = rng.choice([digits[:-7], f"{digits[:-7]}.{digits[-7:-5]}", f"{digits[:-7]}.{digits[-7:]}"])
+        for cut in (text, text[: rng.randint(1, len(text))].rstrip("."), text + rng.choice(["0", "00", "5"])):
+            multiple = (Fraction(cut) / exact(divisor)).denominator == 1
+            written = cut[0] != "0" or not cut[1:2].isdigit()
+            assert dfa.label(cut) == (1 + multiple if written else 0), cut
+
+
 def test_sign_of_every_spelling():
     dfa = number_dfa([Sign()], "all", lambda said: said[0] + 2, 100, "#")
     texts = [s + w + p + e for s in ("", "-") for w in ("0", "10") for p in ("", ".0", ".30") for e in ("", "e5", "E-40", "e+0")]
