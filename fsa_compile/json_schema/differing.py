@@ -2,6 +2,10 @@
 
 What the set of keys is to an object (`any_order`), this is to an array: an element is read in the array's own frame, and the
 move that ends it can be taken once. So `uniqueItems` over n values takes as many states as the values have characters, not 2^n.
+
+A string or a literal ends with its last character. An integer, in any of its spellings (`1`, `1.0`, `1.00`), ends where a comma
+or a bracket follows; where it must be a comma, because elements are missing, the bounds on the rest of a text do not see that one
+can follow, so integers are left to states in arrays of two elements and more.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsa_compile.artifact import MAX_KEYS
-from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, Count, Differ, Once
+from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, Count, Differ, Once, Spelled
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.decisions import Decisions
 from fsa_compile.json_schema.keywords import Keywords
@@ -24,13 +28,18 @@ if TYPE_CHECKING:
 
 _COMMA = ord(",")
 _CLOSE_ARRAY = ord("]")
+_ZERO, _POINT = b"0."
 _LITERALS = {NULL: b"null", TRUE: b"true", FALSE: b"false"}
 
 
 class _Array(NamedTuple):
-    """An array of `low` to `high` different ones of some texts (None: of as many as there are); its outcome."""
+    """An array of `low` to `high` different ones of some values (None: of as many as there are); its outcome.
+
+    Values are known by their text, strings and literals before integers.
+    """
 
     texts: tuple[bytes, ...]
+    integers: tuple[bytes, ...]
     low: int
     high: int | None
     outcome: int
@@ -76,38 +85,41 @@ class Differing:
         outcome = self._residuals.at_end(rest)
         if len(cases) != 1 or cases[0].formula != rest or not outcome:
             return None
-        texts = self._texts(cases[0].condition)
-        if texts is None or not options.max_unique_states < len(texts) <= MAX_KEYS:
+        values = self._values(cases[0].condition)
+        if values is None or not options.max_unique_states < len(values[0]) + len(values[1]) <= MAX_KEYS:
+            return None
+        if values[1] and (low > 1 or options.whitespace == "indented"):
             return None
         if not any(isinstance(d.atoms[v], Differ) for v in unique):
-            once = {self._constant_text(atom.schema) for v in unique if isinstance(atom := d.atoms[v], Once) and not atom.seen}
-            if not once >= set(texts):
+            once = [atom.schema for v in unique if isinstance(atom := d.atoms[v], Once) and not atom.seen]
+            if not {self._values(self._keywords.numbered(number)) for number in once} >= _singly(*values):
                 return None
-        return _Array(texts, low, high, outcome)
+        return _Array(*values, low, high, outcome)
 
-    def _texts(self, value: Value) -> tuple[bytes, ...] | None:
-        """The texts of a finite list of strings and literals, None for other values."""
+    def _values(self, value: Value) -> tuple[tuple[bytes, ...], tuple[bytes, ...]] | None:
+        """The texts of a finite list of strings and literals, and of integers; None for other values."""
         formulas = value.formulas
         words = self._scalars.words(formulas[STRING]) if formulas[STRING] else {}
-        if words is None or formulas[NUMBER] or formulas[ARRAY] or formulas[OBJECT]:
+        numbers = self._keywords.few_numbers(formulas[NUMBER])
+        d = self._decisions
+        if any(isinstance(d.atoms[v], Spelled) for v in d.support(formulas[NUMBER])):
+            return None  # not in every spelling
+        if words is None or numbers is None or any(x.denominator > 1 for x in numbers) or formulas[ARRAY] or formulas[OBJECT]:
             return None
         literals = [text for kind, text in _LITERALS.items() if formulas[kind]]
-        return tuple(sorted([*literals, *(_written(word) for word in words)]))
-
-    def _constant_text(self, number: int) -> bytes | None:
-        """How the only value of a numbered subschema is written, None for numbers."""
-        texts = self._texts(self._keywords.numbered(number))
-        return texts[0] if texts else None
+        texts = sorted([*literals, *(_written(word) for word in words)])
+        return tuple(texts), tuple(str(x.numerator).encode() for x in numbers)
 
     # controls
 
     def _control(self, array: _Array, count: int, phase: str) -> int:
         """The control after some elements: `first` after "[", `next` after ",", `after` an element."""
         controls, frames = self._controls, self._frames
-        most = len(array.texts) if array.high is None else min(array.high, len(array.texts))
+        size = len(array.texts) + len(array.integers)
+        most = size if array.high is None else min(array.high, size)
         if array.low > most:
             return 0
-        told_apart = array.low if most == len(array.texts) else most
+        told_apart = array.low if most == size else most
         count = min(count, told_apart)
 
         def make(control: int) -> None:
@@ -123,8 +135,9 @@ class Differing:
                     moves.append((_COMMA, _COMMA, frames.after_comma(self._control(array, count, "next"))))
             elif most:
                 controls.before.add(control)
-                after = self._control(array, count + 1, "after")
-                moves += self._elements(control, array.texts, after)
+                moves += self._texts(control, array.texts, self._control(array, count + 1, "after"))
+                more = frames.after_comma(self._control(array, count + 1, "next")) if count + 1 < most else 0
+                moves += self._integers(control, array, more)
                 if phase == "first":
                     frames.allow_newline(control, self._control(array, count, "next"))
             controls.moves[control] = tuple(moves)
@@ -137,7 +150,7 @@ class Differing:
             controls.firsts.add(control)
         return control
 
-    def _elements(self, control: int, texts: tuple[bytes, ...], after: int) -> list[tuple[int, int, int]]:
+    def _texts(self, control: int, texts: tuple[bytes, ...], after: int) -> list[tuple[int, int, int]]:
         """The moves of a control that read one of some sorted texts, none of which begins another; bit i is that of text i."""
         controls = self._controls
 
@@ -157,6 +170,41 @@ class Differing:
             return moves
 
         return read(control, 0, len(texts), 0)
+
+    def _integers(self, control: int, array: _Array, more: int) -> list[tuple[int, int, int]]:
+        """The moves of a control that read an integer, and what follows it: a comma to the control `more` (0: none), or "]"."""
+        controls, close = self._controls, self._controls.final(array.outcome)
+        spelt = [(text, len(array.texts) + i) for i, text in enumerate(array.integers)]
+        spelt = sorted([*spelt, *((b"-0", bit) for text, bit in spelt if text == b"0")])
+
+        def ends(at: int, bit: int) -> list[tuple[int, int, int]]:
+            moves = [(byte, byte, target) for byte, target in ((_COMMA, more), (_CLOSE_ARRAY, close)) if target]
+            controls.value_ends.update({(at, target): bit for _, _, target in moves})
+            return moves
+
+        def read(at: int, begin: int, end: int, depth: int) -> list[tuple[int, int, int]]:
+            moves = []
+            if depth == len(spelt[begin][0]):
+                bit = spelt[begin][1]
+                zeros = controls.new()
+                controls.moves[zeros] = ((_ZERO, _ZERO, zeros), *ends(zeros, bit))
+                moves = [(_POINT, _POINT, controls.new(((_ZERO, _ZERO, zeros),))), *ends(at, bit)]
+                begin += 1
+            while begin < end:
+                byte, first = spelt[begin][0][depth], begin
+                while begin < end and spelt[begin][0][depth] == byte:
+                    begin += 1
+                target = controls.new()
+                controls.moves[target] = tuple(read(target, first, begin, depth + 1))
+                moves.append((byte, byte, target))
+            return moves
+
+        return read(control, 0, len(spelt), 0) if spelt else []
+
+
+def _singly(texts: tuple[bytes, ...], integers: tuple[bytes, ...]) -> set[tuple[tuple[bytes, ...], tuple[bytes, ...]]]:
+    """Lists of each value alone."""
+    return {((text,), ()) for text in texts} | {((), (text,)) for text in integers}
 
 
 def _written(word: str) -> bytes:

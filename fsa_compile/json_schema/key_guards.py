@@ -8,7 +8,7 @@ import numpy as np
 
 from fsa_compile.artifact import MAX_KEYS
 from fsa_compile.json_schema.controls import Controls
-from fsa_compile.key_sets import Guard, Guards, KeySets
+from fsa_compile.key_sets import NO_GUARD, Guard, Guards, KeySets, composed
 
 _OTHERS = 1 << MAX_KEYS
 """Stands, among keys that may come, for those without a bit."""
@@ -40,11 +40,14 @@ class KeyGuards:
         bit = controls.key_ends.get(target)
         if bit is not None and target in controls.new_keys:
             return self.guards.number(Guard((), 0, 1 << bit))
-        if bit is None:
-            bit = controls.value_ends.get((control, target))
         if bit is not None:
             return self.guards.number(Guard((1 << bit,), 0, 1 << bit)) if bit >= 0 else 0
         coming = self._coming.get(target)
+        ended = controls.value_ends.get((control, target))
+        if ended is not None:  # after a number, the comma already asks for one more value
+            guard = composed(Guard((1 << ended,), 0, 1 << ended), NO_GUARD if coming is None else Guard((coming,), 0, 0))
+            assert guard is not None  # there are more values than one
+            return self.guards.number(guard)
         if coming is None:
             return self.of_call(control) if controls.outcome[target] else 0
         if coming & _OTHERS or coming == self._coming.get(control):
@@ -78,20 +81,20 @@ class KeyGuards:
         out: dict[int, int] = {}
         todo = [t for o in objects for low, _, t in c.moves[o] if self._outcomes[t] and not c.outcome[t]]
         todo += [o for o in objects if o in c.before]
-        changed = []
         while todo:
             control = todo.pop()
             if control in out or control in c.key_ends:
                 continue
             out[control] = 0
             for target in self._following(control):
-                bit = c.value_ends.get((control, target))
-                if bit is None:
+                if (control, target) not in c.value_ends:
                     before.setdefault(target, []).append(control)
                     todo.append(target)
-                else:
-                    out[control] |= 1 << bit
-                    changed.append(control)
+        changed = []
+        for (control, target), ended in c.value_ends.items():
+            if control in out and self._outcomes[target]:
+                out[control] |= 1 << ended
+                changed.append(control)
         for target in before:
             bit = c.key_ends.get(target)
             if bit is not None:

@@ -393,7 +393,7 @@ class Keywords:
         """Schemas of the single values of a finite language without arrays and objects; None for any other."""
         d = self._decisions
         formulas = value.formulas
-        numeric = self._numbers(formulas[NUMBER])
+        numeric = self.few_numbers(formulas[NUMBER])
         if formulas[ARRAY] or formulas[OBJECT] or numeric is None:
             return None
         out = [_constant(x) for kind, x in ((NULL, None), (TRUE, True), (FALSE, False)) if formulas[kind]]
@@ -407,7 +407,7 @@ class Keywords:
                 out.append(_constant(word))
         return out
 
-    def _numbers(self, formula: int) -> list[Fraction] | None:
+    def few_numbers(self, formula: int) -> list[Fraction] | None:
         """The numbers of a formula that only has a few, None for any other."""
         d = self._decisions
         formula = d.substitute(formula, {v: 1 for v in d.support(formula) if isinstance(d.atoms[v], Spelled)})

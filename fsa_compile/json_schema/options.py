@@ -56,9 +56,10 @@ class SchemaOptions:
       max_string_chain: the same for strings of at most this length; 32 compile more slowly when written out.
       max_length: largest bound on a string's length that is counted by states.
       max_count: largest bound on items or properties that is counted by states.
-      max_unique: values in the domain of `uniqueItems` where it takes states: numbers among them, or other conditions beside it.
-      max_unique_states: over more values than this (256 at most), and strings or literals only, a set beside the stack remembers
-        which of them an array has; it takes a vocabulary with a token for every byte.
+      max_unique: values in the domain of `uniqueItems` where it takes states: fractions are among them, integers beside
+        `minItems` above 1 (or indented), or other conditions stand beside it.
+      max_unique_states: over more values than this (256 at most) a set beside the stack remembers which of them an array has;
+        that takes a vocabulary with a token for every byte.
       max_branches: branches that `unevaluatedProperties` or `unevaluatedItems` looks through.
       max_reordered: objects with more keys than this do not follow the order of `required` where it is another.
       max_orders: different key orders kept for one object.

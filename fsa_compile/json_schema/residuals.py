@@ -128,10 +128,10 @@ class Residuals:
             elif isinstance(atom, Differ):
                 most, values = self._options.max_unique, "values without a finite list is not context-free"
                 if atom.values is not None:
-                    values = f"{atom.values} values that are not strings and literals alone (SchemaOptions.max_unique={most})"
+                    values = f"{atom.values} values, beside other conditions or with fractions (SchemaOptions.max_unique={most})"
                 raise UnsupportedSchemaError(
                     f"uniqueItems over {values}", pointer=atom.place,
-                    fix=f"List at most {MAX_KEYS} strings, or {most} values, in an enum, or check the value after parsing.",
+                    fix=f"List at most {MAX_KEYS} strings or integers in an enum, or check the value after parsing.",
                 )  # fmt: skip
         return self._split(formula, fixed, rewrites)
 

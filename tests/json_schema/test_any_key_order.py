@@ -42,9 +42,10 @@ WALKED = [
     {"type": "array", "items": OUTER | {"required": ["a"]}, "maxItems": 2},
     {"type": "object", "properties": {"a": INNER | {"properties": {"a": INTEGER, "b": INTEGER}}, "b": INTEGER}, "required": ["a"]},
     {"type": "array", "items": DAY, "uniqueItems": True, "minItems": 2},
+    {"type": "array", "items": {"enum": [*range(12), "a", True]}, "uniqueItems": True, "minItems": 1, "maxItems": 4},
     {"type": "object", "properties": {"a": {"type": "array", "items": DAY, "uniqueItems": True, "maxItems": 3}}, "required": ["a"]},
 ]
-LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"', b'","', b'a","', b'"b', b'", "ab']
+LONG = [b'": ', b'", "', b'"}', b"}}", b'{"a', b"},", b'": 1}', b'":1}}', b'":1}},', b'{"a": 1, "', b',"ab":1}', b"1}}", b'"a"', b'","', b'a","', b'"b', b'", "ab', b"0,1", b"1]"]
 TOKENS = [*(bytes([i]) for i in range(256)), *LONG, b'{"o":{"a":1}', b'"ab"', b", ", b""]
 STOP = len(TOKENS) - 1
 

@@ -108,6 +108,28 @@ def test_integers_between_bounds(items, domain):
         assert machine.accepts(json.dumps(chosen).encode()) == judge.is_valid(list(chosen)), chosen
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"type": "integer", "minimum": 0, "maximum": 23}},
+        {"items": {"type": "integer", "minimum": -3, "maximum": 12}, "minItems": 1, "maxItems": 2},
+        {"items": {"enum": [0, 1, 10, 100, 101, -1, "1", "10", None]}},
+    ],
+)
+def test_integers_in_a_set(schema):
+    schema = {"type": "array", "uniqueItems": True} | schema
+    judge, machine = jsonschema.Draft202012Validator(schema), schema_machine(schema)
+    assert machine.sets is not None
+    spelt = ["0", "-0", "0.00", "1", "1.0", "10", "10.0", "12", "-1", "-1.0", "01", "1.", "1.5", "1e0", "24", '"1"', '"10"', "null"]
+    for chosen in texts_of(spelt, 3):
+        text = "[" + ", ".join(chosen) + "]"
+        try:
+            valid = judge.is_valid(json.loads(text))
+        except ValueError:
+            valid = False
+        assert machine.accepts(text.encode()) == (valid and "1e0" not in chosen), text
+
+
 def test_elements_of_several_lists():
     schema = {"prefixItems": [{"enum": ["a", "b"]}, {"type": "boolean"}], "items": {"enum": ["a", "c"]}, "uniqueItems": True}
     judge, machine = jsonschema.Draft202012Validator(schema), schema_machine(schema)
@@ -123,7 +145,8 @@ def test_elements_of_several_lists():
         ({"items": {"type": "integer", "minimum": 3}, "uniqueItems": True}, "#/uniqueItems"),
         ({"items": {"minimum": 3, "maximum": 4}, "uniqueItems": True}, "#/uniqueItems"),
         ({"not": {"items": {"enum": list("abcdefghijkl")}, "uniqueItems": True}}, "#/not/uniqueItems"),
-        ({"items": {"enum": list(range(11))}, "uniqueItems": True}, "#/uniqueItems"),
+        ({"items": {"enum": list(range(11))}, "uniqueItems": True, "minItems": 2}, "#/uniqueItems"),
+        ({"items": {"enum": [*range(11), 0.5]}, "uniqueItems": True}, "#/uniqueItems"),
         ({"prefixItems": [{"enum": ["a"]}], "uniqueItems": True}, "#/uniqueItems"),
     ],
 )
