@@ -15,7 +15,16 @@ import numpy as np
 from fsa_compile.byte_dfa import ByteDfa
 from fsa_compile.distinct import distinct, exampled, numbered, order_of
 from fsa_compile.limits import Deadline
-from fsa_compile.quotient import Quotient, end_unread, powers_of, quotient_for, remember, symbol_steps, walk_bytes, walk_strings
+from fsa_compile.quotient import (
+    Quotient,
+    end_unread,
+    powers_of,
+    quotient_for,
+    remember_set,
+    symbol_steps,
+    walk_bytes,
+    walk_strings,
+)
 from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
 
 NARROW = 64
@@ -28,6 +37,9 @@ _MAX_ENTRY_STATES = 100_000
 """Automata with more states are joined only: the tables of powers would cost more than they save."""
 _CHUNK = 2_000_000
 """Walk that many (entry, string) pairs at a time."""
+_FEW_TOKENS = 2_000
+"""Rows of fewer tokens are made from these."""
+_NO_ROW = np.zeros(0, np.uint32)
 _DOING = "walking the vocabulary"
 _SHARE_BYTES = 96
 """Memory of one token or set in one origin's share, until the token sets are assembled."""
@@ -38,7 +50,7 @@ class TokenSet:
     """A large token set.
 
     Attributes:
-      row: uint32[W].
+      row: uint32[W], of more than `NARROW` tokens.
       hash: see `VocabularyTables.row_hash`.
       count: number of tokens.
       tokens: int64[count] when there are at most `NARROW` after all, else None.
@@ -338,21 +350,25 @@ def _string_row(
     chosen = np.zeros(quotient.num_strings + 1, bool)
     chosen[strings] = True
     name = key + np.packbits(chosen).tobytes()
-    row = tables.memo.get(("strings", name))
+    row = tables.set_memo.get(("strings", name))
     if row is None:
-        member = np.zeros(tables.num_words * 32, bool)
-        member[: tables.vocab_size] = chosen[quotient.string_of]
-        row = remember(tables, ("strings", name), np.packbits(member, bitorder="little").view(np.uint32))
+        if quotient.tokens[strings].sum() < _FEW_TOKENS:
+            row = tables.pack(quotient.tokens_of(strings)[1])
+        else:
+            member = np.zeros(tables.num_words * 32, bool)
+            member[: tables.vocab_size] = chosen[quotient.string_of]
+            row = np.packbits(member, bitorder="little").view(np.uint32)
+        remember_set(tables, ("strings", name), row)
     return name, row
 
 
 def _starting_row(tables: VocabularyTables, member: np.ndarray) -> np.ndarray:
     """Bit row of the tokens whose first byte belongs to a set bool[256]."""
     key = ("starting", member.tobytes())
-    row = tables.memo.get(key)
+    row = tables.set_memo.get(key)
     if row is None:
         chosen = np.flatnonzero(member & (tables.weight > 0))
-        row = remember(tables, key, np.bitwise_or.reduce(tables.starts_with[chosen], axis=0))
+        row = remember_set(tables, key, np.bitwise_or.reduce(tables.starts_with[chosen], axis=0))
     return row
 
 
@@ -361,10 +377,13 @@ def _restricted(
 ) -> TokenSet:
     """The tokens of a row whose first byte belongs to a set."""
     key = ("restricted", name, member.tobytes())
-    found = tables.memo.get(key)
+    found = tables.set_memo.get(key)
     if found is None:
         both = row & _starting_row(tables, member)
         count = int(np.bitwise_count(both).sum())
-        tokens = np.flatnonzero(np.unpackbits(both.view(np.uint8), bitorder="little")) if count <= NARROW else None
-        found = remember(tables, key, TokenSet(both, tables.row_hash(both), count, tokens))
+        if count > NARROW:
+            found = TokenSet(both, tables.row_hash(both), count, None)
+        else:
+            found = TokenSet(_NO_ROW, 0, count, tables.unpack(both))
+        remember_set(tables, key, found)
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -231,7 +231,15 @@ def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> 
 
 def remember(tables: VocabularyTables, key: object, value: T) -> T:
     """Keeps a derived value in the vocabulary's memo, dropping the oldest past its size."""
-    memo = tables.memo
+    return _kept(tables.memo, key, value)
+
+
+def remember_set(tables: VocabularyTables, key: object, value: T) -> T:
+    """The same of a token set, of which there are far more than of anything else."""
+    return _kept(tables.set_memo, key, value)
+
+
+def _kept(memo: dict[Any, Any], key: object, value: T) -> T:
     while len(memo) >= _MEMO_ENTRIES:
         memo.pop(next(iter(memo)))
     memo[key] = value

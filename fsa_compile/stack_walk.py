@@ -40,6 +40,7 @@ from fsa_compile.key_sets import Guards
 from fsa_compile.leaf_parts import LeafParts
 from fsa_compile.leaf_walks import Leaf, LeafWalk, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.measured_leaves import measure_of, measured
 from fsa_compile.registers import Classes, Registers
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_entries import Entries
@@ -91,8 +92,19 @@ def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
 
 def leaf_walk(machine: ByteMachine, size: int, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> LeafWalk:
     """Walks the machine of a leaf, whose first controls belong to it; raises what `walk_machine` does."""
-    registers = Registers(machine)
-    return Walk(machine, tables, registers, registers.low * 0, limits, deadline, whole=False).leaf(size)
+    measure = measure_of(machine, size)
+    walked = machine if measure is None else measure.machine
+    registers = Registers(walked)
+    walk = Walk(walked, tables, registers, registers.low * 0, limits, deadline, whole=False)
+    if measure is None:
+        return walk.leaf(size)
+    walk.shares = False
+    found = walk.leaf(size)
+    leaving = Items(*found.leaving)
+    added = measure.added(leaving.owner, leaving.control, walk.depth(leaving.node) - 1, leaving.begun)
+    leaving = leaving._replace(begun=added).at(measure.fits(added))
+    none = np.zeros(0, np.int64)
+    return LeafWalk(measured(found.parts, found.links, measure, tables), (none,) * 4, tuple(leaving), size, 0)
 
 
 class Walk:
@@ -135,7 +147,7 @@ class Walk:
             self.derived = derived_controls(machine, tables, deadline)
             if machine.sets is None:
                 leaves = leaves_of(machine, self.derived.node, distinct(self.derived.base), tables, self._leaf_walk)
-        self.leaves = LeafParts(machine, leaves)
+        self.leaves, self.shares = LeafParts(machine, leaves), True
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
@@ -227,7 +239,7 @@ class Walk:
         returns = self.moves.next[self.moves.begin(at)] == RETURN
         pending = items.at(returns & self.moves.live(at))
         self.pending.append(pending)
-        inside = pending.at(self._depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
+        inside = pending.at(self.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
         called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.ret)
         self.links += self.leaves.links
         return joined([items.at(~returns & self.moves.live(at)), *called])
@@ -298,7 +310,8 @@ class Walk:
         items = pending.at(at[keep])
         self.pending.append(items._replace(owner=derived.node[which[keep]]))
 
-    def _depth(self, node: np.ndarray) -> np.ndarray:
+    def depth(self, node: np.ndarray) -> np.ndarray:
+        """int64[n], bytes read up to trie nodes, with theirs."""
         depth = self.trie.level.searchsorted(node, side="right")
         depth[node >= self.trie.end] = 1
         return depth
@@ -307,7 +320,7 @@ class Walk:
         """Walks items, by depth in the trie."""
         self.first_run = self.num_owners
         self._forget_links()
-        depth = self._depth(seeds.node)
+        depth = self.depth(seeds.node)
         order = order_of(depth)
         seeds, depth = seeds.at(order), depth[order]
         last = int(depth[-1]) if len(depth) else 0
@@ -456,7 +469,7 @@ class Walk:
         by_string = np.zeros(len(text), bool)
         byte = self.trie.symbol[items.node]
         by_string[text] = self.entries.chosen(items.owner[text], byte[text], items.control[text])
-        if self.machine.sets is not None:
+        if self.machine.sets is not None or self.registers.counts:
             by_string &= items.begun == 0
         chosen = by_string.nonzero()[0]
         if not len(chosen):
@@ -488,7 +501,7 @@ class Walk:
     def _shared(self, items: Items) -> Items:
         """Items, all before their symbol or all after it, of which many owners have the same: what the same owners share becomes
         one run."""
-        if not self.machine.deterministic or self.machine.sets is not None:
+        if not self.shares or not self.machine.deterministic or self.machine.sets is not None:
             return items
         below = self.subtrees
         able = (items.node < len(below.begin)) & (items.begun == 0) & (self.registers.of_control[items.control] == 0)

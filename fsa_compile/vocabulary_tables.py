@@ -168,9 +168,20 @@ class VocabularyTables:
         member[tokens] = True
         return np.packbits(member, bitorder="little").view(np.uint32)
 
+    def unpack(self, row: np.ndarray) -> np.ndarray:
+        """int64[*], the tokens of a bit row uint32[W], ascending."""
+        word = row.nonzero()[0]
+        bit = np.unpackbits(row[word].view(np.uint8), bitorder="little").nonzero()[0]
+        return word[bit >> 5] << 5 | bit & 31
+
     @cached_property
     def memo(self) -> dict[Any, Any]:
         """In-memory results that depend on the vocabulary and a few byte classes (see `quotient.py`)."""
+        return {}
+
+    @cached_property
+    def set_memo(self) -> dict[Any, Any]:
+        """The same, token sets alone."""
         return {}
 
 

@@ -13,6 +13,7 @@ from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.measured_leaves import measure_of
 from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary_tables import tables_for
@@ -105,6 +106,10 @@ _LEAVES = {
     "counted": ({"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 7}, {"type": "string", "minLength": 2, "maxLength": 7}),
     "numbers": ({"type": "integer"}, {"type": "array", "items": {"type": "integer"}}, {"type": "number"}),
     "least lengths": ({"type": "string", "minLength": 6}, {"type": "array", "items": {"type": "string", "minLength": 4}}, {"minLength": 2}),
+    "measured": (
+        {"type": "string", "format": "email", "maxLength": 300},
+        {"type": "array", "items": {"type": "string", "pattern": "^[a-e]{3}(-[a-z0-9]{1,40})+$", "maxLength": 500}},
+    ),
     "formats": ({"type": "string", "format": "ipv6"}, {"properties": {"a": {"type": "string", "format": "ipv6"}}}, {"format": "ipv4"}),
 }  # fmt: skip
 
@@ -118,6 +123,15 @@ def test_leaves_of_other_machines(family: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
     for machine, constraint in zip(machines, found, strict=True):
         assert contents(constraint) == contents(promote_machine(machine, vocabulary, source=""))
+
+
+def test_bounded_shapes_are_measured(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    monkeypatch.setattr(stack_walk, "measure_of", lambda *given: (found.append(measure_of(*given)), found[-1])[1])
+    leaf_walks.forget_leaves()
+    for schema in _LEAVES["measured"]:
+        promote_machine(schema_machine(schema), vocabulary, source="")
+    assert sum(measure is not None for measure in found) == 2
 
 
 def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
