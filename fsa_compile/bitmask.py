@@ -36,6 +36,11 @@ def words_of(tokens: Any, vocab_size: int) -> np.ndarray:
     return words
 
 
+def holds(words: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """bool[n], whether a bit row uint32[W] holds tokens."""
+    return (words[tokens >> 5] >> (tokens & 31).astype(np.uint32) & np.uint32(1)).astype(bool)
+
+
 def packed(mask: np.ndarray) -> np.ndarray:
     """A mask, bool[V], as uint32[ceil(V / 32)]; bits past V are 0."""
     out = np.zeros(4 * math.ceil(len(mask) / 32), np.uint8)

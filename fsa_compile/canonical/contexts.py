@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.bitmask import packed
+from fsa_compile.bitmask import holds, packed
 from fsa_compile.canonical.filter_table import BLOCK, FilterTable
+from fsa_compile.canonical.indices import joined
 from fsa_compile.canonical.pairs import PairRule
 
 DEPTHS = 4
@@ -70,6 +71,11 @@ class Contexts:
                 numbered = known[found] = [numbers[d].setdefault(tuple(p), len(numbers[d])) for d, p in enumerate(parts)]
             self.after[:, tokens] = np.array(numbered, np.int32)[:, None]
         self._of_depth = [self._follows(d, list(numbers[d]), depth) for d in range(DEPTHS)]
+        self.class_of = np.where(states.inner > 0, int(states.kind.max()) + states.inner, states.kind)
+        """int32[V], equal for tokens that lead from every state to the same ones."""
+        self.num_classes = int(self.class_of.max()) + 1
+        self._example = np.zeros(self.num_classes, np.int64)
+        self._example[self.class_of] = np.arange(len(self.class_of))
         self.width = max(part.bits.shape[1] for part in self._of_depth)
         base = np.cumsum([0, *(len(part.bits) for part in self._of_depth)])
         self.base = base[:-1].astype(np.int64)
@@ -86,6 +92,7 @@ class Contexts:
         self.elsewhere = packed((self.tail == -1) | (self.tail > 0))
         by_column = np.lexsort((rule.holders, self.column[0]))
         first = np.searchsorted(self.column[0][by_column], self.column[0][by_column])
+        self._by_column, self._column_begin = by_column, np.append(np.unique(first), len(first))
         self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
         self.rank = np.empty(len(by_column), np.int64)
         self.rank[self.order] = np.arange(len(by_column))
@@ -98,6 +105,7 @@ class Contexts:
         self._columns: dict[int, np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
+        self._after_any: dict[tuple[frozenset[int], int], frozenset[int]] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
         self._behaviours: dict[tuple[frozenset[int], int], tuple[int, ...]] = {}
         self._joined: dict[tuple[int, ...], tuple[np.ndarray, bool, bool]] = {}
@@ -135,46 +143,58 @@ class Contexts:
         """Contexts at a depth inside a character: tokens, ascending, and the surroundings of one behaviour, int64[n] each."""
         return self._inside[depth]
 
-    def inside_follows(self, depth: int) -> np.ndarray:
-        """bool[T + 1, n], whether each token that begins inside a character may follow these contexts."""
+    def following_inside(self, depth: int, tokens: np.ndarray) -> np.ndarray:
+        """bool[n], which of these contexts some token may follow; tokens that do not begin inside a character follow none."""
         found = self._inside_follows.get(depth)
+        count = len(self._inside[depth][0])
         if found is None:
             before, surroundings = self._inside[depth]
-            tokens = np.zeros(int(self._states.inner.max(initial=0)) + 1, np.int64)
-            tokens[self._states.inner] = np.arange(len(self._states.inner))
-            bits = self.follows[surroundings[None], self.column[depth, tokens][:, None]]
+            begin = np.zeros(int(self._states.inner.max(initial=0)) + 1, np.int64)
+            begin[self._states.inner] = np.arange(len(self._states.inner))
+            bits = self.follows[surroundings[None], self.column[depth, begin][:, None]]
             sets, of = np.unique(self.rule.set_of[before], return_inverse=True)
-            apart = self.rule.set_holds(sets[None], tokens[:, None])[:, of.ravel()]
+            apart = self.rule.set_holds(sets[None], begin[:, None])[:, of.ravel()]
             found = (bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0
             found[0] = False
-            self._inside_follows[depth] = found
+            padded = np.zeros((len(found), -(-count // 64) * 64), bool)
+            padded[:, :count] = found
+            found = self._inside_follows[depth] = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+        inner = self._states.inner[tokens]
+        some = np.bitwise_or.reduce(found[inner[inner > 0]], axis=0)
+        return np.unpackbits(some.view(np.uint8), bitorder="little", count=count).view(bool)
+
+    def after_any(self, states: frozenset[int], kind: int) -> frozenset[int]:
+        """States that tokens of a class (see `class_of`) may lead to from some states."""
+        found = self._after_any.get((states, kind))
+        if found is None:
+            if len(self._after_any) >= _MOST_STEPS:
+                self._after_any.clear()
+            after = frozenset[int]().union(*(self.states_after(state, kind) for state in states))
+            found = self._after_any[states, kind] = after
         return found
 
-    def inner(self, tokens: np.ndarray) -> np.ndarray:
-        """int32[n], numbers of tokens among those that begin inside a character, 0 for others."""
-        return self._states.inner[tokens]
-
-    def states_after(self, state: int, token: int) -> frozenset[int]:
-        """States of the filter that a token may lead to from one; `ANYWHERE - d` stands for any state at depth d."""
-        s = self._states
-        inner = int(s.inner[token])
-        key = state, (-inner if inner else int(s.kind[token]))
-        found = self._states_after.get(key)
+    def states_after(self, state: int, kind: int) -> frozenset[int]:
+        """States of the filter that tokens of a class may lead to from one; `ANYWHERE - d` stands for any state at depth d."""
+        found = self._states_after.get((state, kind))
         if found is None:
             if len(self._states_after) >= _MOST_STEPS:
                 self._states_after.clear()
+            s = self._states
+            token = int(self._example[kind])
+            inner = int(s.inner[token])
             every = np.flatnonzero(s.left[s.position] == ANYWHERE - state) if state < 0 else np.array([state])
             position = s.position[every]
             kinds = np.where(position > 0, s.inner_kind[position, inner], s.kind[token])
             targets = s.target[s.block[every, :, kinds // BLOCK], (kinds % BLOCK)[:, None]]
-            found = self._states_after[key] = frozenset(np.unique(targets[targets >= 0]).tolist())
+            found = self._states_after[state, kind] = frozenset(np.unique(targets[targets >= 0]).tolist())
         return found
 
     def states_of(self, behaviour: int, token: int) -> np.ndarray:
         """int64[n], states of a behaviour that a token may lead to; all of it for token -1."""
         if token < 0:
             return np.flatnonzero(self._states.behaviour == behaviour)
-        every = frozenset[int]().union(*(self.states_after(ANYWHERE - depth, token) for depth in range(DEPTHS)))
+        kind = int(self.class_of[token])
+        every = self.after_any(frozenset(ANYWHERE - depth for depth in range(DEPTHS)), kind)
         return np.array([state for state in every if self._pairs[state][0] == behaviour], np.int64)
 
     def states_in(self, behaviours: Sequence[int]) -> list[int]:
@@ -187,11 +207,6 @@ class Contexts:
         position = s.position[states]
         kind = np.where(position > 0, s.inner_kind[position, s.inner[token]], s.kind[token])
         return s.behaviour[s.target[s.block[states, int(apart), kind // BLOCK], kind % BLOCK]]
-
-    def key_of(self, tokens: np.ndarray) -> np.ndarray:
-        """int64[n], equal for tokens that lead from every state to the same ones."""
-        s = self._states
-        return np.where(s.inner[tokens] > 0, -s.inner[tokens], s.kind[tokens]).astype(np.int64)
 
     def behaviours_of(self, states: frozenset[int], depth: int) -> tuple[int, ...]:
         """The behaviours of those states that lie at a depth."""
@@ -207,6 +222,17 @@ class Contexts:
         tokens = np.flatnonzero(self.after[depth]) if depth else np.zeros(0, np.int64)
         alone = [self.alone(int(self.base[depth] + after)) for after in self.after[depth, tokens].tolist()]
         return np.repeat(tokens, [len(part) for part in alone]), np.concatenate([np.zeros(0, np.int64), *alone])
+
+    def columns_of(self, bits: np.ndarray) -> np.ndarray:
+        """int64[C], how many tokens of a bit row each column has between characters."""
+        member = np.unpackbits(bits.view(np.uint8), bitorder="little").view(bool)[self._by_column]
+        return np.add.reduceat(member, self._column_begin[:-1], dtype=np.int64)
+
+    def tokens_in(self, bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """int64[n], the tokens of a bit row that are in some columns between characters."""
+        begin = self._column_begin[columns]
+        tokens = self._by_column[joined(begin, self._column_begin[columns + 1] - begin)]
+        return tokens[holds(bits, tokens)]
 
     def always(self, token: int) -> np.ndarray:
         """uint32[W], the tokens after which `token` may come between two characters, wherever they stand."""

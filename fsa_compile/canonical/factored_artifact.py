@@ -12,7 +12,7 @@ import numpy as np
 from fsa_compile.artifact import ARC_BURST, CompiledConstraint
 from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.factored_distances import FAR
-from fsa_compile.canonical.product_graph import joined
+from fsa_compile.canonical.indices import numbered
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -60,7 +60,7 @@ def assemble_factored(
     narrow = np.ones(len(source), bool)
     if len(source):
         key = source * count + target
-        order = np.argsort(key, kind="stable")
+        order = np.argsort(key)
         begin = segment_starts(key[order])
         size = np.diff(np.append(begin, len(order)))
         for at, length in zip(begin[size > NARROW].tolist(), size[size > NARROW].tolist()):
@@ -70,20 +70,21 @@ def assemble_factored(
             groups.append((here, rows.number(tables.pack(token[chosen])), int(target[chosen[0]])))
             parts.setdefault(here, [])
     in_order = np.flatnonzero(narrow)
-    in_order = in_order[np.argsort(source[in_order] * tables.vocab_size + token[in_order], kind="stable")]
+    in_order = in_order[np.argsort(source[in_order] * tables.vocab_size + token[in_order])]
     nodes = np.arange(count + 1)
     arc_offset = np.searchsorted(source[in_order], nodes)
     for here in np.flatnonzero(np.diff(arc_offset) > ARC_BURST).tolist():
         parts.setdefault(here, [])
-    effect, kind = np.unique(target[in_order] * (FAR + 1) + cost[in_order], return_inverse=True)
+    most = int(cost.max(initial=0)) + 1
+    effect, kind = numbered(target[in_order] * most + cost[in_order], count * most)
     effects = np.zeros((len(effect) + 1, 6), np.int32)
-    effects[1:, 0], effects[1:, 4] = effect // (FAR + 1), effect % (FAR + 1)
+    effects[1:, 0], effects[1:, 4] = effect // most, effect % most
     levels: list[tuple[int, int, int]] = []
     of_node = np.searchsorted(source, nodes)
     for here in sorted(parts):
         deadline.check(_DOING)
         own = slice(of_node[here], of_node[here + 1])
-        levels += [(here, most, rows.number(row)) for most, row in _levels(parts[here], token[own], cost[own], tables)]
+        levels += [(here, up_to, rows.number(row)) for up_to, row in _levels(parts[here], token[own], cost[own], tables)]
     unless = [(node, d.unless_of(node)) for node in np.flatnonzero(reached).tolist()] if d.shunned else []
     noted = [[int(number[node]), rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
     if noted:
@@ -105,7 +106,7 @@ def assemble_factored(
         group_next=np.ascontiguousarray(group[:, 2]),
         arc_offset=arc_offset.astype(np.int32),
         arc_token=token[in_order].astype(np.int32),
-        arc_effect=(kind.ravel() + 1).astype(np.int32),
+        arc_effect=(kind + 1).astype(np.int32),
         effects=effects,
         level_offset=np.searchsorted(level[:, 0], nodes).astype(np.int32),
         level_cost=np.ascontiguousarray(level[:, 1]),
@@ -163,16 +164,18 @@ def _reached(
 ) -> np.ndarray:
     """The nodes that tokens that stay lead to from the start, bool[N]."""
     count = constraint.num_nodes
-    key = np.unique(d.source[stays] * count + d.target[stays])
-    key = np.unique(np.append(key, [node * count + target for node, _, target, _ in wide]).astype(np.int64))
-    source, target = key // count, key % count
-    begin = np.searchsorted(source, np.arange(count + 1))
+    more = np.array([node * count + target for node, _, target, _ in wide], np.int64)
+    links, _ = numbered(np.append(d.source[stays] * count + d.target[stays], more), count**2)
+    after: dict[int, list[int]] = {}
+    for source, target in zip((links // count).tolist(), (links % count).tolist()):
+        after.setdefault(source, []).append(target)
+    found, todo = {constraint.start}, [constraint.start]
+    while todo:
+        new = [target for target in after.get(todo.pop(), ()) if target not in found]
+        found.update(new)
+        todo += new
     seen = np.zeros(count, bool)
-    new = np.array([constraint.start])
-    while len(new):
-        seen[new] = True
-        after = target[joined(begin[new], begin[new + 1] - begin[new])]
-        new = np.unique(after[~seen[after]])
+    seen[list(found)] = True
     return seen
 
 
@@ -183,7 +186,7 @@ def _levels(
     by_cost: dict[int, np.ndarray] = {}
     for most, bits in wide:
         by_cost[most] = by_cost[most] | bits if most in by_cost else bits
-    for most in np.unique(cost).tolist():
+    for most in np.flatnonzero(np.bincount(cost)).tolist():
         bits = tables.pack(token[cost == most])
         by_cost[most] = by_cost[most] | bits if most in by_cost else bits
     out: list[tuple[int, np.ndarray]] = []

@@ -12,7 +12,7 @@ import numpy as np
 from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART
 from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
-from fsa_compile.canonical.product_graph import tokens_of
+from fsa_compile.canonical.indices import tokens_of
 
 _Parts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 _LISTS = 16
@@ -137,7 +137,8 @@ class DecidedDistances(FactoredDistances):
         """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to."""
         found: list[tuple[int, _Case | None]] = []
         low, high = np.searchsorted(self.source, [node, node + 1])
-        for token, target, pair in zip(*(of[low:high].tolist() for of in (self.token, self.target, self.pair))):
+        open_ = low + np.flatnonzero(self.cost[low:high] >= FAR)
+        for token, target, pair in zip(*(of[open_].tolist() for of in (self.token, self.target, self.pair))):
             found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
         for row, target in self.groups.get(node, ()):
             tokens = tokens_of(self._constraint.rows[row] & self.wide[target].open).tolist()
@@ -233,14 +234,16 @@ class DecidedDistances(FactoredDistances):
         unsure = self._ambiguous[surroundings] & ~out
         for at in np.unique(node[unsure]).tolist():
             here = np.flatnonzero(unsure & (node == at))
-            out[here] = self._any_of(surroundings[here], sets[here], self._out_of(at), int(self._depth[at]), ANY, ANY_APART)
+            out[here] = self._any_of(at, surroundings[here], sets[here], ANY, ANY_APART)
         return out
 
     def _open_tokens(self) -> list[_Case]:
         """The tokens without a distance into nodes that many lead to."""
         x, out = self._contexts, []
         for node, wide in self.wide.items():
-            tokens, surroundings, sets = self._open_of(wide)
+            tokens, _, sets = self._open_of(wide)
+            if not len(tokens):
+                continue
             if wide.depth:
                 before, alone = x.inside(wide.depth)
                 low, high = np.searchsorted(before, tokens), np.searchsorted(before, tokens, side="right")
@@ -248,8 +251,7 @@ class DecidedDistances(FactoredDistances):
                     behaviour = np.array([x.members[one][0] for one in alone[begin:end].tolist()], np.int64)
                     out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end], []))
                 continue
-            members = [x.members[around] for around in surroundings.tolist()]
-            completes = self._completes(node, members, sets)
+            completes = self._of_open[node]
             out += [_Case(node, *case, []) for case in zip(tokens.tolist(), repeat(-1), sets.tolist(), *completes)]
         return out
 

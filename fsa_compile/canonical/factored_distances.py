@@ -18,14 +18,16 @@ Tokens into nodes that many lead to are bit rows here, all others are listed.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 
 import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
-from fsa_compile.bitmask import words_of
+from fsa_compile.bitmask import holds, words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANYWHERE, DEPTHS, Contexts
+from fsa_compile.canonical.indices import joined, numbered, tokens_of
 from fsa_compile.canonical.pairs import PairRule
-from fsa_compile.canonical.product_graph import joined, split_sets, tokens_of
+from fsa_compile.canonical.product_graph import split_sets
 from fsa_compile.limits import Deadline
 
 FAR = int(UNREACHABLE)
@@ -68,7 +70,7 @@ class WideNode:
         """int64[n], distances of tokens."""
         out = np.full(len(tokens), FAR)
         for level, bits in self.levels:
-            out[_holds(bits, tokens)] = level
+            out[holds(bits, tokens)] = level
         return out
 
 
@@ -102,9 +104,11 @@ class FactoredDistances:
         size = np.bitwise_count(constraint.rows).sum(1)
         small = size <= _LISTED
         for row in np.flatnonzero((size > _LISTED) & (size <= _ALIKE)).tolist():
-            small[row] = len(np.unique(contexts.key_of(tokens_of(constraint.rows[row])))) <= _KINDS
+            kinds = np.zeros(contexts.num_classes, bool)
+            kinds[contexts.class_of[tokens_of(constraint.rows[row])]] = True
+            small[row] = np.count_nonzero(kinds) <= _KINDS
         small |= (constraint.rows & contexts.elsewhere).any(1)  # tokens that end inside characters are followed one by one
-        listed, self.groups = split_sets(constraint, small)
+        listed, self.groups = split_sets(constraint, small, size)
         self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
         self.token, self.target = listed.token, listed.target
         self.shunned: dict[int, int] = {}
@@ -132,7 +136,7 @@ class FactoredDistances:
     def _find_depths(self, first: int) -> bool:
         c, tail = self._constraint, self._contexts.tail
         at = tail[self.token]
-        if (at == -2).any():
+        if at.min(initial=0) == -2:
             self._keep(at != -2)
             at = tail[self.token]
         depth = np.full(c.num_nodes, -1)
@@ -179,19 +183,22 @@ class FactoredDistances:
             if (surroundings < 0).any():
                 self._keep(surroundings >= 0)
                 to_wide, surroundings = to_wide[surroundings >= 0], surroundings[surroundings >= 0]
-        contexts = len(self._follows) * self._sets
-        key = self.target * contexts + surroundings * self._sets + self._rule.set_of[self.token]
-        start_key = c.start * contexts + self._surroundings * self._sets + first
         listed = np.flatnonzero(~to_wide)
-        pair, number = np.unique(np.append(key[listed], start_key), return_inverse=True)
-        self._start = int(number.ravel()[-1])
-        self._pair_node, rest = np.divmod(pair, contexts)
-        self._pair_surroundings, self._pair_set = np.divmod(rest, self._sets)
+        size = len(self._follows)
+        place = self.target[listed] * size + surroundings[listed]
+        places, place = numbered(np.append(place, c.start * size + self._surroundings), c.num_nodes * size)
+        sets, group = numbered(np.append(self._rule.set_of[self.token[listed]], first), self._sets)
+        pair, number = numbered(place * len(sets) + group, len(places) * len(sets))
+        self._start = int(number[-1])
+        place, group = np.divmod(pair, len(sets))
+        self._pair_node, self._pair_surroundings = np.divmod(places[place], size)
+        self._pair_set = sets[group]
         self._distance = np.full(len(pair) + 1, FAR, np.int64)  # the last stands for no pair
         self.pair = np.full(len(self.token), len(pair))
-        self.pair[listed] = number.ravel()[:-1]
+        self.pair[listed] = number[:-1]
         self._offset = np.searchsorted(self._pair_node, np.arange(c.num_nodes + 1))
         self.wide: dict[int, WideNode] = {}
+        self._is_wide = is_wide
         wide_edges = np.flatnonzero(to_wide)
         wide_edges = wide_edges[np.argsort(self.target[wide_edges], kind="stable")]
         begin = np.searchsorted(self.target[wide_edges], np.arange(c.num_nodes + 1))
@@ -201,7 +208,7 @@ class FactoredDistances:
             if node in into:
                 inside |= np.bitwise_or.reduce(c.rows[into[node]]) & self._between
             at = int(self._depth[node])
-            waiting = _holds(inside, x.inside(at)[0])
+            waiting = holds(inside, x.inside(at)[0])
             self.wide[node] = WideNode(at, inside, inside.copy(), [], edges, waiting)
         self.cost = np.full(len(self.token), FAR, np.int64)
         self._sometimes_edge = np.zeros(len(self.token), bool)
@@ -225,32 +232,38 @@ class FactoredDistances:
         cannot come there."""
         c, x = self._constraint, self._contexts
         inner = np.flatnonzero(~is_wide[self.target])
-        key = np.stack([self.source[inner], x.key_of(self.token[inner]), self.target[inner]])
-        order = np.lexsort(key)
-        key = key[:, order]
-        first = np.flatnonzero(np.append(True, (key[:, 1:] != key[:, :-1]).any(0))) if len(order) else order
-        example = self.token[inner[order[first]]].tolist()
+        links, link = numbered(self.source[inner] * c.num_nodes + self.target[inner], c.num_nodes**2)
+        steps, step = numbered(link * x.num_classes + x.class_of[self.token[inner]], len(links) * x.num_classes)
+        link, kind = np.divmod(steps, x.num_classes)
+        target = (links[link] % c.num_nodes).tolist()
         by_source: dict[int, list[tuple[int, int, int]]] = {}
-        for i, (source, _, target) in enumerate(key[:, first].T.tolist()):
-            by_source.setdefault(source, []).append((i, example[i], target))
-        states: dict[int, set[int]] = {c.start: {self._state}}
+        for i, (source, of, to) in enumerate(zip((links[link] // c.num_nodes).tolist(), kind.tolist(), target)):
+            by_source.setdefault(source, []).append((i, of, to))
+        none = frozenset[int]()
+        states = {c.start: frozenset([self._state])}
         for node in np.flatnonzero(is_wide).tolist():
-            states[node] = {ANYWHERE - int(self._depth[node])}
-        todo = {node: set(here) for node, here in states.items()}
-        reached: list[set[int]] = [set() for _ in example]
+            states[node] = frozenset([ANYWHERE - int(self._depth[node])])
+        # Nodes further from the end first: most are then looked at once.
+        todo = [(-int(c.distance[node]), node) for node in states]
+        heapq.heapify(todo)
+        waiting = set(states)
+        reached = [none] * len(steps)
         while todo:
-            node, new = todo.popitem()
-            for i, token, target in by_source.get(node, ()):
-                after = frozenset[int]().union(*(x.states_after(state, token) for state in new))
-                reached[i] |= after
-                more = after - states.setdefault(target, set())
-                if more:
-                    states[target] |= more
-                    todo.setdefault(target, set()).update(more)
+            node = heapq.heappop(todo)[1]
+            waiting.discard(node)
+            here = states[node]
+            for i, of, to in by_source.get(node, ()):
+                after = reached[i] = x.after_any(here, of)
+                known = states.get(to, none)
+                if not after <= known:
+                    states[to] = known | after
+                    if to not in waiting:
+                        waiting.add(to)
+                        heapq.heappush(todo, (-int(c.distance[to]), to))
         numbers: dict[tuple[int, ...], int] = {}
-        number = np.full(len(example), -1)
-        for i, target in enumerate(key[2, first].tolist()):
-            behaviours = x.behaviours_of(frozenset(reached[i]), int(self._depth[target])) if reached[i] else ()
+        number = np.full(len(steps), -1)
+        for i, to in enumerate(target):
+            behaviours = x.behaviours_of(reached[i], int(self._depth[to])) if reached[i] else ()
             if behaviours:
                 number[i] = numbers.setdefault(behaviours, len(numbers))
         parts = [x.joined(behaviours) for behaviours in numbers]
@@ -262,10 +275,8 @@ class FactoredDistances:
         self._any_final = np.append(x.any_final, ends[:, 1])
         more_than_one = np.array([len(behaviours) > 1 for behaviours in numbers], bool)
         self._ambiguous = np.append(x.ambiguous, more_than_one & ((rows & 3) != rows >> 2).any(1) | (ends[:, 0] != ends[:, 1]))
-        of_edge = np.repeat(number, np.diff(np.append(first, len(order))))
         out = surroundings.copy()
-        found = np.empty(len(inner), np.int64)
-        found[order] = np.where(of_edge >= 0, of_edge + len(x.follows), -1)
+        found = np.where(number >= 0, number + len(x.follows), -1)[step]
         chosen = unsure[inner] | (found < 0)
         out[inner[chosen]] = found[chosen]
         return out
@@ -274,10 +285,12 @@ class FactoredDistances:
         c, x = self._constraint, self._contexts
         self._waiting = np.diff(self._offset)
         """How many pairs of each node have no distance yet."""
-        order = np.argsort(self.pair, kind="stable")
+        order = np.argsort(self.pair)
         begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
+        self._of_open: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = {}
+        """What `_completes` said of the open tokens of wide nodes when nothing more was found."""
         self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
         for node, wide in self.wide.items():
             if c.accept[node] and not wide.depth:
@@ -293,14 +306,14 @@ class FactoredDistances:
             edges = [order[joined(begin[new], begin[new + 1] - begin[new])]]
             for node, tokens in bits.items():
                 into = self.wide[node].edges
-                edges.append(into[_holds(tokens, self.token[into])])
+                edges.append(into[holds(tokens, self.token[into])])
             found = np.concatenate(edges) if len(edges) > 1 else edges[0]
             self.cost[found] = level
             source, token = self.source[found], self.token[found]
             if bits:
                 source, token = self._with_sets(source, token, bits)
             if self.wide:
-                for node in np.unique(source[np.isin(source, list(self.wide))]).tolist():
+                for node in np.unique(source[self._is_wide[source]]).tolist():
                     self._close_wide(node, token[source == node], level)
             self._close_pairs(source, token, level)
         self.start = int(self._distance[self._start])
@@ -322,7 +335,7 @@ class FactoredDistances:
     def _first_of(self, bits: np.ndarray) -> np.ndarray:
         order = self._contexts.order
         size = 64 * _TRIED
-        found = order[:size][_holds(bits, order[:size])]
+        found = order[:size][holds(bits, order[:size])]
         if len(found) < _TRIED < len(order):
             found = tokens_of(bits)
             found = found[np.argsort(self._contexts.rank[found])]
@@ -348,7 +361,7 @@ class FactoredDistances:
         if not wide.open.any():
             return
         if wide.depth:
-            wide.waiting &= ~x.inside_follows(wide.depth)[x.inner(tokens)].any(0)
+            wide.waiting &= ~x.following_inside(wide.depth, tokens)
             waiting = words_of(x.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
             self._close_bits(node, wide.open & ~waiting, level)
             return
@@ -371,8 +384,11 @@ class FactoredDistances:
         x = self._contexts
         column = x.column[self._depth[self._pair_node[pairs]], tokens]
         bits = self._follows[self._pair_surroundings[pairs], column]
-        held = self._rule.set_holds(self._pair_set[pairs], tokens)
-        return (bits & np.where(held, np.uint8(apart), np.uint8(together))) > 0
+        out, other = (bits & together) > 0, (bits & apart) > 0
+        unsure = np.flatnonzero(out != other)
+        held = unsure[self._rule.set_holds(self._pair_set[pairs[unsure]], tokens[unsure])]
+        out[held] = other[held]
+        return out
 
     def _close_pairs(self, source: np.ndarray, token: np.ndarray, level: int) -> None:
         """Settles the pairs of the sources after which one of the tokens may always come."""
@@ -388,7 +404,7 @@ class FactoredDistances:
             pairs, token = pairs[waits], token[waits]
             self._close(np.unique(pairs[self._may_follow(pairs, token, ALL, ALL_APART)]), level)
             return
-        order = np.lexsort((self._contexts.rank[token], source))
+        order = np.argsort(source * self._constraint.vocab_size + self._contexts.rank[token])
         source, token = source[order], token[order]
         first = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
         place = np.arange(len(source)) - np.repeat(first, np.diff(np.append(first, len(source))))
@@ -433,19 +449,19 @@ class FactoredDistances:
         node, surroundings = self._pair_node[unsure], self._pair_surroundings[unsure]
         for at in np.unique(node[self._ambiguous[surroundings] | np.isin(node, list(self.groups))]).tolist():
             here = unsure[node == at]
-            hit = self._each_follows(at, self._pair_surroundings[here], self._pair_set[here])
-            self._close(here[hit], level)
+            completes = self._completes(at, self._members_of(self._pair_surroundings[here]), self._pair_set[here])
+            self._close(here[_everywhere(completes[1], len(here))], level)
         for at, wide in self.wide.items():
             if wide.open.any() and not wide.depth:
                 left, around, sets = self._open_of(wide)
-                hit = self._each_follows(at, around, sets)
-                self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
+                completes = self._of_open[at] = self._completes(at, self._members_of(around), sets)
+                hit = _everywhere(completes[1], len(left))
+                if hit.any():
+                    self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
         return bool(self._new or self._new_wide)
 
-    def _each_follows(self, node: int, surroundings: np.ndarray, sets: np.ndarray) -> np.ndarray:
-        """bool[n], whether in every behaviour the text may end at a node, or some token may follow."""
-        _, completes = self._completes(node, [self._members[one] for one in surroundings.tolist()], sets)
-        return np.array([part.all() for part in completes[: len(sets)]], bool)
+    def _members_of(self, surroundings: np.ndarray) -> list[tuple[int, ...]]:
+        return [self._members[one] for one in surroundings.tolist()]
 
     def _open_of(self, wide: WideNode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens without a distance, their surroundings and forbidden sets."""
@@ -453,40 +469,45 @@ class FactoredDistances:
         x = self._contexts
         return left, x.base[wide.depth] + x.after[wide.depth, left], self._rule.set_of[left]
 
-    def _out_of(self, node: int) -> np.ndarray:
-        """All tokens of a node that have a distance."""
-        low, high = np.searchsorted(self.source, [node, node + 1])
-        listed = self.token[low:high][self.cost[low:high] < FAR]
-        return np.concatenate([listed, tokens_of(self.live(node))])
-
     def _any_of(
-        self, surroundings: np.ndarray, sets: np.ndarray, tokens: np.ndarray, depth: int, together: int, apart: int
+        self, node: int, surroundings: np.ndarray, sets: np.ndarray, together: int, apart: int
     ) -> np.ndarray:
-        """bool[n], whether one of the tokens may follow."""
-        x = self._contexts
+        """bool[n], whether one of a node's tokens that have a distance may follow."""
+        x, depth = self._contexts, int(self._depth[node])
         out = np.zeros(len(sets), bool)
-        column = x.column[depth, tokens]
+        low, high = np.searchsorted(self.source, [node, node + 1])
+        tokens = self.token[low:high][self.cost[low:high] < FAR]
+        count = np.zeros(self._follows.shape[1], np.int64)
+        live = self.live(node) if node in self.groups else np.zeros(0, np.uint32)
+        if len(live) and depth:
+            tokens, live = np.concatenate([tokens, tokens_of(live)]), live[:0]
+        elif len(live):
+            every = x.columns_of(live)
+            count[: len(every)] = every
+        present = count > 0
+        present[x.column[depth][tokens]] = True
         for value in np.unique(surroundings).tolist():
             here = np.flatnonzero(surroundings == value)
-            bits = self._follows[value, column]
-            if (bits & apart).any():
+            bits = np.where(present, self._follows[value], np.uint8(0))
+            may = (bits & together) > 0
+            if (bits & apart).any() or int(count[may].sum()) > self._rule.largest_set:
                 out[here] = True
-                continue
-            tokens_together = tokens[(bits & together) > 0]
-            if len(tokens_together):
-                out[here] = ~self._rule.sets_hold_all(sets[here], tokens_together)
+            elif may.any():
+                chosen = tokens[may[x.column[depth][tokens]]]
+                if len(live):
+                    chosen = np.append(chosen, x.tokens_in(live, np.flatnonzero(may & (count > 0))))
+                out[here] = ~self._rule.sets_hold_all(sets[here], chosen)
         return out
 
     def _from_start(self) -> int:
         """Distance from the start by the listed tokens there, those that are completed in some states among them."""
         low, high = np.searchsorted(self.source, [self._constraint.start, self._constraint.start + 1])
-        around, group = self._pair_surroundings[self._start], int(self._pair_set[self._start])
-        depth = int(self._depth[self._constraint.start])
+        group = int(self._pair_set[self._start])
         number = self.shunned.get(self._constraint.start)
         shunned = [] if number is None else sorted(self._lists[number])
         best = FAR
         for token, cost, sometimes in zip(*(x[low:high].tolist() for x in (self.token, self.cost, self._sometimes_edge))):
-            if cost < best and self._any_of(np.array([around]), np.array([group]), np.array([token]), depth, ALL, ALL_APART)[0]:
+            if cost < best and self._may_follow(np.array([self._start]), np.array([token]), ALL, ALL_APART)[0]:
                 apart = bool(self._rule.set_holds(np.array([group]), np.array([token]))[0])
                 after = self._contexts.behaviours_after(np.array([self._state]), token, apart)
                 if not (sometimes and np.isin(after, shunned).any()):
@@ -501,13 +522,13 @@ class FactoredDistances:
         size = np.array([len(part) for part in members], np.int64)
         behaviour = np.array([one for part in members for one in part], np.int64)
         alone = self._contexts.single[behaviour]
-        hit = self._any_of(alone, np.repeat(sets, size), self._out_of(node), int(self._depth[node]), ALL, ALL_APART)
+        hit = self._any_of(node, alone, np.repeat(sets, size), ALL, ALL_APART)
         if self._constraint.accept[node]:
             hit |= self._contexts.all_final[alone]
         ends = np.cumsum(size)[:-1]
         return np.split(behaviour, ends), np.split(hit, ends)
 
 
-def _holds(bits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """bool[n], whether a bit row holds tokens."""
-    return (bits[tokens >> 5] >> (tokens & 31).astype(np.uint32) & np.uint32(1)).astype(bool)
+def _everywhere(completes: list[np.ndarray], count: int) -> np.ndarray:
+    """bool[n], which of the first `count` arrays hold everywhere."""
+    return np.array([part.all() for part in completes[:count]], bool)

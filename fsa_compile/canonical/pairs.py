@@ -81,6 +81,16 @@ class PairRule:
         return np.cumsum(change)[:-1][self.place]
 
     @cached_property
+    def _set_size(self) -> np.ndarray:
+        """int64[D], tokens of each forbidden set."""
+        return np.diff(np.append(0, np.cumsum(self.end.astype(np.int64) - self.begin))[self.set_offset])
+
+    @cached_property
+    def largest_set(self) -> int:
+        """Most tokens of a forbidden set."""
+        return int(self._set_size.max())
+
+    @cached_property
     def _owner(self) -> np.ndarray:
         return np.repeat(np.arange(len(self.set_offset) - 1, dtype=np.int32), np.diff(self.set_offset))
 
@@ -92,9 +102,10 @@ class PairRule:
         return out
 
     @cached_property
-    def _interval_key(self) -> np.ndarray:
-        owner = np.repeat(np.arange(len(self.set_offset) - 1), np.diff(self.set_offset))
-        return owner * (2 * self.vocab_size) + self.begin
+    def _interval_keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where intervals begin and end, all sets' in one order; one that ends before all others stands first."""
+        owner = np.repeat(np.arange(len(self.set_offset) - 1) * (2 * self.vocab_size), np.diff(self.set_offset))
+        return np.append(-1, owner + self.begin), np.append(-1, owner + self.end)
 
     def forbidden(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Whether tokens may not stand next to each other inside one piece.
@@ -117,11 +128,9 @@ class PairRule:
         Returns:
           bool[n].
         """
-        group, place = np.asarray(group, np.int64), self.place[second]
-        if not len(self.end):
-            return np.zeros(np.broadcast_shapes(group.shape, np.shape(place)), bool)
-        at = np.searchsorted(self._interval_key, group * (2 * self.vocab_size) + place, side="right") - 1
-        return (at >= self.set_offset[group]) & (place < self.end[np.maximum(at, 0)])
+        begin, end = self._interval_keys
+        key = np.asarray(group, np.int64) * (2 * self.vocab_size) + self.place[second]
+        return key < end[np.searchsorted(begin, key, side="right") - 1]
 
     def sets_hold_all(self, groups: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Whether forbidden sets hold every one of some tokens.
@@ -133,8 +142,12 @@ class PairRule:
         Returns:
           bool[n].
         """
-        begin = self.set_offset[groups].astype(np.int64)
-        count = self.set_offset[groups + 1] - begin
+        out = self._set_size[groups] >= len(tokens)
+        some = groups[out]
+        begin = self.set_offset[some].astype(np.int64)
+        count = self.set_offset[some + 1] - begin
+        if not len(count):
+            return out
         ends = np.cumsum(count)
         index = np.repeat(begin - (ends - count), count) + np.arange(int(ends[-1]) if len(ends) else 0)
         edges = self.end[index], self.begin[index]
@@ -147,7 +160,8 @@ class PairRule:
             before = np.cumsum(chosen, dtype=np.int32)  # tokens at places below each one
             to, of = (before[edge] for edge in edges)
         held = np.append(0, np.cumsum(to - of, dtype=np.int64))
-        return held[ends] - held[ends - count] == len(tokens)
+        out[out] = held[ends] - held[ends - count] == len(tokens)
+        return out
 
     def forbidden_row(self, first: int) -> np.ndarray:
         """bool[V], the tokens that may not follow `first` inside one piece."""

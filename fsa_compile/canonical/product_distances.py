@@ -15,8 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
+from fsa_compile.canonical.indices import joined
 from fsa_compile.canonical.pairs import PairRule
-from fsa_compile.canonical.product_graph import ProductGraph, WideSet, joined
+from fsa_compile.canonical.product_graph import ProductGraph, WideSet
 from fsa_compile.limits import Deadline
 
 FAR = int(UNREACHABLE)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.canonical.indices import joined, tokens_of
 from fsa_compile.canonical.tables import CanonicalTables
 from fsa_compile.canonical.token_filter import NONE, START
 from fsa_compile.errors import LimitError
@@ -103,7 +104,8 @@ class _Exploration:
         self._set_of = tables.rule.set_of
         self._special = np.diff(tables.packed[1]) == 0
         self._seed = tables.splitter is None
-        self._listed, self._groups = split_sets(constraint, np.bitwise_count(constraint.rows).sum(1) <= _LISTED)
+        size = np.bitwise_count(constraint.rows).sum(1)
+        self._listed, self._groups = split_sets(constraint, size <= _LISTED, size)
         self._kinds: dict[tuple[int, int], _Kinds] = {}
         self._wide: dict[tuple[int, int, bytes], WideSet] = {}
         self._states: list[int] = []
@@ -248,23 +250,12 @@ class _Exploration:
         return found
 
 
-def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The indices of many ranges, one range after another."""
-    return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-
-
-def tokens_of(rows: np.ndarray) -> np.ndarray:
-    """int64[n], the tokens of bit rows uint32[R, W], or of one, row by row and ascending."""
-    flat = rows.reshape(-1)
-    some = np.flatnonzero(flat)
-    place = np.flatnonzero(np.unpackbits(flat[some].astype("<u4").view(np.uint8), bitorder="little").view(bool))
-    return (some % rows.shape[-1] << 5)[place >> 5] | (place & 31)
-
-
-def split_sets(constraint: CompiledConstraint, listed: np.ndarray) -> tuple[Listed, dict[int, list[tuple[int, int]]]]:
-    """Arcs and the token sets of some bit rows (bool[R]) one by one; and of each node the other sets, as (row, target)."""
+def split_sets(
+    constraint: CompiledConstraint, listed: np.ndarray, size: np.ndarray
+) -> tuple[Listed, dict[int, list[tuple[int, int]]]]:
+    """Arcs and the token sets of some bit rows (bool[R]) one by one; and of each node the other sets, as (row, target). `size`
+    has the tokens of each row, int[R]."""
     c = constraint
-    size = np.bitwise_count(c.rows).sum(1)
     owner = np.repeat(np.arange(c.num_nodes), np.diff(c.group_offset))
     small = listed[c.group_row]
     large: dict[int, list[tuple[int, int]]] = {}

@@ -1,0 +1,36 @@
+"""Arithmetic on arrays of indices: ranges one after another, the tokens of bit rows, numbers for distinct values. NumPy only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_MARKED = 1 << 18
+"""Below this size distinct numbers are found by marking them."""
+
+
+def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The indices of many ranges, one range after another."""
+    return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+
+
+def tokens_of(rows: np.ndarray) -> np.ndarray:
+    """int64[n], the tokens of bit rows uint32[R, W], row by row and ascending, or of one, uint32[W]."""
+    if rows.ndim == 1:
+        return np.flatnonzero(np.unpackbits(rows.astype("<u4", copy=False).view(np.uint8), bitorder="little").view(bool))
+    flat = rows.reshape(-1)
+    some = np.flatnonzero(flat)
+    place = np.flatnonzero(np.unpackbits(flat[some].astype("<u4").view(np.uint8), bitorder="little").view(bool))
+    return (some % rows.shape[-1] << 5)[place >> 5] | (place & 31)
+
+
+def numbered(values: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ones of some numbers below `size`, ascending, and the place of each number among them: int64 each."""
+    if size > _MARKED + 8 * len(values):
+        distinct, place = np.unique(values, return_inverse=True)
+        return distinct, place.ravel()
+    marked = np.zeros(size, bool)
+    marked[values] = True
+    distinct = np.flatnonzero(marked)
+    place = np.empty(size, np.int64)
+    place[distinct] = np.arange(len(distinct))
+    return distinct, place[values]
