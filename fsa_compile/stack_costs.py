@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -44,7 +45,7 @@ from fsa_compile.registers import Registers
 from fsa_compile.set_costs import Pairs, SetCosts, least_of_each
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_groups import Groups
-from fsa_compile.vocabulary_tables import ranges, segment_starts
+from fsa_compile.vocabulary_tables import ranges, segment_starts, spread
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
@@ -143,21 +144,17 @@ class _Places:
             at, popped, there = at[which], popped[which], there[which]
             child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped]
             keys, first, which = exampled(child * s + there)
-            new: list[int] = []
-            ids = np.full(len(keys), -1)
-            for j, k in enumerate(keys.tolist()):
-                if k >= s:  # the dead node is none
-                    if k not in numbers:
-                        numbers[k] = count + len(new)
-                        new.append(int(first[j]))
-                    ids[j] = numbers[k]
+            ids = np.array([*map(numbers.get, keys.tolist(), repeat(-1))], np.int64)
+            new = ((ids < 0) & (keys >= s)).nonzero()[0]  # the dead node is none
+            ids[new] = np.arange(count, count + len(new))
+            numbers.update(zip(keys[new].tolist(), ids[new].tolist()))
             width = len(numbers) + s + 1
             ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
             above.append(ways // width // machine.num_symbols)
             symbol.append(ways // width % machine.num_symbols)
             below.append(ways % width - 1)
-            node.append(child[new])
-            control.append(there[new])
+            node.append(child[first[new]])
+            control.append(there[first[new]])
             begin, count = count, count + len(new)
         self.node, self.control = np.concatenate(node), np.concatenate(control)
         self.above, self.symbol, self.below = np.concatenate(above), np.concatenate(symbol), np.concatenate(below)
@@ -183,10 +180,11 @@ class _Bounds:
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)
         register = np.zeros(self.string.shape, np.int64)
-        for i, string in enumerate(groups.strings):
-            self.string[i, : len(string)] = [symbol for symbol, _ in string]
-            register[i, : len(string)] = [count for _, count in string]
         self.length = np.array([len(string) for string in groups.strings])
+        which, at = spread(np.zeros(len(self.length), np.int64), self.length)
+        flat = chain.from_iterable(chain.from_iterable(groups.strings))
+        pairs = np.fromiter(flat, np.int64, 2 * len(which)).reshape(-1, 2)
+        self.string[which, at], register[which, at] = pairs.T
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
         # What is missing in the frames that a token opens; the node's own, also while suspended, is left out.
