@@ -41,7 +41,8 @@ import jax_decode
 from fsa_compile import CompileLimits, compile_items
 from jax_decode.catalogue import only_lists
 from jax_decode.expansion import expanded
-from jax_decode.masking import mask_parts, unpacked
+from jax_decode.masking import mask_parts
+from jax_decode.planes import plain_log_sum
 from jax_decode.ranking import Best
 
 RESULTS = Path(__file__).parent / "results" / "items.json"
@@ -51,14 +52,20 @@ VOCABULARY, LENGTH, AT_ONCE = 2048, 8, 16
 def by_lists(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log-probabilities of what is listed, and the nodes after the tokens."""
     parts = mask_parts(tables, state)
-    logprobs = jnp.take_along_axis(jax.nn.log_softmax(logits), parts.token, 1)
+    logprobs = jnp.take_along_axis(logits, parts.token, 1) - plain_log_sum(logits)[:, None]
     return jnp.where(parts.allowed, logprobs, -jnp.inf), jax_decode.advance(tables, state, tokens).node
 
 
 def by_rows(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log-probabilities of what mask rows hold, and the nodes after the tokens."""
-    allowed = unpacked(mask_parts(tables, state).words, logits.shape[1])
-    return jnp.where(allowed, jax.nn.log_softmax(logits), -jnp.inf), jax_decode.advance(tables, state, tokens).node
+    """Log-probabilities of what mask rows hold, and the nodes after the tokens.
+
+    In planes, [B, n, W], as the masks lie: the order in memory is that of [B, V].
+    """
+    words = mask_parts(tables, state).words[:, None]
+    plane = jnp.arange(logits.shape[1] // words.shape[2], dtype=jnp.uint32)[:, None]
+    logprobs = logits - plain_log_sum(logits)[:, None]
+    logprobs = jnp.where((words >> plane) & 1, logprobs.reshape(len(logits), len(plane), -1), -jnp.inf)
+    return logprobs, jax_decode.advance(tables, state, tokens).node
 
 
 def our_choice(tables: Any, state: Any, logits: jax.Array, scores: jax.Array, beams: int) -> tuple[jax.Array, ...]:
@@ -127,6 +134,11 @@ def peer_choices(index: tuple[Any, ...], decoding: Any, beams: int) -> list[Call
     return [first, second, *(later(int(limit)) for limit in limits[2:])]
 
 
+def finite(logprobs: jax.Array) -> np.ndarray:
+    """How many of each row's numbers are."""
+    return np.isfinite(logprobs).reshape(*logprobs.shape[:2], -1).sum(-1)
+
+
 def timed(calls: list[Callable[[], Any]], repeat: int, together: int, steps: int = 1) -> list[dict[str, float]]:
     """Milliseconds of every call, or of each of its steps: of the processor (median, p10, p90), and by the clock.
 
@@ -153,15 +165,23 @@ def timed(calls: list[Callable[[], Any]], repeat: int, together: int, steps: int
 
 
 def looped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Runs a function of (constant arguments, arrays of a step) for many steps in one program, as a decoding loop does."""
-    return jax.jit(lambda constant, each: jax.lax.map(lambda x: function(*constant, *x), each))
+    """Runs a function of (constant arguments, states, logits, more) for many steps in one program, as a decoding loop does.
+
+    A model, here a table of logits and rows of it, leaves a step's logits in memory once, whatever reads them.
+    """
+
+    def run(constant: Any, table: jax.Array, each: Any) -> Any:
+        return jax.lax.map(lambda x: function(*constant, x[0], table[x[1]], x[2]), each)
+
+    return jax.jit(run)
 
 
 def steps(matrix: np.ndarray, tables: Any, index: Any, decoding: Any, beams: int, repeat: int) -> dict[str, Any]:
     """Times of a step after every length of prefix, ours and the peer's."""
     rng, rows = np.random.default_rng(1), 2 * beams
     chosen = jnp.asarray(matrix[rng.integers(0, len(matrix), rows)])
-    logits = jax.random.normal(jax.random.key(0), (AT_ONCE, rows, VOCABULARY), jnp.float32)
+    logits = jax.random.normal(jax.random.key(0), (VOCABULARY, VOCABULARY), jnp.float32)
+    asked = jnp.asarray(rng.integers(0, VOCABULARY, (AT_ONCE, rows)))
     scores = -jnp.arange(rows, dtype=jnp.float32) / 100
     state = jax_decode.init_state(tables, [0] * rows)
     theirs = jnp.zeros(rows, jnp.int32)
@@ -175,19 +195,19 @@ def steps(matrix: np.ndarray, tables: Any, index: Any, decoding: Any, beams: int
     for length in range(LENGTH):
         tokens = chosen[:, length]
         lists = bool(only_lists(tables.items, state.node[:, 0], state.running))
-        ours = functools.partial(ours_by[lists], (tables,), (many(state), logits, many(tokens)))
-        choice = functools.partial(choose, (tables,), (many(state), logits, many(scores)))
-        calls = [ours, choice, functools.partial(choose, (tables,), (many(free), logits, many(scores)))]
+        ours = functools.partial(ours_by[lists], (tables,), logits, (many(state), asked, many(tokens)))
+        choice = functools.partial(choose, (tables,), logits, (many(state), asked, many(scores)))
+        calls = [ours, choice, functools.partial(choose, (tables,), logits, (many(free), asked, many(scores)))]
         if index:
-            calls.append(functools.partial(looped(masks[length]), (), (many(theirs), logits, many(tokens))))
-            calls.append(functools.partial(looped(choices[length]), (), (many(theirs), logits, many(scores))))
+            calls.append(functools.partial(looped(masks[length]), (), logits, (many(theirs), asked, many(tokens))))
+            calls.append(functools.partial(looped(choices[length]), (), logits, (many(theirs), asked, many(scores))))
         mask, chose, without, *peer = timed(calls, repeat, 2, AT_ONCE)
         found: dict[str, Any] = {"read": "lists" if lists else "rows", "mask and step": {"constrax": mask}}
         found["choice"] = {"constrax": chose, "constrax, no constraint": without}
         if index:
             found["mask and step"]["static"], found["choice"]["static"] = peer
             other, after = calls[3]()
-            assert (np.isfinite(ours()[0]).sum(-1) == np.isfinite(other).sum(-1)).all()  # the same sets
+            assert (finite(ours()[0]) == finite(other)).all()  # the same sets
             if length > 1:  # the peer keeps 30 continuations of a beam where it reads dense tables
                 for a, b in zip(choice()[:3], calls[4]()):
                     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5)

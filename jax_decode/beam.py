@@ -14,7 +14,7 @@ from jax_decode import beam_loop, inputs
 from jax_decode.errors import DecodeError
 from jax_decode.generation import Generation, collect
 from jax_decode.noise import key_words
-from jax_decode.placement import on_automatic_axes, put_rows
+from jax_decode.placement import on_automatic_axes, on_gpu, put_rows
 from jax_decode.ranking import Best, Perturbed, Ranking
 from jax_decode.requests import Request, read_positive, read_request
 from jax_decode.samplers import Categorical, check_sampler, prepared
@@ -186,39 +186,26 @@ def _counts(beams: Any, num_return: Any) -> tuple[int, int]:
 
 def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep: int, chunk: int) -> Hypotheses:
     """Runs the programs and brings the result to the host, once."""
-    numbers = put_rows((request.prompts.tokens, request.prompts.lengths))
-    state = request.first_state(1)
-    if all(device.platform != "gpu" for device in state.node.devices()):
+    asked = put_rows(request.joined())
+    if not on_gpu(asked):
         chunk = 1  # a loop on these devices checks itself; on a GPU the host waits for each check
-    carry = beam_loop.prefill(
+    cache, carry, until = beam_loop.prefill(
         decoder,
         request.tables,
         ranking,
-        state,
-        *numbers,
+        asked,
+        num_stops=request.stop_ids.shape[1],
+        steps=request.steps,
         cache_length=request.cache_length,
         capacity=request.steps + chunk,
         beams=beams,
         keep=keep,
     )
-    until = jax.device_put(np.int32(request.most))
-    carry = beam_loop.search(
-        decoder, request.tables, ranking, carry, until, cache_length=request.cache_length, chunk=chunk
+    _, texts = beam_loop.search(
+        decoder, request.tables, ranking, cache, carry, until, cache_length=request.cache_length, chunk=chunk
     )
-    read = (carry.finished, beam_loop.read_back(carry.trail, carry.finished), carry.broken)
-    finished, texts, broken = jax.device_get(read)
-    flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
-    absent = flat(finished.score) == -np.inf
-    missing = np.where(np.repeat(broken, keep), int(Status.NOT_A_NUMBER), int(Status.ABSENT))
-    made = collect(
-        np.where(absent[:, None], -1, flat(texts.tokens)),
-        flat(texts.logprobs),
-        flat(texts.raw_logprobs),
-        np.where(absent, missing, flat(finished.status)),
-        flat(finished.dropped) & ~absent,
-        request.stop_ids[request.rows(keep)],
-        single=False,
-    )
+    status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()
+    stops = request.stop_ids[request.rows(keep)]
+    made = collect(tokens, logprobs, raw, status, dropped, stops, single=False)
     fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(Generation)}
-    weights = np.where(absent, np.float32(-np.inf), flat(finished.weight))
-    return Hypotheses(**fields, num_return=keep, scores=flat(finished.score), draw_logprobs=weights)
+    return Hypotheses(**fields, num_return=keep, scores=scores, draw_logprobs=weights)

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import NDArray
 
 from jax_decode.decoder import Decoder
 from jax_decode.expansion import expanded
 from jax_decode.forking import fork, fork_cache
 from jax_decode.planes import NEVER
 from jax_decode.ranking import Ranking
+from jax_decode.requests import first_state, parted
 from jax_decode.state import ConstraintState, Status
 from jax_decode.tables import FREE, ConstraintTables
 from jax_decode.transition import advance
@@ -52,6 +54,26 @@ class Trail(NamedTuple):
     token: jax.Array
     logprob: jax.Array
     raw_logprob: jax.Array
+
+
+class Texts(NamedTuple):
+    """Finished texts in few arrays: what the host reads costs by the piece.
+
+    integers: int32[P, N, 2 + T], status, whether configurations were dropped, and the tokens, -1 after the last, the stop token
+    included; reals: float32[P, N, 2 + 2 T], score, weight, log-probabilities of the tokens among the allowed ones, and among all;
+    steps: int32[], taken by the search.
+    """
+
+    integers: Any
+    reals: Any
+    steps: Any
+
+    def parts(self) -> tuple[NDArray[Any], ...]:
+        """On the host: status, dropped, tokens; score, weight, logprobs, raw_logprobs; with one row per text."""
+        integers, reals = (x.reshape(-1, x.shape[2]) for x in (self.integers, self.reals))
+        capacity = integers.shape[1] - 2
+        status, dropped, tokens = integers[:, 0], integers[:, 1] != 0, integers[:, 2:]
+        return status, dropped, tokens, reals[:, 0], reals[:, 1], reals[:, 2 : 2 + capacity], reals[:, 2 + capacity :]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,34 +111,38 @@ class BeamCarry:
 jax.tree_util.register_dataclass(BeamCarry, data_fields=[f.name for f in dataclasses.fields(BeamCarry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "beams", "keep"))
+@functools.partial(jax.jit, static_argnames=("num_stops", "steps", "cache_length", "capacity", "beams", "keep"))
 def prefill(
     decoder: Decoder,
     tables: ConstraintTables | None,
     ranking: Ranking,
-    state: ConstraintState,
-    prompts: jax.Array,
-    lengths: jax.Array,
+    asked: jax.Array,
     *,
+    num_stops: int,
+    steps: int,
     cache_length: int,
     capacity: int,
     beams: int,
     keep: int,
-) -> BeamCarry:
+) -> tuple[Any, BeamCarry, jax.Array]:
     """Feeds the prompts, each once, and chooses the first tokens.
 
     Args:
       decoder: the model.
       tables: the constraints, or None.
       ranking: of R rows.
-      state: [P].
-      prompts: int32[P, L], right padded; lengths: int32[P].
+      asked: `Request.joined`, of P prompts; num_stops: see `parted`.
+      steps: see `Request`.
       cache_length: slots of the cache.
       capacity: T, steps the output can hold.
       beams: B.
       keep: N.
+
+    Returns:
+      The decoder's cache, the carry without it, and the largest limit, int32[].
     """
-    count = prompts.shape[0]
+    numbers, prompts, lengths = parted(asked, num_stops)
+    count, state = prompts.shape[0], first_state(tables, numbers, steps)
     logits, cache = decoder.apply(prompts, decoder.init_cache(count, cache_length), lengths, last_only=True)
     prompt = jnp.arange(count, dtype=jnp.int32)
     first = ranking.of_rows(prompt * beams)
@@ -134,25 +160,30 @@ def prefill(
     )
     carry, _ = _choose(tables, first, carry, logits[:, -1], beams)
     cache = fork_cache(decoder, cache, jnp.repeat(prompt, beams), length=cache_length)
-    return dataclasses.replace(carry, cache=cache)
+    return cache, dataclasses.replace(carry, cache=None), numbers.limits.max()
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "chunk"), donate_argnames=("carry",))
+@functools.partial(jax.jit, static_argnames=("cache_length", "chunk"), donate_argnames=("cache",))
 def search(
     decoder: Decoder,
     tables: ConstraintTables | None,
     ranking: Ranking,
+    cache: Any,
     carry: BeamCarry,
     until: jax.Array,
     *,
     cache_length: int,
     chunk: int,
-) -> BeamCarry:
+) -> tuple[Any, Texts]:
     """Steps until no beam can improve the finished texts, or `until` int32[] tokens were chosen; checks once per chunk.
 
-    The trail's capacity must reach `chunk - 1` steps beyond `until`. The carry is donated, the tables never.
+    The trail's capacity must reach `chunk - 1` steps beyond `until`. The cache is donated, the tables never.
+
+    Returns:
+      The cache, and the finished texts.
     """
     beams = carry.rank.shape[1]
+    carry = dataclasses.replace(carry, cache=cache)
 
     def step(carry: BeamCarry, _: None) -> tuple[BeamCarry, None]:
         logits, cache = decoder.apply(carry.token[:, None], carry.cache, carry.alive.astype(jnp.int32))
@@ -165,20 +196,13 @@ def search(
     def going(carry: BeamCarry) -> jax.Array:
         return (carry.step < until) & carry.alive.any()
 
-    return jax.lax.while_loop(going, run_chunk, carry)
+    carry = jax.lax.while_loop(going, run_chunk, carry)
+    return carry.cache, _texts(carry)
 
 
-class Texts(NamedTuple):
-    """Tokens int32[P, N, T], -1 after the last, the stop token included, and their log-probabilities float32[P, N, T]."""
-
-    tokens: jax.Array
-    logprobs: jax.Array
-    raw_logprobs: jax.Array
-
-
-@jax.jit
-def read_back(trail: Trail, finished: Finished) -> Texts:
-    """The finished texts, from the last token to the first."""
+def _texts(carry: BeamCarry) -> Texts:
+    """The finished texts, read back from the last token to the first."""
+    trail, finished = carry.trail, carry.finished
     prompt = jnp.arange(finished.beam.shape[0], dtype=jnp.int32)[:, None]
 
     def step(beam: jax.Array, at: tuple[jax.Array, Trail]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
@@ -192,7 +216,16 @@ def read_back(trail: Trail, finished: Finished) -> Texts:
 
     steps = jnp.arange(trail.token.shape[0], dtype=jnp.int32)
     _, outs = jax.lax.scan(step, finished.beam, (steps, trail), reverse=True)
-    return Texts(*(x.transpose(1, 2, 0) for x in outs))
+    absent = finished.score == NEVER
+    status = jnp.where(absent, jnp.where(carry.broken[:, None], Status.NOT_A_NUMBER, Status.ABSENT), finished.status)
+    tokens, *logprobs = (x.transpose(1, 2, 0) for x in outs)
+    integers = [status[..., None], (finished.dropped & ~absent)[..., None], jnp.where(absent[..., None], -1, tokens)]
+    weight = jnp.where(absent, NEVER, finished.weight)
+    return Texts(
+        jnp.concatenate([x.astype(jnp.int32) for x in integers], 2),
+        jnp.concatenate([finished.score[..., None], weight[..., None], *logprobs], 2),
+        carry.step,
+    )
 
 
 def _none_finished(count: int, keep: int) -> Finished:
@@ -223,21 +256,7 @@ def _choose(
     # Nothing may follow an accepted text whose vocabulary has no stop token: it ends by itself.
     silent = found.complete & ~found.follows & (ends == NEVER)
     end_rank, end_weight = jnp.where(silent, rank, found.end_rank), jnp.where(silent, weight, found.end_weight)
-    free = state.node[:, 0] == FREE
-    own, kept = (jnp.tile(jnp.arange(n, dtype=jnp.int32), count) for n in (beams, wanted))
-    length = jnp.full_like(own, carry.step)
-    ended = Finished(
-        score=ranking.score(end_rank, length + jnp.where(silent, 0, 1)),
-        weight=end_weight,
-        length=length,
-        beam=own,
-        stop=jnp.where(silent, -1, found.stop),
-        status=jnp.where(free, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
-        dropped=state.dropped,
-        logprob=jnp.where(silent, 0.0, ends - allowed_sum),
-        raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
-    )
-
+    before = state
     best, weight, token, logit, parent = found.best
     row = (parent + jnp.arange(count, dtype=jnp.int32)[:, None] * beams).reshape(-1)
     exists, chosen = (best > NEVER).reshape(-1), jnp.maximum(token, 0).reshape(-1)
@@ -245,21 +264,41 @@ def _choose(
         jnp.where(exists, jnp.minimum(logit.reshape(-1) - total[row], 0.0), 0.0) for total in (allowed_sum, raw_sum)
     )
     weight = jnp.where(exists, weight.reshape(-1), 0.0)
-    state = advance(tables, fork(state, row), jnp.where(exists, chosen, -1))
+    state = advance(tables, _forked(tables, state, row), jnp.where(exists, chosen, -1))
     complete = exists & ((state.status == Status.ACCEPTED) | (state.status == Status.TRUNCATED))
-    length = jnp.full_like(kept, carry.step + 1)
-    filled = Finished(  # the limit was reached
-        score=ranking.score(jnp.where(complete, best.reshape(-1), NEVER), length),
-        weight=weight,
-        length=length,
-        beam=kept,
-        stop=jnp.full_like(length, -1),
-        status=state.status,
-        dropped=state.dropped,
-        logprob=jnp.zeros_like(weight),
-        raw_logprob=jnp.zeros_like(weight),
-    )
-    finished = _merged(carry.finished, ended, filled)
+
+    def merged() -> Finished:
+        own, kept = (jnp.tile(jnp.arange(n, dtype=jnp.int32), count) for n in (beams, wanted))
+        length = jnp.full_like(own, carry.step)
+        ended = Finished(
+            score=ranking.score(end_rank, length + jnp.where(silent, 0, 1)),
+            weight=end_weight,
+            length=length,
+            beam=own,
+            stop=jnp.where(silent, -1, found.stop),
+            status=jnp.where(before.node[:, 0] == FREE, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
+            dropped=before.dropped,
+            logprob=jnp.where(silent, 0.0, ends - allowed_sum),
+            raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
+        )
+        length = jnp.full_like(kept, carry.step + 1)
+        filled = Finished(  # the limit was reached
+            score=ranking.score(jnp.where(complete, best.reshape(-1), NEVER), length),
+            weight=weight,
+            length=length,
+            beam=kept,
+            stop=jnp.full_like(length, -1),
+            status=state.status,
+            dropped=state.dropped,
+            logprob=jnp.zeros_like(weight),
+            raw_logprob=jnp.zeros_like(weight),
+        )
+        return _merged(carry.finished, ended, filled)
+
+    if tables is None or tables.items is None:
+        finished = merged()
+    else:  # items end seldom: most are of one length
+        finished = jax.lax.cond((end_rank > NEVER).any() | complete.any(), merged, lambda: carry.finished)
     rank = jnp.where((exists & state.running).reshape(count, wanted), best, NEVER)
     most = carry.step + 1 + jnp.where(rank > NEVER, state.remaining.reshape(count, wanted), 0).max(1)
     bound = ranking.bound(rank.max(1), jnp.full_like(most, carry.step + 1), most)
@@ -277,6 +316,17 @@ def _choose(
         trail=Trail(*(jax.lax.dynamic_update_slice(x, new[None], (carry.step, 0, 0)) for x, new in zip(carry.trail, made))),
     )
     return after, row
+
+
+def _forked(tables: ConstraintTables | None, state: ConstraintState, row: jax.Array) -> ConstraintState:
+    """`fork` to parents of the same prompts; what all beams of a prompt have in common is not copied."""
+    after = fork(state, row)
+    if len(row) != len(state.node):
+        return after
+    common = ["stop_ids", "depth_limit"]
+    if tables is None or not tables.has_stack:
+        common += ["alloc", "dropped"]
+    return dataclasses.replace(after, **{name: getattr(state, name) for name in common})
 
 
 def _merged(finished: Finished, *more: Finished) -> Finished:

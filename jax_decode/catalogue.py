@@ -43,6 +43,7 @@ class ItemTables:
       listed: int32[], most children of a node without mask rows.
       num_ordinary: number of the first node.
       burst: most children that a step reads: of a node without mask rows, or of one block.
+      alone: whether the tables have no other constraints: what is no node of a trie is then the free or the dead node.
     """
 
     token: jax.Array
@@ -55,9 +56,10 @@ class ItemTables:
     listed: jax.Array
     num_ordinary: int
     burst: int
+    alone: bool
 
 
-_STATIC = ["num_ordinary", "burst"]
+_STATIC = ["num_ordinary", "burst", "alone"]
 jax.tree_util.register_dataclass(
     ItemTables, data_fields=[f.name for f in dataclasses.fields(ItemTables) if f.name not in _STATIC], meta_fields=_STATIC
 )
@@ -188,7 +190,9 @@ def child(items: ItemTables, node: jax.Array, tokens: jax.Array) -> jax.Array:
 def only_lists(items: ItemTables, node: jax.Array, alive: jax.Array) -> jax.Array:
     """Whether all rows that are alive, bool[B], stand at nodes int32[B] of tries that have no mask rows, bool[]."""
     item = node - items.num_ordinary
-    return (((item >= 0) & ~_wide_number(items, jnp.maximum(item, 0))[1]) | ~alive).all()
+    at = jnp.maximum(item, 0)
+    short = read(items.first, at + 1) - read(items.first, at) <= items.listed
+    return (((item >= 0) & short) | ~alive).all()
 
 
 def listed_children(items: ItemTables, node: jax.Array, slots: jax.Array, most: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -19,7 +19,18 @@ import jax.numpy as jnp
 from jax_decode.catalogue import only_lists
 from jax_decode.columns import Columns
 from jax_decode.masking import mask_parts, unpacked
-from jax_decode.planes import LOWEST, NEVER, allowed_logits, clean, column_log_sum, column_max, log_add, log_sum, planes
+from jax_decode.planes import (
+    LOWEST,
+    NEVER,
+    allowed_logits,
+    clean,
+    column_log_sum,
+    column_max,
+    log_add,
+    log_sum,
+    plain_log_sum,
+    planes,
+)
 from jax_decode.ranking import Best, Perturbed, Ranking
 from jax_decode.reading import read
 from jax_decode.row_layout import words_for
@@ -172,7 +183,7 @@ def _found(tables: ConstraintTables | None, ranking: Ranking, state: ConstraintS
     if tables.items is None or tables.columns.shards is not None:
         return ranked(allowed, allowed.listed, None)
     # Both branches work with the same sums and lists: what a row gets does not depend on which one its neighbours call for.
-    raw = _plain_log_sum(rows.logits)
+    raw = plain_log_sum(rows.logits)
     odd = jnp.isnan(raw)
 
     def of_lists() -> _Found:
@@ -185,13 +196,6 @@ def _found(tables: ConstraintTables | None, ranking: Ranking, state: ConstraintS
 
     lists = only_lists(tables.items, state.node[:, 0], rows.alive)
     return jax.lax.cond(lists & ~odd.any(), of_lists, of_both)
-
-
-def _plain_log_sum(logits: jax.Array) -> jax.Array:
-    """Log-sum-exp of rows, float32[R]; NaN where a logit is NaN or +inf, or all are -inf: those rows must be cleaned first."""
-    x = logits.astype(jnp.float32)
-    most = x.max(1)
-    return most + jnp.log(jnp.exp(x - most[:, None]).sum(1))
 
 
 def _by_probability(rows: _Rows, allowed: Allowed | None, listed: _Listed | None, raw: jax.Array | None) -> _Found:

@@ -118,6 +118,9 @@ class Generation:
         return "\n".join([f"Generation of {len(self)} row{'s' if len(self) != 1 else ''}:", *rows, *more])
 
 
+_STATUSES = {int(status): status for status in Status}
+
+
 def collect(
     tokens: NDArray[np.int32],
     logprobs: NDArray[np.float32],
@@ -140,7 +143,7 @@ def collect(
     taken = (tokens >= 0).sum(1)
     batch = np.arange(len(tokens))
     last = tokens[batch, np.maximum(taken - 1, 0)]
-    ended = np.isin(status, (Status.ACCEPTED, Status.FINISHED)) & (taken > 0)
+    ended = ((status == Status.ACCEPTED) | (status == Status.FINISHED)) & (taken > 0)
     stopped = ended & (last[:, None] == stop_ids).any(1)
     lengths = taken - stopped
     if work is None:
@@ -149,11 +152,11 @@ def collect(
     at = np.maximum(taken - 1, 0)
     padded = np.where(np.arange(max(int(lengths.max()), 1))[None] < lengths[:, None], tokens[:, : max(lengths.max(), 1)], -1)
     return Generation(
-        tokens=[tokens[i, :n].copy() for i, n in enumerate(lengths)],
-        status=[Status(int(s)) for s in status],
-        stop_token=[int(last[i]) if stopped[i] else None for i in batch],
-        logprobs=[logprobs[i, :n].copy() for i, n in enumerate(lengths)],
-        raw_logprobs=[raw_logprobs[i, :n].copy() for i, n in enumerate(lengths)],
+        tokens=_split(tokens, lengths),
+        status=[_STATUSES[s] for s in status.tolist()],
+        stop_token=[token if has else None for token, has in zip(last.tolist(), stopped.tolist())],
+        logprobs=_split(logprobs, lengths),
+        raw_logprobs=_split(raw_logprobs, lengths),
         stop_logprobs=np.where(stopped, logprobs[batch, at], 0).astype(np.float32),
         raw_stop_logprobs=np.where(stopped, raw_logprobs[batch, at], 0).astype(np.float32),
         padded=padded.astype(np.int32),
@@ -161,3 +164,10 @@ def collect(
         single=single,
         work=work,
     )
+
+
+def _split(padded: NDArray[Any], lengths: NDArray[np.intp]) -> list[NDArray[Any]]:
+    """The first `lengths` entries int[B] of every row [B, T], copied together."""
+    kept = padded[np.arange(padded.shape[1])[None] < lengths[:, None]]
+    ends = np.cumsum(lengths).tolist()
+    return [kept[lo:hi] for lo, hi in zip([0, *ends], ends)]

@@ -97,9 +97,13 @@ def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
 def mask_rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Indices of each row's bit rows, int32[B, S]: of every source the last level within the limits, 0 (empty) for none."""
     at = without_twins(tables, sources(tables, state))
-    record = read(tables.nodes, at.node)
     cost, need = limits(tables, state, at)
-    offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
+    if tables.only_items:  # one record is all that can be asked for
+        free = at.node == FREE
+        offset, count = (jnp.where(free, tables.nodes[FREE, column], 0) for column in (LEVEL_OFFSET, LEVEL_COUNT))
+    else:
+        record = read(tables.nodes, at.node)
+        offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
     if tables.items is not None and at.item is not None:  # all other sources of such a row are dead
         own = levels_of(tables.items, jnp.maximum(at.item, 0))
         first = (at.item >= 0)[:, None] & (jnp.arange(offset.shape[1])[None] == 0)
@@ -246,7 +250,8 @@ def unpacked(words: jax.Array, width: int, columns: Columns | None = None) -> ja
     """Bit planes uint32[B, W] as booleans, bool[B, width]; None for columns over one device."""
     shards = None if columns is None else columns.shards
     count, own = (1, words.shape[1] * 32) if shards is None else (shards.count, shards.width)
-    planes = jnp.arange(32, dtype=jnp.uint32)[None, None, :, None]
+    needed = min(32, -(-width // words.shape[1])) if shards is None else 32
+    planes = jnp.arange(needed, dtype=jnp.uint32)[None, None, :, None]
     bits = ((words.reshape(len(words), count, 1, -1) >> planes) & 1).astype(bool)
     bits = bits.reshape(len(words), count, -1)[:, :, :own].reshape(len(words), -1)
     return jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]

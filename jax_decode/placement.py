@@ -60,6 +60,12 @@ def put_rows(tree: Any) -> Any:
     return jax.device_put(tree, sharding)
 
 
+def on_gpu(placed: Any) -> bool:
+    """Whether what `put_rows` returned is on a GPU, or will be."""
+    devices = placed.devices() if isinstance(placed, jax.Array) else jax.local_devices()
+    return any(device.platform == "gpu" for device in devices)
+
+
 def rows_axis(mesh: Mesh) -> str | None:
     """The axis of a mesh that rows are spread over, None where they are not spread over this mesh."""
     sharding = _ROWS.get()

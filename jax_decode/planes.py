@@ -51,6 +51,31 @@ def log_sum(x: jax.Array) -> jax.Array:
     return base + jnp.log(jnp.exp(x - base[..., None]).sum(-1))
 
 
+_ORDINARY = (1e-20, 1e30)
+"""Sums of exponentials between these lost nothing: no term overflowed, and those that underflowed are too small to be seen."""
+
+
+def plain_log_sum(logits: jax.Array) -> jax.Array:
+    """Log-sum-exp of rows float[R, V'], float32[R]; NaN where a logit is NaN or +inf, or all are -inf: clean those rows first."""
+    x = logits.astype(jnp.float32)
+    return jax.lax.platform_dependent(x, cpu=_mostly_without_maximum, default=_beside_maximum)
+
+
+def _beside_maximum(x: jax.Array) -> jax.Array:
+    most = x.max(1)
+    return most + jnp.log(jnp.exp(x - most[:, None]).sum(1))
+
+
+def _mostly_without_maximum(x: jax.Array) -> jax.Array:
+    """For a CPU, which works for every pass. Which way a row goes depends on its own logits alone."""
+    total = jnp.exp(x).sum(1)
+    ordinary = (total > _ORDINARY[0]) & (total < _ORDINARY[1])
+    of_ordinary = jnp.log(total)
+    return jax.lax.cond(
+        ordinary.all(), lambda: of_ordinary, lambda: jnp.where(ordinary, of_ordinary, _beside_maximum(x))
+    )
+
+
 def log_shares(x: jax.Array) -> jax.Array:
     """Log-probabilities over the last axis of clean logits; NaN where no logit is a number."""
     total = log_sum(x)[..., None]

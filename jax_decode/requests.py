@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,15 @@ from jax_decode.errors import DecodeError
 from jax_decode.placement import put_rows
 from jax_decode.state import ConstraintState, init_state, unconstrained_state
 from jax_decode.tables import ConstraintTables
+
+
+class Numbers(NamedTuple):
+    """Of every row: which: index of its constraint; limits; stop_ids [B, E]; depths. int32[B], see `Request`."""
+
+    which: Any
+    limits: Any
+    stop_ids: Any
+    depths: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,14 +63,20 @@ class Request:
         """The prompt of every row, with `each` rows per prompt together."""
         return np.repeat(np.arange(self.num_prompts), each)
 
+    def numbers(self, each: int) -> Numbers:
+        """What the first state is made of, with `each` rows per prompt."""
+        rows = self.rows(each)
+        return Numbers(self.which[rows], self.limits[rows], self.stop_ids[rows], self.depths[rows])
+
+    def joined(self) -> NDArray[np.int32]:
+        """`numbers(1)` and prompts in one array, int32[P, 4 + E + L]: transfers cost by the piece. `parted` is the inverse."""
+        which, limits, stops, depths = self.numbers(1)
+        few = np.stack([which, limits, depths, self.prompts.lengths], 1)
+        return np.concatenate([few, stops, self.prompts.tokens], 1)
+
     def first_state(self, each: int) -> ConstraintState:
         """The state of every row before its first token, on the device."""
-        rows = self.rows(each)
-        arrays = (self.which[rows], self.limits[rows], self.stop_ids[rows], self.depths[rows])
-        which, limits, stops, depths = put_rows(arrays)
-        if self.tables is not None:
-            return _init_state(self.tables, which, limits, stops, max_depth=depths, max_tokens=self.steps)
-        return _unconstrained_state(limits, stops)
+        return _first_state(self.tables, put_rows(self.numbers(each)), self.steps)
 
 
 def read_request(
@@ -113,8 +128,21 @@ def read_positive(value: Any, what: str) -> int:
     return int(value)
 
 
-_init_state = jax.jit(init_state, static_argnames="max_tokens")
-_unconstrained_state = jax.jit(unconstrained_state)
+def parted(joined: jax.Array, num_stops: int) -> tuple[Numbers, jax.Array, jax.Array]:
+    """What `Request.joined` is made of: numbers, prompts int32[P, L], and their lengths int32[P]; `num_stops`: static, E."""
+    which, limits, depths, lengths = (joined[:, i] for i in range(4))
+    return Numbers(which, limits, joined[:, 4 : 4 + num_stops], depths), joined[:, 4 + num_stops :], lengths
+
+
+def first_state(tables: ConstraintTables | None, numbers: Numbers, steps: int) -> ConstraintState:
+    """The state of every row before its first token, inside and outside `jax.jit`; `steps`: static, see `Request`."""
+    if tables is None:
+        return unconstrained_state(numbers.limits, numbers.stop_ids)
+    which, limits, stops, depths = numbers
+    return init_state(tables, which, limits, stops, max_depth=depths, max_tokens=steps)
+
+
+_first_state = jax.jit(first_state, static_argnums=2)
 
 
 def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:

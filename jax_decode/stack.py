@@ -127,7 +127,8 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
     at = without_twins(tables, at)
-    columns = [at.node[:, s] for s in range(at.node.shape[1])]  # one by one: that stays elementwise over [B]
+    of_nodes = 0 if tables.only_items else at.node.shape[1]
+    columns = [at.node[:, s] for s in range(of_nodes)]  # one by one: that stays elementwise over [B]
     accept = [read(tables.nodes, node, jnp.full_like(node, ACCEPT)) > 0 for node in columns]
     if tables.items is not None and at.item is not None:
         accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
@@ -139,7 +140,8 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Tokens within which a row's text can be completed, int32[B]."""
     if tables.items is not None and at.item is not None:
         of_item = to_end(tables.items, jnp.maximum(at.item, 0))
-        return jnp.where(at.item >= 0, of_item, shortest(tables, at._replace(item=None)))
+        other = jnp.zeros_like(of_item) if tables.only_items else shortest(tables, at._replace(item=None))
+        return jnp.where(at.item >= 0, of_item, other)
     if not tables.has_stack:
         return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
     at = without_twins(tables, at)

@@ -170,6 +170,11 @@ class ConstraintTables:
         return self.rows.shape[1]
 
     @property
+    def only_items(self) -> bool:
+        """Whether all constraints are sets of items: every node outside their tries is the free or the dead one; static."""
+        return self.items is not None and self.items.alone
+
+    @property
     def columns(self) -> Columns:
         """How tokens lie in the words of bit rows; static."""
         return Columns(self.num_words, self.shards)
@@ -241,11 +246,13 @@ def to_device(
     parts = _concatenate(constraints)
     sizes = _static_sizes(constraints)
     items = pack_items(list(catalogues.values())) if catalogues else None
+    alone = len(catalogues) == len(constraints)
     if items is not None:
         which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
         parts = _with_items(parts, list(catalogues.values()), which, items)
         sizes["max_candidates"] = max(sizes["max_candidates"], _bucket(items.longest_list, 4))
-        sizes["max_levels"] = max(sizes["max_levels"], _bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 4))
+        levels = _bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 1 if alone else 4)
+        sizes["max_levels"] = levels if alone else max(sizes["max_levels"], levels)
     rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
     rows[: len(parts.rows)] = packed(parts.rows, num_words, shards)
     only = np.full(len(rows), NO_TOKEN, np.int32)
@@ -298,7 +305,7 @@ def to_device(
         tries = {n: _padded(x, 1 if x.ndim > 1 else 64, 1) if x.ndim else x for n, x in items.arrays.items()}
         tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
         burst = _bucket(max(items.longest_list, items.longest_block), 4)
-        sizes["items"] = ItemTables(**_placed(tries, sharding, None), num_ordinary=int(base), burst=burst)
+        sizes["items"] = ItemTables(**_placed(tries, sharding, None), num_ordinary=int(base), burst=burst, alone=alone)
     fields: dict[str, Any] = _placed(arrays, sharding, shards) | sizes
     return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint, shards=shards)
 

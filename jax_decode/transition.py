@@ -121,7 +121,10 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
     at = sources(tables, state)
     text = (tokens >= 0) & (tokens < tables.vocab_size)
     token = jnp.clip(tokens, 0, tables.vocab_size - 1)
-    after = _step(tables, dataclasses.replace(state, node=node_in(tables.items, state.node)[0]), at, token)
+    if tables.only_items:
+        after = dataclasses.replace(state, node=jnp.where(at.node == FREE, FREE, 0))
+    else:
+        after = _step(tables, dataclasses.replace(state, node=node_in(tables.items, state.node)[0]), at, token)
     if tables.items is not None and at.item is not None:
         own = child(tables.items, jnp.maximum(at.item, 0), token)
         first = jnp.where(at.item < 0, after.node[:, 0], own)

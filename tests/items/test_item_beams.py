@@ -7,6 +7,7 @@ import random
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from oracles import hand_made, searches
 from oracles.toy_decoder import toy
@@ -14,6 +15,7 @@ from oracles.toy_decoder import toy
 import jax_decode
 from fsa_compile import compile_items
 from jax_decode import Status, beam_search, catalogue, sample_without_replacement
+from jax_decode.planes import plain_log_sum
 
 V, BEAMS = 24, 4
 PROMPTS = [[1, 2], [3], [9, 8, 7], [4], [5, 6], [7, 7]]
@@ -95,6 +97,41 @@ def test_neighbours_change_no_bit(world, searched):
                 assert alone.scores[at] == mixed.scores[at]
                 assert alone.logprobs[at].tolist() == mixed.logprobs[at].tolist()
                 assert alone.raw_logprobs[at].tolist() == mixed.raw_logprobs[at].tolist()
+
+
+def test_tables_of_items_alone_give_the_same_bits(world, searched):
+    """The programs for them leave out what other constraints need; rows without a constraint are theirs, too."""
+    constraints, tables = world
+    before, catalogue.LISTED = catalogue.LISTED, 2
+    try:
+        alone = jax_decode.to_device(constraints[:3])
+    finally:
+        catalogue.LISTED = before
+    assert alone.only_items
+    assert not tables.only_items
+    options = {"max_new_tokens": LIMITS, "beams": BEAMS, "chunk": 2}
+    free = [0, None, 2, None, 1, 1]
+    for out, wanted in [
+        (beam_search(toy(V), PROMPTS, alone, constraint=ITEMS_ALONE, **options), searched["alone", 0.0]),
+        (beam_search(toy(V), PROMPTS, alone, constraint=free, **options), beam_search(toy(V), PROMPTS, tables, constraint=free, **options)),
+    ]:
+        assert out.status == wanted.status
+        assert out.padded.tolist() == wanted.padded.tolist()
+        assert out.scores.tolist() == wanted.scores.tolist()
+        for a, b in zip(out.logprobs + out.raw_logprobs, wanted.logprobs + wanted.raw_logprobs):
+            assert a.tolist() == b.tolist()
+
+
+def test_log_sums_of_rows():
+    """Of ordinary rows, of some whose exponentials overflow or vanish, and of those that must be cleaned; each by itself."""
+    x = np.random.default_rng(0).normal(size=(9, 50)).astype(np.float32)
+    x[1], x[2], x[3], x[4], x[5, 1:] = x[1] + 90, x[2] - 90, x[3] + 3e38, x[4] * 30, -np.inf
+    x[6, 7], x[7, 8], x[8] = np.nan, np.inf, -np.inf
+    total = np.asarray(jax.jit(plain_log_sum)(x))
+    np.testing.assert_allclose(total[:6], np.logaddexp.reduce(x[:6].astype(np.float64), 1), rtol=1e-6)
+    assert np.isnan(total[6:]).all()
+    for i in range(9):
+        np.testing.assert_array_equal(jax.jit(plain_log_sum)(x[i : i + 1]), total[i : i + 1])
 
 
 def test_log_probabilities_among_the_allowed(world, searched):

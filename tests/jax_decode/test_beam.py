@@ -201,9 +201,9 @@ def test_the_search_stops_when_nothing_can_improve(monkeypatch):
     steps, program = [], beam_loop.search
 
     def counted(*args, **kwargs):
-        carry = program(*args, **kwargs)
-        steps.append(int(carry.step))
-        return carry
+        cache, texts = program(*args, **kwargs)
+        steps.append(int(texts.steps))
+        return cache, texts
 
     monkeypatch.setattr(beam_loop, "search", counted)
     for penalty, most in ((0.0, 16), (-1.0, 16)):
@@ -242,7 +242,7 @@ def test_no_trace_for_other_constraints_and_no_host_inside(monkeypatch):
         return beam_search(toy(seed=seed), prompts, jax_decode.to_device(mixed), **options)
 
     programs = {}
-    for name in ("prefill", "search", "read_back"):
+    for name in ("prefill", "search"):
         program = getattr(beam_loop, name)
 
         def wrapped(*args, _name=name, _program=program, **kwargs):
