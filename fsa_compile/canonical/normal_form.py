@@ -15,6 +15,7 @@ import unicodedata
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
 from fsa_compile.errors import ConstraintError
 
@@ -24,18 +25,22 @@ _ASSIGNED = (range(0x80, 0x33480), range(0xE0000, 0xE0200), range(0xF0000, 0x110
 """Where characters are looked for; those that Unicode adds elsewhere count as unknown."""
 
 
-def check_normal(constraint: CompiledConstraint, packed: tuple[np.ndarray, np.ndarray], form: str) -> None:
+def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form: str) -> None:
     """Raises unless every text of a constraint is in a normal form.
 
     Args:
       constraint: a regular one whose vocabulary has a token for each byte.
-      packed: bytes of all tokens and their offsets.
+      single_bytes: int64[V], the byte of each token of one byte, -1 for others.
       form: "NFC", "NFD", "NFKC" or "NFKD".
 
     Raises:
       ConstraintError: it allows a character that may be changed; says which.
     """
-    following, nodes = _byte_steps(constraint, packed), _characters(form)
+    alone = np.flatnonzero(single_bytes >= 0x80)
+    here = (constraint.rows[constraint.group_row] & words_of(alone, constraint.vocab_size)).any()
+    if not here and not (single_bytes[constraint.arc_token] >= 0x80).any():
+        return  # ASCII stays as it is
+    following, nodes = _byte_steps(constraint, single_bytes), _characters(form)
     seen = {(constraint.start, 0): b""}
     layer = [(constraint.start, 0)]
     while layer:
@@ -67,25 +72,23 @@ def _changed(character: bytes, form: str) -> ConstraintError:
     return ConstraintError(
         what,
         where=f"for example with U+{ord(letter):04X} {unicodedata.name(letter, '')}".rstrip(),
-        fix="Allow only characters that stay as they are, such as [ -~] (ASCII), or compile without canonical=True.",
+        fix="Allow only characters that stay as they are, such as [ -~] (ASCII), or for NFC all of them by "
+        "filters=[filters.nfc_inert()]; or compile without canonical=True.",
     )
 
 
-def _byte_steps(constraint: CompiledConstraint, packed: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def _byte_steps(constraint: CompiledConstraint, single_bytes: np.ndarray) -> np.ndarray:
     """int32[N, 256], node after each byte, 0 for none."""
-    data, offset = packed
-    alone = np.flatnonzero(np.diff(offset) == 1)
-    byte = data[offset[alone]].astype(np.int64)
+    alone = np.flatnonzero(single_bytes >= 0)
+    byte = single_bytes[alone]
     out = np.zeros((constraint.num_nodes, 256), np.int32)
     owner = np.repeat(np.arange(constraint.num_nodes), np.diff(constraint.group_offset))
     bits = constraint.rows[constraint.group_row][:, alone >> 5] >> (alone & 31).astype(np.uint32) & 1
     group, at = np.nonzero(bits)
     out[owner[group], byte[at]] = constraint.group_next[group]
-    byte_of = np.full(constraint.vocab_size, -1)
-    byte_of[alone] = byte
-    arc = np.flatnonzero(byte_of[constraint.arc_token] >= 0)
+    arc = np.flatnonzero(single_bytes[constraint.arc_token] >= 0)
     owner = np.repeat(np.arange(constraint.num_nodes), np.diff(constraint.arc_offset))
-    out[owner[arc], byte_of[constraint.arc_token[arc]]] = constraint.arc_next[arc]
+    out[owner[arc], single_bytes[constraint.arc_token[arc]]] = constraint.arc_next[arc]
     return out
 
 
@@ -95,13 +98,15 @@ def _characters(form: str) -> np.ndarray:
     changes = np.ones(0x110000, np.int64)
     changes[:0x80] = 0
     if form == "NFC":
-        changes[_inert()] = 0
+        changes[nfc_inert_points()] = 0
     changes[0xD800:0xE000] = -1
     return utf8_classes(changes)
 
 
-def _inert() -> np.ndarray:
-    """Code points that NFC leaves alone in every text: starters in the form that join nothing before them.
+@functools.cache
+def nfc_inert_points() -> np.ndarray:
+    """int64[n], code points that NFC leaves alone in every text, ASCII left out: starters in the form that join nothing before
+    them.
 
     Code points that this Python's version of Unicode does not know are left out: a newer one may give them other properties.
     """

@@ -66,7 +66,7 @@ def canonical_product(
             fix="Compile it without canonical=True, or bound its nesting so that it becomes regular.",
         )
     if tables.unicode_form is not None:
-        check_normal(constraint, tables.packed, tables.unicode_form)
+        check_normal(constraint, tables.single_bytes, tables.unicode_form)
     state, last = tables.after(prompt)
     made = factored(constraint, tables, vocabulary, limits, deadline, state, last)
     return made or multiplied(constraint, tables, vocabulary, limits, deadline, state, last)

@@ -145,6 +145,15 @@ class CanonicalTables:
         return trimmed(filter_table(self._new_filter(), length == 0), self.rule, length)
 
     @cached_property
+    def single_bytes(self) -> np.ndarray:
+        """int64[V], the byte of each token of one byte, -1 for others."""
+        data, offset = self.packed
+        alone = np.flatnonzero(np.diff(offset) == 1)
+        out = np.full(self.vocab_size, -1)
+        out[alone] = data[offset[alone]]
+        return out
+
+    @cached_property
     def contexts(self) -> Contexts:
         """What may follow a token wherever it stands."""
         return Contexts(self.filter_table, self.rule, np.diff(self.packed[1]))

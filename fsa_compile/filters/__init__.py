@@ -13,10 +13,10 @@ from __future__ import annotations
 from fsa_compile.filters.base import Filter, Filters, TextFilter, TokenDfa, TokenFilter, checked_filters
 from fsa_compile.filters.nfc import nfc
 from fsa_compile.filters.sequences import forbid, words
-from fsa_compile.filters.text import ascii, characters, length, scripts, valid_utf8
+from fsa_compile.filters.text import ascii, characters, length, nfc_inert, scripts, valid_utf8
 from fsa_compile.filters.tokens import byte_fallback, fused_spaces, token_count, token_set
 
 __all__ = [
     "Filter", "Filters", "TextFilter", "TokenDfa", "TokenFilter", "ascii", "byte_fallback", "characters", "checked_filters",
-    "forbid", "fused_spaces", "length", "nfc", "scripts", "token_count", "token_set", "valid_utf8", "words",
+    "forbid", "fused_spaces", "length", "nfc", "nfc_inert", "scripts", "token_count", "token_set", "valid_utf8", "words",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ _NAMED: dict[str, tuple[str, Callable[[list[str]], filters.Filter]]] = {
     "fused_spaces": ("", lambda words: filters.fused_spaces()),
     "length": ("MOST [characters|words|bytes]", lambda words: filters.length(at_most=int(words[0]), unit=_unit(words))),
     "nfc": ("[MARKS]", lambda words: filters.nfc(max_marks=int(words[0]) if words else None)),
+    "nfc_inert": ("", lambda words: filters.nfc_inert()),
     "scripts": ("SCRIPT ...", filters.scripts),
     "token_count": ("MOST", lambda words: filters.token_count(at_most=int(words[0]))),
     "valid_utf8": ("", lambda words: filters.valid_utf8()),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import numpy as np
+
 from fsa_compile import algebra
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.code_points import ANY, ASCII, CodePointSet, complement, interval, single, size, union
+from fsa_compile.canonical.normal_form import nfc_inert_points
+from fsa_compile.code_points import ANY, ASCII, CodePointSet, complement, interval, normal, single, size, union
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.filters.base import TextFilter
 from fsa_compile.language import Language
@@ -77,6 +80,23 @@ def scripts(allowed_scripts: Iterable[str], *, common: bool = True, also: str | 
         raise ConstraintError("scripts allows no character", fix='Name a script: scripts(["Latin"]).')
     description = f"scripts({sorted(set(names))}, common={bool(common)}, also={extra})"
     return _of_characters(description, union(extra, *members))
+
+
+def nfc_inert() -> Language:
+    """Texts of characters only that normalization form C leaves alone whatever stands beside them, as the running Python's
+    Unicode tables have it: most letters of most scripts, precomposed ones and Hangul syllables among them, punctuation, symbols;
+    no combining marks, so it is narrow for Thai, Arabic with vowel marks, or Devanagari.
+
+    Every such text is in form C, so tokenizers that normalize (Qwen) take it as it is: with this filter a constraint over all of
+    Unicode can be canonical, and no larger than without. `nfc()` has all texts in the form, and thousands of states.
+
+    Source: UAX 15, property NFC_Inert.
+    """
+    points = nfc_inert_points()
+    first = np.flatnonzero(np.append(True, np.diff(points) > 1))
+    last = np.append(first[1:], len(points)) - 1
+    wide = normal(zip(points[first].tolist(), points[last].tolist()))
+    return _of_characters("nfc_inert()", (ASCII, wide))
 
 
 def length(

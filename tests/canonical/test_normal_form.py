@@ -8,8 +8,8 @@ import unicodedata
 import numpy as np
 import pytest
 
-from fsa_compile import CanonicalWalk, CompileLimits, compile_regex
-from fsa_compile.canonical.normal_form import _inert, is_normal
+from fsa_compile import CanonicalWalk, CompileLimits, Language, compile_language, compile_regex, filters
+from fsa_compile.canonical.normal_form import is_normal, nfc_inert_points
 from fsa_compile.canonical.product import canonical_product
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import ConstraintError
@@ -20,7 +20,7 @@ from fsa_compile.vocabulary_tables import tables_for
 
 def test_characters_that_stay() -> None:
     """In any order they are in the form; every other character that Unicode knows is changed by itself or beside some other."""
-    inert = _inert()
+    inert = nfc_inert_points()
     draw = np.random.default_rng(0)
     text = "".join(map(chr, draw.permutation(np.concatenate([inert, draw.choice(inert, 300_000)]))))
     assert unicodedata.is_normalized("NFC", text)
@@ -48,14 +48,15 @@ def test_characters_that_stay() -> None:
         ("[a-z]é", "NFKC", "U\\+00E9"),
         ("[ -~]*", "NFKD", None),
         (r"[\s\S]*", "NFC", "U\\+0300"),
+        (filters.nfc_inert(), "NFC", None),
     ],
 )
-def test_constraints(pattern: str, form: str, example: str | None) -> None:
+def test_constraints(pattern: str | Language, form: str, example: str | None) -> None:
     every = [bytes([b]) for b in range(256)] + ["é".encode(), b"ab"]
     acute = list("é".encode())
     tables = dataclasses.replace(toy_tables(every, [(acute[0], acute[1]), (97, 98)]), unicode_form=form)
     vocabulary, limits = Vocabulary.from_tokens(every), CompileLimits()
-    plain = compile_regex(pattern, vocabulary)
+    plain = compile_regex(pattern, vocabulary) if isinstance(pattern, str) else compile_language(pattern, vocabulary)
     if example is not None:
         with pytest.raises(ConstraintError, match=example):
             canonical_product(plain, tables, tables_for(vocabulary), limits, Deadline(limits))

@@ -14,11 +14,13 @@ import regex as regex_package
 from fsa_compile import filters, regex
 from fsa_compile.algebra import combine
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.canonical.normal_form import nfc_inert_points
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.pynini_bridge import to_pynini
 
 LIMITS = CompileLimits()
+INERT = set(nfc_inert_points().tolist())
 SCALARS = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000]
 MOST = [p for p in SCALARS if p < 0x3200 or 0xA000 <= p < 0xAC40 or (0xD780 <= p < 0x20000 and not 0xE000 <= p < 0xF8C0) or p % 211 == 0]
 """All but some of the large blocks of Han, Hangul, private and unassigned characters."""
@@ -69,6 +71,7 @@ def in_some_script(names: list[str], common: bool):
         (filters.forbid("k", ignore_case=True), lambda c: not re.fullmatch("(?i)k", c)),
         (filters.words(["a", "é"]), lambda c: c in "aé" or not re.fullmatch(r"\w", c)),
         (filters.nfc(), lambda c: unicodedata.is_normalized("NFC", c)),
+        (filters.nfc_inert(), lambda c: c.isascii() or ord(c) in INERT),
         (filters.nfc(max_marks=0), lambda c: unicodedata.is_normalized("NFC", c) and not unicodedata.combining(c)),
     ],
     ids=lambda value: getattr(value, "description", "")[:40],
