@@ -206,7 +206,8 @@ class DecidedDistances(FactoredDistances):
             members = [self._members[around] for around in self._pair_surroundings[pairs].tolist()]
             sets = self._pair_set[pairs]
             completes = self._completes(node, members, sets)
-            out += [_Case(node, -1, *case, []) for case in zip(pairs.tolist(), sets.tolist(), *completes)]
+            for i, (pair, group) in enumerate(zip(pairs.tolist(), sets.tolist())):
+                out.append(_Case(node, -1, pair, group, *completes.of(i), []))
         return out
 
     def _before(self, cases: list[_Case]) -> list[int]:
@@ -252,7 +253,8 @@ class DecidedDistances(FactoredDistances):
                     out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end], []))
                 continue
             completes = self._of_open[node]
-            out += [_Case(node, *case, []) for case in zip(tokens.tolist(), repeat(-1), sets.tolist(), *completes)]
+            for i, (token, group) in enumerate(zip(tokens.tolist(), sets.tolist())):
+                out.append(_Case(node, token, -1, group, *completes.of(i), []))
         return out
 
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,6 +74,24 @@ class WideNode:
         for level, bits in self.levels:
             out[holds(bits, tokens)] = level
         return out
+
+
+class Completed(NamedTuple):
+    """In which behaviours a text can be completed: case i may be in those from `begin[i]` to `begin[i + 1]`, and `hit` says of
+    each."""
+
+    behaviour: np.ndarray
+    hit: np.ndarray
+    begin: np.ndarray
+
+    def everywhere(self) -> np.ndarray:
+        """bool[n], the cases that can be completed in all of their behaviours; each has one or more."""
+        return np.logical_and.reduceat(self.hit, self.begin[:-1]) if len(self.begin) > 1 else self.hit
+
+    def of(self, case: int) -> tuple[np.ndarray, np.ndarray]:
+        """The behaviours of a case, and `hit` of each."""
+        part = slice(self.begin[case], self.begin[case + 1])
+        return self.behaviour[part], self.hit[part]
 
 
 class FactoredDistances:
@@ -289,7 +309,7 @@ class FactoredDistances:
         begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
-        self._of_open: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = {}
+        self._of_open: dict[int, Completed] = {}
         """What `_completes` said of the open tokens of wide nodes when nothing more was found."""
         self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
         for node, wide in self.wide.items():
@@ -450,12 +470,12 @@ class FactoredDistances:
         for at in np.unique(node[self._ambiguous[surroundings] | np.isin(node, list(self.groups))]).tolist():
             here = unsure[node == at]
             completes = self._completes(at, self._members_of(self._pair_surroundings[here]), self._pair_set[here])
-            self._close(here[_everywhere(completes[1], len(here))], level)
+            self._close(here[completes.everywhere()], level)
         for at, wide in self.wide.items():
             if wide.open.any() and not wide.depth:
                 left, around, sets = self._open_of(wide)
                 completes = self._of_open[at] = self._completes(at, self._members_of(around), sets)
-                hit = _everywhere(completes[1], len(left))
+                hit = completes.everywhere()
                 if hit.any():
                     self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
         return bool(self._new or self._new_wide)
@@ -514,21 +534,12 @@ class FactoredDistances:
                     best = cost
         return best
 
-    def _completes(
-        self, node: int, members: list[tuple[int, ...]], sets: np.ndarray
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The behaviours int64[n] of members, and bool[n], whether a text may be completed from a node in each after a token of a
-        forbidden set."""
-        size = np.array([len(part) for part in members], np.int64)
-        behaviour = np.array([one for part in members for one in part], np.int64)
+    def _completes(self, node: int, members: list[tuple[int, ...]], sets: np.ndarray) -> Completed:
+        """Whether a text may be completed from a node in each behaviour of some members after a token of a forbidden set."""
+        size = np.fromiter(map(len, members), np.int64, len(members))
+        behaviour = np.fromiter(itertools.chain.from_iterable(members), np.int64, int(size.sum()))
         alone = self._contexts.single[behaviour]
         hit = self._any_of(node, alone, np.repeat(sets, size), ALL, ALL_APART)
         if self._constraint.accept[node]:
             hit |= self._contexts.all_final[alone]
-        ends = np.cumsum(size)[:-1]
-        return np.split(behaviour, ends), np.split(hit, ends)
-
-
-def _everywhere(completes: list[np.ndarray], count: int) -> np.ndarray:
-    """bool[n], which of the first `count` arrays hold everywhere."""
-    return np.array([part.all() for part in completes[:count]], bool)
+        return Completed(behaviour, hit, np.append(0, np.cumsum(size)))
