@@ -40,6 +40,8 @@ def constrained_sampler(
     stop ids unless `eos_tokens` are given, which then are those of the constraints. Attribute `statuses` says how the rows of the
     last call have ended, and attribute `tables` may be set anew: tables of the same size buckets compile nothing.
 
+    With `beam_size`, its beam search ranks by the log-probabilities among the allowed tokens and returns the best beam.
+
     Of its outputs, `logprobs` are those among the allowed tokens, and `logits` those of the model without a mask: what
     reinforcement learning needs of both.
 
@@ -71,6 +73,7 @@ def _sampler_class() -> Any:
             self.statuses: list[Status] = []
             self._carried: Any = None
             self._before: Any = None
+            self._beams = 1
             prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo",))
             decode = jax.jit(self._carrying(self._decode_fn), donate_argnums=(2,))
             self._programs = prefill, decode
@@ -88,30 +91,35 @@ def _sampler_class() -> Any:
             beam_size: int | None = None,
             **kwargs: Any,
         ) -> Any:
-            if beam_size is not None:
+            if beam_size is not None and (kwargs.get("return_logits") or kwargs.get("return_logprobs")):
                 raise DecodeError(
-                    "this sampler's beam search does not carry the constraint's state along",
-                    fix="Use jax_decode.beam_search, with the model as a FunctionDecoder.",
+                    "this sampler's beam search does not keep the logits and log-probabilities of its beams apart",
+                    where="return_logits, return_logprobs",
+                    fix="Leave them out and ask jax_decode.score for those of the texts, or use jax_decode.beam_search.",
                 )
             rows = 1 if isinstance(input_strings, str) else len(input_strings)
             if constraint is None or not hasattr(constraint, "__len__"):
                 several = int(jax.device_get(self.tables.num_constraints)) > 1 and constraint is None
                 constraint = list(range(rows)) if several else [constraint or 0] * rows
+            self._beams = beams = beam_size or 1
+            depths = self.max_depth
             self._carried, self._layout = carry(
                 self.tables,
                 vocab_size=self.transformer.num_embed,
-                constraint=constraint,
-                max_new_tokens=[max_generation_steps] * rows,
-                max_depth=self.max_depth,
+                constraint=[index for index in constraint for _ in range(beams)],
+                max_new_tokens=[max_generation_steps] * rows * beams,
+                max_depth=[x for x in depths for _ in range(beams)] if hasattr(depths, "__len__") else depths,
                 stop_ids=eos_tokens,
                 allow_truncation=allow_truncation,
             )
             stops = [t for t in np.unique(jax.device_get(self._carried.start.stop_ids)).tolist() if t >= 0]
-            return super().__call__(input_strings, max_generation_steps, *args, eos_tokens=stops, **kwargs)
+            return super().__call__(
+                input_strings, max_generation_steps, *args, eos_tokens=stops, beam_size=beam_size, **kwargs
+            )
 
         def init_sample_state(self, *args: Any, **kwargs: Any) -> Any:
             state = super().init_sample_state(*args, **kwargs)
-            rows = state.token_buffer.shape[0]
+            rows = state.token_buffer.shape[0] * self._beams  # the prompts are repeated for their beams after they were read
             return dataclasses.replace(state, cache={**state.cache, _STATE: self._layout.zeros(rows)})
 
         def _carrying(self, program: Any) -> Any:
@@ -128,8 +136,7 @@ def _sampler_class() -> Any:
 
         def _prefill_fn(self, params: Any, sampler_state: Any, images: Any = None, echo: bool = True) -> Any:
             held, sampler_state = _without(sampler_state)
-            rows = sampler_state.token_buffer.shape[0]
-            self._before = self._traced.state(held, jnp.zeros(rows, jnp.int32), jnp.bool_(False))
+            self._before = self._traced.state(held, jnp.zeros_like(held.status), jnp.bool_(False))
             return super()._prefill_fn(params, sampler_state, images, echo)
 
         def _sample_step(self, params: Any, sampler_state: Any) -> Any:
@@ -141,14 +148,14 @@ def _sampler_class() -> Any:
         def _sample(self, logits: Any, eos: Any, cache: Any, sampler_state: Any) -> Any:
             state, self._before = self._before, None
             masked = self._traced.masked(state, logits[:, -1])[:, None]
-            out = super()._sample(masked, eos, cache, sampler_state)
-            return dataclasses.replace(out, cache={**out.cache, _STATE: state})
+            return super()._sample(masked, eos, {**cache, _STATE: state}, sampler_state)  # beams put their cache in order there
 
         def _ended(self, state: Any) -> Any:
             # The loop goes one step beyond the buffer's end, where the token is lost; the limit has ended all rows by then.
             at = state.decoding_step
             last = jnp.where(at < state.token_buffer.shape[1], state.token_buffer[:, at], -1)
-            self.statuses = named(_statuses(self._carried, state.cache[_STATE], last, state.done))
+            every = named(_statuses(self._carried, state.cache[_STATE], last, state.done))
+            self.statuses = every[:: self._beams]  # the best beam of every prompt comes first, and is the only one returned
             return state
 
     return ConstrainedSampler

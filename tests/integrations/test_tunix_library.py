@@ -80,6 +80,11 @@ def test_the_page_runs_as_printed(sampler):
         exec(compile(block, str(page), "exec", dont_inherit=True), names)
     assert names["sampler"].statuses[0] is Status.ACCEPTED
     assert re.fullmatch(r"(yes|no), because [a-z ]{3,20}\.", names["out"].text[0])
+    for row, (of_model, of_choice) in enumerate(zip(names["of_model"], names["of_choice"])):
+        assert of_model.shape == of_choice.shape == (len(names["out"].tokens[row]),)
+        assert (of_model <= of_choice + 1e-3).all()
+    assert names["of_model"][0].sum() < names["of_choice"][0].sum() - 1
+    np.testing.assert_allclose(names["of_model"][1], names["of_choice"][1], atol=1e-3)
 
 
 def tables(tokenizer, *patterns):
@@ -129,8 +134,31 @@ def test_log_probabilities_with_and_without_the_mask(sampler, tokenizer):
         state = jax_decode.advance(constraint, state, np.array([token], np.int32))
 
 
-def test_beam_search_is_refused_before_it_writes_something_illegal(sampler):
-    with pytest.raises(jax_decode.DecodeError, match=r"jax_decode\.beam_search"):
-        sampler(PROMPTS[:1], LIMIT, beam_size=2)
+def test_beams_take_their_states_along(sampler, tokenizer):
+    """As many beams as texts find the best one, by log-probabilities among the allowed tokens; others write what is legal."""
+    words = [list(tokenizer.encode(text)) for text in ("no", "no, it is not", "yes", "yes, it rains", "it is", "it was late")]
+    items = fsa_compile.compile_items(words, tokenizer)
+    totals = []
+    for word in words:
+        sampler.tables = jax_decode.to_device(fsa_compile.compile_items([word], tokenizer))
+        out = sampler(PROMPTS[:1], LIMIT, return_logits=True, max_prompt_length=16)
+        walk, total = items.walk(), 0.0
+        for token, row in zip([*word, items.stop_ids[0]], np.asarray(out.logits[0], np.float64)):
+            total += row[token] - np.logaddexp.reduce(row[walk.allowed()])
+            if token not in items.stop_ids:
+                walk.advance(token)
+        totals.append(total)
+    assert len(set(np.round(totals, 3))) == len(words)
+    sampler.tables = jax_decode.to_device([items, fsa_compile.compile_regex(PATTERNS[1], tokenizer)])
+    out = sampler(PROMPTS[:2], LIMIT, constraint=[0, 1], beam_size=len(words), max_prompt_length=16)
+    assert sampler.statuses == [Status.ACCEPTED] * 2
+    assert [t for t in out.tokens[0].tolist() if t not in items.stop_ids] == words[int(np.argmax(totals))]
+    assert re.fullmatch(PATTERNS[1], texts(tokenizer, out)[1])
+
+
+def test_what_beams_do_not_give_and_short_limits_are_refused(sampler, tokenizer):
+    sampler.tables = tables(tokenizer, PATTERNS[1])
+    with pytest.raises(jax_decode.DecodeError, match=r"jax_decode\.score"):
+        sampler(PROMPTS[:1], LIMIT, beam_size=2, return_logprobs=True)
     with pytest.raises(jax_decode.DecodeError, match="below the number of tokens of the shortest text"):
         sampler(PROMPTS[:1], 3, constraint=0)
