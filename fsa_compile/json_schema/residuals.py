@@ -7,7 +7,7 @@ callee can read the value and say which case it was. Product, complement and det
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact import MAX_KEYS
@@ -32,11 +32,14 @@ from fsa_compile.json_schema.atoms import (
     holds_of,
 )
 from fsa_compile.json_schema.contradictions import Contradictions
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
 from fsa_compile.json_schema.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, Value, Values
+
+_FEW_CASES = 8
+"""Cases of one member up to which none is looked at for contradictions."""
 
 
 class Rewrite(NamedTuple):
@@ -245,6 +248,8 @@ class Residuals:
                     g = d.substitute(f, {variable: value})
                     if g:
                         self._add(after, g, self.pruned(self._values.both(known, holds)))
+            if len(after) > _FEW_CASES:
+                after = {f: known for f, known in after.items() if any(self._without_contradictions(known).formulas)}
             cases = after
             if len(cases) > self._options.max_outcomes:
                 raise LimitError(
@@ -260,13 +265,9 @@ class Residuals:
             cases[formula] = condition if known is None else self._values.any_of([known, condition])
 
     def pruned(self, value: Value) -> Value:
-        """The value without cases that contradict each other: words of finite lists exclude each other, single numbers, and
-        what is asked of the members of objects."""
-        return self._without(value, ((STRING, self._prune_strings), (NUMBER, self._prune_numbers), (OBJECT, self._prune_objects)))
-
-    def _without(self, value: Value, prunes: Iterable[tuple[int, Callable[[int], int]]]) -> Value:
+        """The value without cases that contradict each other: words of finite lists exclude each other, and single numbers."""
         formulas = list(value.formulas)
-        for kind, prune in prunes:
+        for kind, prune in ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)):
             found = self._pruned.get((kind, formulas[kind]))
             if found is None:
                 found = self._pruned[kind, formulas[kind]] = prune(formulas[kind])
@@ -303,16 +304,19 @@ class Residuals:
             out = d.choose(d.atom(Equals(bound)), leaf, out)
         return out
 
-    def _prune_objects(self, formula: int) -> int:
-        return 0 if self._contradictions.impossible(formula) else formula
+    def _without_contradictions(self, value: Value) -> Value:
+        """The value without objects whose members would have to satisfy what excludes each other."""
+        formulas = value.formulas
+        if formulas[OBJECT] < FIRST_NODE or not self._contradictions.impossible(formulas[OBJECT]):
+            return value
+        return Value((*formulas[:OBJECT], 0, *formulas[OBJECT + 1 :]), value.orders)
 
     def _together(self, schemas: frozenset[int]) -> bool:
         """Whether some value may satisfy all of some numbered subschemas; arrays and objects count as if some did."""
         found = self._known_together.get(schemas)
         if found is None:
             both = self._values.all_of(map(self._keywords.numbered, sorted(schemas)))
-            scalars = self._without(both, ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)))
-            found = self._known_together[schemas] = any(scalars.formulas)
+            found = self._known_together[schemas] = any(self.pruned(both).formulas)
         return found
 
 
