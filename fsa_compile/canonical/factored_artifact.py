@@ -85,7 +85,7 @@ def assemble_factored(
         deadline.check(_DOING)
         own = slice(of_node[here], of_node[here + 1])
         levels += [(here, up_to, rows.number(row)) for up_to, row in _levels(parts[here], token[own], cost[own], tables)]
-    unless = [(node, d.unless_of(node)) for node in np.flatnonzero(reached).tolist()] if d.shunned else []
+    unless = [(node, d.unless_of(node)) for node in sorted(d.shunned) if reached[node]]
     noted = [[int(number[node]), rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
     if noted:
         extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}

@@ -9,10 +9,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fsa_compile.bitmask import words_of
+from fsa_compile.bitmask import holds, words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART
 from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
-from fsa_compile.canonical.indices import tokens_of
 
 _Parts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 _LISTS = 16
@@ -82,16 +81,15 @@ class DecidedDistances(FactoredDistances):
             edges = self.wide[target].edges
             for parts, chosen in by_parts.items():
                 yield from zip(np.unique(self.source[edges[np.isin(self.token[edges], chosen)]]).tolist(), repeat(parts))
-        bits = {
-            node: [(parts, words_of(np.array(chosen), self._constraint.vocab_size)) for parts, chosen in by_parts.items()]
-            for node, by_parts in tokens.items()
+        of_parts = {
+            node: [(parts, np.array(chosen, np.int64)) for parts, chosen in by_parts.items()] for node, by_parts in tokens.items()
         }
         for source, groups in self.groups.items():
             for row, target in groups:
-                if target in bits:
+                if target in of_parts:
                     if (row, target) not in rows:
                         held = self._constraint.rows[row]
-                        rows[row, target] = [parts for parts, chosen in bits[target] if (held & chosen).any()]
+                        rows[row, target] = [parts for parts, chosen in of_parts[target] if holds(held, chosen).any()]
                     yield from zip(repeat(source), rows[row, target])
 
     def shunned_states(self) -> list[list[int]]:
@@ -108,11 +106,15 @@ class DecidedDistances(FactoredDistances):
         for case in self._other_pairs(before, by_pair):  # what is certain otherwise may go on with these tokens
             by_pair[case.pair] = case
             cases.append(case)
-        after = {node: self._sometimes(node, by_pair, by_token) for node in before}
+        of_node: dict[int, list[_Case]] = {}
+        for case in by_token.values():
+            of_node.setdefault(case.node, []).append(case)
+        into = {node: (np.array([case.token for case in some], np.int64), some) for node, some in of_node.items()}
+        after = {node: self._sometimes(node, by_pair, by_token, into) for node in before}
         for case in cases:
-            lost = np.flatnonzero(~case.completes)
-            if not len(lost) or case.node not in after:
+            if not after.get(case.node) or case.completes.all():
                 continue
+            lost = np.flatnonzero(~case.completes)
             tokens = np.array([token for token, _ in after[case.node]], np.int64)
             held = self._rule.set_holds(np.full(len(tokens), case.group), tokens)
             bit = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
@@ -133,16 +135,25 @@ class DecidedDistances(FactoredDistances):
                         return None
         return out
 
-    def _sometimes(self, node: int, by_pair: dict[int, _Case], by_token: dict[tuple[int, int], _Case]) -> list[tuple[int, _Case]]:
-        """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to."""
+    def _sometimes(
+        self,
+        node: int,
+        by_pair: dict[int, _Case],
+        by_token: dict[tuple[int, int], _Case],
+        into: dict[int, tuple[np.ndarray, list[_Case]]],
+    ) -> list[tuple[int, _Case]]:
+        """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to; `into` has
+        the tokens of `by_token` by node."""
         found: list[tuple[int, _Case | None]] = []
         low, high = np.searchsorted(self.source, [node, node + 1])
         open_ = low + np.flatnonzero(self.cost[low:high] >= FAR)
         for token, target, pair in zip(*(of[open_].tolist() for of in (self.token, self.target, self.pair))):
             found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
         for row, target in self.groups.get(node, ()):
-            tokens = tokens_of(self._constraint.rows[row] & self.wide[target].open).tolist()
-            found += [(token, by_token.get((target, token))) for token in tokens]
+            if target in into:
+                tokens, cases = into[target]
+                held = np.flatnonzero(holds(self._constraint.rows[row], tokens)).tolist()
+                found += [(cases[i].token, cases[i]) for i in held]
         return [(token, case) for token, case in found if case is not None and case.completes.any()]
 
     def _with_levels(self, some: list[_Case], first: int) -> bool:
@@ -159,21 +170,27 @@ class DecidedDistances(FactoredDistances):
                 break
         else:
             return False
+        into: dict[int, list[tuple[int, int, bool]]] = {}
         for case in some:
             at, always = level[id(case)], bool(case.completes.all())
-            if case.token < 0:
-                edges = np.flatnonzero(self.pair == case.pair)
-                self._distance[case.pair] = at
-            else:
-                wide = self.wide[case.node]
-                edges = wide.edges[self.token[wide.edges] == case.token]
-                bits = words_of(np.array([case.token]), self._constraint.vocab_size)
-                wide.open &= ~bits
-                wide.levels.append((at, bits))
-                if not always:
-                    self._unless[case.node] = self._unless.get(case.node, 0) | bits
-            self.cost[edges] = at + 1
-            self._sometimes_edge[edges] = not always
+            if case.token >= 0:
+                into.setdefault(case.node, []).append((case.token, at, always))
+                continue
+            edges = np.flatnonzero(self.pair == case.pair)
+            self._distance[case.pair] = at
+            self.cost[edges], self._sometimes_edge[edges] = at + 1, not always
+        size = self._constraint.vocab_size
+        for node, found in into.items():
+            wide = self.wide[node]
+            tokens, ats, always_of = (np.array(column) for column in zip(*sorted(found)))
+            wide.open &= ~words_of(tokens, size)
+            wide.levels += [(at, words_of(tokens[ats == at], size)) for at in sorted(set(ats.tolist()))]
+            if not always_of.all():
+                self._unless[node] = words_of(tokens[~always_of], size)
+            place = np.minimum(np.searchsorted(tokens, self.token[wide.edges]), len(tokens) - 1)
+            same = tokens[place] == self.token[wide.edges]
+            self.cost[wide.edges[same]] = ats[place[same]] + 1
+            self._sometimes_edge[wide.edges[same]] = ~always_of[place[same]]
         for wide in self.wide.values():
             joined_levels: dict[int, np.ndarray] = {}
             for at, bits in wide.levels:

@@ -37,7 +37,7 @@ FAR = int(UNREACHABLE)
 _DOING = "completing the canonical tokens of the constraint"
 _LISTED = 512
 """Token sets up to this size are listed token by token."""
-_ALIKE = 4096
+_ALIKE = 2048
 """So are those up to this size whose tokens are of no more than `_KINDS` kinds, such as numbers."""
 _KINDS = 4
 _TRIED = 24
@@ -353,13 +353,16 @@ class FactoredDistances:
         return np.concatenate(sources), np.concatenate(tokens)
 
     def _first_of(self, bits: np.ndarray) -> np.ndarray:
-        order = self._contexts.order
-        size = 64 * _TRIED
-        found = order[:size][holds(bits, order[:size])]
-        if len(found) < _TRIED < len(order):
-            found = tokens_of(bits)
-            found = found[np.argsort(self._contexts.rank[found])]
-        return found[:_TRIED]
+        """Up to `_TRIED` tokens of a bit row, the first ones in the order of `Contexts`."""
+        x = self._contexts
+        for size in (64 * _TRIED, 256 * _TRIED):
+            found = x.order[:size][holds(bits, x.order[:size])]
+            if len(found) >= _TRIED or size >= len(x.order):
+                return found[:_TRIED]
+        found = tokens_of(bits)
+        if len(found) > _TRIED:
+            found = found[np.argpartition(x.rank[found], _TRIED)[:_TRIED]]
+        return found[np.argsort(x.rank[found])]
 
     def _close(self, pairs: np.ndarray, level: int) -> None:
         """Gives pairs without a distance, each listed once, their distance."""
