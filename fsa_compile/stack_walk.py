@@ -13,8 +13,8 @@ in a node, returned through a symbol, is one more (inner) node, told apart by it
 reads nothing, so the longest chain of inner nodes bounds how many cells any token pops.
 
 A link without a symbol says that a run is a part of its caller's own frame: parts that many owners share, such as words
-from their second letter on, are walked once. Machines are deterministic, so the parts of an owner are disjoint and the
-hashes of token sets add up.
+from their second letter on, are walked once. Where levels are long, all items that the same owners share become one such run.
+Machines are deterministic, so the parts of an owner are disjoint and the hashes of token sets add up.
 
 Controls that differ from another one at few bytes are not walked (`derived_controls`), and parts of machines that many machines
 share are walked once (`leaf_walks`).
