@@ -28,6 +28,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from fsa_compile import CanonicalWalk, CompileLimits, canonical_tables, compile_regex, load_tokenizer  # noqa: E402
 from fsa_compile.canonical.tables import CanonicalTables  # noqa: E402
+from fsa_compile.errors import ConstraintError  # noqa: E402
 from fsa_compile.tokenizers import Tokenizer  # noqa: E402
 
 LIMITS = CompileLimits(max_seconds=600)
@@ -47,7 +48,7 @@ CONSTRAINTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--names", nargs="*", default=["llama2", "gpt2", "llama3"])
+    parser.add_argument("--names", nargs="*", default=["llama2", "gpt2", "llama3", "llama4", "qwen"])
     parser.add_argument("--walks", type=int, default=100)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "canonical_constraints.json")
     args = parser.parse_args()
@@ -58,7 +59,10 @@ def main() -> None:
         tables = canonical_tables(tokenizer)
         result[name] = {}
         for what, pattern in CONSTRAINTS.items():
-            result[name][what] = measure(pattern, tokenizer, tables, args.walks)
+            try:
+                result[name][what] = measure(pattern, tokenizer, tables, args.walks)
+            except ConstraintError as error:
+                result[name][what] = {"refused": str(error).splitlines()[0]}
             print(name, what, json.dumps(result[name][what]), flush=True)
             args.output.write_text(json.dumps(result, indent=1) + "\n")
 

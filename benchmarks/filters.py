@@ -1,4 +1,4 @@
-"""What does each filter cost beside a constraint? Compile time and size over a real tokenizer, as JSON.
+"""What does each filter cost beside a constraint? Compile time and size over a real tokenizer, as JSON. Refused: more than 20 s.
 
     CONSTRAX_DATA=/path/to/data python benchmarks/filters.py [--names llama2 llama3] [--repeats 5]
 
@@ -26,7 +26,7 @@ from fsa_compile import CompileLimits, compile_regex, filters, load_tokenizer  #
 from fsa_compile.errors import ConstraintError  # noqa: E402
 from fsa_compile.tokenizers import Tokenizer  # noqa: E402
 
-LIMITS = CompileLimits(max_seconds=120)
+LIMITS = CompileLimits(max_seconds=20)
 CONSTRAINTS = {
     "quoted text": r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"',
     "40 characters": r"(?s).{0,40}",

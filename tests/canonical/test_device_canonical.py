@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,7 +117,10 @@ def test_both_forms_in_one_batch() -> None:
     assert one is not None
     assert one.canonical_unless[0]
     assert other.has_partners
-    for constraints in ([one, one], [other, one]):
+    noted = one.extra["canonical_unless"]  # the same by the second of two lists
+    second = {"states": [[], *noted["states"]], "rows": [[node, row, number + 1] for node, row, number in noted["rows"]]}
+    listed = dataclasses.replace(one, extra=one.extra | {"canonical_unless": second})
+    for constraints in ([one, listed], [other, one]):
         device = jax_decode.to_device(constraints, canonical=tables)
         assert sum(follow(constraints, tables, device, 7, rng) for _ in range(6)) > 20
         follow(constraints, tables, device, 7, rng, limits=[3, 4])
