@@ -76,7 +76,7 @@ def results(decoder, draft, tables, constraints, mode):
         if mode == "sequences":
             which, given = which[:8], given | {"constraint": which[:8], "max_new_tokens": 3, "ignore_below": 1e-3}
             found = jax_decode.enumerate_sequences(decoder, PROMPTS[:8], tables, **given)
-            return [[int(t) for t in text] for text in found.tokens], [], np.asarray(found.raw_logprob)
+            return [[int(t) for t in text] for text in found.tokens], [], np.asarray(found.raw_logprobs)
         proposal = jax_decode.Masked() if mode == "smc" else jax_decode.Rejection(3)
         weighted = jax_decode.generate_smc(decoder, PROMPTS, tables, key=key, particles=4, proposal=proposal, **given)
         out = weighted.generation
