@@ -11,6 +11,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 PARITY_VENV ?= .venv-parity
+GEMMA4_VENV ?= .venv-gemma4
 BENCH_VENV ?= .venv-bench
 WORKERS ?= 2
 BIN := $(VENV)/bin
@@ -22,7 +23,7 @@ TEST_ENV := JAX_PLATFORMS=cpu PYTHONHASHSEED=0 MPLBACKEND=Agg XLA_FLAGS='$(XLA_F
 
 .PHONY: help
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*##  */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*##  */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "constrax needs Python 3.11 or later; name one: make PYTHON=python3.13 ...")'
@@ -92,14 +93,26 @@ test-exhaustive: $(VENV)/.installed-test  ## the tests, exhaustive checks in ful
 
 # The official package pulls TensorFlow and an older SentencePiece, so it lives in an environment of its own (Python 3.11;
 # every version is pinned, because the resolver needs many minutes for this set).
-$(PARITY_VENV)/.installed: tests/models/parity/requirements.txt
+PINNED := tests/models/parity/requirements
+$(PARITY_VENV)/.installed: $(PINNED)-gemma3.txt $(PINNED)-common.txt
 	$(PYTHON) -m venv $(PARITY_VENV)
 	$(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install --no-deps -r $<
 	@touch $@
 
+# The same with gemma 4, which needs a later Python, jax and flax.
+$(GEMMA4_VENV)/.installed: $(PINNED)-gemma4.txt $(PINNED)-common.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12) and "gemma 4 needs Python 3.12 or later; name one: make PYTHON=python3.12 test-gemma4")'
+	$(PYTHON) -m venv $(GEMMA4_VENV)
+	$(GEMMA4_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install --no-deps -r $<
+	@touch $@
+
 .PHONY: test-parity
-test-parity: $(PARITY_VENV)/.installed  ## logits beside the gemma package; constraints in its and tunix's samplers
+test-parity: $(PARITY_VENV)/.installed  ## logits beside the gemma package; constraints in its and tunix's samplers (minutes, not in CI)
 	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations $(ARGS)
+
+.PHONY: test-gemma4
+test-gemma4: $(GEMMA4_VENV)/.installed  ## the same with gemma 4 (Python 3.12 or later; minutes, not in CI)
+	PYTHONPATH=. $(TEST_ENV) $(GEMMA4_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations $(ARGS)
 
 # Ray, with the compiling half only.
 .venv-ray/.installed: pyproject.toml

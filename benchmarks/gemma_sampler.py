@@ -6,7 +6,7 @@ The architecture and sizes are Gemma 3 270M's (262,144 logits), the parameters r
 4's of 202,048 ids: Gemma's may not be passed on). All forms take turns with the same prompt and the same number of steps, several
 steps in one call of the loop; times are medians per step. Both the time on the clock and the processor's time of all threads are
 given: on a shared machine only the second means much, and only as a ratio. Needs the environment of
-`tests/models/parity/requirements.txt`.
+`tests/models/parity/requirements-gemma3.txt`.
 """
 
 from __future__ import annotations

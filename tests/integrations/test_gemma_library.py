@@ -1,6 +1,7 @@
 """Constraints inside the unmodified samplers of the official `gemma` package, and its models inside our loop.
 
-Needs that package's environment: `make test-parity`. Model and tokenizer are the shipped small ones, see `oracles.official_small`.
+Needs that package's environment: `make test-parity` has gemma 3, `make test-gemma4` gemma 4. Model and tokenizer are the shipped
+small ones, see `oracles.official_small`.
 """
 
 from __future__ import annotations
@@ -350,6 +351,50 @@ def test_a_sampling_method_cannot_hold_tables(small, person):
 
     with pytest.raises((TypeError, ValueError), match="hashable"):
         small.sampler(small.model, small.params, sampling=Method(person)).sample(BIO)
+
+
+# Gemma 4: another architecture (layers share caches), tokenizer and sampler
+
+
+@pytest.fixture(scope="module")
+def small4(small):
+    """A random model of four layers, the last two on the caches of the others, and the small vocabulary as its tokenizer's."""
+    if not hasattr(small.gm.nn, "Gemma4_E2B"):
+        pytest.skip("this gemma package has no Gemma 4: make test-gemma4")
+    kinds, sharing = (importlib.import_module(f"gemma.gm.nn.gemma4.{name}") for name in ("_modules", "_config"))
+    layers = (kinds.AttentionType.LOCAL_SLIDING, kinds.AttentionType.GLOBAL) * 2
+    config = dataclasses.replace(
+        small.gm.nn.Gemma4_E2B.config,
+        num_embed=2048, embed_dim=64, hidden_dim=128, num_heads=4, head_dim=16, num_kv_heads=1, attention_types=layers,
+        sliding_window_size=16, global_key_size=32, per_layer_input_dim=8, override_kv_shared_ffw_hidden=192,
+        kv_cache_sharing_config=sharing.KVCacheSharingConfig(frac_shared_layers=0.5, share_global=True, share_local=True),
+        vision_encoder=None, audio_encoder=None,
+    )  # fmt: skip
+    model = small.gm.nn.Gemma4_E2B(config=config, dtype=jnp.float32)
+    params = model.init(jax.random.key(0), jnp.ones((1, 4), jnp.int32))["params"]
+    return model, params, small.gm.text.Gemma4Tokenizer(path=small.path)
+
+
+def test_the_samplers_of_gemma_4(small, small4, both, person):
+    model, params, tokenizer = small4
+    hot = small.gm.text.RandomSampling(temperature=2.0)
+    sizes = {"tokenizer": tokenizer, "cache_length": 512, "max_out_length": LIMIT, "pad_length": 64}
+    constrained, packed = constrain(model, params, both, constraint=[0, 1, None], max_new_tokens=[LIMIT, LIMIT, 8])
+    sampler = small.gm.text.Gemma4Sampler(model=constrained, params=packed, sampling=hot, **sizes)
+    out = sampler.sample([BIO, OTHER, "Once "], rng=3, return_state=True)
+    assert statuses(out.state, packed)[:2] == [Status.ACCEPTED] * 2
+    for row, pattern in enumerate((PERSON, ANSWER)):
+        assert re.fullmatch(pattern, text_of(small, out.state, row))
+    constrained, packed = constrain(model, params, person, max_new_tokens=LIMIT)
+    chat = small.gm.text.ChatSampler(model=constrained, params=packed, multi_turn=True, **sizes)
+    for prompt in ("Who was it?", "And who else?"):
+        chat.chat(prompt)
+        assert statuses(chat.last_state, packed) == [Status.ACCEPTED]
+        assert re.fullmatch(PERSON, text_of(small, chat.last_state))
+    greedy = small.gm.text.Gemma4Sampler(model=constrained, params=packed, **sizes).sample(BIO, return_state=True)
+    ids = tokenizer.encode(BIO, add_bos=True)
+    mine = jax_decode.generate(GemmaDecoder(model, params), ids, person, max_new_tokens=LIMIT)
+    assert tokens_of(greedy.state) == chosen(mine)
 
 
 # Errors

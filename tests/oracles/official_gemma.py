@@ -1,6 +1,6 @@
 """Oracle: the official `gemma` package on our configurations and parameters. Needs its own environment.
 
-That environment is `tests/models/parity/requirements.txt`; importing this module alone needs only ours.
+That environment is `tests/models/parity/requirements-gemma3.txt`; importing this module alone needs only ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the official `gemma` package on small random models and writes its logits as fixtures.
 
-Needs the environment of `requirements.txt` beside this file. From the repository root:
+Needs the environment of `requirements-gemma3.txt` beside this file. From the repository root:
 `PYTHONPATH=.:tests .venv-parity/bin/python tests/models/parity/make_fixtures.py`; it rewrites `fixtures/*.npz`.
 """
 
