@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.distinct import exampled
 from fsa_compile.entry_walk import NARROW
-from fsa_compile.errors import LimitError, UnspellableError
+from fsa_compile.errors import UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.quotient import remember
+from fsa_compile.row_pool import RowPool
 from fsa_compile.token_walk import TokenArcs
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -22,72 +20,6 @@ _TOKEN_MASK = (1 << _TOKEN_BITS) - 1
 _PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
 """Up to this many pairs of states, a pair and a token are sorted as one 64-bit number."""
 _FEW_ARCS = 1000
-_FEW_SETS = 64
-_SHARED = "bit rows"
-_SHARED_BYTES = 64 << 20
-"""Constraints over one vocabulary have many rows in common, such as those of JSON strings; so many bytes of rows are kept."""
-
-
-class RowPool:
-    """Distinct bit rows, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set."""
-
-    def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
-        self._tables, self._limits = tables, limits
-        self._ids: dict[int, int] = {0: 0}
-        self._rows = [np.zeros(tables.num_words, np.uint32)]
-        shared = tables.memo.get(_SHARED)
-        self._shared: dict[int, np.ndarray] = remember(tables, _SHARED, {}) if shared is None else shared
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self._rows[row]
-
-    def of_hash(self, row_hash: int) -> np.ndarray:
-        """The row of a set that is stored."""
-        return self._rows[self._ids[row_hash]]
-
-    def add(self, row_hash: int, row: np.ndarray) -> int:
-        """Stores a new row.
-
-        Raises:
-          LimitError: too many rows, or too many bytes of them.
-        """
-        number = self._ids[row_hash] = len(self._rows)
-        self._rows.append(row)
-        if number >= self._limits.max_rows:
-            raise LimitError("max_rows", self._limits.max_rows, "storing the constraint's token sets")
-        if number * row.nbytes > self._limits.max_bytes:
-            raise LimitError("max_bytes", self._limits.max_bytes, "storing the constraint's token sets")
-        return number
-
-    def numbers(self, hashes: np.ndarray, build: Callable[[int], np.ndarray]) -> np.ndarray:
-        """Ids of many sets, int64[n].
-
-        Args:
-          hashes: uint64[n].
-          build: makes the row of entry i when its set is new; called in order of i.
-        """
-        if len(hashes) < _FEW_SETS:
-            return np.array([self._number(h, i, build) for i, h in enumerate(hashes.tolist())], np.int64)
-        distinct, first, inverse = exampled(hashes)
-        ids = np.empty(len(distinct), np.int64)
-        for j in first.argsort().tolist():
-            ids[j] = self._number(int(distinct[j]), int(first[j]), build)
-        return ids[inverse]
-
-    def _number(self, row_hash: int, index: int, build: Callable[[int], np.ndarray]) -> int:
-        number = self._ids.get(row_hash)
-        if number is not None:
-            return number
-        row = self._shared.get(row_hash)
-        if row is None:
-            if len(self._shared) * self._rows[0].nbytes > _SHARED_BYTES:
-                self._shared.clear()
-            row = self._shared[row_hash] = build(index)
-        return self.add(row_hash, row)
-
-    def stacked(self) -> np.ndarray:
-        """uint32[R, W]."""
-        return np.concatenate(self._rows).reshape(len(self._rows), -1)
 
 
 class _Groups:

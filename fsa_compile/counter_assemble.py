@@ -26,13 +26,14 @@ import numpy as np
 
 from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
-from fsa_compile.assemble import RowPool, distances, unspellable
+from fsa_compile.assemble import distances, unspellable
 from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.counted_frames import UNLIMITED
 from fsa_compile.counter_walk import CounterArcs
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.row_pool import RowPool
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _WINDOW = 64

@@ -16,7 +16,7 @@ from fsa_compile.errors import LimitError
 from fsa_compile.guarded_pops import GuardedPops
 from fsa_compile.registers import Classes
 from fsa_compile.stack_items import Items, joined, mixed
-from fsa_compile.vocabulary_tables import segment_starts
+from fsa_compile.vocabulary_tables import ranges, segment_starts, spread
 
 if TYPE_CHECKING:
     from fsa_compile.stack_walk import Walk
@@ -64,58 +64,64 @@ class InnerNodes:
         pending = joined(walk.pending)
         walk.pending = []
         first = size.cumsum() - size
+        more = 0
         if walk.machine.sets is None:
-            more = 0
-            index, node, control = self._by_class(pending, first)
+            index, lo, hi, node, control = self._by_class(pending, first)
+            if not walk.machine.deterministic:
+                index, lo, hi, node, control = _parted(*_once(*_listed(index, lo, hi, node, control)))
         else:
             first_node = self.num_nodes - len(kinds)
             counted = walk.registers.counted[kinds[pending.owner - self.owners[-1][0]]]
             guard = np.where(counted, 0, pending.begun)
             free, some, more = self.pops.parted(pending.owner, guard, int(self.owners[-1][0]), first_node)
-            index, node, control = self._by_class(pending.at(free), first)
-            index, node, control = self.pops.extended(
-                (index, node, control), first, (pending.node[some], walk.stack_class[pending.control[some]]), base
-            )
+            listed = _listed(*self._by_class(pending.at(free), first))
+            if not walk.machine.deterministic:
+                listed = _once(*listed)
+            guarded = pending.node[some], walk.stack_class[pending.control[some]]
+            index, lo, hi, node, control = _parted(*self.pops.extended(listed, first, guarded, base))
         row = np.zeros(base + more, np.int64)
         self.rows.append(row[:base])
         self.pops.rows.append(row[base:])
         if not len(index):
             return None
-        begin = segment_starts(index)
-        total = np.add.reduceat(mixed(node * walk.machine.num_controls + control), begin)
-        _, example, which = exampled(total)
-        row[index[begin]] = self._num_segments + which
-        lo, hi = begin[example], np.append(begin[1:], len(index))[example]
-        return self._children(node, control, lo, hi)
+        upto = np.append(np.uint64(0), mixed(node * walk.machine.num_controls + control).cumsum(dtype=np.uint64))
+        _, example, which = exampled(upto[hi] - upto[lo])
+        row[index] = self._num_segments + which
+        return self._children(node, control, lo[example], hi[example])
 
-    def _by_class(self, pending: Items, first: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(class of a node's register, trie node, control) of what is pending while the register belongs to it.
+    def _by_class(
+        self, pending: Items, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What is pending while a node's register belongs to a class: (class, begin, end) of those with anything, ascending, and
+        (trie node, control) of what is pending, of which a class has a range: that between two numbers of iterations begun.
 
         Args:
           first: int64[n], number of the first class of every node of the last wave.
         """
-        walk = self.walk
+        walk, registers = self.walk, self.walk.registers
         local = pending.owner - self.owners[-1][0]
-        kind = self.kinds[-1][local]
-        control = walk.stack_class[pending.control]
-        if walk.registers.counts:
-            shape = self.shapes[-1][local]
-            size = self.classes.size[shape]
-            which = np.repeat(np.arange(len(local)), size)
-            place = np.arange(len(which)) - (size.cumsum() - size)[which]
-            after = self.classes.value[self.classes.first[shape[which]] + place] + pending.begun[which]
-            counted, registers = kind[which], walk.registers
-            fits = ~registers.counted[counted] | ((after >= registers.low[counted]) & (after <= registers.high[counted]))
-            which, place = which[fits], place[fits]
-            index = first[local[which]] + place
-            node, control = pending.node[which], control[which]
+        if not registers.counts:
+            order = order_of(local)
+            local = local[order]
+            begin = segment_starts(local)
+            index, lo, hi = local[begin], begin, np.append(begin[1:], len(local))
         else:
-            index, node = local, pending.node
-        if walk.machine.deterministic:
-            order = order_of(index)
-            return index[order], node[order], control[order]
-        index, node, control = np.unique(np.stack([index, node, control]), axis=1)
-        return index, node, control
+            begun = np.where(registers.counted[self.kinds[-1][local]], pending.begun, 0)
+            width = int(begun.max(initial=0)) + 1
+            key = local * width + begun
+            order = order_of(key)
+            key = key[order]
+            some = distinct(key // width)
+            shape, kind = self.shapes[-1][some], self.kinds[-1][some]
+            which, at = spread(self.classes.first[shape], self.classes.size[shape])
+            value, kind, some = self.classes.value[at], kind[which], some[which]
+            least = np.where(registers.counted[kind], np.clip(registers.low[kind] - value, 0, width), 0)
+            most = np.where(registers.counted[kind], np.minimum(registers.high[kind] - value, width - 1), 0)
+            lo, hi = key.searchsorted(some * width + least), key.searchsorted(some * width + most, side="right")
+            index = first[some] + at - self.classes.first[self.shapes[-1][some]]
+            full = (lo < hi).nonzero()[0]
+            index, lo, hi = index[full], lo[full], hi[full]
+        return index, lo, hi, pending.node[order], walk.stack_class[pending.control[order]]
 
     def _children(self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> Items | None:
         """Children of distinct pending sets, (node, control)[lo:hi] each."""
@@ -225,3 +231,25 @@ class InnerNodes:
             number = np.where(some, some.cumsum() - 1, int(some.sum()))
             found = self._columns[key] = (number[which], example[some])
         return found
+
+
+def _listed(
+    index: np.ndarray, lo: np.ndarray, hi: np.ndarray, node: np.ndarray, control: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(class, trie node, control) of everything that is pending, from ranges."""
+    which, at = ranges(lo, hi)
+    return index[which], node[at], control[at]
+
+
+def _parted(
+    index: np.ndarray, node: np.ndarray, control: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Ranges of what is pending, by class."""
+    begin = segment_starts(index)
+    return index[begin], begin, np.append(begin[1:], len(index)), node, control
+
+
+def _once(index: np.ndarray, node: np.ndarray, control: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same once each; only what is not deterministic comes to one thing in two ways."""
+    index, node, control = np.unique(np.stack([index, node, control]), axis=1)
+    return index, node, control

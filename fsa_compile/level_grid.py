@@ -73,7 +73,19 @@ class Grid:
             cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
             return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
         last = np.append(self.node[1:] != self.node[:-1], True)
-        cells = np.union1d(self.stored(), last.nonzero()[0])
+        some = last.copy()
+        some[self.stored()] = True
+        cells = some.nonzero()[0]
+        # Most nodes keep all: those of whose cells each adds enough to the one before, and needs as much.
+        node, need, count = self.node[cells], self.need[cells], self.count[cells]
+        short = (node[1:] == node[:-1]) & ((need[1:] < need[:-1]) | (count[1:] - count[:-1] < fewest))
+        searched = np.zeros(int(self.node[-1]) + 1 if len(self.node) else 0, bool)
+        searched[node[1:][short]] = True
+        out = cells[~searched[node]]
+        return np.sort(np.concatenate((out, self._enough(cells[searched[node]], last, fewest))))
+
+    def _enough(self, cells: np.ndarray, last: np.ndarray, fewest: int) -> np.ndarray:
+        """Of the cells of some nodes, those that add enough to the last kept one within their limits."""
         kept: list[tuple[int, int]] = []  # (need, count) of the node's cells, so far
         out: list[int] = []
         columns = (cells, self.need[cells], self.count[cells], last[cells])

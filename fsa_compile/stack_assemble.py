@@ -11,13 +11,14 @@ import numpy as np
 
 from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
-from fsa_compile.assemble import RowPool, unspellable
+from fsa_compile.assemble import unspellable
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.distinct import distinct, exampled, numbered, order_of
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.level_grid import Grid
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.registers import Registers
+from fsa_compile.row_pool import RowPool
 from fsa_compile.set_layout import SetLayout
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_costs import Costs, costs_of
@@ -25,7 +26,7 @@ from fsa_compile.stack_groups import Groups, groups_of
 from fsa_compile.stack_items import mixed
 from fsa_compile.stack_nodes import Increments, Nodes
 from fsa_compile.stack_sets import with_sets
-from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges, segment_starts, spread
 
 _DOING = "assembling the artifact"
 _TOKEN_BITS = 22
@@ -80,18 +81,25 @@ def assemble_machine(
 
 
 class _Sets(NamedTuple):
-    """Token sets with one effect each, of every class of every node, sorted by class.
+    """Ranges of token sets, of every class of every node, sorted by class. Those of a range differ in nothing but what they add
+    to registers, and in each class the first few of them fit.
 
     Attributes:
       node: int64[M], class of a node: its number in the artifact.
-      group: int64[M], into the groups.
+      group: int64[M], first of the range, into the groups.
+      length: int64[M], how many they are.
       cost, need: int64[M].
     """
 
     node: np.ndarray
     group: np.ndarray
+    length: np.ndarray
     cost: np.ndarray
     need: np.ndarray
+
+    def groups(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(place in `index`, group) of the token sets of some ranges."""
+        return spread(self.group[index], self.length[index])
 
 
 class _Members(NamedTuple):
@@ -203,33 +211,75 @@ class _Layout:
         self.increments = Increments(tables)
         self.n = len(nodes.kind)
         self.sets = self._sets()
+        self.hash, self.size = self._summed(groups.hash), self._summed(groups.size)
         self._number_pushes()
 
     def _sets(self) -> _Sets:
         """The token sets of every class: those that the loop's upper bound lets in, with what is missing to the lower one."""
         nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
-        of_node = groups.node[nodes.groups]
-        size = nodes.size_of(of_node)
-        which = np.repeat(np.arange(len(of_node)), size)
-        node = nodes.number[of_node][which] + np.arange(len(which)) - (size.cumsum() - size)[which]
-        group = nodes.groups[which]
-        cost, need = costs.group_cost[group], costs.group_need[group]
-        if registers.counts:
-            begun = groups.add[group]
-            kind, after = nodes.kind[node], nodes.value[node] + begun
-            if registers.low.any():
-                sloped = nodes.sloped(kind, nodes.place[node])
-                rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
-                cost = np.minimum(cost + rest, UNREACHABLE)
-            fits = ((kind == 0) | (after <= registers.high[kind])) & (cost < UNREACHABLE)
-            node, group, cost, need = node[fits], group[fits], cost[fits], need[fits]
-            order = order_of(node)
-            node, group, cost, need = node[order], group[order], cost[order], need[order]
+        if not registers.counts:
+            group = nodes.groups
+            node = nodes.number[groups.node[group]]
+            sets = _Sets(node, group, np.ones_like(group), costs.group_cost[group], costs.group_need[group])
+        elif registers.low.any():
+            sets = _Sets(*(np.concatenate(column) for column in zip(self._ranges(), self._missing_some())))
+        else:
+            sets = self._ranges()
         if self.key_sets is not None:
-            node = self._with_twins(node, group)
-            order = order_of(node)
-            node, group, cost, need = node[order], group[order], cost[order], need[order]
-        return _Sets(node, group, cost, need)
+            sets = sets._replace(node=self._with_twins(sets.node, sets.group))
+        if self.key_sets is not None or registers.low.any():
+            order = order_of(sets.node)
+            sets = _Sets(*(column[order] for column in sets))
+        return sets
+
+    def _ranges(self) -> _Sets:
+        """Token sets in classes of registers that no lower bound is missing anything to, as long ranges as there are."""
+        nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
+        group = nodes.groups
+        new = np.ones(len(group), bool)
+        if groups.sets is None and len(group):
+            np.greater(group[1:], group[:-1] + 1, out=new[1:])
+            for column in (groups.node, groups.target, groups.push, costs.group_cost, costs.group_need):
+                of_group = column[group]
+                new[1:] |= of_group[1:] != of_group[:-1]
+        begin = new.nonzero()[0]
+        add = groups.add[group]
+        width = int(add.max(initial=0)) + 1
+        key = (new.cumsum() - 1) * width + add
+        group = group[begin]
+        # What a range adds ascends, so that in every class its first sets fit.
+        kind = nodes.kind
+        room = np.where(kind == 0, width - 1, np.clip(registers.high[kind] - nodes.value, -1, width - 1))
+        of_node = groups.node[group]
+        first = of_node.searchsorted(nodes.symbolic)
+        size = of_node.searchsorted(nodes.symbolic, side="right") - first
+        size[nodes.place < nodes.classes.ladder[nodes.shape, 1]] = 0
+        node, which = spread(first, size)
+        count = key.searchsorted(which * width + room[node], side="right") - begin[which]
+        some = (count > 0).nonzero()[0]
+        group = group[which[some]]
+        return _Sets(node[some], group, count[some], costs.group_cost[group], costs.group_need[group])
+
+    def _missing_some(self) -> _Sets:
+        """Token sets, each for itself, in the classes of registers below a lower bound, with what is then missing."""
+        nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
+        base = nodes.number[groups.node[nodes.groups]]
+        which, node = spread(base, nodes.classes.ladder[nodes.shape[base], 1])
+        group = nodes.groups[which]
+        begun, kind = groups.add[group], nodes.kind[node]
+        after = nodes.value[node] + begun
+        sloped = nodes.sloped(kind, nodes.place[node])
+        rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
+        cost = np.minimum(costs.group_cost[group] + rest, UNREACHABLE)
+        fits = ((after <= registers.high[kind]) & (cost < UNREACHABLE)).nonzero()[0]
+        group = group[fits]
+        return _Sets(node[fits], group, np.ones_like(fits), cost[fits], costs.group_need[group])
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the token sets of every range."""
+        upto = np.zeros(len(values) + 1, values.dtype)
+        values.cumsum(out=upto[1:])
+        return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
 
     def _with_twins(self, node: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Nodes of token sets; those of guarded ones are twins of their own, behind all others."""
@@ -383,7 +433,7 @@ class _Layout:
         begin = new.nonzero()[0]
         if not len(begin):
             return np.zeros(0, bool), begin
-        total = np.add.reduceat(groups.size[sets.group], begin)
+        total = np.add.reduceat(self.size, begin)
         return (total > NARROW)[new.cumsum() - 1] & ~narrow, begin
 
     def _groups(self, wide: np.ndarray, begin: np.ndarray) -> dict[str, np.ndarray]:
@@ -392,10 +442,9 @@ class _Layout:
         chosen = wide[begin].nonzero()[0]
         lo, hi = begin[chosen], end[chosen]
         first = sets.group[lo]
-        summed = np.add.reduceat(groups.hash[sets.group], begin) if len(begin) else np.zeros(0, np.uint64)
-        hashes = summed[chosen]
+        hashes = np.add.reduceat(self.hash, begin)[chosen] if len(begin) else self.hash
         unions = _Unions(groups, self.tables)
-        row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.group[lo[i] : hi[i]]))
+        row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         add, final = groups.add[first], groups.set[first]
         if self.registers.counts:
             add, final = self._varying(groups.add, first), self._varying(groups.set, first)
@@ -431,32 +480,43 @@ class _Layout:
         return token, values[group[which]]
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
-        sets, groups = self.sets, self.groups
-        which, token = groups.tokens_of(sets.group[narrow])
-        node, group = sets.node[narrow][which], sets.group[narrow]
+        sets, groups, costs = self.sets, self.groups, self.costs
+        of, group = sets.groups(narrow)
+        node = sets.node[narrow][of]
+        # Classes have many token sets in common: their tokens are listed once.
+        used = np.zeros(len(groups.node), bool)
+        used[group] = True
+        listed, which = used.nonzero()[0], (used.cumsum() - 1)[group]
+        number, token = groups.tokens_of(listed)
+        if groups.reduced[listed].any():
+            token = token[order_of(number)]
+        size = groups.size[listed]
+        begin, size = (size.cumsum() - size)[which], size[which]
+        told = group if self.registers.low.any() else listed  # what is missing to a lower bound is a matter of the class
         effects, effect = arc_effects(
-            self.nodes.number[groups.target[group]],
-            self.push[group],
-            groups.add[group],
-            groups.set[group],
-            sets.cost[narrow],
-            sets.need[narrow],
-            *self._set_effects(group),
+            self.nodes.number[groups.target[told]],
+            self.push[told],
+            groups.add[told],
+            groups.set[told],
+            sets.cost[narrow][of] if told is group else costs.group_cost[told],
+            costs.group_need[told],
+            *self._set_effects(told),
         )
+        if told is listed:
+            effect = effect[which]
+        first = np.append(0, size.cumsum())[node.searchsorted(np.arange(self.n + 1))]
+        which, at = spread(begin, size)
+        token = token[at]
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
-            key = (node << _TOKEN_BITS | token) << room | effect[which]
+            key = (node << _TOKEN_BITS + room | effect)[which]
+            key |= token << room
             key.sort()
             token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
         else:
-            order = np.lexsort((token, node))
+            order = np.lexsort((token, node[which]))
             token, effect = token[order], effect[which[order]]
-        return {
-            "arc_offset": _offsets(node, self.n),
-            "arc_token": token,
-            "arc_effect": effect,
-            "effects": effects,
-        }
+        return {"arc_offset": first, "arc_token": token, "arc_effect": effect, "effects": effects}
 
     def _set_effects(self, group: np.ndarray) -> tuple[np.ndarray, ...]:
         """Guards, and rows of the sets of opened frames, of token sets; nothing where there are no sets."""
@@ -467,7 +527,7 @@ class _Layout:
 
     def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:
         """Unions of a node's tokens by how many tokens and cells they take."""
-        sets, size = self.sets, self.groups.size[self.sets.group]
+        sets, size = self.sets, self.size
         narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
         has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
         has_rows[len(self.nodes.kind) :] = False
@@ -494,13 +554,16 @@ class _Layout:
     def _members(self, chosen: np.ndarray) -> _Members:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
         sets, groups = self.sets, self.groups
-        group = sets.group[chosen]
         node, need = sets.node[chosen], sets.need[chosen]
         cost = self._coarse(node, sets.cost[chosen], need)
         if self.machine.deterministic:
-            hashes, size = groups.hash[group], groups.size[group]
-            return _Members(node, cost, need, hashes, size, lambda i: groups.row_of(group[i], self.tables))
+            return _Members(
+                node, cost, need, self.hash[chosen], self.size[chosen],
+                lambda i: groups.row_of(sets.groups(chosen[i])[1], self.tables),
+            )  # fmt: skip
+        of, group = sets.groups(chosen)
         which, token = groups.tokens_of(group)
+        which = of[which]
         return _overlapping(node[which], token, cost[which], need[which], self.tables)
 
     def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
@@ -511,14 +574,14 @@ class _Layout:
         at = many[node].nonzero()[0] if many.any() else node[:0]
         if not len(at):
             return cost
-        at = at[np.lexsort((cost[at], need[at], node[at]))]
-        begin = segment_starts(node[at])
-        number = np.arange(len(begin)).repeat(np.diff(begin, append=len(at)))
-        width = int(cost[at].max() - cost[at].min()) + 1
-        least = np.minimum.accumulate(cost[at] - number * width) + number * width  # of those that need as much or less
-        most = np.maximum.reduceat(cost[at], begin)[number]
-        out = cost.copy()
-        out[at] = np.where(cost[at] > least, most, cost[at])
+        begin, out = segment_starts(node[at]), cost.copy()
+        size = np.diff(begin, append=len(at))
+        cost, need = cost[at], need[at]
+        least, most = cost, np.maximum.reduceat(cost, begin).repeat(size)
+        for cells in distinct(need).tolist():
+            within = np.minimum.reduceat(np.where(need > cells, most, cost), begin)  # of those that need as much or less
+            least = np.where(need == cells, within.repeat(size), least)
+        out[at] = np.where(cost > least, most, cost)
         return out
 
     def _stored(self, grid: Grid) -> np.ndarray:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, CompiledConstraint
-from fsa_compile.assemble import RowPool
 from fsa_compile.canonical.indices import joined
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import ProductGraph
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.row_pool import RowPool
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "assembling the artifact"

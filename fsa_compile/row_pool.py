@@ -1,0 +1,123 @@
+"""`RowPool`: the distinct bit rows of an artifact, of which constraints over one vocabulary have many in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from fsa_compile.errors import LimitError
+from fsa_compile.limits import CompileLimits
+from fsa_compile.quotient import remember
+from fsa_compile.vocabulary_tables import VocabularyTables
+
+_SHARED = "bit rows"
+_SHARED_BYTES = 64 << 20
+"""So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
+_FEWEST = 64
+"""Rows that there is room for at first."""
+_DOING = "storing the constraint's token sets"
+
+
+class _SharedRows:
+    """Rows of many constraints, one after the other in memory, where many of them are copied at once in two thirds of the time
+    that rows scattered over memory take. Threads may share it.
+
+    Attributes:
+      rows: uint32[*, W], longer than it is filled; row 0 is the empty set.
+      at: place of each set, by its hash. Places never change.
+      full: whether no more rows are taken.
+    """
+
+    def __init__(self, num_words: int) -> None:
+        self.rows = np.zeros((_FEWEST, num_words), np.uint32)
+        self.at: dict[int, int] = {0: 0}
+        self.full = False
+        self._most = max(_FEWEST, _SHARED_BYTES // max(1, 4 * num_words))
+        self._size = 1
+        self._lock = threading.Lock()
+
+    def add(self, row_hash: int, row: np.ndarray) -> int:
+        """Place of a set, which is added; -1 where there is no room for it."""
+        with self._lock:
+            place = self.at.get(row_hash)
+            if place is not None:
+                return place
+            if self._size == self._most:
+                self.full = True
+                return -1
+            if self._size == len(self.rows):
+                rows = np.empty((min(2 * self._size, self._most), self.rows.shape[1]), np.uint32)
+                rows[: self._size] = self.rows
+                self.rows = rows
+            self.rows[self._size] = row
+            self.at[row_hash] = self._size
+            self._size += 1
+            return self._size - 1
+
+
+class RowPool:
+    """Distinct bit rows, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set."""
+
+    def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
+        self._limits, self._bytes = limits, 4 * tables.num_words
+        self._most = min(limits.max_rows, limits.max_bytes // max(1, self._bytes) + 1)
+        self._ids: dict[int, int] = {0: 0}
+        self._at = [0]
+        self._own: dict[int, np.ndarray] = {}
+        shared: _SharedRows | None = tables.memo.get(_SHARED)
+        if shared is None or shared.full:
+            shared = remember(tables, _SHARED, _SharedRows(tables.num_words))
+        self._shared = shared
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        place = self._at[row]
+        return self._own[row] if place < 0 else self._shared.rows[place]
+
+    def of_hash(self, row_hash: int) -> np.ndarray:
+        """The row of a set that is stored."""
+        return self[self._ids[row_hash]]
+
+    def numbers(self, hashes: np.ndarray, build: Callable[[int], np.ndarray]) -> np.ndarray:
+        """Ids of many sets, int64[n].
+
+        Args:
+          hashes: uint64[n].
+          build: makes the row of entry i when its set is new; called in order of i.
+
+        Raises:
+          LimitError: too many rows, or too many bytes of them.
+        """
+        ids, at, known = self._ids, self._at, self._shared.at
+        out: list[int] = []
+        for i, row_hash in enumerate(hashes.tolist()):
+            number = ids.get(row_hash)
+            if number is None:
+                place = known.get(row_hash)
+                if place is None:
+                    place = self._place(row_hash, build(i))
+                number = ids[row_hash] = len(at)
+                at.append(place)
+                if number >= self._most:
+                    self._refuse(number)
+            out.append(number)
+        return np.array(out, np.int64)
+
+    def _place(self, row_hash: int, row: np.ndarray) -> int:
+        place = self._shared.add(row_hash, row)
+        if place < 0:
+            self._own[len(self._at)] = row
+        return place
+
+    def _refuse(self, number: int) -> None:
+        if number >= self._limits.max_rows:
+            raise LimitError("max_rows", self._limits.max_rows, _DOING)
+        raise LimitError("max_bytes", self._limits.max_bytes, _DOING)
+
+    def stacked(self) -> np.ndarray:
+        """uint32[R, W]."""
+        out = self._shared.rows.take(np.array(self._at), axis=0, mode="clip")
+        for number, row in self._own.items():
+            out[number] = row
+        return out
