@@ -20,12 +20,14 @@ from fsa_compile.bitmask import holds, packed
 from fsa_compile.canonical.filter_table import BLOCK, FilterTable
 from fsa_compile.canonical.indices import joined
 from fsa_compile.canonical.pairs import PairRule
+from fsa_compile.canonical.state_sets import StateSets
 
 DEPTHS = 4
 ALL, ALL_APART, ANY, ANY_APART = 1, 2, 4, 8
 """Bits of `Contexts.follows`."""
 ANYWHERE = -1
 _MOST_COLUMNS = 2048
+_MOST_UNIONS = 512
 _MOST_STEPS = 1 << 16
 
 
@@ -92,7 +94,9 @@ class Contexts:
         self.elsewhere = packed((self.tail == -1) | (self.tail > 0))
         by_column = np.lexsort((rule.holders, self.column[0]))
         first = np.searchsorted(self.column[0][by_column], self.column[0][by_column])
-        self._by_column, self._column_begin = by_column, np.append(np.unique(first), len(first))
+        # Where the filter was trimmed, some columns have no token any more.
+        columns = np.arange(self._of_depth[0].bits.shape[1] + 1)
+        self._by_column, self._column_begin = by_column, np.searchsorted(self.column[0][by_column], columns)
         self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
         self.rank = np.empty(len(by_column), np.int64)
         self.rank[self.order] = np.arange(len(by_column))
@@ -103,13 +107,13 @@ class Contexts:
         self.members = [behaviours for each in numbers for behaviours in each]
         """The behaviours of all surroundings."""
         self._columns: dict[int, np.ndarray] = {}
+        self._unions: dict[bytes, np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
-        self._after_any: dict[tuple[frozenset[int], int], frozenset[int]] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
-        self._behaviours: dict[tuple[frozenset[int], int], tuple[int, ...]] = {}
+        self._state_sets = StateSets(self)
         self._joined: dict[tuple[int, ...], tuple[np.ndarray, bool, bool]] = {}
-        self._pairs = list(zip(states.behaviour.tolist(), states.left[states.position].tolist()))
+        self.place_of = list(zip(states.behaviour.tolist(), states.left[states.position].tolist()))
         """Behaviour and depth of each state."""
 
     def of_state(self, state: int) -> int:
@@ -163,15 +167,11 @@ class Contexts:
         some = np.bitwise_or.reduce(found[inner[inner > 0]], axis=0)
         return np.unpackbits(some.view(np.uint8), bitorder="little", count=count).view(bool)
 
-    def after_any(self, states: frozenset[int], kind: int) -> frozenset[int]:
-        """States that tokens of a class (see `class_of`) may lead to from some states."""
-        found = self._after_any.get((states, kind))
-        if found is None:
-            if len(self._after_any) >= _MOST_STEPS:
-                self._after_any.clear()
-            after = frozenset[int]().union(*(self.states_after(state, kind) for state in states))
-            found = self._after_any[states, kind] = after
-        return found
+    def state_sets(self) -> StateSets:
+        """The sets of states that were met so far, or new ones where these are many."""
+        if self._state_sets.is_large:
+            self._state_sets = StateSets(self)
+        return self._state_sets
 
     def states_after(self, state: int, kind: int) -> frozenset[int]:
         """States of the filter that tokens of a class may lead to from one; `ANYWHERE - d` stands for any state at depth d."""
@@ -194,8 +194,8 @@ class Contexts:
         if token < 0:
             return np.flatnonzero(self._states.behaviour == behaviour)
         kind = int(self.class_of[token])
-        every = self.after_any(frozenset(ANYWHERE - depth for depth in range(DEPTHS)), kind)
-        return np.array([state for state in every if self._pairs[state][0] == behaviour], np.int64)
+        every = frozenset[int]().union(*(self.states_after(ANYWHERE - depth, kind) for depth in range(DEPTHS)))
+        return np.array([state for state in every if self.place_of[state][0] == behaviour], np.int64)
 
     def states_in(self, behaviours: Sequence[int]) -> list[int]:
         """All states of some behaviours."""
@@ -208,16 +208,6 @@ class Contexts:
         kind = np.where(position > 0, s.inner_kind[position, s.inner[token]], s.kind[token])
         return s.behaviour[s.target[s.block[states, int(apart), kind // BLOCK], kind % BLOCK]]
 
-    def behaviours_of(self, states: frozenset[int], depth: int) -> tuple[int, ...]:
-        """The behaviours of those states that lie at a depth."""
-        found = self._behaviours.get((states, depth))
-        if found is None:
-            if len(self._behaviours) >= _MOST_STEPS:
-                self._behaviours.clear()
-            pairs = (self._pairs[state] for state in states)
-            found = self._behaviours[states, depth] = tuple(sorted({behaviour for behaviour, at in pairs if at == depth}))
-        return found
-
     def _inside_of(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
         tokens = np.flatnonzero(self.after[depth]) if depth else np.zeros(0, np.int64)
         alone = [self.alone(int(self.base[depth] + after)) for after in self.after[depth, tokens].tolist()]
@@ -226,7 +216,7 @@ class Contexts:
     def columns_of(self, bits: np.ndarray) -> np.ndarray:
         """int64[C], how many tokens of a bit row each column has between characters."""
         member = np.unpackbits(bits.view(np.uint8), bitorder="little").view(bool)[self._by_column]
-        return np.add.reduceat(member, self._column_begin[:-1], dtype=np.int64)
+        return np.diff(np.append(0, np.cumsum(member))[self._column_begin])
 
     def tokens_in(self, bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """int64[n], the tokens of a bit row that are in some columns between characters."""
@@ -245,6 +235,19 @@ class Contexts:
             apart = self.rule.holding(token)[self.rule.set_of]
             bits = of[self.after[0]]
             found = self._columns[token] = packed((bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0)
+        return found
+
+    def always_one_of(self, tokens: np.ndarray) -> np.ndarray:
+        """uint32[W], the tokens after which one of some tokens may come between two characters, wherever they stand."""
+        key = tokens.tobytes()
+        found = self._unions.get(key)
+        if found is None:
+            if len(self._unions) >= _MOST_UNIONS:
+                self._unions.pop(next(iter(self._unions)))
+            found = np.zeros_like(self.ending)
+            for token in tokens.tolist():
+                found |= self.always(token)
+            self._unions[key] = found
         return found
 
     def _following(self, depth: np.ndarray) -> list[tuple[np.ndarray, tuple[int, ...]]]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
 from fsa_compile.bitmask import holds, words_of
+from fsa_compile.canonical.certain_steps import CertainSteps
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANYWHERE, DEPTHS, Contexts
 from fsa_compile.canonical.indices import joined, numbered, tokens_of
 from fsa_compile.canonical.pairs import PairRule
@@ -42,10 +43,12 @@ _ALIKE = 2048
 _KINDS = 4
 _TRIED = 24
 """Next tokens of a round that are tried after the tokens of a bit row."""
+_FEW = 8
+"""Sets of less than such a part of the vocabulary are gone through token by token."""
 _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 12
-"""Up to so many tests a round's pairs of tokens are all tested."""
+"""Up to so many tests a node's pairs of tokens, or a round's, are all tested."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -68,12 +71,17 @@ class WideNode:
     edges: np.ndarray
     waiting: np.ndarray
 
-    def of(self, tokens: np.ndarray) -> np.ndarray:
-        """int64[n], distances of tokens."""
-        out = np.full(len(tokens), FAR)
+    def settle(self, cost: np.ndarray, token: np.ndarray) -> None:
+        """Joins the tokens of each distance where they were not found in order, and corrects the costs of listed tokens."""
+        found = [level for level, _ in self.levels]
+        if found == sorted(set(found)):
+            return
+        by_level: dict[int, np.ndarray] = {}
         for level, bits in self.levels:
-            out[holds(bits, tokens)] = level
-        return out
+            by_level[level] = by_level[level] | bits if level in by_level else bits
+        self.levels = sorted(by_level.items())
+        for level, bits in self.levels:
+            cost[self.edges[holds(bits, token[self.edges])]] = level + 1
 
 
 class Completed(NamedTuple):
@@ -214,6 +222,7 @@ class FactoredDistances:
         self._pair_node, self._pair_surroundings = np.divmod(places[place], size)
         self._pair_set = sets[group]
         self._distance = np.full(len(pair) + 1, FAR, np.int64)  # the last stands for no pair
+        self._mark = np.empty(len(pair), np.int64)
         self.pair = np.full(len(self.token), len(pair))
         self.pair[listed] = number[:-1]
         self._offset = np.searchsorted(self._pair_node, np.arange(c.num_nodes + 1))
@@ -251,41 +260,43 @@ class FactoredDistances:
         """Surroundings that also depend on the states in which the filter can be at the tokens' sources; -1 for tokens that
         cannot come there."""
         c, x = self._constraint, self._contexts
+        sets = x.state_sets()
         inner = np.flatnonzero(~is_wide[self.target])
         links, link = numbered(self.source[inner] * c.num_nodes + self.target[inner], c.num_nodes**2)
         steps, step = numbered(link * x.num_classes + x.class_of[self.token[inner]], len(links) * x.num_classes)
         link, kind = np.divmod(steps, x.num_classes)
-        target = (links[link] % c.num_nodes).tolist()
-        by_source: dict[int, list[tuple[int, int, int]]] = {}
-        for i, (source, of, to) in enumerate(zip((links[link] // c.num_nodes).tolist(), kind.tolist(), target)):
-            by_source.setdefault(source, []).append((i, of, to))
-        none = frozenset[int]()
-        states = {c.start: frozenset([self._state])}
+        source, target = np.divmod(links[link], c.num_nodes)
+        begin = np.searchsorted(source, np.arange(c.num_nodes + 1)).tolist()
+        kinds, targets, distance = kind.tolist(), target.tolist(), c.distance.tolist()
+        states = {c.start: sets.number(frozenset([self._state]))}
         for node in np.flatnonzero(is_wide).tolist():
-            states[node] = frozenset([ANYWHERE - int(self._depth[node])])
+            states[node] = sets.number(frozenset([ANYWHERE - int(self._depth[node])]))
         # Nodes further from the end first: most are then looked at once.
-        todo = [(-int(c.distance[node]), node) for node in states]
+        todo = [(-distance[node], node) for node in states]
         heapq.heapify(todo)
         waiting = set(states)
-        reached = [none] * len(steps)
+        reached = [0] * len(steps)
         while todo:
             node = heapq.heappop(todo)[1]
             waiting.discard(node)
             here = states[node]
-            for i, of, to in by_source.get(node, ()):
-                after = reached[i] = x.after_any(here, of)
-                known = states.get(to, none)
-                if not after <= known:
-                    states[to] = known | after
+            for i in range(begin[node], begin[node + 1]):
+                after = reached[i] = sets.after(here, kinds[i])
+                to = targets[i]
+                known = states.get(to, 0)
+                if after != known and (more := sets.union(after, known)) != known:
+                    states[to] = more
                     if to not in waiting:
                         waiting.add(to)
-                        heapq.heappush(todo, (-int(c.distance[to]), to))
+                        heapq.heappush(todo, (-distance[to], to))
+        distinct, of = np.unique(np.array(reached, np.int64) * DEPTHS + self._depth[target], return_inverse=True)
         numbers: dict[tuple[int, ...], int] = {}
-        number = np.full(len(steps), -1)
-        for i, to in enumerate(target):
-            behaviours = x.behaviours_of(reached[i], int(self._depth[to])) if reached[i] else ()
+        number = np.full(len(distinct), -1)
+        for i, (which, depth) in enumerate(zip((distinct // DEPTHS).tolist(), (distinct % DEPTHS).tolist())):
+            behaviours = sets.behaviours(which, depth)
             if behaviours:
                 number[i] = numbers.setdefault(behaviours, len(numbers))
+        number = number[of.ravel()]
         parts = [x.joined(behaviours) for behaviours in numbers]
         rows = np.stack([part[0] for part in parts]) if parts else x.follows[:0]
         ends = np.array([part[1:] for part in parts], bool).reshape(-1, 2)
@@ -303,10 +314,10 @@ class FactoredDistances:
 
     def _settle(self) -> None:
         c, x = self._constraint, self._contexts
-        self._waiting = np.diff(self._offset)
-        """How many pairs of each node have no distance yet."""
-        order = np.argsort(self.pair)
+        steps, others = self._certain_steps()
+        order = others[np.argsort(self.pair[others])]
         begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
+        size = np.diff(begin)
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
         self._of_open: dict[int, Completed] = {}
@@ -321,14 +332,22 @@ class FactoredDistances:
             level += 1
             new = np.concatenate(self._new) if self._new else order[:0]
             bits, self._new, self._new_wide = self._new_wide, [], {}
-            if not len(new) and not bits and not self._last_resort(level):
-                break
-            edges = [order[joined(begin[new], begin[new + 1] - begin[new])]]
+            if not len(new) and not bits:
+                self._note_costs()
+                if not self._last_resort(level):
+                    break
+            if len(new):
+                self._close_once(steps.before(new), level)
+            if not bits and not size[new].any():
+                continue
+            edges = [order[joined(begin[new], size[new])]]
             for node, tokens in bits.items():
                 into = self.wide[node].edges
-                edges.append(into[holds(tokens, self.token[into])])
+                into = into[holds(tokens, self.token[into])]
+                self.cost[into] = level
+                self._close_once(steps.before_tokens(into), level)
+                edges.append(into[~steps.known[self.source[into]]])
             found = np.concatenate(edges) if len(edges) > 1 else edges[0]
-            self.cost[found] = level
             source, token = self.source[found], self.token[found]
             if bits:
                 source, token = self._with_sets(source, token, bits)
@@ -336,18 +355,42 @@ class FactoredDistances:
                 for node in np.unique(source[self._is_wide[source]]).tolist():
                     self._close_wide(node, token[source == node], level)
             self._close_pairs(source, token, level)
+        for wide in self.wide.values():
+            wide.settle(self.cost, self.token)
         self.start = int(self._distance[self._start])
+
+    def _certain_steps(self) -> tuple[CertainSteps, np.ndarray]:
+        """What listed tokens may always follow, for nodes with few pairs; and the listed tokens of all other nodes."""
+        pairs, tokens = np.diff(self._offset), np.bincount(self.source, minlength=len(self._offset) - 1)
+        known = (pairs * tokens <= _AT_ONCE) & ~self._is_wide
+        every = np.arange(len(self.source))
+        edges = every[known[self.source]]
+        count = pairs[self.source[edges]]
+        before = joined(self._offset[self.source[edges]], count)
+        edge = np.repeat(edges, count)
+        hit = self._may_follow(before, self.token[edge], ALL, ALL_APART)
+        size = len(self._pair_node), len(self.source)
+        steps = CertainSteps(known, before[hit], edge[hit], self.pair[edge[hit]], size)
+        return steps, every[~known[self.source]]
+
+    def _note_costs(self) -> None:
+        """Brings the costs of listed tokens up to date, but for those into nodes that many tokens lead to."""
+        listed = ~self._is_wide[self.target]
+        self.cost[listed] = np.minimum(self._distance[self.pair[listed]] + 1, FAR)
 
     def _with_sets(self, source: np.ndarray, token: np.ndarray, new: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Adds some tokens of the larger sets that lead to tokens with a new distance."""
         sources, tokens = [source], [token]
+        known: dict[tuple[int, int], np.ndarray] = {}
         for node, groups in self.groups.items():
             wide = self.wide.get(node)
-            if not (wide.open.any() if wide else self._waiting[node]):
+            if not (wide.open.any() if wide else (self._distance[self._offset[node] : self._offset[node + 1]] == FAR).any()):
                 continue
             for row, target in groups:
                 if target in new:
-                    some = self._first_of(self._constraint.rows[row] & new[target])
+                    if (row, target) not in known:
+                        known[row, target] = self._first_of(self._constraint.rows[row] & new[target])
+                    some = known[row, target]
                     sources.append(np.full(len(some), node))
                     tokens.append(some)
         return np.concatenate(sources), np.concatenate(tokens)
@@ -355,7 +398,8 @@ class FactoredDistances:
     def _first_of(self, bits: np.ndarray) -> np.ndarray:
         """Up to `_TRIED` tokens of a bit row, the first ones in the order of `Contexts`."""
         x = self._contexts
-        for size in (64 * _TRIED, 256 * _TRIED):
+        few = int(np.bitwise_count(bits).sum()) < 64 * _TRIED
+        for size in () if few else (64 * _TRIED, 256 * _TRIED):
             found = x.order[:size][holds(bits, x.order[:size])]
             if len(found) >= _TRIED or size >= len(x.order):
                 return found[:_TRIED]
@@ -369,7 +413,15 @@ class FactoredDistances:
         if len(pairs):
             self._distance[pairs] = level
             self._new.append(pairs)
-            np.subtract.at(self._waiting, self._pair_node[pairs], 1)
+
+    def _close_once(self, pairs: np.ndarray, level: int) -> None:
+        """The same for pairs that may have one, and may be listed twice."""
+        pairs = pairs[self._distance[pairs] == FAR]
+        if len(pairs) > 1:
+            number = np.arange(len(pairs))
+            self._mark[pairs] = number  # of equal pairs one number stays: that one is kept
+            pairs = pairs[self._mark[pairs] == number]
+        self._close(pairs, level)
 
     def _close_bits(self, node: int, bits: np.ndarray, level: int) -> None:
         if bits.any():
@@ -384,17 +436,14 @@ class FactoredDistances:
         if not wide.open.any():
             return
         if wide.depth:
-            wide.waiting &= ~x.following_inside(wide.depth, tokens)
-            waiting = words_of(x.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
-            self._close_bits(node, wide.open & ~waiting, level)
+            settled = wide.waiting & x.following_inside(wide.depth, tokens)
+            if settled.any():
+                wide.waiting ^= settled
+                waiting = words_of(x.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
+                self._close_bits(node, wide.open & ~waiting, level)
             return
         tokens = tokens[np.argsort(x.rank[tokens])][:_TRIED]
-        left = wide.open.copy()
-        for token in tokens.tolist():
-            if not left.any():
-                break
-            left &= ~x.always(token)
-        self._close_bits(node, wide.open & ~left, level)
+        self._close_bits(node, wide.open & x.always_one_of(tokens), level)
 
     def _pairs_of(self, nodes: np.ndarray) -> np.ndarray:
         """The pairs without a distance of nodes, ascending as these are."""
@@ -415,17 +464,20 @@ class FactoredDistances:
 
     def _close_pairs(self, source: np.ndarray, token: np.ndarray, level: int) -> None:
         """Settles the pairs of the sources after which one of the tokens may always come."""
-        wanted = self._waiting[source] > 0
-        source, token = source[wanted], token[wanted]
+        if not len(source):
+            return
+        waits = np.zeros(len(self._offset), bool)
+        waits[self._pair_node[self._distance[:-1] == FAR]] = True
+        source, token = source[waits[source]], token[waits[source]]
         if not len(source):
             return
         count = self._offset[source + 1] - self._offset[source]
         if int(count.sum()) <= _AT_ONCE:
             pairs = joined(self._offset[source], count)
             token = np.repeat(token, count)
-            waits = self._distance[pairs] == FAR
-            pairs, token = pairs[waits], token[waits]
-            self._close(np.unique(pairs[self._may_follow(pairs, token, ALL, ALL_APART)]), level)
+            open_ = self._distance[pairs] == FAR
+            pairs, token = pairs[open_], token[open_]
+            self._close_once(pairs[self._may_follow(pairs, token, ALL, ALL_APART)], level)
             return
         order = np.argsort(source * self._constraint.vocab_size + self._contexts.rank[token])
         source, token = source[order], token[order]
@@ -458,12 +510,17 @@ class FactoredDistances:
             return [edges]
         return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)
 
-    def live(self, node: int) -> np.ndarray:
-        """The tokens of a node's larger sets that have a distance, uint32[W]."""
+    def _live(self, node: int, most: int) -> np.ndarray:
+        """The tokens of a node's larger sets that cost at most so much, uint32[W]."""
         out = np.zeros(self._constraint.rows.shape[1], np.uint32)
         for row, target in self.groups.get(node, ()):
             wide = self.wide[target]
-            out |= self._constraint.rows[row] & wide.inside & ~wide.open
+            if most >= FAR - 1:
+                out |= self._constraint.rows[row] & wide.inside & ~wide.open
+                continue
+            for level, bits in wide.levels:
+                if level < most:
+                    out |= self._constraint.rows[row] & bits
         return out
 
     def _last_resort(self, level: int) -> bool:
@@ -473,15 +530,37 @@ class FactoredDistances:
         for at in np.unique(node[self._ambiguous[surroundings] | np.isin(node, list(self.groups))]).tolist():
             here = unsure[node == at]
             completes = self._completes(at, self._members_of(self._pair_surroundings[here]), self._pair_set[here])
-            self._close(here[completes.everywhere()], level)
+            hit = completes.everywhere()
+            if hit.any():
+                least = self._least(at, completes, self._pair_set[here], hit, level)
+                for value in np.unique(least).tolist():
+                    self._close(here[hit][least == value], value)
         for at, wide in self.wide.items():
             if wide.open.any() and not wide.depth:
                 left, around, sets = self._open_of(wide)
                 completes = self._of_open[at] = self._completes(at, self._members_of(around), sets)
                 hit = completes.everywhere()
                 if hit.any():
-                    self._close_bits(at, words_of(left[hit], self._constraint.vocab_size), level)
+                    least = self._least(at, completes, sets, hit, level)
+                    for value in np.unique(least).tolist():
+                        self._close_bits(at, words_of(left[hit][least == value], self._constraint.vocab_size), value)
         return bool(self._new or self._new_wide)
+
+    def _least(self, node: int, completes: Completed, sets: np.ndarray, hit: np.ndarray, level: int) -> np.ndarray:
+        """int64[n], in how many tokens a text can be completed in all behaviours of the cases that are hit, `level` at most."""
+        chosen = np.repeat(hit, np.diff(completes.begin))
+        alone = self._contexts.single[completes.behaviour[chosen]]
+        group = np.repeat(sets, np.diff(completes.begin))[chosen]
+        out = np.where(self._constraint.accept[node] & self._contexts.all_final[alone], 0, level)
+        low, high = np.searchsorted(self.source, [node, node + 1])
+        costs = {*self.cost[low:high].tolist()}
+        costs.update(at + 1 for _, target in self.groups.get(node, ()) for at, _ in self.wide[target].levels)
+        for most in sorted(costs):
+            left = np.flatnonzero(out == level)
+            if most >= level or not len(left):
+                break
+            out[left[self._any_of(node, alone[left], group[left], ALL, ALL_APART, most)]] = most
+        return np.maximum.reduceat(out, np.cumsum(np.append(0, np.diff(completes.begin)[hit]))[:-1])
 
     def _members_of(self, surroundings: np.ndarray) -> list[tuple[int, ...]]:
         return [self._members[one] for one in surroundings.tolist()]
@@ -493,33 +572,33 @@ class FactoredDistances:
         return left, x.base[wide.depth] + x.after[wide.depth, left], self._rule.set_of[left]
 
     def _any_of(
-        self, node: int, surroundings: np.ndarray, sets: np.ndarray, together: int, apart: int
+        self, node: int, surroundings: np.ndarray, sets: np.ndarray, together: int, apart: int, most: int = FAR - 1
     ) -> np.ndarray:
-        """bool[n], whether one of a node's tokens that have a distance may follow."""
+        """bool[n], whether one of a node's tokens that have a distance may follow: of those that cost at most so much."""
         x, depth = self._contexts, int(self._depth[node])
-        out = np.zeros(len(sets), bool)
         low, high = np.searchsorted(self.source, [node, node + 1])
-        tokens = self.token[low:high][self.cost[low:high] < FAR]
-        count = np.zeros(self._follows.shape[1], np.int64)
-        live = self.live(node) if node in self.groups else np.zeros(0, np.uint32)
-        if len(live) and depth:
+        tokens = self.token[low:high][self.cost[low:high] <= most]
+        live = self._live(node, most) if node in self.groups else np.zeros(0, np.uint32)
+        if len(live) and (depth or _FEW * int(np.bitwise_count(live).sum()) < self._constraint.vocab_size):
             tokens, live = np.concatenate([tokens, tokens_of(live)]), live[:0]
-        elif len(live):
-            every = x.columns_of(live)
-            count[: len(every)] = every
-        present = count > 0
-        present[x.column[depth][tokens]] = True
-        for value in np.unique(surroundings).tolist():
-            here = np.flatnonzero(surroundings == value)
-            bits = np.where(present, self._follows[value], np.uint8(0))
-            may = (bits & together) > 0
-            if (bits & apart).any() or int(count[may].sum()) > self._rule.largest_set:
-                out[here] = True
-            elif may.any():
-                chosen = tokens[may[x.column[depth][tokens]]]
-                if len(live):
-                    chosen = np.append(chosen, x.tokens_in(live, np.flatnonzero(may & (count > 0))))
-                out[here] = ~self._rule.sets_hold_all(sets[here], chosen)
+        column = x.column[depth][tokens]
+        count = np.bincount(column, minlength=self._follows.shape[1])
+        of_live = x.columns_of(live) if len(live) else count[:0]
+        count[: len(of_live)] += of_live
+        present = count.nonzero()[0]
+        values, value = numbered(surroundings, len(self._follows))
+        bits = self._follows[values[:, None], present]
+        may = (bits & together) > 0
+        total = may @ count[present]
+        out = (bits & apart).any(1)[value] | (self._rule.set_size[sets] < total[value])
+        unsure = (~out & (total > 0)[value]).nonzero()[0]
+        for at in np.unique(value[unsure]).tolist():
+            here = unsure[value[unsure] == at]
+            chosen = tokens[(self._follows[values[at], column] & together) > 0]
+            if len(live):
+                columns = present[may[at]]
+                chosen = np.append(chosen, x.tokens_in(live, columns[columns < len(of_live)]))
+            out[here] = ~self._rule.sets_hold_all(sets[here], chosen)
         return out
 
     def _from_start(self) -> int:

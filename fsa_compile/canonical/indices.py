@@ -6,6 +6,8 @@ import numpy as np
 
 _MARKED = 1 << 18
 """Below this size distinct numbers are found by marking them."""
+_SPARSE = 8
+"""Of rows with less than such a part of words that are not zero only those are unpacked."""
 
 
 def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -15,11 +17,11 @@ def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 def tokens_of(rows: np.ndarray) -> np.ndarray:
     """int64[n], the tokens of bit rows uint32[R, W], row by row and ascending, or of one, uint32[W]."""
-    if rows.ndim == 1:
-        return np.flatnonzero(np.unpackbits(rows.astype("<u4", copy=False).view(np.uint8), bitorder="little").view(bool))
     flat = rows.reshape(-1)
-    some = np.flatnonzero(flat)
-    place = np.flatnonzero(np.unpackbits(flat[some].astype("<u4").view(np.uint8), bitorder="little").view(bool))
+    some = (flat != 0).nonzero()[0]
+    if rows.ndim == 1 and _SPARSE * len(some) > len(flat):
+        return np.unpackbits(flat.astype("<u4", copy=False).view(np.uint8), bitorder="little").view(bool).nonzero()[0]
+    place = np.unpackbits(flat[some].astype("<u4", copy=False).view(np.uint8), bitorder="little").view(bool).nonzero()[0]
     return (some % rows.shape[-1] << 5)[place >> 5] | (place & 31)
 
 

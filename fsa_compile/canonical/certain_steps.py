@@ -1,0 +1,49 @@
+"""`CertainSteps`: which listed tokens may always follow what, found once for all nodes with few of them.
+
+Distances are then found by looking up what comes before (`FactoredDistances`), without asking the pair rule in every round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsa_compile.canonical.indices import joined
+
+
+class CertainSteps:
+    """Steps from pairs by listed tokens.
+
+    Args:
+      known: bool[N], the nodes whose steps are all here.
+      before: int64[S], the pair of each step.
+      edge: int64[S], its listed token.
+      after: int64[S], the pair that the token leads to, their number where it leads to a node that many tokens lead to.
+      size: number of pairs and of listed tokens.
+    """
+
+    def __init__(self, known: np.ndarray, before: np.ndarray, edge: np.ndarray, after: np.ndarray, size: tuple[int, int]) -> None:
+        self.known = known
+        count, listed = size
+        order = np.argsort(after, kind="stable")
+        after = after[order]
+        self._begin = np.searchsorted(after, np.arange(count + 2))
+        self._before = before[order]
+        self._chosen = np.zeros(listed, bool)
+        self._wide_edge, self._wide_before = edge[order[self._begin[count] :]], self._before[self._begin[count] :]
+
+    def before(self, pairs: np.ndarray) -> np.ndarray:
+        """int64[n], the pairs from which a token leads to some pairs; they may come twice."""
+        if len(pairs) == 1:
+            pair = int(pairs[0])
+            return self._before[self._begin[pair] : self._begin[pair + 1]]
+        begin = self._begin[pairs]
+        return self._before[joined(begin, self._begin[pairs + 1] - begin)]
+
+    def before_tokens(self, edges: np.ndarray) -> np.ndarray:
+        """The same for listed tokens, which lead to nodes that many tokens lead to."""
+        if not len(self._wide_edge):
+            return self._wide_before
+        self._chosen[edges] = True
+        out = self._wide_before[self._chosen[self._wide_edge]]
+        self._chosen[edges] = False
+        return out

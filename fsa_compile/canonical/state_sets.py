@@ -1,0 +1,65 @@
+"""`StateSets`: sets of states of the tokenizer's filter, numbered, with what follows from them, kept for all compiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fsa_compile.canonical.contexts import Contexts
+
+_MOST = 1 << 16
+
+
+class StateSets:
+    """Numbered sets of states; 0 is the empty one. `ANYWHERE - d` stands for any state at depth d.
+
+    Args:
+      contexts: of the tokenizer.
+    """
+
+    def __init__(self, contexts: Contexts) -> None:
+        self._contexts = contexts
+        self._sets: list[frozenset[int]] = [frozenset()]
+        self._number = {self._sets[0]: 0}
+        self._after: dict[int, int] = {}
+        self._unions: dict[tuple[int, int], int] = {}
+        self._behaviours: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is time for new ones."""
+        return len(self._after) + len(self._unions) + len(self._behaviours) >= _MOST
+
+    def number(self, states: frozenset[int]) -> int:
+        """The number of a set."""
+        found = self._number.get(states)
+        if found is None:
+            self._sets.append(states)
+            found = self._number[states] = len(self._sets) - 1
+        return found
+
+    def after(self, number: int, kind: int) -> int:
+        """The set that tokens of a class (see `Contexts.class_of`) may lead to from a set."""
+        key = number * self._contexts.num_classes + kind
+        found = self._after.get(key)
+        if found is None:
+            parts = (self._contexts.states_after(state, kind) for state in self._sets[number])
+            found = self._after[key] = self.number(frozenset[int]().union(*parts))
+        return found
+
+    def union(self, one: int, other: int) -> int:
+        """The set of all states in two."""
+        if not one or not other:
+            return one or other
+        found = self._unions.get((one, other))
+        if found is None:
+            found = self._unions[one, other] = self.number(self._sets[one] | self._sets[other])
+        return found
+
+    def behaviours(self, number: int, depth: int) -> tuple[int, ...]:
+        """The behaviours of those states of a set that lie at a depth, ascending."""
+        found = self._behaviours.get((number, depth))
+        if found is None:
+            places = (self._contexts.place_of[state] for state in self._sets[number])
+            found = self._behaviours[number, depth] = tuple(sorted({behaviour for behaviour, at in places if at == depth}))
+        return found
