@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -445,9 +444,7 @@ class _Layout:
         hashes = np.add.reduceat(self.hash, begin)[chosen] if len(begin) else self.hash
         unions = _Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
-        add, final = groups.add[first], groups.set[first]
-        if self.registers.counts:
-            add, final = self._varying(groups.add, first), self._varying(groups.set, first)
+        add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
         return {
             "group_offset": _offsets(sets.node[lo], self.n),
             "group_row": row,
@@ -457,41 +454,51 @@ class _Layout:
             "group_set": final,
         }
 
-    def _varying(self, values: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """Values of the token sets that go with the given ones by node, target and push string: the value common to all of
-        them, or -1 - a table of values by token. The classes of a node share the table."""
+    def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
+        it to: the value common to all of them, or -1 - a table of values by token. The classes of a node share the table."""
         groups = self.groups
-        columns = np.stack([groups.node, groups.target, groups.push])
-        new = np.append(True, (columns[:, 1:] != columns[:, :-1]).any(0))
+        new = np.ones(len(groups.node), bool)
+        new[1:] = groups.node[1:] != groups.node[:-1]
+        for column in (groups.target, groups.push):
+            new[1:] |= column[1:] != column[:-1]
         begin = new.nonzero()[0]
-        end = np.append(begin[1:], len(values))
-        out = values.copy()
-        varies = np.minimum.reduceat(values, begin) < np.maximum.reduceat(values, begin)
+        end = np.append(begin[1:], len(new))
         run = (new.cumsum() - 1)[first]
-        for r in distinct(run[varies[run]]).tolist():
-            chosen = np.arange(begin[r], end[r])
-            key = groups.hash[chosen].tobytes() + values[chosen].tobytes()
-            out[chosen] = -1 - self.increments.table(key, functools.partial(self._by_token, chosen, values))
-        return out[first]
+        out = []
+        for values in (groups.add, groups.set):
+            varies = (np.minimum.reduceat(values, begin) < np.maximum.reduceat(values, begin)) if len(begin) else new
+            some = distinct(run[varies[run]])
+            of_run = values[begin]
+            if len(some):
+                of_run[some] = -1 - self._tables(values, begin[some], end[some])
+            out.append(of_run[run])
+        return out[0], out[1]
 
-    def _by_token(self, group: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of token sets, and the values of their sets."""
-        which, token = self.groups.tokens_of(group)
-        return token, values[group[which]]
+    def _tables(self, values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Number of the table of every range of token sets."""
+        groups = self.groups
+
+        def content(new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            which, group = ranges(begin[new], end[new])
+            of, token = groups.tokens_of(group)
+            if groups.reduced[group].any():
+                order = order_of(of)
+                of, token = of[order], token[order]
+            return which[of], token, values[group[of]]
+
+        keys = [groups.hash[b:e].tobytes() + values[b:e].tobytes() for b, e in zip(begin.tolist(), end.tolist())]
+        return self.increments.numbers(keys, content)
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups, costs = self.sets, self.groups, self.costs
         of, group = sets.groups(narrow)
         node = sets.node[narrow][of]
-        # Classes have many token sets in common: their tokens are listed once.
-        used = np.zeros(len(groups.node), bool)
-        used[group] = True
-        listed, which = used.nonzero()[0], (used.cumsum() - 1)[group]
+        listed, which = self._once(group)
         number, token = groups.tokens_of(listed)
         if groups.reduced[listed].any():
-            token = token[order_of(number)]
-        size = groups.size[listed]
-        begin, size = (size.cumsum() - size)[which], size[which]
+            order = order_of(number)
+            number, token = number[order], token[order]
         told = group if self.registers.low.any() else listed  # what is missing to a lower bound is a matter of the class
         effects, effect = arc_effects(
             self.nodes.number[groups.target[told]],
@@ -502,21 +509,33 @@ class _Layout:
             costs.group_need[told],
             *self._set_effects(told),
         )
-        if told is listed:
+        if told is not group:
             effect = effect[which]
+        size = groups.size[listed]
+        if listed is not group:
+            begin, size = (size.cumsum() - size)[which], size[which]
+            number, at = spread(begin, size)
+            token = token[at]
         first = np.append(0, size.cumsum())[node.searchsorted(np.arange(self.n + 1))]
-        which, at = spread(begin, size)
-        token = token[at]
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
-            key = (node << _TOKEN_BITS + room | effect)[which]
+            key = (node << _TOKEN_BITS + room | effect)[number]
             key |= token << room
             key.sort()
             token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
         else:
-            order = np.lexsort((token, node[which]))
-            token, effect = token[order], effect[which[order]]
+            order = np.lexsort((token, node[number]))
+            token, effect = token[order], effect[number[order]]
         return {"arc_offset": first, "arc_token": token, "arc_effect": effect, "effects": effects}
+
+    def _once(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the distinct token sets, ascending; the place of each one among them): classes have many in common, whose tokens are
+        listed once. The same array where there are no others."""
+        if (group[1:] > group[:-1]).all():
+            return group, np.arange(len(group))
+        used = np.zeros(len(self.groups.node), bool)
+        used[group] = True
+        return used.nonzero()[0], (used.cumsum() - 1)[group]
 
     def _set_effects(self, group: np.ndarray) -> tuple[np.ndarray, ...]:
         """Guards, and rows of the sets of opened frames, of token sets; nothing where there are no sets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -153,8 +154,24 @@ def _reached(
 _SEVERAL = 10_000
 """Tokens from which on a table of numbers is kept for other constraints."""
 _KEPT = 16
-"""Tables that are kept for a vocabulary, of three bytes for each token."""
+"""Tables that are kept for a vocabulary, of three bytes for each token, and 16 for each one that has a number."""
+_SPARSE = 8
+"""Of one in so many tokens and less, each is looked at; of more, all tokens."""
 _MEMO = "increments"
+
+
+class _Numbers(NamedTuple):
+    """Numbers of some tokens.
+
+    Attributes:
+      token, value: int64[*] and uint16[*].
+      table, known: uint16[V] and bool[V], the same by token, and which tokens they are.
+    """
+
+    token: np.ndarray
+    value: np.ndarray
+    table: np.ndarray
+    known: np.ndarray
 
 
 class Increments:
@@ -166,45 +183,65 @@ class Increments:
         self._known: list[np.ndarray] = []
         self._number: dict[bytes, int] = {}
         kept = tables.memo.get(_MEMO)
-        self._kept: dict[bytes, tuple[np.ndarray, np.ndarray]] = remember(tables, _MEMO, {}) if kept is None else kept
+        self._kept: dict[bytes, _Numbers] = remember(tables, _MEMO, {}) if kept is None else kept
 
-    def table(self, key: bytes, content: Callable[[], tuple[np.ndarray, np.ndarray]]) -> int:
-        """Number of a table that holds some values by token.
+    def numbers(
+        self, keys: list[bytes], content: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    ) -> np.ndarray:
+        """Numbers of tables that hold some values by token, int64[n].
 
         Args:
-          key: tells contents apart.
-          content: (tokens, their values); asked only for what is not known.
+          keys: tell contents apart.
+          content: (place among those asked for, token, value) of the contents at the given places in `keys`, by place; asked
+            only for what is not known.
         """
-        found = self._number.get(key)
-        if found is None:
-            kept = self._kept.get(key)
-            found = self._number[key] = self._of_tokens(key, *content()) if kept is None else self._merged(*kept)
-        return found
+        kept = [self._kept.get(key) for key in keys]
+        new = [i for i, (key, known) in enumerate(zip(keys, kept)) if known is None and key not in self._number]
+        if new:
+            which, token, value = content(np.array(new))
+            value = value.astype(np.uint16)
+            first = which.searchsorted(np.arange(len(new) + 1)).tolist()
+            listed = {i: (token[lo:hi], value[lo:hi]) for i, lo, hi in zip(new, first, first[1:])}
+        for i, key in enumerate(keys):
+            if key not in self._number:
+                known = kept[i]
+                self._number[key] = self._of_tokens(key, *listed[i]) if known is None else self._merged(known)
+        return np.array([self._number[key] for key in keys], np.int64)
 
-    def _of_tokens(self, key: bytes, tokens: np.ndarray, values: np.ndarray) -> int:
-        if len(tokens) >= _SEVERAL:
+    def _of_tokens(self, key: bytes, token: np.ndarray, value: np.ndarray) -> int:
+        if len(token) >= _SEVERAL:
             table, known = np.zeros(self._size, np.uint16), np.zeros(self._size, bool)
-            table[tokens] = values
-            known[tokens] = True
+            table[token] = value
+            known[token] = True
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            self._kept[key] = table, known
-            return self._merged(table, known)
-        fits = ((~known[tokens] | (table[tokens] == values)).all() for table, known in zip(self._tables, self._known))
-        number = self._first(fits)
-        self._tables[number][tokens] = values
-        self._known[number][tokens] = True
+            self._kept[key] = _Numbers(token, value, table, known)
+            return self._merged(self._kept[key])
+        number = self._first(self._fits(token, value))
+        self._fill(number, token, value)
         return number
 
-    def _merged(self, values: np.ndarray, some: np.ndarray) -> int:
-        """Number of a table that holds the values bool[V] says are there."""
-        fits = (not (some & known & (table != values)).any() for table, known in zip(self._tables, self._known))
-        number = self._first(fits)
-        np.maximum(self._tables[number], values, out=self._tables[number])  # where both say something they agree, else one is 0
-        self._known[number] |= some
+    def _merged(self, more: _Numbers) -> int:
+        if len(more.token) * _SPARSE < self._size:
+            number = self._first(self._fits(more.token, more.value))
+            self._fill(number, more.token, more.value)
+            return number
+        pairs = zip(self._tables, self._known)
+        number = self._first(not (more.known & known & (table != more.table)).any() for table, known in pairs)
+        table = self._tables[number]
+        np.maximum(table, more.table, out=table)  # where both say something they agree, else one is 0
+        self._known[number] |= more.known
         return number
 
-    def _first(self, fits: Iterator[bool | np.bool_]) -> int:
+    def _fits(self, token: np.ndarray, value: np.ndarray) -> Iterator[bool]:
+        pairs = zip(self._tables, self._known)
+        return (not (known.take(token) & (table.take(token) != value)).any() for table, known in pairs)
+
+    def _fill(self, number: int, token: np.ndarray, value: np.ndarray) -> None:
+        self._tables[number][token] = value
+        self._known[number][token] = True
+
+    def _first(self, fits: Iterator[bool]) -> int:
         number = next((i for i, fit in enumerate(fits) if fit), len(self._tables))
         if number == len(self._tables):
             self._tables.append(np.zeros(self._size, np.uint16))
