@@ -26,6 +26,7 @@ from fsa_compile.tokenizers.sentence_piece import UNUSED as UNUSED_PIECE
 from fsa_compile.vocabulary import Vocabulary
 
 Engine = Literal["tiktoken", "tokenizers"]
+_PLACEHOLDER = "\0"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +42,7 @@ class Encoder:
       byte_tokens: int32[256], tokens that spell a character byte by byte where it has no token of its own; None for encoders
         whose atoms are bytes.
       characters: code points that are spelled by tokens of their own, ascending, where there are `byte_tokens`; else None.
+      cut_pieces: int32[*], tokens that are cut out of a text before merging, the longest where one begins; see `piece_filter`.
     """
 
     vocabulary: Vocabulary
@@ -50,6 +52,7 @@ class Encoder:
     unicode_form: str | None = None
     byte_tokens: np.ndarray | None = None
     characters: np.ndarray | None = None
+    cut_pieces: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 def encoder_of(tokenizer: Tokenizer) -> Encoder:
@@ -205,14 +208,19 @@ def _sentence_piece(tokenizer: SentencePieceTokenizer) -> Encoder:
         raise _refused(f"a model of kind {tokenizer.kind!r} {what}" if "unigram" in tokenizer.kind else tokenizer.kind)
     model, scores = tokenizer.model
     _check_settings(model)
-    # A user-defined piece of one character is an atom like others, only that it never merges.
     kinds = np.array(model.types)
+    cut = np.flatnonzero(kinds == USER_DEFINED)
     texts = [piece if kind in (NORMAL, USER_DEFINED) else "" for piece, kind in zip(model.pieces, model.types)]
+    # Of one character it is an atom like others, only that it never merges; of several, one of a character that there is not.
+    longer = np.array([token for token in cut.tolist() if len(model.pieces[token]) > 1], np.int64)
+    for token in longer.tolist():
+        texts[token] = _PLACEHOLDER
     length = np.fromiter(map(len, texts), np.int64, len(texts))
     offset = np.concatenate([[0], np.cumsum(length)])
-    units = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")
+    units = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4").copy()
+    units[offset[longer]] = 0x110000 + longer
     alone = np.flatnonzero(length == 1)
-    single = np.full(0x110000, -1, np.int32)
+    single = np.full(0x110000 + len(texts), -1, np.int32)
     single[units[offset[alone]]] = alone
     atoms = single[units]
     if (atoms < 0).any():
@@ -226,8 +234,11 @@ def _sentence_piece(tokenizer: SentencePieceTokenizer) -> Encoder:
         atoms=atoms, atom_offset=offset, merges=(left, right, result, order[result]), whole_tokens=False
     )
     space = ord(SPACE)  # a space is written as one, and one in the text reads back as a space
-    held = np.unique(np.append(units[offset[alone]], [ord(" "), space] if single[space] >= 0 else [])).astype(np.int64)
-    return Encoder(vocabulary=tokenizer.vocabulary, table=table, byte_tokens=_byte_tokens(model), characters=held)
+    held = np.unique(np.append(units[offset[alone]], [ord(" "), space] if single[space] >= 0 else []).astype(np.int64))
+    return Encoder(
+        vocabulary=tokenizer.vocabulary, table=table, byte_tokens=_byte_tokens(model),
+        characters=held[held < 0x110000], cut_pieces=cut.astype(np.int32),
+    )  # fmt: skip
 
 
 def _check_settings(model: Model) -> None:
@@ -241,8 +252,8 @@ def _check_settings(model: Model) -> None:
     if not model.byte_fallback:
         raise _refused("characters without a piece become the unknown token, which reads back as no text")
     for piece, kind in zip(model.pieces, model.types):
-        if kind == USER_DEFINED and len(piece) > 1:
-            raise _refused(f"the piece {piece!r} is cut out of a text before merging")
+        if kind == USER_DEFINED and " " in piece:
+            raise _refused(f"the piece {piece!r} is matched before spaces are rewritten")
         if kind == UNUSED_PIECE:
             raise _refused(f"the piece {piece!r} is merged and then taken apart")
 

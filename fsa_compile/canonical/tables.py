@@ -26,9 +26,10 @@ from fsa_compile.canonical.merge_trees import merge_trees
 from fsa_compile.canonical.model_rows import ModelRows, model_rows
 from fsa_compile.canonical.normal_form import is_normal
 from fsa_compile.canonical.pairs import PairRule, pair_rule
+from fsa_compile.canonical.piece_filter import PieceFilter
 from fsa_compile.canonical.sources import Encoder, digest_of, encoder_of
 from fsa_compile.canonical.splitter import Splitter, build_splitter
-from fsa_compile.canonical.token_filter import NONE, START, FallbackFilter, SplitterFilter, TokenFilter
+from fsa_compile.canonical.token_filter import NONE, START, SplitterFilter, TokenFilter
 from fsa_compile.errors import ArtifactError, TokenizerError
 from fsa_compile.tokenizers.base import Tokenizer
 from fsa_compile.tokenizers.load import load_tokenizer
@@ -58,6 +59,7 @@ class CanonicalTables:
       byte_tokens: int32[256], tokens that spell characters without a token of their own, or None.
       characters: code points that have one, where there are `byte_tokens`, else None.
       unicode_form: normal form a text is brought to before it is encoded, or None.
+      cut_pieces: int32[*], tokens that are cut out of a text before merging, the longest where one begins.
       packed: token bytes and offsets, as `Vocabulary.packed`.
     """
 
@@ -70,6 +72,7 @@ class CanonicalTables:
     byte_tokens: np.ndarray | None
     characters: np.ndarray | None
     unicode_form: str | None
+    cut_pieces: np.ndarray
     packed: tuple[np.ndarray, np.ndarray]
 
     @property
@@ -132,10 +135,9 @@ class CanonicalTables:
     def filter(self) -> TokenFilter:
         """The states a token sequence can be in, with the numbers of `filter_table`."""
         made, table = self._new_filter(), self.filter_table
-        if isinstance(made, SplitterFilter):
-            pairs = [tuple(pair) for pair in table.reading.tolist()]
-            ends = itertools.pairwise(table.reading_offset.tolist())
-            made.number_as(table.position.tolist(), [pairs[begin:end] for begin, end in ends])
+        pairs = [tuple(pair) for pair in table.reading.tolist()]
+        ends = itertools.pairwise(table.reading_offset.tolist())
+        made.number_as(table.position.tolist(), [pairs[begin:end] for begin, end in ends])
         return made
 
     @cached_property
@@ -162,7 +164,7 @@ class CanonicalTables:
         if self.splitter is None:
             if self.byte_tokens is None or self.characters is None:
                 raise ArtifactError("canonical tables without a splitter lack their byte tokens", fix="Make them again.")
-            return FallbackFilter(self.rule, self.byte_tokens, self.characters)
+            return PieceFilter(self.rule, self.packed, self.byte_tokens, self.characters, self.cut_pieces)
         return SplitterFilter(self.rule, self.splitter, self.packed, self.unmerged if self.whole_tokens else None)
 
     @cached_property
@@ -301,6 +303,7 @@ def build_tables(encoder: Encoder, digest: str = "") -> CanonicalTables:
         byte_tokens=encoder.byte_tokens,
         characters=encoder.characters,
         unicode_form=encoder.unicode_form,
+        cut_pieces=encoder.cut_pieces,
         packed=encoder.vocabulary.packed,
     )
 
@@ -323,6 +326,7 @@ def _arrays(tables: CanonicalTables) -> dict[str, np.ndarray]:
         out |= {"class_first": first.astype(np.int32), "class_value": s.class_of[first], "splitter_next": s.next}
         out |= {"splitter_cut": s.cut, "splitter_final": s.final}
     out |= {f"filter_{name}": getattr(tables.filter_table, name) for name in _FILTER}
+    out["cut_pieces"] = tables.cut_pieces
     if tables.byte_tokens is not None and tables.characters is not None:
         out |= {"byte_tokens": tables.byte_tokens, "characters": tables.characters}
     return out
@@ -344,7 +348,8 @@ def _from_arrays(arrays: dict[str, np.ndarray], vocabulary: Vocabulary) -> Canon
     made = CanonicalTables(
         fingerprint=fingerprint, identity=identity, rule=rule, splitter=splitter, unicode_form=form or None,
         unmerged=dict(zip(arrays["unmerged_token"].tolist(), pieces)), whole_tokens=bool(arrays["whole_tokens"]),
-        byte_tokens=arrays.get("byte_tokens"), characters=arrays.get("characters"), packed=vocabulary.packed,
+        byte_tokens=arrays.get("byte_tokens"), characters=arrays.get("characters"), cut_pieces=arrays["cut_pieces"],
+        packed=vocabulary.packed,
     )  # fmt: skip
     states = FilterTable(**{name: arrays[f"filter_{name}"] for name in _FILTER})
     _check_states(states, rule.vocab_size)

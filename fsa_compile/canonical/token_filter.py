@@ -9,7 +9,7 @@ be a cut.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ NONE = -1
 START = 0
 """State before the first token of a text, and after a special token."""
 _MAX_STATES = 100_000
+_State = TypeVar("_State")
 
 
 class Moves(NamedTuple):
@@ -55,15 +56,36 @@ class TokenFilter(abc.ABC):
 
     @abc.abstractmethod
     def readings(self, state: int) -> list[tuple[int, int]]:
-        """How the cuts are read: of each reading the state of the splitter and the node of the trie of whole tokens."""
+        """What a state knows beside its position, as pairs: of each way to read the cuts the state of the splitter and the node
+        of the trie of whole tokens; or the nodes of the trie of cut pieces."""
 
     @abc.abstractmethod
     def bytes_left(self) -> np.ndarray:
         """int32[U], bytes that are left of the character at every node of the UTF-8 automaton."""
 
+    @abc.abstractmethod
+    def number_as(self, positions: list[int], readings: list[list[tuple[int, int]]]) -> None:
+        """Numbers states as they were numbered before; only a new filter can."""
+
     def forget(self, position: int) -> None:
         """Frees what is kept of a position inside a character."""
         del position
+
+    @staticmethod
+    def _numbered_state(states: list[_State], numbers: dict[_State, int], state: _State) -> int:
+        """The number of a state, which may be new.
+
+        Raises:
+          LimitError: too many.
+        """
+        found = numbers.get(state)
+        if found is None:
+            found = numbers[state] = len(states)
+            states.append(state)
+            if found > _MAX_STATES:
+                fix = "Compile the constraint without canonical=True."
+                raise LimitError("canonical filter states", _MAX_STATES, "following the splitter", fix=fix)
+        return found
 
     @abc.abstractmethod
     def _new_moves(self, state: int) -> Moves: ...
@@ -99,45 +121,6 @@ class TokenFilter(abc.ABC):
                 return False
             last = token
         return self.final(state)
-
-
-class FallbackFilter(TokenFilter):
-    """Encoders without splitter, whose byte tokens spell whole characters that have no token of their own.
-
-    State = node of the byte automaton of those characters.
-
-    Args:
-      rule: the pair rule.
-      byte_tokens: int32[256], token of each byte.
-      characters: code points that have tokens of their own.
-    """
-
-    def __init__(self, rule: PairRule, byte_tokens: np.ndarray, characters: np.ndarray) -> None:
-        super().__init__(rule)
-        missing = np.zeros(0x110000, np.int64)
-        missing[characters] = -1
-        missing[0xD800:0xE000] = -1
-        self._nodes = utf8_classes(missing)
-        self._class_of = np.where(rule.own, 0, -1).astype(np.int32)
-        self._class_of[byte_tokens] = 1 + np.arange(256)
-
-    def final(self, state: int) -> bool:
-        return state == START
-
-    def position(self, state: int) -> int:
-        return state
-
-    def readings(self, state: int) -> list[tuple[int, int]]:
-        return []
-
-    def bytes_left(self) -> np.ndarray:
-        return _bytes_left(self._nodes)
-
-    def _new_moves(self, state: int) -> Moves:
-        row = self._nodes[state]
-        after = np.where(row == BAD, NONE, np.maximum(row, 0))  # ~class: the character is complete
-        after = np.append(START if state == START else NONE, after).astype(np.int32)
-        return Moves(self._class_of, after, np.full_like(after, NONE))
 
 
 class _Reading(NamedTuple):
@@ -219,7 +202,7 @@ class SplitterFilter(TokenFilter):
         return [(reading.splitter, reading.piece) for reading in self._states[state][1]]
 
     def bytes_left(self) -> np.ndarray:
-        return _bytes_left(self._nodes)
+        return bytes_left(self._nodes)
 
     def forget(self, position: int) -> None:
         self._tokens.pop(position, None)
@@ -228,7 +211,6 @@ class SplitterFilter(TokenFilter):
                 self._moves.pop(state, None)
 
     def number_as(self, positions: list[int], readings: list[list[tuple[int, int]]]) -> None:
-        """Numbers states as they were numbered before; only a new filter can."""
         for position, pairs in zip(positions, readings):
             self._number(position, tuple(_Reading(*pair) for pair in pairs))
 
@@ -236,15 +218,7 @@ class SplitterFilter(TokenFilter):
         return piece not in self._terminal
 
     def _number(self, node: int, readings: tuple[_Reading, ...]) -> int:
-        key = (node, readings)
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self._states)
-            self._states.append(key)
-            if found > _MAX_STATES:
-                fix = "Compile the constraint without canonical=True."
-                raise LimitError("canonical filter states", _MAX_STATES, "following the splitter", fix=fix)
-        return found
+        return self._numbered_state(self._states, self._numbers, (node, readings))
 
     def _new_moves(self, state: int) -> Moves:
         node, readings = self._states[state]
@@ -321,7 +295,8 @@ class SplitterFilter(TokenFilter):
         return _Tokens(class_of, state[chosen], at[chosen], alone[chosen], own[chosen])
 
 
-def _bytes_left(nodes: np.ndarray) -> np.ndarray:
+def bytes_left(nodes: np.ndarray) -> np.ndarray:
+    """int32[U], bytes that are left of the character at each node of a UTF-8 automaton, by its rows int32[U, 256]."""
     left = np.zeros(len(nodes), np.int32)
     for _ in range(3):
         after = np.where(nodes == BAD, 0, 1 + np.where(nodes > 0, left[np.where((nodes > 0) & (nodes != BAD), nodes, 0)], 0))
