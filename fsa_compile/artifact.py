@@ -469,7 +469,8 @@ def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
     out |= {name: np.zeros(_NO_SETS[name], ARRAYS[name][0]) for name in SET_ARRAYS}
     out["effects"] = np.zeros((n, 6), np.int32)
     out["effects"][1:, 0], out["effects"][1:, 4] = np.arange(1, n), 1 + c.distance[1:]
-    out["level_slope"] = np.tile(np.array([0, 1, 0], np.int32), (n, 1))
+    out["level_slope"] = np.zeros((n, 3), np.int32)
+    out["level_slope"][:, 1] = 1
     out["increments"] = np.zeros((0, c.vocab_size), np.uint16)
     return out
 

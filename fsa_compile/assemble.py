@@ -8,12 +8,13 @@ import numpy as np
 
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.distinct import numbered
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.row_pool import RowPool
-from fsa_compile.token_walk import TokenArcs
-from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
+from fsa_compile.token_walk import TokenArcs, TokenLists
+from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts, spread
 
 _TOKEN_BITS = 22
 _TOKEN_MASK = (1 << _TOKEN_BITS) - 1
@@ -22,24 +23,32 @@ _PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
 _FEW_ARCS = 1000
 
 
+def _by_pair(
+    pair: np.ndarray, token: np.ndarray, num_pairs: int, tables: VocabularyTables
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Single tokens by pair of states: the tokens, and (pair, where its tokens begin, their number and hash) of each one."""
+    if num_pairs <= _PACKED_PAIRS:
+        key = (pair << _TOKEN_BITS) | token
+        key.sort()
+        token = key & _TOKEN_MASK
+        pair = key >> _TOKEN_BITS
+    else:
+        order = np.lexsort((token, pair))
+        token, pair = token[order], pair[order]
+    begin = segment_starts(pair)
+    size = np.append(begin[1:], len(pair)) - begin
+    hashes = np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64)
+    return token, pair[begin], begin, size, hashes
+
+
 class _Groups:
     """Token sets by (state, target): `pair` ascending, each either a row or a segment of sorted tokens."""
 
     def __init__(self, arcs: TokenArcs, tables: VocabularyTables, num_states: int, pool: RowPool) -> None:
         s = num_states
-        pair = arcs.state * s + arcs.target
-        if s * s <= _PACKED_PAIRS:
-            key = (pair << _TOKEN_BITS) | arcs.token
-            key.sort()
-            self.token = key & _TOKEN_MASK
-            pair = key >> _TOKEN_BITS
-        else:
-            order = np.lexsort((arcs.token, pair))
-            self.token, pair = arcs.token[order], pair[order]
-        begin = segment_starts(pair)
-        size = np.append(begin[1:], len(pair)) - begin
-        pair = pair[begin]
-        hashes = np.add.reduceat(tables.token_hash[self.token], begin) if len(begin) else np.zeros(0, np.uint64)
+        self.token, pair, begin, size, hashes = _by_pair(arcs.state * s + arcs.target, arcs.token, s * s, tables)
+        if arcs.lists is not None:
+            pair, begin, size, hashes = self._with_lists(arcs, arcs.lists, tables, s, pair, begin, size, hashes)
         row = np.zeros(len(pair), np.int64)
         if len(arcs.row_state):
             pair, begin, size, hashes, row = self._with_sets(arcs, tables, s, pool, pair, begin, size, hashes)
@@ -49,6 +58,34 @@ class _Groups:
             row[wide] = pool.numbers(hashes[wide], lambda i: tables.pack(self.token[lo[i] : hi[i]]))
         self.state, self.target = pair // s, pair % s
         self.begin, self.size, self.hash, self.row = begin, size, hashes, row
+
+    def _with_lists(
+        self,
+        arcs: TokenArcs,
+        lists: TokenLists,
+        tables: VocabularyTables,
+        s: int,
+        pair: np.ndarray,
+        begin: np.ndarray,
+        size: np.ndarray,
+        hashes: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Adds the tokens given as lists; lists of one (state, target) are sorted as single tokens are."""
+        of_list = lists.state * s + lists.target
+        every, which = numbered(np.concatenate((pair, of_list)))
+        several = (np.bincount(which, minlength=len(every)) > 1)[which[len(pair) :]]
+        if several.any():
+            listed, at = spread(lists.begin[several], lists.size[several])
+            pair = np.concatenate((arcs.state * s + arcs.target, of_list[several][listed]))
+            self.token, pair, begin, size, hashes = _by_pair(pair, np.concatenate((arcs.token, lists.token[at])), s * s, tables)
+        alone = (~several).nonzero()[0]
+        pair = np.concatenate((pair, of_list[alone]))
+        order = pair.argsort(kind="stable")
+        begin = np.concatenate((begin, lists.begin[alone] + len(self.token)))[order]
+        self.token = np.concatenate((self.token, lists.token))
+        columns = (size, lists.size), (hashes, lists.hash)
+        size, hashes = (np.concatenate((own, known[alone]))[order] for own, known in columns)
+        return pair[order], begin, size, hashes
 
     def _with_sets(
         self,

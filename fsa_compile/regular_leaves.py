@@ -14,8 +14,8 @@ from fsa_compile.byte_machine import NO_END, UNCOUNTED, ByteMachine
 from fsa_compile.leaf_walks import Leaf, LeafWalk, leaves_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.stack_walk import leaf_walk
-from fsa_compile.token_walk import KnownTokens
-from fsa_compile.vocabulary_tables import VocabularyTables, indices, ranges
+from fsa_compile.token_walk import KnownTokens, TokenLists
+from fsa_compile.vocabulary_tables import VocabularyTables, ranges
 
 
 def known_tokens(dfa: ByteDfa, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> KnownTokens | None:
@@ -38,15 +38,15 @@ def known_tokens(dfa: ByteDfa, tables: VocabularyTables, limits: CompileLimits, 
     found = [_Tokens.of(leaf) for leaf in leaves]
     for leaf in leaves:
         inside[leaf.controls[: leaf.walk.size]] = True
-    columns = [tuple(np.concatenate(column) for column in zip(*parts)) for parts in zip(*(tokens[:3] for tokens in found))]
-    single, (row_state, row_target, row_set), (origin, node, state) = columns
+    columns = [tuple(np.concatenate(column) for column in zip(*parts)) for parts in zip(*(tokens[:2] for tokens in found))]
+    (row_state, row_target, row_set), (origin, node, state) = columns
     first = np.cumsum([0, *(len(tokens.rows) for tokens in found)])
     row_set = row_set + np.repeat(first[:-1], [len(tokens.by_row[0]) for tokens in found])
     state = dfa.table[state, dfa.byte_class[tables.trie_byte[node]]].astype(np.int64)
     on = state.nonzero()[0]
     return KnownTokens(
         inside=inside,
-        single=single,
+        lists=_joined([tokens.lists for tokens in found]),
         by_row=(row_state, row_target, row_set),
         sets=[row for tokens in found for row in tokens.rows],
         hashes=np.concatenate([tokens.hashes for tokens in found]),
@@ -58,15 +58,15 @@ class _Tokens(NamedTuple):
     """Tokens of the states of a leaf.
 
     Attributes:
-      single: (state, token, target) of single tokens.
       by_row: (state, target, index into `rows`).
       begun: (state, trie node, state reached): the trie node is read next.
+      lists: single tokens.
       rows, hashes: of large sets.
     """
 
-    single: tuple[np.ndarray, ...]
     by_row: tuple[np.ndarray, ...]
     begun: tuple[np.ndarray, ...]
+    lists: TokenLists
     rows: list[np.ndarray]
     hashes: np.ndarray
 
@@ -79,18 +79,25 @@ class _Tokens(NamedTuple):
         state, target = number[control[which]], number[parts.target[part]]
         row = parts.row[part]
         narrow, wide = (row < 0).nonzero()[0], (row >= 0).nonzero()[0]
-        begin, size = parts.begin[part[narrow]], parts.size[part[narrow]]
-        token = parts.token[indices(begin, begin + size)].astype(np.int64)
+        of = part[narrow]
         hashes = np.zeros(len(parts.rows), np.uint64)
         hashes[row[wide]] = parts.hash[part[wide]]
         of_leaving, node, there, _ = leaf.walk.leaving
         return cls(
-            (state[narrow].repeat(size), token, target[narrow].repeat(size)),
             (state[wide], target[wide], row[wide]),
             (number[of_leaving], node, number[there]),
+            TokenLists(state[narrow], target[narrow], parts.begin[of], parts.size[of], parts.hash[of], parts.token),
             parts.rows,
             hashes,
         )
+
+
+def _joined(lists: list[TokenLists]) -> TokenLists:
+    if len(lists) == 1:
+        return lists[0]
+    first = np.cumsum([0, *(len(known.token) for known in lists)]).tolist()
+    moved = [known._replace(begin=known.begin + before) for known, before in zip(lists, first)]
+    return TokenLists(*(np.concatenate(column) for column in zip(*moved)))
 
 
 def _owners(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:

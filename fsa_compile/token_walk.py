@@ -46,6 +46,7 @@ class TokenArcs:
       row_state, row_target, row_set: int64[B], a state's tokens into a target include set `row_set`.
       sets: distinct bit rows.
       hashes: of each set (see `VocabularyTables.row_hash`).
+      lists: more single tokens, in lists that are known.
     """
 
     state: np.ndarray
@@ -56,6 +57,25 @@ class TokenArcs:
     row_set: np.ndarray
     sets: list[np.ndarray]
     hashes: np.ndarray
+    lists: TokenLists | None = None
+
+
+class TokenLists(NamedTuple):
+    """Lists of tokens with one state and one target each, of which there may be several; all of them are disjoint.
+
+    Attributes:
+      state, target: int64[P].
+      begin, size: int64[P]; tokens of list p are `token[begin[p] : begin[p] + size[p]]`.
+      hash: uint64[P], see `VocabularyTables.row_hash`.
+      token: int64[*].
+    """
+
+    state: np.ndarray
+    target: np.ndarray
+    begin: np.ndarray
+    size: np.ndarray
+    hash: np.ndarray
+    token: np.ndarray
 
 
 class KnownTokens(NamedTuple):
@@ -63,14 +83,14 @@ class KnownTokens(NamedTuple):
 
     Attributes:
       inside: bool[S], these states.
-      single: (state, token, target) int64[*] each, single tokens.
+      lists: single tokens.
       by_row: (state, target, index into `sets`) int64[*] each.
       sets, hashes: as in `TokenArcs`.
       begun: (state, trie node, state reached) int64[*] each, where tokens of these states have to be walked from.
     """
 
     inside: np.ndarray
-    single: tuple[np.ndarray, ...]
+    lists: TokenLists
     by_row: tuple[np.ndarray, ...]
     sets: list[np.ndarray]
     hashes: np.ndarray
@@ -102,12 +122,12 @@ def _with_known(dfa: ByteDfa, tables: VocabularyTables, known: KnownTokens, dead
     others = (~known.inside[source]).nonzero()[0]
     found = _walked(dfa, tables, (source[others], byte[others], target[others]), deadline)
     origin, node, reached = known.begun
-    single = zip((found.state, found.token, found.target), known.single, join(dfa, tables, origin, node, reached, deadline))
+    single = zip((found.state, found.token, found.target), join(dfa, tables, origin, node, reached, deadline))
     by_row = zip((found.row_state, found.row_target, found.row_set), (*known.by_row[:2], known.by_row[2] + len(found.sets)))
     state, token, into = (np.concatenate(column) for column in single)
     row_state, row_target, row_set = (np.concatenate(column) for column in by_row)
     hashes = np.concatenate((found.hashes, known.hashes))
-    return TokenArcs(state, token, into, row_state, row_target, row_set, found.sets + known.sets, hashes)
+    return TokenArcs(state, token, into, row_state, row_target, row_set, found.sets + known.sets, hashes, known.lists)
 
 
 def _walked(
@@ -206,7 +226,8 @@ def join(
     while len(node):
         levels.append((origin, node, state))
         reached_so_far += len(node)
-        upto = count[node].cumsum()
+        size = count.take(node)
+        upto = size.cumsum()
         total = int(upto[-1])
         if not total:
             break
@@ -227,18 +248,17 @@ def join(
                 continue
         if (most := max(total, len(node))) > len(numbers):
             numbers = np.arange(2 * most)
-        parent = numbers[: len(node)].repeat(count[node])
-        child = (beyond[node] - upto)[parent]
+        parent = numbers[: len(node)].repeat(size)
+        child = (beyond.take(node) - upto).take(parent)
         child += numbers[:total]
-        read = byte[child]
-        reached = table[state[parent] + (read if same else kind[read])]
+        read = byte.take(child)
+        reached = table.take(state.take(parent) + (read if same else kind.take(read)))
         on = reached.nonzero()[0]
-        parent = parent[on]
-        node, state, origin = child[on], reached[on], origin[parent]
+        node, state, origin = child.take(on), reached.take(on), origin.take(parent.take(on))
     origin, node, state = (np.concatenate(column) for column in zip(*levels))
-    token = tables.trie_token[node]
+    token = tables.trie_token.take(node)
     ends = (token >= 0).nonzero()[0]
-    origin, token, state = with_aliases(tables, origin[ends], token[ends], state[ends] // width)
+    origin, token, state = with_aliases(tables, origin.take(ends), token.take(ends), state.take(ends) // width)
     return origin, token, state
 
 
