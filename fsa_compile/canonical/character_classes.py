@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fsa_compile.canonical.sources import Engine
+from fsa_compile.canonical.encoder import Engine
 from fsa_compile.tokenizers.base import require
 
 NUM_CODE_POINTS = 0x110000

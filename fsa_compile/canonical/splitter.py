@@ -20,7 +20,7 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.canonical.character_classes import NUM_CODE_POINTS, SURROGATES, members
-from fsa_compile.canonical.sources import Engine
+from fsa_compile.canonical.encoder import Engine
 from fsa_compile.canonical.splitter_syntax import (
     AtEnd,
     Character,

@@ -20,6 +20,7 @@ import numpy as np
 
 from fsa_compile.canonical.character_classes import cache_folder, engine_version
 from fsa_compile.canonical.contexts import Contexts
+from fsa_compile.canonical.encoder import Encoder
 from fsa_compile.canonical.filter_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter_trim import trimmed
 from fsa_compile.canonical.merge_trees import merge_trees
@@ -27,7 +28,7 @@ from fsa_compile.canonical.model_rows import ModelRows, model_rows
 from fsa_compile.canonical.normal_form import is_normal
 from fsa_compile.canonical.pairs import PairRule, pair_rule
 from fsa_compile.canonical.piece_filter import PieceFilter
-from fsa_compile.canonical.sources import Encoder, digest_of, encoder_of
+from fsa_compile.canonical.sources import digest_of, encoder_of
 from fsa_compile.canonical.splitter import Splitter, build_splitter
 from fsa_compile.canonical.token_filter import NONE, START, SplitterFilter, TokenFilter
 from fsa_compile.errors import ArtifactError, TokenizerError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsa_compile.canonical.encoder import Encoder, Engine
 from fsa_compile.canonical.merge_table import MergeTable, make_table
-from fsa_compile.canonical.sources import Encoder, Engine
 from fsa_compile.canonical.tables import CanonicalTables, build_tables
 from fsa_compile.vocabulary import Vocabulary
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracles.library_encoders import segmentations
+from oracles.library_encoders import segmentations, texts
 
 import jax_decode
 from fsa_compile import CanonicalWalk, compile_regex, heal
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.errors import TokenizerError
-from fsa_compile.tokenizers import Tokenizer
-from fsa_compile.tokenizers.sentence_piece import load_sentence_piece
+from fsa_compile.tokenizers import Tokenizer, load_tokenizer
+from fsa_compile.tokenizers.sentence_piece import SentencePieceTokenizer, load_sentence_piece
 from tests.canonical.test_device_canonical import follow
 from tests.canonical.test_product import texts_of, walked
 
@@ -97,9 +97,9 @@ BOUNDED = (
 def test_bounded_languages(gemma_like: tuple[Tokenizer, CanonicalTables]) -> None:
     tokenizer, tables = gemma_like
     for pattern in BOUNDED:
-        texts = texts_of(compile_regex(pattern, tokenizer), tokenizer.vocabulary.tokens)
+        language = texts_of(compile_regex(pattern, tokenizer), tokenizer.vocabulary.tokens)
         constraint = compile_regex(pattern, tokenizer, canonical=True)
-        want = {tuple(tokenizer.encode(text.decode())) for text in texts}
+        want = {tuple(tokenizer.encode(text.decode())) for text in language}
         assert set(walked(CanonicalWalk(constraint, tables), 40)) == want, pattern
         assert constraint.shortest_completion == min(map(len, want))
 
@@ -155,3 +155,75 @@ def test_unusual_pieces_never_stand(gemma_like: tuple[Tokenizer, CanonicalTables
     assert tables.is_canonical(tokenizer.encode("<table>"))
     assert len(tokenizer.encode("<table>")) == 1
     assert np.isin(tokenizer.encode("<table>"), tables.cut_pieces).all()
+
+
+def as_hugging_face(tokenizer: Tokenizer, added: list[str], **changes: Any) -> Tokenizer:
+    """The same pieces in the form of a `tokenizer.json` as transformers converts them, with some that are cut out of a text."""
+    tokenizers = pytest.importorskip("tokenizers")
+    assert isinstance(tokenizer, SentencePieceTokenizer)
+    model, scores = tokenizer.model
+    ids = {piece: i for i, piece in enumerate(model.pieces)}
+    merges = []
+    for piece in model.pieces:
+        for at in range(1, len(piece)):
+            if piece[:at] in ids and piece[at:] in ids and not piece.startswith("<0x"):
+                merges.append((-scores[ids[piece]], len(merges), piece[:at], piece[at:]))
+    pairs = [(left, right) for _, _, left, right in sorted(merges)]
+    bpe = tokenizers.models.BPE(ids, pairs, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    made = tokenizers.Tokenizer(bpe)
+    replace, decoders = tokenizers.normalizers.Replace(" ", "▁"), tokenizers.decoders
+    made.normalizer = changes.get("normalizer", replace)
+    made.pre_tokenizer = changes.get("pre_tokenizer", tokenizers.pre_tokenizers.Split(" ", "merged_with_previous"))
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    made.add_tokens([tokenizers.AddedToken(piece, normalized=changes.get("normalized", False)) for piece in added])
+    return load_tokenizer(made)
+
+
+def test_tokenizer_json(gemma_like: tuple[Tokenizer, CanonicalTables]) -> None:
+    """Runs of spaces are merged there, and line breaks and tags cut out of a text."""
+    added = [piece for piece in GEMMA if "_of_turn" not in piece]
+    tokenizer = as_hugging_face(gemma_like[0], added)
+    tables, ids, rng = canonical_tables(tokenizer), ids_of(tokenizer), random.Random(4)
+    held = 0
+    for _ in range(600):
+        text = "".join(rng.choices(PARTS, k=rng.randrange(1, 8)))
+        want = tuple(tokenizer.encode(text))
+        assert segmentations(tables.filter, text.encode(), ids, 512) == [want], text
+        held += not set(tables.cut_pieces.tolist()).isdisjoint(want)
+    assert held > 150
+    for pattern in BOUNDED[::2]:
+        language = texts_of(compile_regex(pattern, tokenizer), tokenizer.vocabulary.tokens)
+        constraint = compile_regex(pattern, tokenizer, canonical=True)
+        want_all = {tuple(tokenizer.encode(text.decode())) for text in language}
+        assert set(walked(CanonicalWalk(constraint, tables), 40)) == want_all
+
+
+def test_llama_as_tokenizer_json(data_dir: Path, documents: list[str]) -> None:
+    """Llama 2 in the form that transformers reads, which puts a space in front of a text; behind a prompt it does not."""
+    tokenizers = pytest.importorskip("tokenizers")
+    original = load_tokenizer(data_dir / "tokenizers" / "llama2")
+    normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
+    )
+    tables = canonical_tables(as_hugging_face(original, [], normalizer=normalizer, pre_tokenizer=None))
+    library = as_hugging_face(original, [])
+    ids = ids_of(library)
+    for _, text in texts(np.random.default_rng(6), 250, library.vocabulary.tokens, documents):
+        if "▁" not in text:  # the encoder reads it as a space
+            assert segmentations(tables.filter, text.encode(), ids, 512) == [tuple(library.encode(text))], text
+
+
+def test_refused_tokenizer_json(gemma_like: tuple[Tokenizer, CanonicalTables]) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    prepended = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
+    )
+    for added, changes, message in (
+        (["\n\n"], {"normalizer": prepended}, "a space is put behind"),
+        ([], {"normalizer": tokenizers.normalizers.Lowercase()}, "normalizer"),
+        ([], {"pre_tokenizer": tokenizers.pre_tokenizers.Whitespace()}, "pre-tokenizer"),
+        (["a b"], {}, "holds a space"),
+    ):
+        with pytest.raises(TokenizerError, match=message):
+            canonical_tables(as_hugging_face(gemma_like[0], added, **changes))
