@@ -24,7 +24,8 @@ class CertainSteps:
     def __init__(self, known: np.ndarray, before: np.ndarray, edge: np.ndarray, after: np.ndarray, size: tuple[int, int]) -> None:
         self.known = known
         count, listed = size
-        order = np.argsort(after, kind="stable")
+        # Short integers are sorted several times as fast.
+        order = np.argsort(after.astype(np.uint16) if count < 1 << 16 else after, kind="stable")
         after = after[order]
         self._begin = np.searchsorted(after, np.arange(count + 2))
         self._before = before[order]

@@ -28,6 +28,7 @@ ALL, ALL_APART, ANY, ANY_APART = 1, 2, 4, 8
 ANYWHERE = -1
 _MOST_COLUMNS = 2048
 _MOST_UNIONS = 512
+_MOST_BLOCKS = 512
 _MOST_STEPS = 1 << 16
 
 
@@ -108,6 +109,7 @@ class Contexts:
         """The behaviours of all surroundings."""
         self._columns: dict[int, np.ndarray] = {}
         self._unions: dict[bytes, np.ndarray] = {}
+        self._held: dict[tuple[bytes, bytes], np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
@@ -236,6 +238,23 @@ class Contexts:
             bits = of[self.after[0]]
             found = self._columns[token] = packed((bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0)
         return found
+
+    def held(self, blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """Whether forbidden sets hold tokens, bool[n]: of each block of tokens and sets every pair, sets running first."""
+        keys = [(tokens.tobytes(), sets.tobytes()) for tokens, sets in blocks]
+        found = {key: self._held.get(key) for key in keys}
+        new = {key: i for i, key in enumerate(keys) if found[key] is None}
+        if new:
+            chosen = [blocks[i] for i in new.values()]
+            group = np.concatenate([np.tile(sets, len(tokens)) for tokens, sets in chosen])
+            held = self.rule.set_holds(group, np.concatenate([np.repeat(tokens, len(sets)) for tokens, sets in chosen]))
+            ends = np.cumsum([len(tokens) * len(sets) for tokens, sets in chosen])
+            made = dict(zip(new, np.split(held, ends[:-1])))
+            if len(self._held) >= _MOST_BLOCKS:
+                self._held.clear()
+            self._held.update(made)
+            found |= made
+        return np.concatenate([np.zeros(0, bool), *(part for key in keys if (part := found[key]) is not None)])
 
     def always_one_of(self, tokens: np.ndarray) -> np.ndarray:
         """uint32[W], the tokens after which one of some tokens may come between two characters, wherever they stand."""

@@ -48,7 +48,9 @@ _FEW = 8
 _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 12
-"""Up to so many tests a node's pairs of tokens, or a round's, are all tested."""
+"""Up to so many tests a round's pairs of tokens are all tested."""
+_AT_A_NODE = 1 << 14
+"""Up to so many tests all pairs of tokens at a node are tested at once, and remembered."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -361,14 +363,20 @@ class FactoredDistances:
 
     def _certain_steps(self) -> tuple[CertainSteps, np.ndarray]:
         """What listed tokens may always follow, for nodes with few pairs; and the listed tokens of all other nodes."""
+        x = self._contexts
         pairs, tokens = np.diff(self._offset), np.bincount(self.source, minlength=len(self._offset) - 1)
-        known = (pairs * tokens <= _AT_ONCE) & ~self._is_wide
+        known = (pairs * tokens <= _AT_A_NODE) & ~self._is_wide
         every = np.arange(len(self.source))
         edges = every[known[self.source]]
         count = pairs[self.source[edges]]
         before = joined(self._offset[self.source[edges]], count)
         edge = np.repeat(edges, count)
-        hit = self._may_follow(before, self.token[edge], ALL, ALL_APART)
+        column = x.column[self._depth[self.source[edges]], self.token[edges]]
+        bits = self._follows[self._pair_surroundings[before], np.repeat(column, count)]
+        nodes = np.flatnonzero(known & (pairs > 0) & (tokens > 0)).tolist()
+        first = np.append(0, np.cumsum(tokens))
+        blocks = [(self.token[first[n] : first[n + 1]], self._pair_set[self._offset[n] : self._offset[n + 1]]) for n in nodes]
+        hit = (bits & np.where(x.held(blocks), np.uint8(ALL_APART), np.uint8(ALL))) > 0
         size = len(self._pair_node), len(self.source)
         steps = CertainSteps(known, before[hit], edge[hit], self.pair[edge[hit]], size)
         return steps, every[~known[self.source]]
