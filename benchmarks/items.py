@@ -12,7 +12,8 @@ every length, many steps in one jitted loop, in turn with the peer's functions f
 * choice: from logits and beams to the best beams of two prompts, their scores, parents and next nodes; here ours finds out on
   the device what its nodes have.
 
-Search: whole beam searches over the same random model; ours return log-probabilities and statuses beside the tokens. STATIC is a
+Search: whole beam searches over the same random model; ours check arguments and return texts, log-probabilities and statuses to the
+host. `the program alone` is what compares with the peer's function, a jitted one whose tokens stay on the device. STATIC is a
 public research code that is not on PyPI; `--static` names a checkout of it. Times are milliseconds by the clock and of the
 processor (all threads), each function in turn. Writes `benchmarks/results/items.json`.
 """
@@ -39,11 +40,14 @@ import numpy as np
 
 import jax_decode
 from fsa_compile import CompileLimits, compile_items
+from jax_decode import beam_loop
 from jax_decode.catalogue import only_lists
 from jax_decode.expansion import expanded
 from jax_decode.masking import mask_parts
 from jax_decode.planes import plain_log_sum
 from jax_decode.ranking import Best
+from jax_decode.requests import read_request
+from jax_decode.state import MAX_DEPTH
 
 RESULTS = Path(__file__).parent / "results" / "items.json"
 VOCABULARY, LENGTH, AT_ONCE = 2048, 8, 16
@@ -70,7 +74,7 @@ def by_rows(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tu
 
 def our_choice(tables: Any, state: Any, logits: jax.Array, scores: jax.Array, beams: int) -> tuple[jax.Array, ...]:
     """What one step of the beam search makes of the beams: scores, tokens, parents, nodes."""
-    ranking, alive = Best(jnp.float32(0)), jnp.ones(len(logits), bool)
+    ranking, alive = Best(None), jnp.ones(len(logits), bool)
     found = expanded(tables, ranking, state, alive, logits, scores, scores, jnp.int32(0), beams, beams).best
     row = (found.parent + jnp.arange(len(logits) // beams, dtype=jnp.int32)[:, None] * beams).reshape(-1)
     after = jax_decode.advance(tables, jax_decode.fork(state, row), found.token.reshape(-1))
@@ -226,8 +230,16 @@ def searches(tables: Any, index: Any, decoding: Any, beams: int, repeat: int) ->
     beam_search = functools.partial(
         jax_decode.beam_search, model, [[0], [0]], beams=beams, num_return=beams, max_new_tokens=LENGTH
     )
-    calls = [lambda: beam_search(tables).scores, lambda: beam_search(None, stop_ids=[1]).scores]
-    names = ["constrax", "constrax, no constraint"]
+    request = read_request(
+        model, [[0], [0]], tables, max_new_tokens=LENGTH, constraint=None, stop_ids=None, bos_id=None, max_depth=MAX_DEPTH,
+        least_steps=1, allow_truncation=False,
+    )  # fmt: skip
+    program = functools.partial(
+        beam_loop.search, model, tables, Best(None), jax.device_put(request.joined()), num_stops=request.stop_ids.shape[1],
+        steps=request.steps, cache_length=request.cache_length, beams=beams, keep=beams, chunk=1,
+    )  # fmt: skip
+    calls = [lambda: beam_search(tables).scores, program, lambda: beam_search(None, stop_ids=[1]).scores]
+    names = ["constrax", "constrax, the program alone", "constrax, no constraint"]
     if index:
         packed, pointers, limits, start, dense_mask, dense_states = index
 

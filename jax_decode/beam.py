@@ -114,7 +114,7 @@ def beam_search(
         least_steps=read_positive(chunk, "chunk"),
         allow_truncation=allow_truncation,
     )
-    ranking = Best(jax.device_put(np.float32(length_penalty)))
+    ranking = Best(jax.device_put(np.float32(length_penalty)) if length_penalty else None)
     return _searched(decoder, request, ranking, beams, num_return, chunk)
 
 
@@ -185,11 +185,9 @@ def _counts(beams: Any, num_return: Any) -> tuple[int, int]:
 
 
 def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep: int, chunk: int) -> Hypotheses:
-    """Runs the programs and brings the result to the host, once."""
+    """Runs the program and brings the result to the host, once."""
     asked = put_rows(request.joined())
-    if not on_gpu(asked):
-        chunk = 1  # a loop on these devices checks itself; on a GPU the host waits for each check
-    cache, carry, until = beam_loop.prefill(
+    texts = beam_loop.search(
         decoder,
         request.tables,
         ranking,
@@ -197,12 +195,9 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
         num_stops=request.stop_ids.shape[1],
         steps=request.steps,
         cache_length=request.cache_length,
-        capacity=request.steps + chunk,
         beams=beams,
         keep=keep,
-    )
-    _, texts = beam_loop.search(
-        decoder, request.tables, ranking, cache, carry, until, cache_length=request.cache_length, chunk=chunk
+        chunk=chunk if on_gpu(asked) else 1,  # a loop on other devices checks itself; on a GPU the host waits for each check
     )
     status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()
     stops = request.stop_ids[request.rows(keep)]

@@ -1,4 +1,4 @@
-"""The jitted programs behind `beam_search`: prefill, and a `while` over chunks of `scan` that never talks to the host.
+"""The jitted program behind `beam_search`: prefill, and a `while` over chunks of `scan` that never talks to the host.
 
 Every prompt has B beams (texts that can still grow) and N finished texts. A step ranks every allowed continuation of every beam:
 the best B go on, ends compete with the finished texts. The first tokens are chosen before there are several beams, by one row for
@@ -111,8 +111,8 @@ class BeamCarry:
 jax.tree_util.register_dataclass(BeamCarry, data_fields=[f.name for f in dataclasses.fields(BeamCarry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("num_stops", "steps", "cache_length", "capacity", "beams", "keep"))
-def prefill(
+@functools.partial(jax.jit, static_argnames=("num_stops", "steps", "cache_length", "beams", "keep", "chunk"))
+def search(
     decoder: Decoder,
     tables: ConstraintTables | None,
     ranking: Ranking,
@@ -121,11 +121,11 @@ def prefill(
     num_stops: int,
     steps: int,
     cache_length: int,
-    capacity: int,
     beams: int,
     keep: int,
-) -> tuple[Any, BeamCarry, jax.Array]:
-    """Feeds the prompts, each once, and chooses the first tokens.
+    chunk: int,
+) -> Texts:
+    """Feeds the prompts, each once, and steps until no beam can improve the finished texts, or all limits are reached.
 
     Args:
       decoder: the model.
@@ -134,56 +134,18 @@ def prefill(
       asked: `Request.joined`, of P prompts; num_stops: see `parted`.
       steps: see `Request`.
       cache_length: slots of the cache.
-      capacity: T, steps the output can hold.
       beams: B.
       keep: N.
-
-    Returns:
-      The decoder's cache, the carry without it, and the largest limit, int32[].
+      chunk: steps between two checks.
     """
     numbers, prompts, lengths = parted(asked, num_stops)
-    count, state = prompts.shape[0], first_state(tables, numbers, steps)
-    logits, cache = decoder.apply(prompts, decoder.init_cache(count, cache_length), lengths, last_only=True)
-    prompt = jnp.arange(count, dtype=jnp.int32)
+    state, until = first_state(tables, numbers, steps), numbers.limits.max()
+    logits, cache = decoder.apply(prompts, decoder.init_cache(len(prompts), cache_length), lengths, last_only=True)
+    prompt = jnp.arange(len(prompts), dtype=jnp.int32)
     first = ranking.of_rows(prompt * beams)
-    whole, real = jnp.zeros((capacity, count, beams), jnp.int32), jnp.zeros((capacity, count, beams), jnp.float32)
-    carry = BeamCarry(
-        cache=cache,
-        state=state,
-        token=jnp.zeros(count, jnp.int32),
-        step=jnp.int32(0),
-        rank=first.root(count)[:, None],
-        weight=jnp.zeros((count, 1), jnp.float32),
-        broken=jnp.zeros(count, bool),
-        finished=_none_finished(count, keep),
-        trail=Trail(whole, whole - 1, real, jnp.zeros_like(real)),
-    )
-    carry, _ = _choose(tables, first, carry, logits[:, -1], beams)
-    cache = fork_cache(decoder, cache, jnp.repeat(prompt, beams), length=cache_length)
-    return cache, dataclasses.replace(carry, cache=None), numbers.limits.max()
-
-
-@functools.partial(jax.jit, static_argnames=("cache_length", "chunk"), donate_argnames=("cache",))
-def search(
-    decoder: Decoder,
-    tables: ConstraintTables | None,
-    ranking: Ranking,
-    cache: Any,
-    carry: BeamCarry,
-    until: jax.Array,
-    *,
-    cache_length: int,
-    chunk: int,
-) -> tuple[Any, Texts]:
-    """Steps until no beam can improve the finished texts, or `until` int32[] tokens were chosen; checks once per chunk.
-
-    The trail's capacity must reach `chunk - 1` steps beyond `until`. The cache is donated, the tables never.
-
-    Returns:
-      The cache, and the finished texts.
-    """
-    beams = carry.rank.shape[1]
-    carry = dataclasses.replace(carry, cache=cache)
+    before = _before(first, state, capacity=steps + chunk, beams=beams, keep=keep)
+    carry, _ = _choose(tables, first, before, logits[:, -1], beams)
+    carry = dataclasses.replace(carry, cache=fork_cache(decoder, cache, jnp.repeat(prompt, beams), length=cache_length))
 
     def step(carry: BeamCarry, _: None) -> tuple[BeamCarry, None]:
         logits, cache = decoder.apply(carry.token[:, None], carry.cache, carry.alive.astype(jnp.int32))
@@ -196,8 +158,24 @@ def search(
     def going(carry: BeamCarry) -> jax.Array:
         return (carry.step < until) & carry.alive.any()
 
-    carry = jax.lax.while_loop(going, run_chunk, carry)
-    return carry.cache, _texts(carry)
+    return _texts(jax.lax.while_loop(going, run_chunk, carry))
+
+
+def _before(first: Ranking, state: ConstraintState, *, capacity: int, beams: int, keep: int) -> BeamCarry:
+    """One beam of every prompt, the empty text, without a cache; `capacity`: T, steps that the output can hold."""
+    count = len(state.status)
+    whole, real = jnp.zeros((capacity, count, beams), jnp.int32), jnp.zeros((capacity, count, beams), jnp.float32)
+    return BeamCarry(
+        cache=None,
+        state=state,
+        token=jnp.zeros(count, jnp.int32),
+        step=jnp.int32(0),
+        rank=first.root(count)[:, None],
+        weight=jnp.zeros((count, 1), jnp.float32),
+        broken=jnp.zeros(count, bool),
+        finished=_none_finished(count, keep),
+        trail=Trail(whole, whole - 1, real, jnp.zeros_like(real)),
+    )
 
 
 def _texts(carry: BeamCarry) -> Texts:
@@ -205,20 +183,24 @@ def _texts(carry: BeamCarry) -> Texts:
     trail, finished = carry.trail, carry.finished
     prompt = jnp.arange(finished.beam.shape[0], dtype=jnp.int32)[:, None]
 
-    def step(beam: jax.Array, at: tuple[jax.Array, Trail]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        index, made = at
-        inside = index < finished.length
-        ends = (index == finished.length) & (finished.stop >= 0)
-        token = jnp.where(inside, made.token[prompt, beam], jnp.where(ends, finished.stop, -1))
-        logprob = jnp.where(inside, made.logprob[prompt, beam], jnp.where(ends, finished.logprob, 0.0))
-        raw = jnp.where(inside, made.raw_logprob[prompt, beam], jnp.where(ends, finished.raw_logprob, 0.0))
-        return jnp.where(inside, made.parent[prompt, beam], beam), (token, logprob, raw)
+    def step(beam: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        index, parent = at
+        return jnp.where(index < finished.length, parent[prompt, beam], beam), beam
 
     steps = jnp.arange(trail.token.shape[0], dtype=jnp.int32)
-    _, outs = jax.lax.scan(step, finished.beam, (steps, trail), reverse=True)
+    _, beam = jax.lax.scan(step, finished.beam, (steps, trail.parent), reverse=True)
+    index, length = steps[:, None, None], finished.length[None]
+    inside, ends = index < length, (index == length) & (finished.stop >= 0)[None]
+
+    def read_back(made: jax.Array, end: jax.Array, none: Any) -> jax.Array:
+        """What the texts' tokens were given, then their ends, [P, N, T]."""
+        own = jnp.take_along_axis(made, beam, 2)
+        return jnp.where(inside, own, jnp.where(ends, end[None], none)).transpose(1, 2, 0)
+
+    tokens = read_back(trail.token, finished.stop, -1)
+    logprobs = [read_back(trail.logprob, finished.logprob, 0.0), read_back(trail.raw_logprob, finished.raw_logprob, 0.0)]
     absent = finished.score == NEVER
     status = jnp.where(absent, jnp.where(carry.broken[:, None], Status.NOT_A_NUMBER, Status.ABSENT), finished.status)
-    tokens, *logprobs = (x.transpose(1, 2, 0) for x in outs)
     integers = [status[..., None], (finished.dropped & ~absent)[..., None], jnp.where(absent[..., None], -1, tokens)]
     weight = jnp.where(absent, NEVER, finished.weight)
     return Texts(

@@ -39,6 +39,7 @@ from jax_decode.stack import accepts, sources
 from jax_decode.state import ConstraintState
 from jax_decode.tables import FREE, ConstraintTables
 from jax_decode.truncation import Allowed
+from jax_decode.vocabulary_shards import Part, on_shards
 
 
 class Sums(NamedTuple):
@@ -311,7 +312,11 @@ def _by_noise(
     pools = []
     if listed is not None:
         pools.append(rows.pooled(ranks[1], weights[1], index[1], values[1]))
-    if allowed is not None:
+    if allowed is not None and (shards := allowed.columns.shards) is not None:
+        assert allowed.words is not None
+        rank, token = on_shards(functools.partial(_largest_in_part, rows.wanted), shards, ranks[-1], allowed.words)
+        pools.append(rows.pooled(rank, read(weights[-1], number, token), token, read(values[-1], number, token)))
+    elif allowed is not None:
         pad = -width % allowed.num_words
         wide = jnp.pad(ranks[-1], ((0, 0), (0, pad)), constant_values=NEVER).reshape(len(alive), -1, allowed.num_words)
         row, token, _ = _best_columns(rows, allowed, None, wide.max(1))
@@ -319,6 +324,15 @@ def _by_noise(
         rank = jnp.where(token < width, read(ranks[-1], *at), NEVER)
         pools.append(Pool(rank, read(weights[-1], *at), token, read(values[-1], *at), row % rows.beams))
     return _Found(_best(pools, rows.wanted), follows & alive, ranks[0][:, 0], weights[0][:, 0], total, raw, broken)
+
+
+def _largest_in_part(most: int, part: Part, ranks: jax.Array, words: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest of the ranks float32[R, width] of all devices, and their tokens, [R, n]: each exchanges its own n."""
+    del words
+    place = _largest(ranks, most)
+    rank, token = part.beside(jnp.take_along_axis(ranks, place, 1)), part.beside(place + part.first)
+    best = _largest(rank, most)
+    return jnp.take_along_axis(rank, best, 1), jnp.take_along_axis(token, best, 1)
 
 
 def _without_stops(rows: _Rows, allowed: Allowed, words: jax.Array | None, best: jax.Array) -> jax.Array:

@@ -140,17 +140,17 @@ def collect(
       single: see `Generation`.
       work: what it cost; by default one pass per token.
     """
-    taken = (tokens >= 0).sum(1)
-    batch = np.arange(len(tokens))
-    last = tokens[batch, np.maximum(taken - 1, 0)]
+    taken = np.count_nonzero(tokens >= 0, axis=1)
+    batch, at = np.arange(len(tokens)), np.maximum(taken - 1, 0)
+    last = tokens[batch, at]
     ended = ((status == Status.ACCEPTED) | (status == Status.FINISHED)) & (taken > 0)
     stopped = ended & (last[:, None] == stop_ids).any(1)
     lengths = taken - stopped
     if work is None:
         none, passes = np.zeros_like(status), np.maximum(taken, 1).astype(np.int32)
         work = Work(target_passes=passes, draft_passes=none, drafted=none, accepted=none, forced=none)
-    at = np.maximum(taken - 1, 0)
-    padded = np.where(np.arange(max(int(lengths.max()), 1))[None] < lengths[:, None], tokens[:, : max(lengths.max(), 1)], -1)
+    longest = max(int(lengths.max()), 1)
+    padded = np.where(np.arange(longest) < lengths[:, None], tokens[:, :longest], -1)
     return Generation(
         tokens=_split(tokens, lengths),
         status=[_STATUSES[s] for s in status.tolist()],
@@ -168,6 +168,8 @@ def collect(
 
 def _split(padded: NDArray[Any], lengths: NDArray[np.intp]) -> list[NDArray[Any]]:
     """The first `lengths` entries int[B] of every row [B, T], copied together."""
+    if len(lengths) and (lengths == lengths[0]).all():
+        return list(padded[:, : lengths[0]].copy())
     kept = padded[np.arange(padded.shape[1])[None] < lengths[:, None]]
     ends = np.cumsum(lengths).tolist()
     return [kept[lo:hi] for lo, hi in zip([0, *ends], ends)]

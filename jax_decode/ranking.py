@@ -23,10 +23,10 @@ class Best:
     """By log-probability under the model; finished texts by log-probability / length ** length_penalty.
 
     Attributes:
-      length_penalty: float32[].
+      length_penalty: float32[], None for 0.
     """
 
-    length_penalty: jax.Array
+    length_penalty: Any
 
     def of_rows(self, row: jax.Array) -> Best:
         """The ranking of some rows, int32[n]."""
@@ -39,12 +39,14 @@ class Best:
 
     def score(self, rank: jax.Array, length: jax.Array) -> jax.Array:
         """Score of finished texts of `length` tokens, the stop token included."""
+        if self.length_penalty is None:
+            return rank
         scored = rank / jnp.maximum(length, 1).astype(jnp.float32) ** self.length_penalty
         return jnp.where(rank == NEVER, NEVER, jnp.maximum(scored, LOWEST))
 
     def bound(self, rank: jax.Array, least: jax.Array, most: jax.Array) -> jax.Array:
         """The best score that a continuation of `least` to `most` tokens can reach: log-probabilities only fall."""
-        return self.score(rank, jnp.where(self.length_penalty > 0, most, least))
+        return rank if self.length_penalty is None else self.score(rank, jnp.where(self.length_penalty > 0, most, least))
 
 
 @jax.tree_util.register_dataclass

@@ -75,9 +75,15 @@ def sample(
 
 
 def among(logits: jax.Array, parts: MaskParts | None, columns: Columns) -> Allowed:
-    """Logits float[B, V'] and what a mask (None: everything) allows of them; `columns` are the mask's."""
-    if parts is None:
+    """Logits float[B, V'] and what a mask (None: everything) allows of them; `columns` are the mask's.
+
+    Of logits that are spread over devices, `columns` with shards lets each device work on its own without a mask, too.
+    """
+    if parts is None and columns.shards is None:
         return Allowed(logits, None, lambda column: column.astype(jnp.uint32), columns, None)
+    if parts is None:
+        every, none = jnp.full((len(logits), columns.num_words), 0xFFFFFFFF, jnp.uint32), jnp.zeros((len(logits), 1), jnp.int32)
+        parts = parts_at(every, none, none > 0)
     listed = (parts.token, parts.allowed, clean(_take(logits, parts.token)))
     return Allowed(logits, parts.words, parts.word_at, columns, listed)
 

@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_decode.columns import Columns
 from jax_decode.errors import DecodeError
 from jax_decode.masking import mask_parts
 from jax_decode.planes import NEVER, clean, log_add, log_sum
 from jax_decode.reading import read
+from jax_decode.row_layout import words_for
 from jax_decode.samplers import Categorical
-from jax_decode.sampling import Choice, sample
+from jax_decode.sampling import Choice, among, choose, sample
 from jax_decode.state import ConstraintState
 from jax_decode.tables import ConstraintTables
 
@@ -86,7 +88,7 @@ def draw(
         return sample(_PLAIN, logits, key, counter, tables, state)
 
     most = jnp.asarray(proposal.max_rejects, jnp.int32)
-    return weighted_rejection(logits, key, step, allowed, masked, most, state.running)
+    return weighted_rejection(logits, key, step, allowed, masked, most, state.running, columns=tables.columns)
 
 
 class _Trials(NamedTuple):
@@ -112,6 +114,8 @@ def weighted_rejection(
     masked: Callable[[jax.Array], Choice],
     max_rejects: jax.Array,
     needed: jax.Array,
+    *,
+    columns: Columns | None = None,
 ) -> Draw:
     """A properly weighted draw of an allowed token, with `allowed` asked about one token per row at a time.
 
@@ -137,14 +141,16 @@ def weighted_rejection(
       masked: counter uint32[B] -> a choice by mask with raw log-probabilities, for rows that reach the limit.
       max_rejects: int32[], D.
       needed: bool[B], rows whose draw matters.
+      columns: `tables.columns`, where the logits are spread over devices as those of tables; else they are exchanged.
     """
     x = clean(logits)
+    columns = Columns(words_for(x.shape[1])) if columns is None or columns.shards is None else columns
     whole = log_sum(x)
     rows = jnp.arange(x.shape[0], dtype=jnp.int32)
     stride = (2 * max_rejects + 3).astype(jnp.uint32)  # no two draws of a row share a counter
 
     def try_once(t: _Trials) -> _Trials:
-        choice = sample(_PLAIN, t.left, key, step * stride + t.tries.astype(jnp.uint32))
+        choice = choose(_PLAIN, among(t.left, None, columns), key, step * stride + t.tries.astype(jnp.uint32))
         token = choice.token
         log_left = read(x, rows, token) - choice.raw_logprob - whole
         active = ~t.done & (t.rejects < max_rejects)

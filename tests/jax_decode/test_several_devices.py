@@ -23,20 +23,26 @@ from jax_decode.row_layout import packed, words_for
 
 ROOT = Path(__file__).parents[2]
 SAMPLED = ["regular:both:explicit:top_k"]
-MODES = (
-    "greedy,sampled,plain,top_k,nucleus,min_p,forced,looked_up,drafted,rejection,beams,without_replacement,stream,smc,smc_rejection,"
-    "score,sequences"
-)
-PAGE = ["True", "RegexSyntaxError", "['answer', 'date', 'odd']"]
-"""What the page on devices prints after its first line."""
+GENERATED = "greedy,sampled,plain,top_k,nucleus,min_p,forced,looked_up,progress,drafted,rejection,unmasked"
+EVERY_MODE = f"{GENERATED},beams,long_beams,without_replacement,stream,own_loop,smc,smc_rejection,score,sequences,mass,options"
+OF_TEXTS = "longest,spelled"
 EVERY = [
-    *(f"{kind}:{spread}:{axes}:{MODES}" for kind, spread, axes in [
-        ("regular", "ids", "auto"), ("regular", "rows", "explicit"), ("regular", "both", "auto"), ("stacks", "both", "explicit"),
-    ]),
+    f"regular:ids:auto:{EVERY_MODE}",
+    f"regular:rows:explicit:{EVERY_MODE}",
+    f"regular:both:auto:{EVERY_MODE}",
+    f"stacks:both:explicit:{EVERY_MODE}",
+    f"items:ids:auto:{EVERY_MODE}",
+    f"items:rows:auto:{EVERY_MODE}",
+    f"beside_items:both:explicit:{EVERY_MODE}",
+    f"texts:ids:auto:{EVERY_MODE},{OF_TEXTS},text_scores",
+    f"canonical:both:auto:{EVERY_MODE},{OF_TEXTS}",
     "ambiguous:ids:explicit:greedy,nucleus,beams",
     "ambiguous:rows:auto:greedy,nucleus,beams",
-]  # fmt: skip
-STEPS = ["5003:5016:8:top_k,greedy"]
+]
+"""Every kind of constraint in every way to decode; see the script."""
+PAGE = ["True", "RegexSyntaxError", "['answer', 'date', 'odd']"]
+"""What the page on devices prints after its first line."""
+STEPS = ["5003:5016:8:top_k,greedy,rejection,distinct"]
 EVERY_STEP = ["5003:5016:8", "1000:1000:4", "32768:32768:8", "40:48:8", "16384:16384:2", "128256:128256:4", "12345:12345:5"]
 
 
@@ -53,19 +59,33 @@ def printed(script: str, jobs: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_eight_devices_write_what_one_does(exhaustive: bool):
-    jobs = EVERY if exhaustive else SAMPLED
-    lines = printed("several_devices.py", [*jobs, "page"] if exhaustive else jobs)
-    results, rest = lines[:-3], lines[-3:]
-    if exhaustive:
-        results, page = results[:-5], results[-5:]
-        assert re.fullmatch("[a-z]{2,8}(-[0-9]{2})?", page[0])
-        assert page[1:] == [*PAGE, "explicit: True"]
-    assert len(results) == sum(len(job.split(":")[3].split(",")) for job in jobs)
-    assert all(line.endswith(": equal") for line in results), "\n".join(results)
-    assert rest[0].startswith("refused: 5 prompts cannot be spread evenly over 8 devices")
-    assert rest[1] == "pieces: [(2, 2)]"
-    assert rest[2].startswith("refused: 41 logits cannot be spread evenly over 8 devices")
+def check(job: str) -> None:
+    *lines, divided, pieces, wide = printed("several_devices.py", [job])
+    assert [line.rsplit(":", 1)[0].split(":")[-1] for line in lines] == job.split(":")[3].split(",")
+    assert all(line.endswith(": equal") for line in lines), "\n".join(lines)
+    assert divided.startswith("refused: 5 prompts cannot be spread evenly over 8 devices")
+    assert pieces == "pieces: [(2, 2)]"
+    assert wide.startswith("refused: 41 logits cannot be spread evenly over 8 devices")
+
+
+@pytest.mark.parametrize("job", SAMPLED)
+def test_eight_devices_write_what_one_does(job: str):
+    check(job)
+
+
+@pytest.mark.parametrize("job", EVERY, ids=lambda job: ":".join(job.split(":")[:3]))
+def test_every_mode_and_kind(job: str, exhaustive: bool):
+    if not exhaustive:
+        pytest.skip("minutes each: run with --exhaustive")
+    check(job)
+
+
+def test_the_page_on_eight_devices(exhaustive: bool):
+    if not exhaustive:
+        pytest.skip("run with --exhaustive")
+    text, *rest = printed("several_devices.py", ["page"])[:-3]
+    assert re.fullmatch("[a-z]{2,8}(-[0-9]{2})?", text)
+    assert rest == [*PAGE, "explicit: True"]
 
 
 def test_the_page_is_true(capsys):
@@ -86,7 +106,7 @@ def test_a_step_exchanges_no_logits(exhaustive: bool):
         counts = json.loads(lines.pop())
         assert counts["canonical"] == 0
         assert counts["tokens"] > 40
-    assert len(lines) == (6 * len(EVERY_STEP) if exhaustive else 2)
+    assert len(lines) == (8 * len(EVERY_STEP) if exhaustive else 4)
     for line in map(json.loads, lines):
         assert line["wrong"] == 0, line
         assert line["error"] < 1e-4, line

@@ -1,7 +1,7 @@
 """Run in a process with eight devices: one step over a vocabulary that is spread over them, and what the compiled step exchanges.
 
-Arguments: jobs `TOKENS:WIDTH:SHARDS` or `TOKENS:WIDTH:SHARDS:SAMPLER,SAMPLER…`. Prints one JSON object per job and
-sampler. `canonical`: texts of canonical constraints of the small model's tokenizer; prints how many masks and tokens differ.
+Arguments: jobs `TOKENS:WIDTH:SHARDS` or `TOKENS:WIDTH:SHARDS:CHOICE,CHOICE…`. Prints one JSON object per job and choice:
+what each sampler takes, a draw by rejection (`rejection`), and two of different tokens (`distinct`). `canonical`: texts of canonical constraints of the small model's tokenizer; prints how many masks and tokens differ.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -20,6 +21,9 @@ from oracles import hand_made
 
 import jax_decode
 from fsa_compile import canonical_tables, compile_regex, load_tokenizer
+from jax_decode.expansion import expanded
+from jax_decode.probability.proposals import draw
+from jax_decode.ranking import Perturbed
 from jax_decode.sampling import sample
 
 SAMPLERS = {
@@ -30,6 +34,7 @@ SAMPLERS = {
     "top_p": jax_decode.TopP(0.7, 1.5),
     "min_p": jax_decode.MinP(0.02),
 }
+CHOICES = [*SAMPLERS, "rejection", "distinct"]
 BATCH, DRAWS = 8, 6
 COLLECTIVE = re.compile(r"= \(?(.*?)\)? (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 SHAPE = re.compile(r"[a-z]+\d*\[([\d,]*)\]")
@@ -43,8 +48,19 @@ def collectives(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def run(tokens: int, width: int, count: int, names: str = ",".join(SAMPLERS)) -> None:
-    """Compares samplers over `count` shards with one device."""
+def chosen_by(name: str, logits, key, step, tables, state):
+    """Tokens int32[B] or [B, 2], and two arrays of log-probabilities."""
+    if name == "rejection":
+        return draw(jax_decode.Rejection(5), logits, key, step, tables, state)[:3]
+    if name == "distinct":
+        none = jnp.zeros(BATCH)
+        best = expanded(tables, Perturbed(key, None), state, state.running, logits, none, none, step[0].astype(jnp.int32), 1, 2).best
+        return best.token, best.rank, best.weight
+    return sample(SAMPLERS[name], logits, key, step, tables, state)
+
+
+def run(tokens: int, width: int, count: int, names: str = ",".join(CHOICES)) -> None:
+    """Compares choices over `count` shards with one device."""
     constraints = [hand_made.random_constraint(seed, tokens) for seed in (0, 1)] + [hand_made.one_of([[5, 7], [tokens - 1]], tokens)]
     mesh = jax.make_mesh((count,), ("ids",), devices=jax.devices()[:count])
     one = jax_decode.to_device(constraints, logits_width=width)
@@ -60,21 +76,23 @@ def run(tokens: int, width: int, count: int, names: str = ",".join(SAMPLERS)) ->
     for name in names.split(","):
 
         @jax.jit
-        def chosen(logits, key, step, tables, state, sampler=SAMPLERS[name]):
-            choice = sample(sampler, logits, key, step, tables, state)
-            return choice, jax_decode.advance(tables, state, choice.token)
+        def chosen(logits, key, step, tables, state, name=name):
+            token, *numbers = chosen_by(name, logits, key, step, tables, state)
+            return token, numbers, jax_decode.advance(tables, state, token.reshape(BATCH, -1)[:, 0])
 
         wrong, last = 0, 0.0
         spread = NamedSharding(mesh, P(None, "ids"))
-        for draw in range(DRAWS):
+        for at in range(DRAWS):
             logits = rng.normal(0, 3, (BATCH, width)).astype(np.float32)
-            step = np.full(BATCH, draw, np.uint32)
-            a, after = chosen(logits, key, step, one, states[0])
-            b, later = chosen(jax.device_put(logits, spread), key, step, several, states[1])
+            step = np.full(BATCH, at, np.uint32)
+            a, numbers, after = chosen(logits, key, step, one, states[0])
+            b, others, later = chosen(jax.device_put(logits, spread), key, step, several, states[1])
             wrong += int((np.asarray(after.node) != np.asarray(later.node)).sum())
-            wrong += int((np.asarray(a.token) != np.asarray(b.token)).sum())
-            pairs = [(a.logprob, b.logprob), (a.raw_logprob, b.raw_logprob)]
-            last = max([last, *(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)])
+            wrong += int((np.asarray(a) != np.asarray(b)).sum())
+            for x, y in zip(numbers, others):
+                x, y = np.asarray(x), np.asarray(y)
+                wrong += int((np.isfinite(x) != np.isfinite(y)).sum())
+                last = max(last, float(np.abs(x - y, where=np.isfinite(x), out=np.zeros(x.shape)).max()))
         compiled = chosen.lower(jax.device_put(logits, spread), key, step, several, states[1]).compile()
         found = collectives(compiled.as_text())
         report = {"tokens": tokens, "batch": BATCH, "shards": count, "sampler": name, "wrong": wrong, "error": last, "collectives": found}
