@@ -12,8 +12,8 @@ every length, many steps in one jitted loop, in turn with the peer's functions f
 * choice: from logits and beams to the best beams of two prompts, their scores, parents and next nodes; here ours finds out on
   the device what its nodes have.
 
-Search: whole beam searches over the same random model; ours check arguments and return texts, log-probabilities and statuses to the
-host. `the program alone` is what compares with the peer's function, a jitted one whose tokens stay on the device. STATIC is a
+Search: whole beam searches over the same random model; ours check arguments and return texts, log-probabilities and statuses to
+the host. `the program alone` is what compares with the peer's function, a jitted one whose tokens stay on the device. STATIC is a
 public research code that is not on PyPI; `--static` names a checkout of it. Times are milliseconds by the clock and of the
 processor (all threads), each function in turn. Writes `benchmarks/results/items.json`.
 """
