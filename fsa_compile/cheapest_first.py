@@ -40,14 +40,48 @@ class Ways(NamedTuple):
     string: np.ndarray
 
 
+class Waits:
+    """What the calls among some ways wait for: their targets, and the symbols that they push; the same whichever ways count.
+
+    Args:
+      ways: their places and effects do not matter.
+      symbol, below: int64[R], returns: where popping a symbol may lead, -1 where nothing goes on.
+      size, num_symbols: Q and P.
+
+    Attributes:
+      num_symbols: as given.
+      strings: symbols of each push string.
+      calling: bool[E], effects that push.
+      callers, waiting, returned: (items, where those of each key begin), effects by target, effects by symbol that they push, and
+        symbols by the place after the return.
+      returns: how many returns each symbol has.
+      asked: what each effect waits for: its target and its distinct symbols.
+      some: bool[Q], places that a call or a symbol waits for.
+    """
+
+    def __init__(self, ways: Ways, symbol: np.ndarray, below: np.ndarray, size: int, num_symbols: int) -> None:
+        self.num_symbols = num_symbols
+        self.strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
+        self.calling = ways.push > 0
+        calling = self.calling.nonzero()[0]
+        string = np.sort(ways.string, axis=1)
+        once = string < num_symbols
+        once[:, 1:] &= string[:, 1:] != string[:, :-1]
+        effect, column = occupied(once[ways.push[calling]])
+        waiting = calling[effect]
+        known = (below >= 0).nonzero()[0]
+        self.callers = _lists(ways.target[calling], calling, size)
+        self.waiting = _lists(string[ways.push[waiting], column], waiting, num_symbols)
+        self.returned = _lists(below[known], symbol[known], size)
+        self.returns = np.bincount(symbol, minlength=num_symbols).tolist()
+        self.asked = (1 + once.sum(1)[ways.push]).tolist()
+        self.some = np.zeros(size, bool)
+        self.some[ways.target[calling]] = True
+        self.some[below[known]] = True
+
+
 def least_values(
-    first: np.ndarray,
-    ways: Ways,
-    symbol: np.ndarray,
-    below: np.ndarray,
-    num_symbols: int,
-    step: int,
-    unreachable: int,
+    first: np.ndarray, ways: Ways, waits: Waits, step: int, unreachable: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Least values of places and symbols: of tokens to the end, or of stack cells that the way there takes.
 
@@ -57,8 +91,7 @@ def least_values(
     Args:
       first: bool[Q], places of value 0.
       ways: all others.
-      symbol, below: int64[R], returns: where popping a symbol may lead, -1 where nothing goes on.
-      num_symbols: P.
+      waits: of the ways.
       step: what a way without a push adds to the value of its target: 1 for tokens, 0 for cells.
       unreachable: value of what no way settles; larger than any other.
 
@@ -66,10 +99,10 @@ def least_values(
       int64[Q] and int64[P].
     """
     size = len(first)
-    calls = _Calls(ways, symbol, below, size, num_symbols, step, unreachable)
+    calls = _Calls(ways, waits, step, unreachable)
     plain = (ways.push[ways.effect] == 0).nonzero()[0]
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
-    begin, some, waited_for = before_at.tolist(), calls.some, calls.some.data
+    begin, some, waited_for = before_at.tolist(), waits.some, waits.some.data
     one_by_one = before.tolist() if len(before) <= _LISTED else before
     value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
     values, known = value.data, settled.data  # the same memory; single items are read several times as fast
@@ -128,49 +161,25 @@ def least_values(
 
 
 class _Calls:
-    """Ways that call, and what they wait for.
+    """Ways that call, and what they still wait for.
 
     Attributes:
       of_symbol: values of the symbols so far.
-      some: bool[Q], places that a call or a symbol waits for.
     """
 
-    def __init__(
-        self,
-        ways: Ways,
-        symbol: np.ndarray,
-        below: np.ndarray,
-        size: int,
-        num_symbols: int,
-        step: int,
-        unreachable: int,
-    ) -> None:
-        self._ways, self._step, self._num_symbols = ways, step, num_symbols
+    def __init__(self, ways: Ways, waits: Waits, step: int, unreachable: int) -> None:
+        self._ways, self._waits, self._step = ways, waits, step
         self._target, self._push = ways.target.data, ways.push.data
-        self._strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
-        self.of_symbol = [unreachable] * num_symbols
-        pushes = ways.push > 0
-        by_push, calling = pushes[ways.effect].nonzero()[0], pushes.nonzero()[0]
-        self._places, self._places_at = _by(ways.effect[by_push], ways.place[by_push], len(ways.push))
-        string = np.sort(ways.string, axis=1)
-        once = string < num_symbols
-        once[:, 1:] &= string[:, 1:] != string[:, :-1]
-        effect, column = occupied(once[ways.push[calling]])
-        waiting = calling[effect]
-        known = (below >= 0).nonzero()[0]
-        self._callers = _lists(ways.target[calling], calling, size)
-        self._waiting = _lists(string[ways.push[waiting], column], waiting, num_symbols)
-        self._returned = _lists(below[known], symbol[known], size)
-        self._open = np.bincount(symbol, minlength=num_symbols).tolist()
-        self._missing = (1 + once.sum(1)[ways.push]).tolist()
-        self.some = np.zeros(size, bool)
-        self.some[ways.target[calling]] = True
-        self.some[below[known]] = True
+        self.of_symbol = [unreachable] * waits.num_symbols
+        calling = waits.calling[ways.effect].nonzero()[0]
+        self._places, self._places_at = _by(ways.effect[calling], ways.place[calling], len(ways.push))
+        self._open, self._missing = waits.returns.copy(), waits.asked.copy()
 
     def settle(self, now: list[int], at: int) -> list[int]:
         """The effects of calls that know all they need, now that some places are settled at a value."""
         done, missing = list[int](), self._missing
-        (callers, callers_at), (returned, returned_at), (waiting, waiting_at) = self._callers, self._returned, self._waiting
+        waits = self._waits
+        (callers, callers_at), (returned, returned_at), (waiting, waiting_at) = waits.callers, waits.returned, waits.waiting
         for place in now:
             told = callers[callers_at[place] : callers_at[place + 1]]
             for s in returned[returned_at[place] : returned_at[place + 1]]:
@@ -190,14 +199,14 @@ class _Calls:
 
     def worth(self, effect: int, value: memoryview[int]) -> int:
         """What a call is worth, from the values of places."""
-        target, string = value[self._target[effect]], self._strings[self._push[effect]]
+        target, string = value[self._target[effect]], self._waits.strings[self._push[effect]]
         values = [self.of_symbol[s] for s in string]
         return 1 + target + sum(values) if self._step else max(len(string) + target, *[v + i for i, v in enumerate(values)])
 
     def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places, what they are worth by a call) of many effects."""
         target, string = value[self._ways.target[effects]], self._ways.string[self._ways.push[effects]]
-        pushed, values = string < self._num_symbols, np.array([*self.of_symbol, 0])[string]
+        pushed, values = string < self._waits.num_symbols, np.array([*self.of_symbol, 0])[string]
         if self._step:
             worth = 1 + target + values.sum(1)
         else:

@@ -37,7 +37,7 @@ import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
-from fsa_compile.cheapest_first import Ways, least_sums, least_values
+from fsa_compile.cheapest_first import Waits, Ways, least_sums, least_values
 from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
@@ -203,6 +203,7 @@ class _Bounds:
             place, group, self.case = self.sets.pairs
         self._choose(place, effects.of_group[group])
         self.agreed = False
+        self.waits: Waits | None = None
         self.in_order = self.sets is None and not registers.low.any()
         none = np.zeros(0, np.int64)
         self.iterates, self.must_iterate = (none, none), none
@@ -411,8 +412,9 @@ class _Bounds:
         """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
         places = self.places
         ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, self.string)
-        first = places.ends | self.may_close
-        return least_values(first, ways, places.symbol, places.below, self.num_symbols, step, _FAR)
+        if self.waits is None:
+            self.waits = Waits(ways, places.symbol, places.below, len(places.node), self.num_symbols)
+        return least_values(places.ends | self.may_close, ways, self.waits, step, _FAR)
 
     def _least(
         self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fsa_compile import cheapest_first
-from fsa_compile.cheapest_first import Ways, least_sums, least_values
+from fsa_compile.cheapest_first import Waits, Ways, least_sums, least_values
 
 _FAR = 1 << 30
 
@@ -60,7 +60,7 @@ def test_least_values_are_those_of_rounds(step: int, few: int, monkeypatch: pyte
     finite = 0
     for seed in range(400):
         first, ways, symbol, below, size = random_ways(random.Random(seed))
-        value, of_symbol = least_values(first, ways, symbol, below, size, step, _FAR)
+        value, of_symbol = least_values(first, ways, Waits(ways, symbol, below, len(first), size), step, _FAR)
         want, want_symbol = rounds(first, ways, symbol, below, size, step)
         assert (value.tolist(), of_symbol.tolist()) == (want, want_symbol), seed
         finite += int(((value > 0) & (value < _FAR)).sum()) + int((of_symbol < _FAR).sum())
