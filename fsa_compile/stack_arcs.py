@@ -10,7 +10,7 @@ from fsa_compile.derived_controls import Derived
 from fsa_compile.entry_walk import TokenSet
 from fsa_compile.guarded_pops import PopClasses
 from fsa_compile.key_sets import Guards
-from fsa_compile.registers import Classes
+from fsa_compile.registers import Classes, Registers
 from fsa_compile.token_parts import Parts
 
 
@@ -22,6 +22,7 @@ class StackArcs:
 
     Attributes:
       node_owner: int64[N], owner of each node; node c < S is control c.
+      registers: of the machine.
       kind: int64[N], kind of each node's frame, see `Registers`.
       shape: int64[N], shape of its classes, see `Classes`.
       classes: of the registers.
@@ -41,6 +42,7 @@ class StackArcs:
     """
 
     node_owner: np.ndarray
+    registers: Registers
     kind: np.ndarray
     shape: np.ndarray
     classes: Classes

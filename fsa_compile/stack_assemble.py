@@ -61,7 +61,7 @@ def assemble_machine(
     costs = costs_of(machine, arcs, groups, deadline)
     if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
         costs = costs.at_most(_UNBOUNDED)
-    registers = Registers(machine)
+    registers = arcs.registers
     stack = list(machine.stack)
     missing = costs.rests.at(np.arange(len(registers.low)), np.zeros(1, np.int64))
     at_start = costs.distance[machine.start] + missing[registers.of_control[machine.start]]

@@ -41,7 +41,6 @@ from fsa_compile.cheapest_first import Waits, Ways, least_sums, least_values
 from fsa_compile.distinct import distinct, exampled, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
-from fsa_compile.registers import Registers
 from fsa_compile.set_costs import Pairs, SetCosts, least_of_each
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_groups import Groups
@@ -173,7 +172,7 @@ class _Bounds:
     def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> None:
         self.effects, self.deadline = _Effects(groups), deadline
         self.places = places = _Places(machine, arcs)
-        self.registers = registers = Registers(machine)
+        self.registers = registers = arcs.registers
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
         first = groups.node.searchsorted(np.arange(len(arcs.node_owner) + 1))
         place, group = ranges(first[places.node], first[places.node + 1])

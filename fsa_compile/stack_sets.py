@@ -13,7 +13,6 @@ import numpy as np
 
 from fsa_compile.byte_machine import ByteMachine
 from fsa_compile.key_sets import IMPOSSIBLE, Guard, KeySets, composed
-from fsa_compile.registers import Registers
 from fsa_compile.stack_arcs import StackArcs
 from fsa_compile.stack_groups import Groups, GroupSets, ranges
 
@@ -34,7 +33,7 @@ def with_sets(machine: ByteMachine, arcs: StackArcs, groups: Groups) -> Groups:
     """The token sets with their guards apart; the registers of frames with sets are 0."""
     if machine.sets is None:
         return groups
-    registers = Registers(machine)
+    registers = arcs.registers
     plain = ~registers.counted
     own, target = arcs.kind[groups.node], registers.of_control[groups.target]
     guard = np.where(plain[own], groups.add, 0)

@@ -179,6 +179,7 @@ class Walk:
         self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
         return StackArcs(
             node_owner=np.concatenate(inner.owners),
+            registers=self.registers,
             kind=kind,
             shape=np.concatenate(inner.shapes),
             classes=inner.classes,
