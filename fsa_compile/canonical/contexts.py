@@ -27,7 +27,7 @@ ALL, ALL_APART, ANY, ANY_APART = 1, 2, 4, 8
 """Bits of `Contexts.follows`."""
 ANYWHERE = -1
 _MOST_COLUMNS = 2048
-_MOST_UNIONS = 512
+_MOST_UNIONS = 256
 _MOST_BLOCKS = 512
 _MOST_STEPS = 1 << 16
 
@@ -95,9 +95,10 @@ class Contexts:
         self.elsewhere = packed((self.tail == -1) | (self.tail > 0))
         by_column = np.lexsort((rule.holders, self.column[0]))
         first = np.searchsorted(self.column[0][by_column], self.column[0][by_column])
-        # Where the filter was trimmed, some columns have no token any more.
         columns = np.arange(self._of_depth[0].bits.shape[1] + 1)
         self._by_column, self._column_begin = by_column, np.searchsorted(self.column[0][by_column], columns)
+        # Where the filter was trimmed, some columns have no token any more.
+        self._filled = np.flatnonzero(np.diff(self._column_begin))
         self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
         self.rank = np.empty(len(by_column), np.int64)
         self.rank[self.order] = np.arange(len(by_column))
@@ -109,6 +110,7 @@ class Contexts:
         """The behaviours of all surroundings."""
         self._columns: dict[int, np.ndarray] = {}
         self._unions: dict[bytes, np.ndarray] = {}
+        self._counts: dict[bytes, np.ndarray] = {}
         self._held: dict[tuple[bytes, bytes], np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
@@ -217,8 +219,16 @@ class Contexts:
 
     def columns_of(self, bits: np.ndarray) -> np.ndarray:
         """int64[C], how many tokens of a bit row each column has between characters."""
-        member = np.unpackbits(bits.view(np.uint8), bitorder="little").view(bool)[self._by_column]
-        return np.diff(np.append(0, np.cumsum(member))[self._column_begin])
+        key = bits.tobytes()
+        found = self._counts.get(key)
+        if found is None:
+            if len(self._counts) >= _MOST_UNIONS:
+                self._counts.pop(next(iter(self._counts)), None)
+            member = np.unpackbits(bits.view(np.uint8), bitorder="little").view(bool)[self._by_column]
+            found = np.zeros(len(self._column_begin) - 1, np.int64)
+            found[self._filled] = np.add.reduceat(member, self._column_begin[self._filled], dtype=np.int64)
+            self._counts[key] = found
+        return found
 
     def tokens_in(self, bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """int64[n], the tokens of a bit row that are in some columns between characters."""
@@ -231,7 +241,7 @@ class Contexts:
         found = self._columns.get(token)
         if found is None:
             if len(self._columns) >= _MOST_COLUMNS:
-                self._columns.pop(next(iter(self._columns)))
+                self._columns.pop(next(iter(self._columns)), None)
             part = self._of_depth[0]
             of = part.bits[:, part.column[token]]
             apart = self.rule.holding(token)[self.rule.set_of]
@@ -262,7 +272,7 @@ class Contexts:
         found = self._unions.get(key)
         if found is None:
             if len(self._unions) >= _MOST_UNIONS:
-                self._unions.pop(next(iter(self._unions)))
+                self._unions.pop(next(iter(self._unions)), None)
             found = np.zeros_like(self.ending)
             for token in tokens.tolist():
                 found |= self.always(token)

@@ -13,6 +13,7 @@ from fsa_compile.artifact import ARC_BURST, CompiledConstraint
 from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.factored_distances import FAR
 from fsa_compile.canonical.indices import numbered
+from fsa_compile.distinct import order_of
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -60,7 +61,7 @@ def assemble_factored(
     narrow = np.ones(len(source), bool)
     if len(source):
         key = source * count + target
-        order = np.argsort(key)
+        order = order_of(key)
         begin = segment_starts(key[order])
         size = np.diff(np.append(begin, len(order)))
         for at, length in zip(begin[size > NARROW].tolist(), size[size > NARROW].tolist()):
@@ -70,7 +71,7 @@ def assemble_factored(
             groups.append((here, rows.number(tables.pack(token[chosen])), int(target[chosen[0]])))
             parts.setdefault(here, [])
     in_order = np.flatnonzero(narrow)
-    in_order = in_order[np.argsort(source[in_order] * tables.vocab_size + token[in_order])]
+    in_order = in_order[order_of(source[in_order] * tables.vocab_size + token[in_order])]
     nodes = np.arange(count + 1)
     arc_offset = np.searchsorted(source[in_order], nodes)
     for here in np.flatnonzero(np.diff(arc_offset) > ARC_BURST).tolist():

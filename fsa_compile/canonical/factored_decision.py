@@ -3,6 +3,8 @@ completed in some states of the filter only."""
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
@@ -32,7 +34,7 @@ class DecidedDistances(FactoredDistances):
         by_rows = [level for wide in self.wide.values() for level, _ in wide.levels]
         first = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *by_rows])
         for _ in range(_ROUNDS):
-            some = [case for case in cases if case.completes.any()]
+            some = [case for case in cases if any(case.completes)]
             if not some:
                 return True
             found = self._completed_by(cases, by_pair, by_token)
@@ -47,7 +49,7 @@ class DecidedDistances(FactoredDistances):
         in one of them. Nodes share lists where they can."""
         good: dict[int, set[int]] = {}
         bad: dict[int, set[int]] = {}
-        for node, case in self._sources_of([case for case in some if not case.completes.all()]):
+        for node, case in self._sources_of([case for case in some if not all(case.completes)]):
             good.setdefault(node, set()).update(case[0])
             bad.setdefault(node, set()).update(case[1])
         kept: list[set[int]] = []
@@ -71,7 +73,7 @@ class DecidedDistances(FactoredDistances):
         pairs = _by_value(self.pair)
         tokens: dict[int, dict[_Parts, list[int]]] = {}
         for case in cases:
-            parts = tuple(case.behaviour[case.completes].tolist()), tuple(case.behaviour[~case.completes].tolist())
+            parts = case.completed, tuple(itertools.compress(case.behaviour, map(operator.not_, case.completes)))
             if case.token >= 0:
                 tokens.setdefault(case.node, {}).setdefault(parts, []).append(case.token)
             else:
@@ -102,7 +104,7 @@ class DecidedDistances(FactoredDistances):
         """Looks at what cannot be completed yet, and may go on with tokens that sometimes can: notes what is completed so, and
         returns those cases; None where that is not certain."""
         x, out = self._contexts, []
-        before = self._before([case for case in cases if case.completes.any()])
+        before = self._before([case for case in cases if any(case.completes)])
         for case in self._other_pairs(before, by_pair):  # what is certain otherwise may go on with these tokens
             by_pair[case.pair] = case
             cases.append(case)
@@ -112,20 +114,20 @@ class DecidedDistances(FactoredDistances):
         into = {node: (np.array([case.token for case in some], np.int64), some) for node, some in of_node.items()}
         after = {node: self._sometimes(node, by_pair, by_token, into) for node in before}
         for case in cases:
-            if not after.get(case.node) or case.completes.all():
+            if not after.get(case.node) or all(case.completes):
                 continue
-            lost = np.flatnonzero(~case.completes)
+            lost = [i for i, completes in enumerate(case.completes) if not completes]
             tokens = np.array([token for token, _ in after[case.node]], np.int64)
             held = self._rule.set_holds(np.full(len(tokens), case.group), tokens)
             bit = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
             column = x.column[int(self._depth[case.node]), tokens]
-            for i in lost.tolist():
-                behaviour = int(case.behaviour[i])
+            for i in lost:
+                behaviour = case.behaviour[i]
                 states = x.states_of(behaviour, case.token)
                 for at in np.flatnonzero(x.follows[x.single[behaviour], column] & bit).tolist():
                     token, then = after[case.node][at]
                     where = x.behaviours_after(states, token, bool(held[at]))
-                    good = np.isin(where, then.behaviour[then.completes])
+                    good = np.isin(where, then.completed)
                     if good.all():
                         case.completes[i] = True
                         case.through.append(then)
@@ -154,12 +156,12 @@ class DecidedDistances(FactoredDistances):
                 tokens, cases = into[target]
                 held = np.flatnonzero(holds(self._constraint.rows[row], tokens)).tolist()
                 found += [(cases[i].token, cases[i]) for i in held]
-        return [(token, case) for token, case in found if case is not None and case.completes.any()]
+        return [(token, case) for token, case in found if case is not None and any(case.completes)]
 
     def _with_levels(self, some: list[_Case], first: int) -> bool:
         """Gives distances to what can be completed in some behaviours; whether there are any."""
         # Where it is the text's end that completes, that takes no more tokens.
-        level = {id(case): 0 if self._ends(case)[case.completes].all() else first for case in some}
+        level = {id(case): 0 if self._ends(case) else first for case in some}
         for _ in range(_ROUNDS):
             raised = False
             for case in some:
@@ -172,7 +174,7 @@ class DecidedDistances(FactoredDistances):
             return False
         into: dict[int, list[tuple[int, int, bool]]] = {}
         for case in some:
-            at, always = level[id(case)], bool(case.completes.all())
+            at, always = level[id(case)], all(case.completes)
             if case.token >= 0:
                 into.setdefault(case.node, []).append((case.token, at, always))
                 continue
@@ -199,9 +201,10 @@ class DecidedDistances(FactoredDistances):
         self.start = min(self.start, self._from_start())
         return True
 
-    def _ends(self, case: _Case) -> np.ndarray:
-        """bool[n], in which behaviours the text may end."""
-        return self._contexts.all_final[self._contexts.single[case.behaviour]] & self._constraint.accept[case.node]
+    def _ends(self, case: _Case) -> bool:
+        """Whether the text may end in all behaviours in which it can be completed."""
+        x = self._contexts
+        return bool(self._constraint.accept[case.node]) and all(x.all_final[x.single[b]] for b in case.completed)
 
     def unless_of(self, node: int) -> np.ndarray | None:
         """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
@@ -222,9 +225,9 @@ class DecidedDistances(FactoredDistances):
             pairs = open_[nodes == node]
             members = [self._members[around] for around in self._pair_surroundings[pairs].tolist()]
             sets = self._pair_set[pairs]
-            completes = self._completes(node, members, sets)
+            completes = self._completes(node, members, sets).listed()
             for i, (pair, group) in enumerate(zip(pairs.tolist(), sets.tolist())):
-                out.append(_Case(node, -1, pair, group, *completes.of(i), []))
+                out.append(_Case(node, -1, pair, group, *completes[i], []))
         return out
 
     def _before(self, cases: list[_Case]) -> list[int]:
@@ -240,8 +243,8 @@ class DecidedDistances(FactoredDistances):
         out = []
         for pair in self._pairs_of(np.array(nodes, np.int64)).tolist():
             if pair not in known:
-                behaviour = np.array(self._members[self._pair_surroundings[pair]], np.int64)
-                none = np.zeros(len(behaviour), bool)
+                behaviour = list(self._members[self._pair_surroundings[pair]])
+                none = [False] * len(behaviour)
                 out.append(_Case(int(self._pair_node[pair]), -1, pair, int(self._pair_set[pair]), behaviour, none, []))
         return out
 
@@ -266,12 +269,12 @@ class DecidedDistances(FactoredDistances):
                 before, alone = x.inside(wide.depth)
                 low, high = np.searchsorted(before, tokens), np.searchsorted(before, tokens, side="right")
                 for token, group, begin, end in zip(tokens.tolist(), sets.tolist(), low.tolist(), high.tolist()):
-                    behaviour = np.array([x.members[one][0] for one in alone[begin:end].tolist()], np.int64)
-                    out.append(_Case(node, token, -1, group, behaviour, ~wide.waiting[begin:end], []))
+                    behaviour = [x.members[one][0] for one in alone[begin:end].tolist()]
+                    out.append(_Case(node, token, -1, group, behaviour, (~wide.waiting[begin:end]).tolist(), []))
                 continue
-            completes = self._of_open[node]
+            completes = self._of_open[node].listed()
             for i, (token, group) in enumerate(zip(tokens.tolist(), sets.tolist())):
-                out.append(_Case(node, token, -1, group, *completes.of(i), []))
+                out.append(_Case(node, token, -1, group, *completes[i], []))
         return out
 
 
@@ -285,12 +288,17 @@ def _by_value(values: np.ndarray) -> Callable[[int], np.ndarray]:
 class _Case(NamedTuple):
     """What has no distance: a token into a wide node, or a pair (token -1) of the others, with its forbidden set `group`.
 
-    It may lead to these behaviours; a text can be completed or not in each, [n], perhaps `through` others of the kind."""
+    It may lead to these behaviours; a text can be completed or not in each, perhaps `through` others of the kind."""
 
     node: int
     token: int
     pair: int
     group: int
-    behaviour: np.ndarray
-    completes: np.ndarray
+    behaviour: list[int]
+    completes: list[bool]
     through: list[_Case]
+
+    @property
+    def completed(self) -> tuple[int, ...]:
+        """The behaviours in which a text can be completed."""
+        return tuple(itertools.compress(self.behaviour, self.completes))

@@ -31,6 +31,7 @@ from fsa_compile.canonical.contexts import ALL, ALL_APART, ANYWHERE, DEPTHS, Con
 from fsa_compile.canonical.indices import joined, numbered, tokens_of
 from fsa_compile.canonical.pairs import PairRule
 from fsa_compile.canonical.product_graph import split_sets
+from fsa_compile.distinct import order_of
 from fsa_compile.limits import Deadline
 
 FAR = int(UNREACHABLE)
@@ -98,10 +99,10 @@ class Completed(NamedTuple):
         """bool[n], the cases that can be completed in all of their behaviours; each has one or more."""
         return np.logical_and.reduceat(self.hit, self.begin[:-1]) if len(self.begin) > 1 else self.hit
 
-    def of(self, case: int) -> tuple[np.ndarray, np.ndarray]:
-        """The behaviours of a case, and `hit` of each."""
-        part = slice(self.begin[case], self.begin[case + 1])
-        return self.behaviour[part], self.hit[part]
+    def listed(self) -> list[tuple[list[int], list[bool]]]:
+        """The behaviours of each case, and `hit` of each."""
+        behaviour, hit = self.behaviour.tolist(), self.hit.tolist()
+        return [(behaviour[low:high], hit[low:high]) for low, high in itertools.pairwise(self.begin.tolist())]
 
 
 class FactoredDistances:
@@ -231,7 +232,7 @@ class FactoredDistances:
         self.wide: dict[int, WideNode] = {}
         self._is_wide = is_wide
         wide_edges = np.flatnonzero(to_wide)
-        wide_edges = wide_edges[np.argsort(self.target[wide_edges], kind="stable")]
+        wide_edges = wide_edges[order_of(self.target[wide_edges])]
         begin = np.searchsorted(self.target[wide_edges], np.arange(c.num_nodes + 1))
         for node in np.flatnonzero(is_wide).tolist():
             edges = wide_edges[begin[node] : begin[node + 1]]
@@ -317,7 +318,7 @@ class FactoredDistances:
     def _settle(self) -> None:
         c, x = self._constraint, self._contexts
         steps, others = self._certain_steps()
-        order = others[np.argsort(self.pair[others])]
+        order = others[order_of(self.pair[others])]
         begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
         size = np.diff(begin)
         self._new: list[np.ndarray] = []
