@@ -173,7 +173,7 @@ class InnerNodes:
         code = np.where(returns, s + walk.stack_class[control], np.where(size > 0, control, 0))
         end = (node == walk.trie.end).nonzero()[0]
         kind = walk.machine.end[control[end]]
-        code[end] = np.select([kind == END_HERE, kind == END_RETURN], [2 * s, s + walk.stack_class[control[end]]], 0)
+        code[end] = np.where(kind == END_HERE, 2 * s, np.where(kind == END_RETURN, s + walk.stack_class[control[end]], 0))
         return code
 
     def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,8 +189,10 @@ class InnerNodes:
         return ids[which], example[new]
 
     def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
-        begin = count.cumsum() - count
-        segment = np.stack([np.append(child[b : b + n], 0)[c] for (c, _), b, n in zip(columns, begin.tolist(), count.tolist())])
+        of_class = np.stack([numbers for numbers, _ in columns])
+        at = (count.cumsum() - count)[:, None] + of_class
+        at[of_class == count[:, None]] = len(child)  # none returns through the last class
+        segment = np.append(child, 0)[at]
         self._segments.append(segment)
         self._num_segments += len(segment)
 

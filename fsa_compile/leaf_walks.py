@@ -138,8 +138,9 @@ def leaves_of(
 
 def _key(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> bytes:
     """Tells leaves apart; most of what many controls read is nothing."""
-    at = np.flatnonzero(codes)
-    parts = (np.array((*codes.shape, len(bounds), len(at))), at, codes.ravel()[at], returns, bounds)
+    flat = codes.ravel()
+    at = (flat != 0).nonzero()[0]
+    parts = (np.array((*codes.shape, len(bounds), len(at))), at, flat[at], returns, bounds)
     return hashlib.blake2b(b"".join([part.tobytes() for part in parts]), digest_size=16).digest()
 
 

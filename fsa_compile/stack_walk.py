@@ -155,9 +155,9 @@ class Walk:
         self.push_length = np.array([len(p) for p in machine.pushes])
         self.longest_push = int(self.push_length.max())
         self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, self.longest_push)), np.int64)
-        for i, string in enumerate(machine.pushes):
-            self.push_symbol[i, : len(string)] = [symbol for symbol, _ in string]
-            self.push_add[i, : len(string)] = [add for _, add in string]
+        which, at = spread(self.push_length * 0, self.push_length)
+        pairs = [pair for string in machine.pushes for pair in string]
+        self.push_symbol[which, at], self.push_add[which, at] = np.array(pairs, np.int64).reshape(-1, 2).T
 
     def _forget_links(self) -> None:
         self.of_run, self.callers = Columns(2), Columns(3)
