@@ -62,7 +62,8 @@ class PieceFilter(TokenFilter):
         """The character of each class; None stands for any that is in no cut piece."""
         self._bytes = np.full(rule.vocab_size, NONE, np.int32)
         self._bytes[byte_tokens] = np.arange(256)
-        self._class_of, self._effects = self._classes(packed, set(cut_pieces.tolist()))
+        kind, self._effects = self._classes(packed, set(cut_pieces.tolist()))
+        self._class_of = np.where(kind >= 0, kind + 256, self._bytes).astype(np.int32)
         self._states: list[tuple[int, _Open]] = []
         self._numbers: dict[tuple[int, _Open], int] = {}
         for node in range(len(self._nodes)):
@@ -125,8 +126,7 @@ class PieceFilter(TokenFilter):
                 then = self._trie.after(nodes, steps, left)
                 if then is not None:
                     allowed[256 + kind] = self._number(0, then)
-        class_of = self._bytes if node else np.where(self._class_of >= 0, self._class_of + 256, self._bytes).astype(np.int32)
-        return Moves(class_of, allowed, np.full_like(allowed, NONE))
+        return Moves(self._bytes if node else self._class_of, allowed, np.full_like(allowed, NONE))
 
 
 class _Trie:

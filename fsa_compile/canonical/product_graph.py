@@ -103,7 +103,7 @@ class _Exploration:
         self._limits, self._deadline = limits, deadline
         self._set_of = tables.rule.set_of
         self._special = np.diff(tables.packed[1]) == 0
-        self._seed = tables.splitter is None
+        self._seed = tables.splitter is None and not len(tables.cut_pieces)
         size = np.bitwise_count(constraint.rows).sum(1)
         self._listed, self._groups = split_sets(constraint, size <= _LISTED, size)
         self._kinds: dict[tuple[int, int], _Kinds] = {}
@@ -130,12 +130,12 @@ class _Exploration:
             keys = np.concatenate(self._found)[done:]
             self._found = [np.concatenate(self._found)]
             own, q = np.divmod(keys, nodes)
-            table = np.array([id(self._filter.moves(state).class_of) for state in self._states])[own]
+            place = np.array([self._filter.position(state) for state in self._states])[own]
             # Filter states at the same place inside a character share the array of classes: they are followed together.
-            for mine in np.unique(table).tolist():
+            for mine in np.unique(place).tolist():
                 self._deadline.check(_DOING)
-                chosen = np.flatnonzero(table == mine)
-                parts += self._followed(own[chosen], done + chosen, q[chosen])
+                chosen = np.flatnonzero(place == mine)
+                parts += self._followed(mine, own[chosen], done + chosen, q[chosen])
             done += len(keys)
         key = np.concatenate(self._found)
         source, token, targets = (np.concatenate(part, axis=-1) for part in zip(*parts))
@@ -184,8 +184,8 @@ class _Exploration:
         allowed, forbidden = (self._own_numbers(np.append(states, special, axis=1).astype(np.int64)) for states in branches)
         return allowed, forbidden
 
-    def _followed(self, own: np.ndarray, source: np.ndarray, node: np.ndarray) -> list[_Edges]:
-        """The listed tokens of product nodes whose states have the same classes; larger sets are kept aside."""
+    def _followed(self, place: int, own: np.ndarray, source: np.ndarray, node: np.ndarray) -> list[_Edges]:
+        """The listed tokens of product nodes whose states lie at one place, with the same classes; larger sets are kept aside."""
         states, row = np.unique(own, return_inverse=True)
         class_of, row = self._filter.moves(self._states[states[0]]).class_of, row.ravel()
         after = self._after(states)
@@ -206,15 +206,16 @@ class _Exploration:
             token, target, of, allowed, forbidden = (x[can] for x in (token, target, of, allowed, forbidden))
         out = [(source[of], token, np.stack([self._numbered(allowed, target), self._numbered(forbidden, target)]))]
         for x, q, r in zip(source.tolist(), node.tolist(), row.tolist()) if self._groups else ():
-            out += [self._followed_wide(x, group, (after[0][r], after[1][r]), class_of) for group in self._groups.get(q, ())]
+            states_after = after[0][r], after[1][r]
+            out += [self._followed_wide(x, group, states_after, place, class_of) for group in self._groups.get(q, ())]
         return out
 
     def _followed_wide(
-        self, x: int, group: tuple[int, int], after: tuple[np.ndarray, np.ndarray], class_of: np.ndarray
+        self, x: int, group: tuple[int, int], after: tuple[np.ndarray, np.ndarray], place: int, class_of: np.ndarray
     ) -> _Edges:
         """The tokens of a large set of a product node that are listed; the others are kept as sets."""
         row, target = group
-        kinds = self._by_kind(row, class_of)
+        kinds = self._by_kind(row, place, class_of)
         there = np.full(len(kinds.kind), target)
         targets = np.stack([self._numbered(states[kinds.kind], there) for states in after])
         size = np.diff(kinds.begin)
@@ -225,7 +226,7 @@ class _Exploration:
         for i in np.flatnonzero(large).tolist():
             chosen = np.flatnonzero(part == i)
             a, f = targets[:, chosen[0]].tolist()
-            key = (row, id(class_of), np.append(chosen, [a, f]).tobytes())
+            key = (row, place, np.append(chosen, [a, f]).tobytes())
             wide = self._wide.get(key)
             if wide is None:
                 index = joined(kinds.begin[chosen], size[chosen])
@@ -235,8 +236,8 @@ class _Exploration:
         self._edges += len(index)
         return np.full(len(index), x), kinds.token[index], np.repeat(targets[:, listed], size[listed], axis=1)
 
-    def _by_kind(self, row: int, class_of: np.ndarray) -> _Kinds:
-        key = (row, id(class_of))
+    def _by_kind(self, row: int, place: int, class_of: np.ndarray) -> _Kinds:
+        key = (row, place)
         found = self._kinds.get(key)
         if found is None:
             token = self._constraint.row_tokens(row)

@@ -19,6 +19,7 @@ from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer
 from fsa_compile.tokenizers.sentence_piece import SentencePieceTokenizer, load_sentence_piece
 from tests.canonical.test_device_canonical import follow
+from tests.canonical.test_factored import both, same_masks
 from tests.canonical.test_product import texts_of, walked
 
 GEMMA = [
@@ -102,6 +103,16 @@ def test_bounded_languages(gemma_like: tuple[Tokenizer, CanonicalTables]) -> Non
         want = {tuple(tokenizer.encode(text.decode())) for text in language}
         assert set(walked(CanonicalWalk(constraint, tables), 40)) == want, pattern
         assert constraint.shortest_completion == min(map(len, want))
+
+
+def test_both_forms() -> None:
+    """Followed beside the filter, and multiplied with it."""
+    tokenizer = trained(["a", "b", "c", "ab", "ba", "aab", "bc"], ["▁▁", "ab", "abc", "<b>", "<b", "\n\n"], 300, 1)
+    tables, rng = canonical_tables(tokenizer), random.Random(5)
+    for pattern in (r"[abc \n]{0,4}", r"[ -~]*", r"(<b>?|\n| |c){2,}", "(ab|c)*"):
+        one, other = both(pattern, tokenizer.vocabulary, tables, [])
+        assert one is not None
+        assert same_masks(one, other, tables, rng, 12) > 12
 
 
 def test_tables_from_disk(gemma_like: tuple[Tokenizer, CanonicalTables], tmp_path: Path) -> None:
