@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 import threading
 from collections.abc import Callable
+from weakref import WeakSet
 
 import numpy as np
 
@@ -15,8 +18,7 @@ from fsa_compile.vocabulary_tables import VocabularyTables
 _SHARED = "bit rows"
 _SHARED_BYTES = 64 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
-_FEWEST = 64
-"""Rows that there is room for at first."""
+_MOST_ROWS = 1 << 14
 _DOING = "storing the constraint's token sets"
 
 
@@ -24,19 +26,36 @@ class _SharedRows:
     """Rows of many constraints, one after the other in memory, where many of them are copied at once in two thirds of the time
     that rows scattered over memory take. Threads may share it.
 
+    Their room is asked of the system in one piece, which gives memory page by page where something is written: NumPy's own large
+    arrays ask for pages of 2 MB, and making those can take a tenth of a second each.
+
     Attributes:
       rows: uint32[*, W], longer than it is filled; row 0 is the empty set.
-      at: place of each set, by its hash. Places never change.
+      at: place of each set, by its hash. Places do not change while a pool uses them.
       full: whether no more rows are taken.
     """
 
     def __init__(self, num_words: int) -> None:
-        self.rows = np.zeros((_FEWEST, num_words), np.uint32)
+        most = min(max(2, _SHARED_BYTES // (4 * num_words)), _MOST_ROWS)
+        self.rows = np.frombuffer(_memory(4 * most * num_words), np.uint32).reshape(most, num_words)
         self.at: dict[int, int] = {0: 0}
         self.full = False
-        self._most = max(_FEWEST, _SHARED_BYTES // max(1, 4 * num_words))
         self._size = 1
+        self._pools: WeakSet[RowPool] = WeakSet()
         self._lock = threading.Lock()
+
+    def used_by(self, pool: RowPool) -> None:
+        """Keeps the rows at their places while there is a pool."""
+        with self._lock:
+            self._pools.add(pool)
+
+    def emptied(self) -> bool:
+        """Forgets all rows, unless a pool uses them; whether it did. Memory that was written before is written faster."""
+        with self._lock:
+            if len(self._pools):
+                return False
+            self.at, self._size, self.full = {0: 0}, 1, False
+            return True
 
     def add(self, row_hash: int, row: np.ndarray) -> int:
         """Place of a set, which is added; -1 where there is no room for it."""
@@ -44,17 +63,20 @@ class _SharedRows:
             place = self.at.get(row_hash)
             if place is not None:
                 return place
-            if self._size == self._most:
+            if self._size == len(self.rows):
                 self.full = True
                 return -1
-            if self._size == len(self.rows):
-                rows = np.empty((min(2 * self._size, self._most), self.rows.shape[1]), np.uint32)
-                rows[: self._size] = self.rows
-                self.rows = rows
             self.rows[self._size] = row
             self.at[row_hash] = self._size
             self._size += 1
             return self._size - 1
+
+
+def _memory(size: int) -> mmap.mmap:
+    """Bytes that are 0, and this process's own after a fork."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class RowPool:
@@ -67,13 +89,17 @@ class RowPool:
         self._at = [0]
         self._own: dict[int, np.ndarray] = {}
         shared: _SharedRows | None = tables.memo.get(_SHARED)
-        if shared is None or shared.full:
+        if shared is None or (shared.full and not shared.emptied()):
             shared = remember(tables, _SHARED, _SharedRows(tables.num_words))
+        shared.used_by(self)
         self._shared = shared
 
     def __getitem__(self, row: int) -> np.ndarray:
         place = self._at[row]
         return self._own[row] if place < 0 else self._shared.rows[place]
+
+    def __contains__(self, row_hash: int) -> bool:
+        return row_hash in self._ids
 
     def of_hash(self, row_hash: int) -> np.ndarray:
         """The row of a set that is stored."""

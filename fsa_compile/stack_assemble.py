@@ -98,6 +98,9 @@ class _Sets(NamedTuple):
 
     def groups(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(place in `index`, group) of the token sets of some ranges."""
+        if len(index) == 1:
+            first, length = int(self.group[index[0]]), int(self.length[index[0]])
+            return np.zeros(length, np.int64), np.arange(first, first + length)
         return spread(self.group[index], self.length[index])
 
 
@@ -576,14 +579,19 @@ class _Layout:
         node, need = sets.node[chosen], sets.need[chosen]
         cost = self._coarse(node, sets.cost[chosen], need)
         if self.machine.deterministic:
-            return _Members(
-                node, cost, need, self.hash[chosen], self.size[chosen],
-                lambda i: groups.row_of(sets.groups(chosen[i])[1], self.tables),
-            )  # fmt: skip
+            return _Members(node, cost, need, self.hash[chosen], self.size[chosen], lambda i: self._row_of(chosen[i]))
         of, group = sets.groups(chosen)
         which, token = groups.tokens_of(group)
         which = of[which]
         return _overlapping(node[which], token, cost[which], need[which], self.tables)
+
+    def _row_of(self, index: np.ndarray) -> np.ndarray:
+        """Bit row of the tokens of some ranges of token sets; many of them have rows of their own."""
+        known = np.array([row_hash in self.pool for row_hash in self.hash[index].tolist()])
+        rows = [self.pool.of_hash(row_hash) for row_hash in self.hash[index[known]].tolist()]
+        if not known.all():
+            rows.append(self.groups.row_of(self.sets.groups(index[~known])[1], self.tables))
+        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
 
     def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
         """The costs of token sets, by node. Of many classes near an upper bound, the sets that are cheapest for their need keep

@@ -41,7 +41,7 @@ def _pooled(tables: VocabularyTables, sets: list[np.ndarray], limits: CompileLim
 
 
 def test_rows_are_shared(tables: VocabularyTables) -> None:
-    sets = _sets(tables, 500)  # more than there is room for at first
+    sets = _sets(tables, 500)
     sets += sets[:30]
     ids, rows, made = _pooled(tables, sets, CompileLimits())
     assert made == len(rows) - 1 == len(set(ids.tolist()))
@@ -58,6 +58,19 @@ def test_more_rows_than_are_kept(tables: VocabularyTables, monkeypatch: pytest.M
         sets = _sets(tables, 150, seed)
         ids, rows, _ = _pooled(tables, sets, CompileLimits())
         assert all(np.array_equal(tables.unpack(rows[i]), s) for i, s in zip(ids.tolist(), sets))
+
+
+def test_rows_stay_while_they_are_used(tables: VocabularyTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_pool, "_SHARED_BYTES", 100 * 4 * tables.num_words)
+    sets = _sets(tables, 60)
+    hashes = np.array([tables.token_hash[s].sum() for s in sets], np.uint64)
+    held = RowPool(tables, CompileLimits())
+    ids = held.numbers(hashes, lambda i: tables.pack(sets[i]))
+    for seed in range(1, 4):
+        _pooled(tables, _sets(tables, 150, seed), CompileLimits())
+    rows = held.stacked()
+    assert all(np.array_equal(tables.unpack(rows[i]), s) for i, s in zip(ids.tolist(), sets))
+    assert np.array_equal(held.numbers(hashes[::-1], lambda i: tables.pack(sets[::-1][i])), ids[::-1])
 
 
 def test_limits(tables: VocabularyTables) -> None:
