@@ -6,10 +6,12 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
+from itertools import repeat
 from weakref import WeakSet
 
 import numpy as np
 
+from fsa_compile.distinct import exampled
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits
 from fsa_compile.quotient import remember
@@ -19,6 +21,8 @@ _SHARED = "bit rows"
 _SHARED_BYTES = 64 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
 _MOST_ROWS = 1 << 14
+_MANY = 16
+"""More sets than this are numbered together."""
 _DOING = "storing the constraint's token sets"
 
 
@@ -85,25 +89,31 @@ class RowPool:
     def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
         self._limits, self._bytes = limits, 4 * tables.num_words
         self._most = min(limits.max_rows, limits.max_bytes // max(1, self._bytes) + 1)
-        self._ids: dict[int, int] = {0: 0}
-        self._at = [0]
-        self._own: dict[int, np.ndarray] = {}
         shared: _SharedRows | None = tables.memo.get(_SHARED)
         if shared is None or (shared.full and not shared.emptied()):
             shared = remember(tables, _SHARED, _SharedRows(tables.num_words))
         shared.used_by(self)
         self._shared = shared
+        self._own: list[np.ndarray] = []  # their places come after all shared ones
+        self._own_at: dict[int, int] = {}
+        self._id = np.full(len(shared.rows), -1, np.int32)  # by place
+        self._id[0] = 0
+        self._at = [0]
 
     def __getitem__(self, row: int) -> np.ndarray:
-        place = self._at[row]
-        return self._own[row] if place < 0 else self._shared.rows[place]
+        return self._row(self._at[row])
 
     def __contains__(self, row_hash: int) -> bool:
-        return row_hash in self._ids
+        return row_hash in self._shared.at or row_hash in self._own_at
 
     def of_hash(self, row_hash: int) -> np.ndarray:
-        """The row of a set that is stored."""
-        return self[self._ids[row_hash]]
+        """The row of a set that is stored, here or by another constraint."""
+        place = self._shared.at.get(row_hash)
+        return self._row(self._own_at[row_hash] if place is None else place)
+
+    def _row(self, place: int) -> np.ndarray:
+        shared = self._shared.rows
+        return shared[place] if place < len(shared) else self._own[place - len(shared)]
 
     def numbers(self, hashes: np.ndarray, build: Callable[[int], np.ndarray]) -> np.ndarray:
         """Ids of many sets, int64[n].
@@ -115,35 +125,70 @@ class RowPool:
         Raises:
           LimitError: too many rows, or too many bytes of them.
         """
-        ids, at, known = self._ids, self._at, self._shared.at
-        out: list[int] = []
-        for i, row_hash in enumerate(hashes.tolist()):
-            number = ids.get(row_hash)
-            if number is None:
-                place = known.get(row_hash)
-                if place is None:
-                    place = self._place(row_hash, build(i))
-                number = ids[row_hash] = len(at)
-                at.append(place)
-                if number >= self._most:
-                    self._refuse(number)
+        listed = hashes.tolist()
+        places: list[int] = [*map(self._shared.at.get, listed, repeat(-1))]
+        if -1 in places:
+            self._build(listed, places, build)
+        if len(places) > _MANY:
+            return self._many(np.array(places))
+        out = []
+        for place in places:
+            number = int(self._id[place])
+            if number < 0:
+                number = self._id[place] = self._new(place)
             out.append(number)
         return np.array(out, np.int64)
 
-    def _place(self, row_hash: int, row: np.ndarray) -> int:
-        place = self._shared.add(row_hash, row)
-        if place < 0:
-            self._own[len(self._at)] = row
-        return place
+    def _build(self, hashes: list[int], places: list[int], build: Callable[[int], np.ndarray]) -> None:
+        """Fills in the places of the sets that are new."""
+        made = 0
+        for i, row_hash in enumerate(hashes):
+            if places[i] >= 0:
+                continue
+            place = self._shared.at.get(row_hash, -1)
+            if place < 0:
+                place = self._own_at.get(row_hash, -1)
+            if place < 0:
+                row = build(i)
+                place = self._shared.add(row_hash, row)
+                if place < 0:
+                    place = self._own_at[row_hash] = len(self._shared.rows) + len(self._own)
+                    self._own.append(row)
+                made += 1
+                if len(self._at) + made > self._most:
+                    self._refuse()
+            places[i] = place
+        more = len(self._shared.rows) + len(self._own) - len(self._id)
+        self._id = np.append(self._id, np.full(more, -1, np.int32)) if more else self._id
 
-    def _refuse(self, number: int) -> None:
-        if number >= self._limits.max_rows:
+    def _new(self, place: int) -> int:
+        self._at.append(place)
+        if len(self._at) > self._most:
+            self._refuse()
+        return len(self._at) - 1
+
+    def _many(self, places: np.ndarray) -> np.ndarray:
+        """Ids by place, new ones in order of their first occurrence."""
+        at = (self._id[places] < 0).nonzero()[0]
+        if len(at):
+            first = exampled(places[at])[1]
+            first.sort()
+            new = places[at[first]]
+            self._id[new] = np.arange(len(self._at), len(self._at) + len(new))
+            self._at += new.tolist()
+            if len(self._at) > self._most:
+                self._refuse()
+        return self._id[places].astype(np.int64)
+
+    def _refuse(self) -> None:
+        if self._most == self._limits.max_rows:
             raise LimitError("max_rows", self._limits.max_rows, _DOING)
         raise LimitError("max_bytes", self._limits.max_bytes, _DOING)
 
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
-        out = self._shared.rows.take(np.array(self._at), axis=0, mode="clip")
-        for number, row in self._own.items():
-            out[number] = row
+        at = np.array(self._at)
+        out = self._shared.rows.take(at, axis=0, mode="clip")
+        for number in (at >= len(self._shared.rows)).nonzero()[0].tolist() if self._own else ():
+            out[number] = self[number]
         return out

@@ -212,6 +212,7 @@ class _Layout:
         self.pool = RowPool(tables, limits)
         self.increments = Increments(tables)
         self.n = len(nodes.kind)
+        self.alike = np.arange(self.n)
         self.sets = self._sets()
         self.hash, self.size = self._summed(groups.hash), self._summed(groups.size)
         self._number_pushes()
@@ -224,7 +225,7 @@ class _Layout:
             node = nodes.number[groups.node[group]]
             sets = _Sets(node, group, np.ones_like(group), costs.group_cost[group], costs.group_need[group])
         elif registers.low.any():
-            sets = _Sets(*(np.concatenate(column) for column in zip(self._ranges(), self._missing_some())))
+            sets = _Sets(*map(np.concatenate, zip(self._ranges(), self._missing_some())))
         else:
             sets = self._ranges()
         if self.key_sets is not None:
@@ -252,15 +253,31 @@ class _Layout:
         # What a range adds ascends, so that in every class its first sets fit.
         kind = nodes.kind
         room = np.where(kind == 0, width - 1, np.clip(registers.high[kind] - nodes.value, -1, width - 1))
-        of_node = groups.node[group]
-        first = of_node.searchsorted(nodes.symbolic)
-        size = of_node.searchsorted(nodes.symbolic, side="right") - first
-        size[nodes.place < nodes.classes.ladder[nodes.shape, 1]] = 0
+        some = np.zeros(len(nodes.number) + 1, np.int64)
+        np.bincount(groups.node[group], minlength=len(nodes.number)).cumsum(out=some[1:])
+        first = some[nodes.symbolic]
+        size = some[nodes.symbolic + 1] - first
+        closing = nodes.classes.ladder[nodes.shape, 1]
+        size[nodes.place < closing] = 0
+        if self.key_sets is None:
+            size[self._repeated(room, closing, width)] = 0
         node, which = spread(first, size)
         count = key.searchsorted(which * width + room[node], side="right") - begin[which]
         some = (count > 0).nonzero()[0]
         group = group[which[some]]
         return _Sets(node[some], group, count[some], costs.group_cost[group], costs.group_need[group])
+
+    def _repeated(self, room: np.ndarray, closing: np.ndarray, width: int) -> np.ndarray:
+        """bool[N'], classes near an upper bound that the same token sets fit in as in the class before: no token begins just as
+        many iterations as that one has room for. Fills in `alike`."""
+        nodes, groups = self.nodes, self.groups
+        begins = np.zeros(len(nodes.number) * width, bool)
+        begins[groups.node[nodes.groups] * width + groups.add[nodes.groups]] = True
+        out = nodes.place > closing + 1
+        after = out.nonzero()[0]
+        out[after] = ~begins[nodes.symbolic[after] * width + room[after - 1]]
+        np.maximum.accumulate(np.where(out, 0, self.alike), out=self.alike)
+        return out
 
     def _missing_some(self) -> _Sets:
         """Token sets, each for itself, in the classes of registers below a lower bound, with what is then missing."""
@@ -448,14 +465,14 @@ class _Layout:
         unions = _Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
-        return {
-            "group_offset": _offsets(sets.node[lo], self.n),
+        arrays = {
             "group_row": row,
             "group_next": self.nodes.number[groups.target[first]],
             "group_push": self.push[first],
             "group_add": add,
             "group_set": final,
         }
+        return _of_all("group_offset", arrays, _offsets(sets.node[lo], self.n), self.alike)
 
     def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
@@ -495,6 +512,7 @@ class _Layout:
 
     def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
         sets, groups, costs = self.sets, self.groups, self.costs
+        narrow, alike = self._narrow_once(narrow)
         of, group = sets.groups(narrow)
         node = sets.node[narrow][of]
         listed, which = self._once(group)
@@ -519,7 +537,7 @@ class _Layout:
             begin, size = (size.cumsum() - size)[which], size[which]
             number, at = spread(begin, size)
             token = token[at]
-        first = np.append(0, size.cumsum())[node.searchsorted(np.arange(self.n + 1))]
+        first = np.append(np.int32(0), size.cumsum(dtype=np.int32))[node.searchsorted(np.arange(self.n + 1))]
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
             key = (node << _TOKEN_BITS + room | effect)[number]
@@ -529,7 +547,20 @@ class _Layout:
         else:
             order = np.lexsort((token, node[number]))
             token, effect = token[order], effect[number[order]]
-        return {"arc_offset": first, "arc_token": token, "arc_effect": effect, "effects": effects}
+        arrays = {"arc_token": token.astype(np.int32), "arc_effect": effect.astype(np.int32)}
+        return _of_all("arc_offset", arrays, first, alike) | {"effects": effects}
+
+    def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""
+        node = self.sets.node[narrow]
+        begin = segment_starts(node)
+        if self.alike is None or len(begin) == 0 or not self.registers.counts or self.registers.low.any():
+            return narrow, self.alike
+        signature = np.add.reduceat(mixed(self.sets.group[narrow] << 32 | self.sets.length[narrow]), begin)
+        _, example, which = exampled(signature)
+        alike = np.arange(self.n)
+        alike[node[begin]] = node[begin[example]][which]
+        return narrow[alike[node] == node], alike[self.alike]
 
     def _once(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the distinct token sets, ascending; the place of each one among them): classes have many in common, whose tokens are
@@ -564,14 +595,8 @@ class _Layout:
 
         rows = self.pool.numbers(grid.union[cell], build)
         self.deadline.check(_DOING)
-        first = _offsets(grid.node[cell], self.n).astype(np.int64)
-        node, at = ranges(first[alike], first[alike + 1])
-        return {
-            "level_offset": _offsets(node, self.n),
-            "level_cost": grid.cost[cell][at],
-            "level_need": grid.need[cell][at],
-            "level_row": rows[at],
-        }
+        arrays = {"level_cost": grid.cost[cell], "level_need": grid.need[cell], "level_row": rows}
+        return _of_all("level_offset", arrays, _offsets(grid.node[cell], self.n), alike[self.alike])
 
     def _members(self, chosen: np.ndarray) -> _Members:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
@@ -624,3 +649,16 @@ def _offsets(node: np.ndarray, n: int) -> np.ndarray:
     out = np.zeros(n + 1, np.int32)
     np.bincount(node, minlength=n).cumsum(out=out[1:])
     return out
+
+
+def _of_all(
+    name: str, arrays: dict[str, np.ndarray], offset: np.ndarray, alike: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Arrays of every node, from those of the nodes that stand for others, and where each node's begin, as `name`."""
+    if (alike[1:] > alike[:-1]).all():
+        return {name: offset} | arrays
+    size = np.diff(offset)[alike]
+    at = spread(offset[alike], size)[1]
+    upto = np.zeros_like(offset)
+    size.cumsum(out=upto[1:])
+    return {name: upto} | {key: values[at] for key, values in arrays.items()}

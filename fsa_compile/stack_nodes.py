@@ -157,7 +157,9 @@ _KEPT = 16
 """Tables that are kept for a vocabulary, of three bytes for each token, and 16 for each one that has a number."""
 _SPARSE = 8
 """Of one in so many tokens and less, each is looked at; of more, all tokens."""
-_MEMO = "increments"
+_MEMO, _STATES = "increments", "increments together"
+_KEPT_STATES = 4
+"""Groups of tables that are kept for a vocabulary, of three bytes for each token and table."""
 
 
 class _Numbers(NamedTuple):
@@ -174,16 +176,36 @@ class _Numbers(NamedTuple):
     known: np.ndarray
 
 
+class _State(NamedTuple):
+    """Tables after some contents; all arrays stay as they are.
+
+    Attributes:
+      tables, known: as in `Increments`.
+      number: of the contents.
+    """
+
+    tables: tuple[np.ndarray, ...]
+    known: tuple[np.ndarray, ...]
+    number: dict[bytes, int]
+
+
 class Increments:
-    """Tables of numbers by token, as few as can hold what is asked for."""
+    """Tables of numbers by token, as few as can hold what is asked for.
+
+    What string bodies add to a register is the same in most schemas, so tables after the same contents in the same order are kept.
+    """
 
     def __init__(self, tables: VocabularyTables) -> None:
         self._size = tables.vocab_size
         self._tables: list[np.ndarray] = []
         self._known: list[np.ndarray] = []
         self._number: dict[bytes, int] = {}
+        self._contents: tuple[bytes, ...] = ()
+        self._frozen = 0
         kept = tables.memo.get(_MEMO)
         self._kept: dict[bytes, _Numbers] = remember(tables, _MEMO, {}) if kept is None else kept
+        states = tables.memo.get(_STATES)
+        self._states: dict[tuple[bytes, ...], _State] = remember(tables, _STATES, {}) if states is None else states
 
     def numbers(
         self, keys: list[bytes], content: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -195,6 +217,27 @@ class Increments:
           content: (place among those asked for, token, value) of the contents at the given places in `keys`, by place; asked
             only for what is not known.
         """
+        self._contents += tuple(key for key in dict.fromkeys(keys) if key not in self._number)
+        state = self._states.get(self._contents)
+        if state is None:
+            self._add(keys, content)
+            self._keep()
+        else:
+            self._tables, self._known, self._number = list(state.tables), list(state.known), dict(state.number)
+            self._frozen = len(self._tables)
+        return np.array([self._number[key] for key in keys], np.int64)
+
+    def _keep(self) -> None:
+        """Keeps the tables if they are large."""
+        if self._contents and len(self._tables) <= _KEPT and sum(map(np.count_nonzero, self._known)) >= _SEVERAL:
+            if len(self._states) >= _KEPT_STATES:
+                self._states.clear()
+            self._states[self._contents] = _State(tuple(self._tables), tuple(self._known), dict(self._number))
+            self._frozen = len(self._tables)
+
+    def _add(
+        self, keys: list[bytes], content: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    ) -> None:
         kept = [self._kept.get(key) for key in keys]
         new = [i for i, (key, known) in enumerate(zip(keys, kept)) if known is None and key not in self._number]
         if new:
@@ -206,8 +249,6 @@ class Increments:
             if key not in self._number:
                 known = kept[i]
                 self._number[key] = self._of_tokens(key, *listed[i]) if known is None else self._merged(known)
-        return np.array([self._number[key] for key in keys], np.int64)
-
     def _of_tokens(self, key: bytes, token: np.ndarray, value: np.ndarray) -> int:
         if len(token) >= _SEVERAL:
             table, known = np.zeros(self._size, np.uint16), np.zeros(self._size, bool)
@@ -228,6 +269,7 @@ class Increments:
             return number
         pairs = zip(self._tables, self._known)
         number = self._first(not (more.known & known & (table != more.table)).any() for table, known in pairs)
+        self._thaw(number)
         table = self._tables[number]
         np.maximum(table, more.table, out=table)  # where both say something they agree, else one is 0
         self._known[number] |= more.known
@@ -237,7 +279,15 @@ class Increments:
         pairs = zip(self._tables, self._known)
         return (not (known.take(token) & (table.take(token) != value)).any() for table, known in pairs)
 
+    def _thaw(self, number: int) -> None:
+        """Copies tables that are kept before one of them is written to."""
+        if number < self._frozen:
+            self._tables[: self._frozen] = [table.copy() for table in self._tables[: self._frozen]]
+            self._known[: self._frozen] = [known.copy() for known in self._known[: self._frozen]]
+            self._frozen = 0
+
     def _fill(self, number: int, token: np.ndarray, value: np.ndarray) -> None:
+        self._thaw(number)
         self._tables[number][token] = value
         self._known[number][token] = True
 
