@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.distinct import occupied, order_of
+from fsa_compile.distinct import firsts, occupied, order_of
 from fsa_compile.vocabulary_tables import indices, ranges
 
 _FEW = 64
 """So many places are worked on one by one."""
+_SHORT = 20_000
+"""Networks of so many ways are worked on place by place throughout."""
 _LISTED = 100_000
 """So many ways are kept as a list too, whose single items are read faster."""
 
@@ -102,6 +104,8 @@ def least_values(
     calls = _Calls(ways, waits, step, unreachable)
     plain = (ways.push[ways.effect] == 0).nonzero()[0]
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
+    if len(ways.place) <= _SHORT:
+        return _in_turn(first, before.tolist(), before_at.tolist(), calls, waits, step, unreachable)
     begin, some, waited_for = before_at.tolist(), waits.some, waits.some.data
     one_by_one = before.tolist() if len(before) <= _LISTED else before
     value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
@@ -160,6 +164,46 @@ def least_values(
     return value, np.array(calls.of_symbol, np.int64)
 
 
+def _in_turn(
+    first: np.ndarray, before: list[int], begin: list[int], calls: _Calls, waits: Waits, step: int, unreachable: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for few ways, place by place.
+
+    Args:
+      before, begin: places from which ways without a push lead to each place, and where those of each place begin.
+    """
+    now: list[int] = first.nonzero()[0].tolist()
+    value, settled, waited_for = [unreachable] * len(first), [False] * len(first), waits.some.tolist()
+    for place in now:
+        value[place] = 0
+    callers, callers_at = calls.listed()
+    queue = {0: now}
+    while queue:
+        at = min(queue)
+        now, hot = queue.pop(at), []
+        beyond = at + step
+        later = now if not step else queue.get(beyond, [])
+        for place in now:  # which may grow meanwhile
+            if settled[place]:
+                continue
+            settled[place] = True
+            for other in before[begin[place] : begin[place + 1]]:
+                if value[other] > beyond:
+                    value[other] = beyond
+                    later.append(other)
+            if waited_for[place]:
+                hot.append(place)
+        if step and later:
+            queue[beyond] = later
+        for effect in calls.settle(hot, at) if hot else hot:
+            found = calls.worth(effect, value)
+            for place in callers[callers_at[effect] : callers_at[effect + 1]]:
+                if found < value[place]:
+                    value[place] = found
+                    queue.setdefault(found, []).append(place)
+    return np.array(value, np.int64), np.array(calls.of_symbol, np.int64)
+
+
 class _Calls:
     """Ways that call, and what they still wait for.
 
@@ -193,11 +237,15 @@ class _Calls:
                     done.append(effect)
         return done
 
+    def listed(self) -> tuple[list[int], list[int]]:
+        """Places by effect, and where those of each effect begin."""
+        return self._places.tolist(), self._places_at.tolist()
+
     def places(self, effect: int) -> list[int]:
         """The places that have an effect."""
         return self._places[self._places_at[effect] : self._places_at[effect + 1]].tolist()
 
-    def worth(self, effect: int, value: memoryview[int]) -> int:
+    def worth(self, effect: int, value: memoryview[int] | list[int]) -> int:
         """What a call is worth, from the values of places."""
         target, string = value[self._target[effect]], self._waits.strings[self._push[effect]]
         values = [self.of_symbol[s] for s in string]
@@ -229,7 +277,7 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
     value = np.where(first, 0, unreachable).tolist()
     order = order_of(target)
     edges = list(zip(source[order].tolist(), weight[order].tolist()))
-    begin = target[order].searchsorted(np.arange(len(first) + 1)).tolist()
+    begin = firsts(target, len(first)).tolist()
     queue: dict[int, list[int]] = {0: first.nonzero()[0].tolist()}
     settled = [False] * len(first)
     while queue:
@@ -249,7 +297,7 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
 def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Items by key, and where those of each key begin."""
     order = order_of(key)
-    return item[order], key[order].searchsorted(np.arange(size + 1))
+    return item[order], firsts(key, size)
 
 
 def _lists(key: np.ndarray, item: np.ndarray, size: int) -> tuple[list[int], list[int]]:

@@ -79,6 +79,14 @@ def occupied(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return row, column
 
 
+def firsts(values: np.ndarray, size: int) -> np.ndarray:
+    """Where each of the numbers 0, 1, ..., `size` begins among the values, of 0 to `size` - 1, once they are sorted:
+    int64[size + 1]."""
+    out = np.zeros(size + 1, np.int64)
+    np.bincount(values, minlength=size).cumsum(out=out[1:])
+    return out
+
+
 def _begins(ordered: np.ndarray) -> np.ndarray:
     begins = np.empty(len(ordered), bool)
     begins[:1] = True

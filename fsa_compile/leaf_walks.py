@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fsa_compile.byte_machine import NO_END, RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import distinct, exampled, numbered, order_of
+from fsa_compile.distinct import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.token_parts import Parts
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
@@ -220,7 +220,7 @@ class _Moves:
         inside = target.nonzero()[0]
         pair = distinct(control[inside] * size + target[inside])
         self._source, self._target = np.divmod(pair, size)
-        self._first = self._source.searchsorted(np.arange(size + 1))
+        self._first = firsts(self._source, size)
         of_class = np.bincount(self._kind, minlength=machine.action.shape[1])
         self._reads = np.bincount(control[inside], of_class[symbol[inside]], size).astype(np.int64)
 
@@ -287,7 +287,7 @@ class _Moves:
     def _arcs(self) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
         """(controls before, where those of each control begin), and the same of controls after."""
         order = order_of(self._target)
-        into = self._target[order].searchsorted(np.arange(len(self._first)))
+        into = firsts(self._target, len(self._first) - 1)
         return (self._source[order].tolist(), into.tolist()), (self._target.tolist(), self._first.tolist())
 
     def codes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.distinct import numbered, order_of
+from fsa_compile.distinct import firsts, numbered, order_of
 
 
 class Grid:
@@ -49,7 +49,7 @@ class Grid:
         self._turned = first[where] + self._column * num_costs[where] + self._row
         self.union, self.count = self._summed(hashes), self._summed(count)
         self._members = order_of(self._at)
-        self._first = self._at[self._members].searchsorted(np.arange(len(where) + 1))
+        self._first = firsts(self._at, len(where))
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Of every cell, the sum over all token sets within its limits."""

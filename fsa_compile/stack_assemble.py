@@ -12,7 +12,7 @@ from fsa_compile.arc_effects import arc_effects
 from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
 from fsa_compile.assemble import unspellable
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.distinct import distinct, exampled, numbered, order_of
+from fsa_compile.distinct import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.level_grid import Grid
 from fsa_compile.limits import CompileLimits, Deadline
@@ -537,7 +537,7 @@ class _Layout:
             begin, size = (size.cumsum() - size)[which], size[which]
             number, at = spread(begin, size)
             token = token[at]
-        first = np.append(np.int32(0), size.cumsum(dtype=np.int32))[node.searchsorted(np.arange(self.n + 1))]
+        first = np.append(np.int32(0), size.cumsum(dtype=np.int32))[firsts(node, self.n)]
         room = max(1, len(effects)).bit_length()
         if self.n.bit_length() + _TOKEN_BITS + room < 63:
             key = (node << _TOKEN_BITS + room | effect)[number]
@@ -627,7 +627,7 @@ class _Layout:
         if not len(at):
             return cost
         begin, out = segment_starts(node[at]), cost.copy()
-        size = np.diff(begin, append=len(at))
+        size = np.append(begin[1:], len(at)) - begin
         cost, need = cost[at], need[at]
         least, most = cost, np.maximum.reduceat(cost, begin).repeat(size)
         for cells in distinct(need).tolist():

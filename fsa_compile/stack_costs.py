@@ -38,7 +38,7 @@ import numpy as np
 from fsa_compile.artifact import UNREACHABLE
 from fsa_compile.byte_machine import END_HERE, ByteMachine
 from fsa_compile.cheapest_first import Waits, Ways, least_sums, least_values
-from fsa_compile.distinct import distinct, exampled, numbered
+from fsa_compile.distinct import distinct, exampled, firsts, numbered
 from fsa_compile.limits import Deadline
 from fsa_compile.missing_iterations import STRIDE, Rests, Windows
 from fsa_compile.set_costs import Pairs, SetCosts, least_of_each
@@ -134,7 +134,7 @@ class _Places:
         class_begin = size.cumsum() - size
         closing = classes.ladder[:, 1]  # the first class in which a frame may end
         returning, symbols, after = machine.returns
-        first_return = returning.searchsorted(np.arange(s + 1))
+        first_return = firsts(returning, s)
         while begin < count:
             at, way = ranges(first_return[control[-1]], first_return[control[-1] + 1])
             popped, there = symbols[way], after[way]
@@ -174,7 +174,7 @@ class _Bounds:
         self.places = places = _Places(machine, arcs)
         self.registers = registers = arcs.registers
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
-        first = groups.node.searchsorted(np.arange(len(arcs.node_owner) + 1))
+        first = firsts(groups.node, len(arcs.node_owner))
         place, group = ranges(first[places.node], first[places.node + 1])
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)

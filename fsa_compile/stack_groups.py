@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.derived_controls import Derived
-from fsa_compile.distinct import numbered, order_of
+from fsa_compile.distinct import firsts, numbered, order_of
 from fsa_compile.key_sets import Guards
 from fsa_compile.limits import Deadline
 from fsa_compile.stack_arcs import StackArcs
@@ -150,7 +150,7 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
     parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
     paths = _paths(arcs, parts, deadline)
-    first = parts.owner.searchsorted(np.arange(arcs.num_owners + 1))
+    first = firsts(parts.owner, arcs.num_owners)
     size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
     which, part = ranges(first[paths.owner], first[paths.owner + 1])
@@ -338,7 +338,7 @@ def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
     kept = useful[arcs.link_run].nonzero()[0]
     kept = kept[order_of(arcs.link_caller[kept])]
     run, symbol, count = arcs.link_run[kept], arcs.link_symbol[kept], arcs.link_count[kept]
-    first = arcs.link_caller[kept].searchsorted(np.arange(arcs.num_owners + 1))
+    first = firsts(arcs.link_caller[kept], arcs.num_owners)
     strings = _Strings()
     n = len(arcs.node_owner)
     node, push, add, owner = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64), arcs.node_owner

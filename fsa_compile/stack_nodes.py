@@ -192,7 +192,7 @@ class _State(NamedTuple):
 class Increments:
     """Tables of numbers by token, as few as can hold what is asked for.
 
-    What string bodies add to a register is the same in most schemas, so tables after the same contents in the same order are kept.
+    What string bodies add to a register is the same in most schemas: tables after the same contents in the same order are kept.
     """
 
     def __init__(self, tables: VocabularyTables) -> None:

@@ -32,7 +32,7 @@ import numpy as np
 from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.cut_trie import CutTrie, Nodes, cut_trie
 from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
-from fsa_compile.distinct import distinct, exampled, numbered, occupied, order_of
+from fsa_compile.distinct import distinct, exampled, firsts, numbered, occupied, order_of
 from fsa_compile.entry_walk import Entered, TokenSet
 from fsa_compile.errors import ConstraintError
 from fsa_compile.inner_nodes import InnerNodes
@@ -575,13 +575,13 @@ class Walk:
         starts, first = key[begin], self.num_owners
         self.num_owners += len(starts)
         if self.longest_push == 1:
-            size = np.diff(begin, append=len(key))
+            size = np.append(begin[1:], len(key)) - begin
             run = np.arange(first, first + len(size)).repeat(size)
             links = items.owner[order], self.push_symbol[push[order], 0], count[order]
             self._take_links(run, begin, *links)
         else:
             run = np.empty(len(key), np.int64)
-            run[order] = np.arange(first, first + len(starts)).repeat(np.diff(begin, append=len(key)))
+            run[order] = np.arange(first, first + len(starts)).repeat(np.append(begin[1:], len(key)) - begin)
             self._add_links(first, *self._chained(run, items.owner, push, count))
         return Items(np.arange(first, first + len(starts)), starts // (most * s), starts // most % s, starts % most)
 
@@ -612,7 +612,7 @@ class Walk:
         """Adds the links of the runs made at this depth, the owners from `first` on; columns from `_chained`."""
         order = order_of(columns[0])
         run, *rest = (column[order] for column in columns)
-        begin = run.searchsorted(np.arange(first, self.num_owners))
+        begin = firsts(run - first, self.num_owners - first)[:-1]
         self._take_links(run, begin, *rest)
 
     def _take_links(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:

@@ -108,8 +108,11 @@ class Controls:
         """The control that reads a text on the way to another."""
         known = self._known
         for byte in reversed(text):
-            moves = ((byte, byte, target),)
-            target = known.get((moves, None)) or self.node(moves)
+            key = (((byte, byte, target),), None)
+            number = known.get(key)
+            if number is None:
+                number = known[key] = self.new(key[0])
+            target = number
         return target
 
     def key_end(self, bit: int, control: int, *, new: bool) -> int:

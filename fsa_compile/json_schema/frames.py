@@ -64,6 +64,7 @@ class Frames:
         self.classes = KeyClasses(decisions, scalars, options)
         self._orders: list[Order] = []
         self._order_number: dict[Order, int] = {}
+        self._sorted: list[tuple[str, ...]] = []
         self._positions: list[dict[str, int]] = []
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
@@ -85,11 +86,15 @@ class Frames:
         Returns:
           None when no value belongs to any case.
         """
-        value = self._values.classify([condition for condition, _ in cases])
-        used = set[int]()
-        for formula in value.formulas:
-            used |= self._decisions.leaves(formula)
-        returns = tuple((i + 1, control) for i, (_, control) in enumerate(cases) if i + 1 in used)
+        if len(cases) == 1:
+            (value, control), = cases
+            returns = ((1, control),) if any(value.formulas) else ()
+        else:
+            value = self._values.classify([condition for condition, _ in cases])
+            used = set[int]()
+            for formula in value.formulas:
+                used |= self._decisions.leaves(formula)
+            returns = tuple((i + 1, control) for i, (_, control) in enumerate(cases) if i + 1 in used)
         return (self._controls.symbol(returns), self.entry(value)) if returns else None
 
     def entry(self, value: Value) -> int:
@@ -267,6 +272,7 @@ class Frames:
             if number is None:
                 number = self._order_number[order] = len(self._orders)
                 self._orders.append(order)
+                self._sorted.append(tuple(sorted(order)))
                 self._positions.append({key: i for i, key in enumerate(order)})
             at.append((number, 0))
         return Place(tuple(dict.fromkeys(at)))
@@ -324,7 +330,7 @@ class Frames:
 
     def _find_next_keys(self, place: Place, formula: int) -> tuple[Any, tuple[tuple[int, int], ...]]:
         every = self._orders[place.at[0][0]]
-        classes = self.classes.of(tuple(sorted(every)), self.string_atoms(formula))
+        classes = self.classes.of(self._sorted[place.at[0][0]], self.string_atoms(formula))
         targets: list[tuple[int, int]] = []
         d = self._decisions
         keys: Sequence[str]
@@ -425,7 +431,9 @@ class Frames:
             others = self.key(classes, len(classes.branches) - 1, targets)
             ahead = classes.branches[state]
             if ahead and is_plain(ahead):
-                return self._speller.branching([(c, self.key(classes, t, targets)) for c, _, t in ahead], others, close)
+                labels = [label for label, _ in targets]
+                after = [(c, self.key(classes, t, targets) if classes.reaches(t, labels) else 0) for c, _, t in ahead]
+                return self._speller.branching(after, others, close)
         row: list[tuple[int, int, int]] = []
         known: dict[int, int] = {}
         for low, high, after in classes.row(state):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import exampled, numbered
+from fsa_compile.distinct import exampled, firsts, numbered
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.key_guards import KeyGuards
 
@@ -32,9 +32,9 @@ class Reach:
         _, first, _ = exampled(self.source * size + self.moves[:, 2])
         first.sort()
         source, target = self.source[first], self.moves[first, 2]
-        self._targets, self._begin = target.tolist(), source.searchsorted(np.arange(size + 1)).tolist()
+        self._targets, self._begin = target.tolist(), firsts(source, size).tolist()
         order = target.argsort(kind="stable")
-        self._sources, self._sources_begin = source[order].tolist(), target[order].searchsorted(np.arange(size + 1)).tolist()
+        self._sources, self._sources_begin = source[order].tolist(), firsts(target, size).tolist()
         self.outcomes = self._find_outcomes()
         self.poisoned = {
             target
@@ -255,8 +255,10 @@ class MoveTable:
         guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)[mine]
         rows = [np.column_stack((number[whose], own, np.zeros(len(own), np.int64), adds, guarded))]
         called = []
-        for control, row in zip(live, number[live].tolist()):
-            for call in controls.calls.get(control, ()):
+        calling = number[np.fromiter(controls.calls, np.int64, len(controls.calls))]
+        for row in np.sort(calling[calling > 0]).tolist():
+            control = live[row - 1]
+            for call in controls.calls[control]:
                 guard = 0 if guards is None else guards.of_call(control)
                 for low, high, target, push, add in self._called(*call):
                     found = push_number.setdefault(push, len(self.pushes))

@@ -231,8 +231,8 @@ class Residuals:
     def _split(self, formula: int, fixed: dict[int, int], rewrites: list[Rewrite]) -> list[Case]:
         """The cases of one member; false formulas are dropped."""
         d = self._decisions
-        where = next((place for r in rewrites if (place := self._keywords.origin.get(d.atoms[r.variable]))), "#")
-        if _entangled(d, rewrites):  # an atom becomes one that is still to be rewritten: move the old ones aside
+        asked = [r.variable for r in rewrites]
+        if len(rewrites) > 1 and _entangled(d, rewrites):  # an atom becomes one that is still to be rewritten: move the old ones aside
             aside = {r.variable: d.atom(Before(r.variable)) for r in rewrites}
             formula = d.substitute(formula, aside)
             rewrites = [r._replace(variable=d.variable(Before(r.variable))) for r in rewrites]
@@ -244,14 +244,15 @@ class Residuals:
                 if variable not in d.support(f):
                     self._add(after, f, known)
                     continue
-                for value, holds in ((then, condition), (other, self._values.negated(condition))):
-                    g = d.substitute(f, {variable: value})
-                    if g:
-                        self._add(after, g, self.pruned(self._values.both(known, holds)))
+                if g := d.substitute(f, {variable: then}):
+                    self._add(after, g, self.pruned(self._values.both(known, condition)))
+                if g := d.substitute(f, {variable: other}):
+                    self._add(after, g, self.pruned(self._values.both(known, self._values.negated(condition))))
             if len(after) > _FEW_CASES:
                 after = {f: known for f, known in after.items() if any(self._without_contradictions(known).formulas)}
             cases = after
             if len(cases) > self._options.max_outcomes:
+                where = next((place for v in asked if (place := self._keywords.origin.get(d.atoms[v]))), "#")
                 raise LimitError(
                     "max_outcomes", self._options.max_outcomes,
                     f"Sorting the values of one member by what they leave open of {where}",
@@ -268,6 +269,8 @@ class Residuals:
         """The value without cases that contradict each other: words of finite lists exclude each other, and single numbers."""
         formulas = list(value.formulas)
         for kind, prune in ((STRING, self._prune_strings), (NUMBER, self._prune_numbers)):
+            if formulas[kind] < FIRST_NODE:
+                continue
             found = self._pruned.get((kind, formulas[kind]))
             if found is None:
                 found = self._pruned[kind, formulas[kind]] = prune(formulas[kind])

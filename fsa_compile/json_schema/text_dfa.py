@@ -58,18 +58,25 @@ def words_trie(words: Sequence[str], *, number: bool = False) -> TextDfa:
       number: label each word with 1 + its index; otherwise all with 1.
     """
     children: list[dict[int, int]] = [{}]
-    labels = [0]
+    ends: dict[int, int] = {}
     for index, word in enumerate(words):
         state = 0
-        for character in word:
-            target = children[state].get(ord(character))
-            if target is None:
-                target = children[state][ord(character)] = len(children)
+        for at, c in enumerate(map(ord, word)):
+            target = children[state].get(c)
+            if target is None:  # all that follows is new
+                rest = [*map(ord, word[at + 1 :])]
+                children[state][c] = state = len(children)
+                children += [{c: t} for t, c in enumerate(rest, state + 1)]
                 children.append({})
-                labels.append(0)
+                state += len(rest)
+                break
             state = target
-        labels[state] = index + 1 if number else 1
-    return TextDfa([tuple([(c, c, t) for c, t in sorted(below.items())]) for below in children], labels)
+        ends[state] = index + 1 if number else 1
+    labels = [0] * len(children)
+    for state, label in ends.items():
+        labels[state] = label
+    rows = [tuple([(c, c, t) for c, t in (sorted(below.items()) if len(below) > 1 else below.items())]) for below in children]
+    return TextDfa(rows, labels)
 
 
 def lengths(low: int, high: int | None) -> TextDfa:
