@@ -215,6 +215,7 @@ class _Calls:
         self._ways, self._waits, self._step = ways, waits, step
         self._target, self._push = ways.target.data, ways.push.data
         self.of_symbol = [unreachable] * waits.num_symbols
+        self._of_string: dict[int, int] = {}
         calling = waits.calling[ways.effect].nonzero()[0]
         self._places, self._places_at = _by(ways.effect[calling], ways.place[calling], len(ways.push))
         self._open, self._missing = waits.returns.copy(), waits.asked.copy()
@@ -247,9 +248,13 @@ class _Calls:
 
     def worth(self, effect: int, value: memoryview[int] | list[int]) -> int:
         """What a call is worth, from the values of places."""
-        target, string = value[self._target[effect]], self._waits.strings[self._push[effect]]
-        values = [self.of_symbol[s] for s in string]
-        return 1 + target + sum(values) if self._step else max(len(string) + target, *[v + i for i, v in enumerate(values)])
+        target, push = value[self._target[effect]], self._push[effect]
+        string = self._waits.strings[push]
+        known = self._of_string.get(push)
+        if known is None:  # its symbols have been settled
+            values = [self.of_symbol[s] for s in string]
+            known = self._of_string[push] = sum(values) if self._step else max(v + i for i, v in enumerate(values))
+        return 1 + target + known if self._step else max(len(string) + target, known)
 
     def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places, what they are worth by a call) of many effects."""

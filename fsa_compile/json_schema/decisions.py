@@ -152,7 +152,13 @@ class Decisions:
                 return node
             below, above = self._substituted(low, values, last, memo), self._substituted(high, values, last, memo)
             value = values.get(v)
-            found = memo[node] = self.choose(self._node(v, 0, 1) if value is None else value, above, below)
+            if value is not None:
+                found = self.choose(value, above, below)
+            elif below == low and above == high:
+                found = node
+            else:
+                found = above if above == below else self.choose(self._node(v, 0, 1), above, below)
+            memo[node] = found
         return found
 
     def node(self, f: int) -> tuple[int, int, int]:

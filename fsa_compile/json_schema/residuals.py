@@ -244,7 +244,8 @@ class Residuals:
                 if variable not in d.support(f):
                     self._add(after, f, known)
                     continue
-                if g := d.substitute(f, {variable: then}):
+                stays = then >= FIRST_NODE and d.node(then) == (variable, 0, 1)
+                if g := f if stays else d.substitute(f, {variable: then}):
                     self._add(after, g, self.pruned(self._values.both(known, condition)))
                 if g := d.substitute(f, {variable: other}):
                     self._add(after, g, self.pruned(self._values.both(known, self._values.negated(condition))))
