@@ -22,8 +22,14 @@ _SHARED_BYTES = 64 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
 _MOST_ROWS = 1 << 14
 _MANY = 16
-"""More sets than this are numbered together."""
+"""More sets than this are looked up together."""
+_MORE = 200
+"""So many sets more, and they can be looked up together, too."""
 _DOING = "storing the constraint's token sets"
+
+
+_NOTHING = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+"""Hashes and places of no set but the empty one."""
 
 
 class _SharedRows:
@@ -45,6 +51,7 @@ class _SharedRows:
         self.at: dict[int, int] = {0: 0}
         self.full = False
         self._size = 1
+        self._sorted = _NOTHING
         self._pools: WeakSet[RowPool] = WeakSet()
         self._lock = threading.Lock()
 
@@ -59,7 +66,22 @@ class _SharedRows:
             if len(self._pools):
                 return False
             self.at, self._size, self.full = {0: 0}, 1, False
+            self._sorted = _NOTHING
             return True
+
+    def places(self, hashes: np.ndarray) -> np.ndarray:
+        """Places of sets, int64[n]; -1 where there is none, or where it has come of late and is known to `at` alone."""
+        if len(hashes) <= _MANY:
+            return np.array([*map(self.at.get, hashes.tolist(), repeat(-1))], np.int64)
+        if self._size > len(self._sorted[0]) + _MORE:
+            with self._lock:
+                known = np.fromiter(self.at, np.uint64, len(self.at))
+                order = known.argsort()
+                self._sorted = known[order], order  # places are given in order
+        known, place = self._sorted
+        at = known.searchsorted(hashes)
+        at[at == len(known)] = 0
+        return np.where(known[at] == hashes, place[at], -1)
 
     def add(self, row_hash: int, row: np.ndarray) -> int:
         """Place of a set, which is added; -1 where there is no room for it."""
@@ -125,26 +147,27 @@ class RowPool:
         Raises:
           LimitError: too many rows, or too many bytes of them.
         """
-        listed = hashes.tolist()
-        places: list[int] = [*map(self._shared.at.get, listed, repeat(-1))]
-        if -1 in places:
-            self._build(listed, places, build)
-        if len(places) > _MANY:
-            return self._many(np.array(places))
-        out = []
-        for place in places:
-            number = int(self._id[place])
-            if number < 0:
-                number = self._id[place] = self._new(place)
-            out.append(number)
-        return np.array(out, np.int64)
+        places = self._shared.places(hashes)
+        missing = (places < 0).nonzero()[0]
+        if len(missing):
+            self._build(hashes, places, missing, build)
+        at = (self._id[places] < 0).nonzero()[0]
+        if len(at):  # numbered in order of their first occurrence
+            first = exampled(places[at])[1]
+            first.sort()
+            new = places[at[first]]
+            self._id[new] = np.arange(len(self._at), len(self._at) + len(new))
+            self._at += new.tolist()
+            if len(self._at) > self._most:
+                self._refuse()
+        return self._id[places].astype(np.int64)
 
-    def _build(self, hashes: list[int], places: list[int], build: Callable[[int], np.ndarray]) -> None:
-        """Fills in the places of the sets that are new."""
+    def _build(
+        self, hashes: np.ndarray, places: np.ndarray, missing: np.ndarray, build: Callable[[int], np.ndarray]
+    ) -> None:
+        """Fills in the places of sets that have none; of those that are new, rows are made."""
         made = 0
-        for i, row_hash in enumerate(hashes):
-            if places[i] >= 0:
-                continue
+        for i, row_hash in zip(missing.tolist(), hashes[missing].tolist()):
             place = self._shared.at.get(row_hash, -1)
             if place < 0:
                 place = self._own_at.get(row_hash, -1)
@@ -160,25 +183,6 @@ class RowPool:
             places[i] = place
         more = len(self._shared.rows) + len(self._own) - len(self._id)
         self._id = np.append(self._id, np.full(more, -1, np.int32)) if more else self._id
-
-    def _new(self, place: int) -> int:
-        self._at.append(place)
-        if len(self._at) > self._most:
-            self._refuse()
-        return len(self._at) - 1
-
-    def _many(self, places: np.ndarray) -> np.ndarray:
-        """Ids by place, new ones in order of their first occurrence."""
-        at = (self._id[places] < 0).nonzero()[0]
-        if len(at):
-            first = exampled(places[at])[1]
-            first.sort()
-            new = places[at[first]]
-            self._id[new] = np.arange(len(self._at), len(self._at) + len(new))
-            self._at += new.tolist()
-            if len(self._at) > self._most:
-                self._refuse()
-        return self._id[places].astype(np.int64)
 
     def _refuse(self) -> None:
         if self._most == self._limits.max_rows:

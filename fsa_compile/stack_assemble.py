@@ -554,7 +554,7 @@ class _Layout:
         """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""
         node = self.sets.node[narrow]
         begin = segment_starts(node)
-        if self.alike is None or len(begin) == 0 or not self.registers.counts or self.registers.low.any():
+        if not len(begin) or not self.registers.counts or self.registers.low.any():
             return narrow, self.alike
         signature = np.add.reduceat(mixed(self.sets.group[narrow] << 32 | self.sets.length[narrow]), begin)
         _, example, which = exampled(signature)

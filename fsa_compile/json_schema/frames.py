@@ -88,7 +88,7 @@ class Frames:
         """
         if len(cases) == 1:
             (value, control), = cases
-            returns = ((1, control),) if any(value.formulas) else ()
+            returns: tuple[tuple[int, int], ...] = ((1, control),) if any(value.formulas) else ()
         else:
             value = self._values.classify([condition for condition, _ in cases])
             used = set[int]()
@@ -432,8 +432,8 @@ class Frames:
             ahead = classes.branches[state]
             if ahead and is_plain(ahead):
                 labels = [label for label, _ in targets]
-                after = [(c, self.key(classes, t, targets) if classes.reaches(t, labels) else 0) for c, _, t in ahead]
-                return self._speller.branching(after, others, close)
+                branches = [(c, self.key(classes, t, targets) if classes.reaches(t, labels) else 0) for c, _, t in ahead]
+                return self._speller.branching(branches, others, close)
         row: list[tuple[int, int, int]] = []
         known: dict[int, int] = {}
         for low, high, after in classes.row(state):

@@ -232,7 +232,8 @@ class Residuals:
         """The cases of one member; false formulas are dropped."""
         d = self._decisions
         asked = [r.variable for r in rewrites]
-        if len(rewrites) > 1 and _entangled(d, rewrites):  # an atom becomes one that is still to be rewritten: move the old ones aside
+        # An atom may become one that is still to be rewritten: then the old ones are moved aside.
+        if len(rewrites) > 1 and _entangled(d, rewrites):
             aside = {r.variable: d.atom(Before(r.variable)) for r in rewrites}
             formula = d.substitute(formula, aside)
             rewrites = [r._replace(variable=d.variable(Before(r.variable))) for r in rewrites]
