@@ -253,10 +253,9 @@ class _Layout:
         # What a range adds ascends, so that in every class its first sets fit.
         kind = nodes.kind
         room = np.where(kind == 0, width - 1, np.clip(registers.high[kind] - nodes.value, -1, width - 1))
-        some = np.zeros(len(nodes.number) + 1, np.int64)
-        np.bincount(groups.node[group], minlength=len(nodes.number)).cumsum(out=some[1:])
-        first = some[nodes.symbolic]
-        size = some[nodes.symbolic + 1] - first
+        of_node = firsts(groups.node[group], len(nodes.number))
+        first = of_node[nodes.symbolic]
+        size = of_node[nodes.symbolic + 1] - first
         closing = nodes.classes.ladder[nodes.shape, 1]
         size[nodes.place < closing] = 0
         if self.key_sets is None:
@@ -271,11 +270,13 @@ class _Layout:
         """bool[N'], classes near an upper bound that the same token sets fit in as in the class before: no token begins just as
         many iterations as that one has room for. Fills in `alike`."""
         nodes, groups = self.nodes, self.groups
-        begins = np.zeros(len(nodes.number) * width, bool)
-        begins[groups.node[nodes.groups] * width + groups.add[nodes.groups]] = True
         out = nodes.place > closing + 1
         after = out.nonzero()[0]
-        out[after] = ~begins[nodes.symbolic[after] * width + room[after - 1]]
+        if not len(after) or not len(nodes.groups):
+            return out
+        begins = distinct(groups.node[nodes.groups] * width + groups.add[nodes.groups])
+        asked = nodes.symbolic[after] * width + room[after - 1]
+        out[after] = begins[np.minimum(begins.searchsorted(asked), len(begins) - 1)] != asked
         np.maximum.accumulate(np.where(out, 0, self.alike), out=self.alike)
         return out
 
@@ -309,6 +310,7 @@ class _Layout:
         node = node.copy()
         node[guarded] = len(self.nodes.kind) + which.reshape(-1)
         self.n = len(self.nodes.kind) + len(self.key_sets.twins)
+        self.alike = np.arange(self.n)
         return node
 
     def _number_pushes(self) -> None:
