@@ -5,7 +5,6 @@ What is pending in a node, returned through a symbol, is one more node, told apa
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +45,7 @@ class InnerNodes:
         self.num_nodes = s
         self._segments = [np.zeros((1, walk.ret.shape[1]), np.int64)]
         self._num_segments = 1
-        self._memo: dict[int, int] = {0: 0}
+        self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
         self._columns: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
 
     def delta(self) -> np.ndarray:
@@ -179,10 +178,15 @@ class InnerNodes:
     def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(node of every set, index of an example of every new one)."""
         every, example, which = exampled(total)
-        ids = np.array([*map(self._memo.get, every.tolist(), repeat(-1))], np.int64)
+        contents, nodes = self._known
+        at = contents.searchsorted(every)
+        at[at == len(contents)] = 0
+        ids = np.where(contents[at] == every, nodes[at], -1)
         new = (ids < 0).nonzero()[0]
         ids[new] = np.arange(self.num_nodes, self.num_nodes + len(new))
-        self._memo.update(zip(every[new].tolist(), ids[new].tolist()))
+        contents, nodes = np.concatenate((contents, every[new])), np.concatenate((nodes, ids[new]))
+        order = contents.argsort(kind="stable")  # which is fast: two pieces, each in order
+        self._known = contents[order], nodes[order]
         self.num_nodes += len(new)
         if self.num_nodes > self.walk.limits.max_states:
             raise LimitError("max_states", self.walk.limits.max_states, _DOING)
