@@ -14,6 +14,8 @@ close to the upper bound of a counted frame have two levels for each need, if th
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from fsa_compile.distinct import firsts, numbered, order_of
@@ -48,8 +50,6 @@ class Grid:
         self._num_needs = num_needs[where]
         self._turned = first[where] + self._column * num_costs[where] + self._row
         self.union, self.count = self._summed(hashes), self._summed(count)
-        self._members = order_of(self._at)
-        self._first = firsts(self._at, len(where))
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Of every cell, the sum over all token sets within its limits."""
@@ -102,11 +102,17 @@ class Grid:
                 kept = []
         return np.array(out, np.int64)
 
+    @cached_property
+    def _members(self) -> tuple[np.ndarray, np.ndarray]:
+        """(token sets by cell, where those of each cell begin)."""
+        return order_of(self._at), firsts(self._at, len(self.node))
+
     def difference(self, cells: np.ndarray, i: int) -> tuple[int, np.ndarray]:
         """(hash of an earlier kept cell of the same node within the limits of kept cell i, or 0; token sets that cell i adds)."""
         cell = int(cells[i])
-        low = self._first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
-        mine = self._members[low : self._first[cell + 1]]
+        members, first = self._members
+        low = first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
+        mine = members[low : first[cell + 1]]
         mine = mine[self._need_of(mine) <= self.need[cell]]
         j = i - 1
         while j >= 0 and self.node[cells[j]] == self.node[cell]:

@@ -6,7 +6,6 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
-from itertools import repeat
 from weakref import WeakSet
 
 import numpy as np
@@ -70,9 +69,7 @@ class _SharedRows:
             return True
 
     def places(self, hashes: np.ndarray) -> np.ndarray:
-        """Places of sets, int64[n]; -1 where there is none, or where it has come of late and is known to `at` alone."""
-        if len(hashes) <= _MANY:
-            return np.array([*map(self.at.get, hashes.tolist(), repeat(-1))], np.int64)
+        """Places of many sets, int64[n]; -1 where there is none, or where it has come of late and is known to `at` alone."""
         if self._size > len(self._sorted[0]) + _MORE:
             with self._lock:
                 known = np.fromiter(self.at, np.uint64, len(self.at))
@@ -121,6 +118,7 @@ class RowPool:
         self._id = np.full(len(shared.rows), -1, np.int32)  # by place
         self._id[0] = 0
         self._at = [0]
+        self._made = 0
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self._row(self._at[row])
@@ -147,10 +145,12 @@ class RowPool:
         Raises:
           LimitError: too many rows, or too many bytes of them.
         """
+        if len(hashes) <= _MANY:
+            return np.array([self._number(self._place(*new, build)) for new in enumerate(hashes.tolist())], np.int64)
         places = self._shared.places(hashes)
         missing = (places < 0).nonzero()[0]
         if len(missing):
-            self._build(hashes, places, missing, build)
+            places[missing] = [self._place(*new, build) for new in zip(missing.tolist(), hashes[missing].tolist())]
         at = (self._id[places] < 0).nonzero()[0]
         if len(at):  # numbered in order of their first occurrence
             first = exampled(places[at])[1]
@@ -162,27 +162,32 @@ class RowPool:
                 self._refuse()
         return self._id[places].astype(np.int64)
 
-    def _build(
-        self, hashes: np.ndarray, places: np.ndarray, missing: np.ndarray, build: Callable[[int], np.ndarray]
-    ) -> None:
-        """Fills in the places of sets that have none; of those that are new, rows are made."""
-        made = 0
-        for i, row_hash in zip(missing.tolist(), hashes[missing].tolist()):
-            place = self._shared.at.get(row_hash, -1)
+    def _place(self, i: int, row_hash: int, build: Callable[[int], np.ndarray]) -> int:
+        """Place of a set, whose row is made if it is new."""
+        place = self._shared.at.get(row_hash, -1)
+        if place < 0:
+            place = self._own_at.get(row_hash, -1)
+        if place < 0:
+            self._made += 1
+            if self._made >= self._most:
+                self._refuse()
+            row = build(i)
+            place = self._shared.add(row_hash, row)
             if place < 0:
-                place = self._own_at.get(row_hash, -1)
-            if place < 0:
-                row = build(i)
-                place = self._shared.add(row_hash, row)
-                if place < 0:
-                    place = self._own_at[row_hash] = len(self._shared.rows) + len(self._own)
-                    self._own.append(row)
-                made += 1
-                if len(self._at) + made > self._most:
-                    self._refuse()
-            places[i] = place
-        more = len(self._shared.rows) + len(self._own) - len(self._id)
-        self._id = np.append(self._id, np.full(more, -1, np.int32)) if more else self._id
+                place = self._own_at[row_hash] = len(self._shared.rows) + len(self._own)
+                self._own.append(row)
+                if place == len(self._id):
+                    self._id = np.append(self._id, np.full(place, -1, np.int32))
+        return place
+
+    def _number(self, place: int) -> int:
+        number = int(self._id[place])
+        if number < 0:
+            number = self._id[place] = len(self._at)
+            self._at.append(place)
+            if number >= self._most:
+                self._refuse()
+        return number
 
     def _refuse(self) -> None:
         if self._most == self._limits.max_rows:
