@@ -19,7 +19,7 @@ from fsa_compile.vocabulary_tables import indices, ranges
 
 _FEW = 64
 """So many places are worked on one by one."""
-_SHORT = 20_000
+_SHORT = 4_000
 """Networks of so many ways are worked on place by place throughout."""
 _LISTED = 100_000
 """So many ways are kept as a list too, whose single items are read faster."""
@@ -253,7 +253,7 @@ class _Calls:
         known = self._of_string.get(push)
         if known is None:  # its symbols have been settled
             values = [self.of_symbol[s] for s in string]
-            known = self._of_string[push] = sum(values) if self._step else max(v + i for i, v in enumerate(values))
+            known = self._of_string[push] = sum(values) if self._step else max([v + i for i, v in enumerate(values)], default=0)
         return 1 + target + known if self._step else max(len(string) + target, known)
 
     def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
