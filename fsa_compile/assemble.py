@@ -146,8 +146,9 @@ def assemble(
     limits: CompileLimits,
     deadline: Deadline,
     extra: dict[str, Any],
+    levels: bool = True,
 ) -> CompiledConstraint:
-    """The artifact of a token automaton.
+    """The artifact of a token automaton; without levels nothing in it says what a limit on the number of tokens leaves.
 
     Raises:
       UnspellableError: no token sequence spells an accepted text.
@@ -166,7 +167,9 @@ def assemble(
     n = len(accept)
     group_offset = _offsets(groups.state[wide], n)
     arc_offset, arc_token, arc_next = _narrow_arcs(groups, ~wide, n)
-    level_offset, level_cost, level_row = _levels(groups, tables, pool, distance, group_offset, arc_offset)
+    level_offset, level_cost, level_row = np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    if levels:
+        level_offset, level_cost, level_row = _levels(groups, tables, pool, distance, group_offset, arc_offset)
     return CompiledConstraint(
         vocab_size=tables.vocab_size,
         fingerprint=tables.fingerprint,

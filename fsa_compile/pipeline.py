@@ -85,8 +85,9 @@ def compile_language(
     if starts_text:
         language, passing = _starting(language, tokenizer, passing)
     constraint = _every_tokenization(
-        language, vocabulary, limits, counters=canonical is False, tokenizer=tokenizer, passing=passing
-    )
+        language, vocabulary, limits, counters=canonical is False, tokenizer=tokenizer, passing=passing,
+        levels=_is_result(canonical),
+    )  # fmt: skip
     return constraint if canonical is False else canonical_form(constraint, tokenizer, vocabulary, limits, canonical)
 
 
@@ -98,8 +99,10 @@ def _every_tokenization(
     counters: bool,
     tokenizer: Any = None,
     passing: Filters | None = None,
+    levels: bool = True,
 ) -> CompiledConstraint:
-    """The artifact of a language, with or without registers for its counts, and behind filters over tokens."""
+    """The artifact of a language, with or without registers for its counts, and behind filters over tokens; without levels it
+    is good for `canonical_form` alone."""
     deadline, passing = Deadline(limits), filters_of(()) if passing is None else passing
     if language.symbols:
         from fsa_compile.extensions.token_constraint import compile_with_symbols
@@ -111,20 +114,33 @@ def _every_tokenization(
         if machine is not None:
             return promote_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
     dfa = language.to_byte_dfa(limits, deadline)
-    return _promoted(dfa, tokenizer, vocabulary, passing, language.description, limits, deadline)
+    return _promoted(dfa, tokenizer, vocabulary, passing, language.description, limits, deadline, levels=levels)
 
 
 def _promoted(
-    dfa: ByteDfa, tokenizer: Any, vocabulary: Vocabulary, passing: Filters, source: str, limits: CompileLimits, deadline: Deadline
+    dfa: ByteDfa,
+    tokenizer: Any,
+    vocabulary: Vocabulary,
+    passing: Filters,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    *,
+    levels: bool = True,
 ) -> CompiledConstraint:
     """The artifact of a byte automaton and filters over tokens."""
     if not passing.tokens:
-        return promote(dfa, vocabulary, source=source, limits=limits, deadline=deadline)
+        return promote(dfa, vocabulary, source=source, limits=limits, deadline=deadline, levels=levels)
     from fsa_compile.filters.token_product import promote_filtered
 
     return promote_filtered(
         dfa, _loaded(tokenizer), vocabulary, passing.tokens, source=source, limits=limits, deadline=deadline
     )
+
+
+def _is_result(canonical: Canonical) -> bool:
+    """Whether the artifact of every tokenization is the result, and not what `canonical_form` makes its own of."""
+    return canonical is False or isinstance(canonical, str)
 
 
 def _starting(language: Language, tokenizer: Any, passing: Filters) -> tuple[Language, Filters]:
@@ -277,7 +293,9 @@ def compile_dfa(
 
         language, filters = _starting(TextFilter(source, lambda limits, deadline: dfa), tokenizer, filters)
         dfa = language.to_byte_dfa(limits, deadline)
-    every = _promoted(dfa, tokenizer, vocabulary, filters, source, limits, deadline)
+    every = _promoted(
+        dfa, tokenizer, vocabulary, filters, source, limits, deadline, levels=_is_result(canonical)
+    )
     return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
 
 

@@ -34,6 +34,7 @@ def promote(
     deadline: Deadline | None = None,
     extra: dict[str, Any] | None = None,
     keep_loops: bool = False,
+    levels: bool = True,
 ) -> CompiledConstraint:
     """The artifact of a byte automaton over a vocabulary.
 
@@ -48,6 +49,7 @@ def promote(
       deadline: an already running time budget.
       extra: small JSON values kept in the artifact.
       keep_loops: keep what is found of loops such as string bodies for other automata, and use what was kept.
+      levels: with the rows that limits on the number of tokens need; an artifact without them is a step of other compilations.
 
     Raises:
       UnsatisfiableError: the automaton accepts nothing.
@@ -61,7 +63,7 @@ def promote(
     tables = tables_for(vocabulary)
     known = known_tokens(dfa, tables, limits, deadline) if keep_loops else None
     arcs = walk_tokens(dfa, tables, deadline, known)
-    return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {})
+    return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, levels=levels)
 
 
 @collected_rarely
