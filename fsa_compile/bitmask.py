@@ -17,6 +17,11 @@ import numpy as np
 
 from fsa_compile.errors import ConstraintError
 
+_SINGLE = 8
+"""Bits of so many tokens are set one by one,"""
+_MANY = 2000
+"""and those of more than so many by way of a mask."""
+
 
 def bitmask_shape(batch_size: int, vocab_size: int) -> tuple[int, int]:
     """(B, ceil(V / 32))."""
@@ -32,6 +37,14 @@ def words_of(tokens: Any, vocab_size: int) -> np.ndarray:
     """uint32[ceil(V / 32)] with the bits of some token ids, each in range; they may come twice."""
     tokens = np.asarray(tokens, np.int64)
     words = np.zeros(math.ceil(vocab_size / 32), np.uint32)
+    if tokens.size <= _SINGLE:
+        for token in tokens.ravel().tolist():
+            words[token >> 5] |= np.uint32(1 << (token & 31))
+        return words
+    if tokens.size > _MANY:
+        mask = np.zeros(vocab_size, bool)
+        mask[tokens] = True
+        return packed(mask)
     np.bitwise_or.at(words, tokens >> 5, np.uint32(1) << (tokens & 31).astype(np.uint32))
     return words
 

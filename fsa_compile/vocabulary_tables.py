@@ -23,6 +23,8 @@ import numpy as np
 from fsa_compile.vocabulary import Vocabulary
 
 _FORMAT = 1
+_FEW = 2000
+"""Bits of fewer tokens are added one by one."""
 
 SYMBOL_CHARACTER = 4
 """Symbol of one complete, well-formed non-ASCII character."""
@@ -159,7 +161,7 @@ class VocabularyTables:
 
     def pack(self, tokens: np.ndarray) -> np.ndarray:
         """Bit row uint32[W] of distinct tokens."""
-        if len(tokens) < 2000:  # adding single bits is then cheaper than packing a row of booleans
+        if len(tokens) < _FEW:  # adding single bits is then cheaper than packing a row of booleans
             word, bit = self._word_and_bit
             row = np.zeros(self.num_words, np.uint32)
             np.add.at(row, word[tokens], bit[tokens])
@@ -167,6 +169,14 @@ class VocabularyTables:
         member = np.zeros(self.num_words * 32, bool)
         member[tokens] = True
         return np.packbits(member, bitorder="little").view(np.uint32)
+
+    def add(self, row: np.ndarray, tokens: np.ndarray) -> None:
+        """Adds distinct tokens that a bit row does not have yet."""
+        if len(tokens) >= _FEW:
+            row |= self.pack(tokens)
+            return
+        word, bit = self._word_and_bit
+        np.add.at(row, word[tokens], bit[tokens])
 
     def unpack(self, row: np.ndarray) -> np.ndarray:
         """int64[*], the tokens of a bit row uint32[W], ascending."""

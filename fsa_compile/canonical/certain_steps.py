@@ -5,9 +5,16 @@ Distances are then found by looking up what comes before (`FactoredDistances`), 
 
 from __future__ import annotations
 
+import itertools
+from functools import cached_property
+
 import numpy as np
 
 from fsa_compile.canonical.indices import joined
+from fsa_compile.distinct import order_of
+
+_FEW = 2048
+"""Up to so many steps Python's own lists are faster than arrays."""
 
 
 class CertainSteps:
@@ -19,18 +26,27 @@ class CertainSteps:
       edge: int64[S], its listed token.
       after: int64[S], the pair that the token leads to, their number where it leads to a node that many tokens lead to.
       size: number of pairs and of listed tokens.
+
+    Attributes:
+      few: whether `all_before` is worth its time.
     """
 
     def __init__(self, known: np.ndarray, before: np.ndarray, edge: np.ndarray, after: np.ndarray, size: tuple[int, int]) -> None:
         self.known = known
         count, listed = size
-        # Short integers are sorted several times as fast.
-        order = np.argsort(after.astype(np.uint16) if count < 1 << 16 else after, kind="stable")
-        after = after[order]
-        self._begin = np.searchsorted(after, np.arange(count + 2))
+        order = order_of(after)
         self._before = before[order]
+        self._begin = np.zeros(count + 2, np.int64)
+        np.cumsum(np.bincount(after, minlength=count + 1), out=self._begin[1:])
+        self.few = len(before) <= _FEW
         self._chosen = np.zeros(listed, bool)
         self._wide_edge, self._wide_before = edge[order[self._begin[count] :]], self._before[self._begin[count] :]
+
+    @cached_property
+    def all_before(self) -> list[list[int]]:
+        """`before` of each pair."""
+        before = self._before.tolist()
+        return [before[low:high] for low, high in itertools.pairwise(self._begin.tolist())]
 
     def before(self, pairs: np.ndarray) -> np.ndarray:
         """int64[n], the pairs from which a token leads to some pairs; they may come twice."""

@@ -19,6 +19,7 @@ import numpy as np
 from fsa_compile.bitmask import holds, packed
 from fsa_compile.canonical.filter_table import BLOCK, FilterTable
 from fsa_compile.canonical.indices import joined
+from fsa_compile.canonical.known_rows import KnownRows
 from fsa_compile.canonical.pairs import PairRule
 from fsa_compile.canonical.state_sets import StateSets
 
@@ -89,6 +90,7 @@ class Contexts:
         self.all_final = np.concatenate([part.all_final for part in self._of_depth])
         self.any_final = np.concatenate([part.any_final for part in self._of_depth])
         self.column = np.stack([part.column for part in self._of_depth])
+        self._flat = self.after.ravel(), self.column.ravel()
         single = (self.after > 0).sum(0)
         self.tail = np.select([single == 1, single > 1], [np.argmax(self.after > 0, 0), -1], -2).astype(np.int32)
         self.between = packed(self.tail == 0)
@@ -102,6 +104,7 @@ class Contexts:
         self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
         self.rank = np.empty(len(by_column), np.int64)
         self.rank[self.order] = np.arange(len(by_column))
+        self.rows = KnownRows(self.class_of, self.elsewhere, self.order, self.rank)
         self.ending = packed(self.all_final[self.base[0] + self.after[0]] & (self.after[0] > 0))
         every = self.follows & (ALL | ALL_APART) != self.follows >> 2
         self.ambiguous = every.any(1) | (self.all_final != self.any_final)
@@ -115,6 +118,7 @@ class Contexts:
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
+        self._then: dict[tuple[int, int, int, bool], frozenset[int]] = {}
         self._state_sets = StateSets(self)
         self._joined: dict[tuple[int, ...], tuple[np.ndarray, bool, bool]] = {}
         self.place_of = list(zip(states.behaviour.tolist(), states.left[states.position].tolist()))
@@ -127,6 +131,14 @@ class Contexts:
     def depth_of(self, surroundings: int) -> int:
         """The depth of surroundings, numbered among all."""
         return int(np.searchsorted(self.base, surroundings, side="right")) - 1
+
+    def after_at(self, depth: np.ndarray, token: np.ndarray) -> np.ndarray:
+        """int32[n], `after` of tokens at depths."""
+        return self._flat[0].take(depth * self.after.shape[1] + token)
+
+    def column_at(self, depth: np.ndarray, token: np.ndarray) -> np.ndarray:
+        """int32[n], `column` of tokens at depths."""
+        return self._flat[1].take(depth * self.column.shape[1] + token)
 
     def alone(self, surroundings: int) -> np.ndarray:
         """int64[n], the surroundings of single behaviours that make up some."""
@@ -193,17 +205,28 @@ class Contexts:
             found = self._states_after[state, kind] = frozenset(np.unique(targets[targets >= 0]).tolist())
         return found
 
-    def states_of(self, behaviour: int, token: int) -> np.ndarray:
-        """int64[n], states of a behaviour that a token may lead to; all of it for token -1."""
-        if token < 0:
-            return np.flatnonzero(self._states.behaviour == behaviour)
-        kind = int(self.class_of[token])
-        every = frozenset[int]().union(*(self.states_after(ANYWHERE - depth, kind) for depth in range(DEPTHS)))
-        return np.array([state for state in every if self.place_of[state][0] == behaviour], np.int64)
+    def behaviours_then(self, behaviour: int, before: int, token: int, apart: bool) -> frozenset[int]:
+        """The behaviours that a token leads to from those states of one that a token before it may lead to (-1 for all of its
+        states), after a pair that the rule allows or forbids."""
+        kind = int(self.class_of[before]) if before >= 0 else -1
+        key = behaviour, kind, int(self.class_of[token]), apart
+        found = self._then.get(key)
+        if found is None:
+            if len(self._then) >= _MOST_STEPS:
+                self._then.clear()
+            if kind < 0:
+                states = np.flatnonzero(self._states.behaviour == behaviour)
+            else:
+                every = frozenset[int]().union(*(self.states_after(ANYWHERE - depth, kind) for depth in range(DEPTHS)))
+                states = np.array([state for state in every if self.place_of[state][0] == behaviour], np.int64)
+            found = self._then[key] = frozenset(self.behaviours_after(states, token, apart).tolist())
+        return found
 
     def states_in(self, behaviours: Sequence[int]) -> list[int]:
         """All states of some behaviours."""
-        return np.flatnonzero(np.isin(self._states.behaviour, behaviours)).tolist()
+        chosen = np.zeros(len(self._states.example), bool)
+        chosen[list(behaviours)] = True
+        return chosen[self._states.behaviour].nonzero()[0].tolist()
 
     def behaviours_after(self, states: np.ndarray, token: int, apart: bool) -> np.ndarray:
         """int64[n], behaviours that a token leads to from states, after a pair that the rule allows or forbids."""
@@ -249,8 +272,9 @@ class Contexts:
             found = self._columns[token] = packed((bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0)
         return found
 
-    def held(self, blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        """Whether forbidden sets hold tokens, bool[n]: of each block of tokens and sets every pair, sets running first."""
+    def held(self, blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+        """By which bit of `follows` tokens may always follow what leaves some forbidden sets: of each block of tokens and sets
+        every pair, uint8[*], sets running first."""
         keys = [(tokens.tobytes(), sets.tobytes()) for tokens, sets in blocks]
         found = {key: self._held.get(key) for key in keys}
         new = {key: i for i, key in enumerate(keys) if found[key] is None}
@@ -258,13 +282,14 @@ class Contexts:
             chosen = [blocks[i] for i in new.values()]
             group = np.concatenate([np.tile(sets, len(tokens)) for tokens, sets in chosen])
             held = self.rule.set_holds(group, np.concatenate([np.repeat(tokens, len(sets)) for tokens, sets in chosen]))
+            bits = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
             ends = np.cumsum([len(tokens) * len(sets) for tokens, sets in chosen])
-            made = dict(zip(new, np.split(held, ends[:-1])))
+            made = dict(zip(new, np.split(bits, ends[:-1])))
             if len(self._held) >= _MOST_BLOCKS:
                 self._held.clear()
             self._held.update(made)
             found |= made
-        return np.concatenate([np.zeros(0, bool), *(part for key in keys if (part := found[key]) is not None)])
+        return [part for key in keys if (part := found[key]) is not None]
 
     def always_one_of(self, tokens: np.ndarray) -> np.ndarray:
         """uint32[W], the tokens after which one of some tokens may come between two characters, wherever they stand."""

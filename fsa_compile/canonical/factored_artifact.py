@@ -12,11 +12,12 @@ import numpy as np
 from fsa_compile.artifact import ARC_BURST, CompiledConstraint
 from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.factored_distances import FAR
-from fsa_compile.canonical.indices import numbered
+from fsa_compile.canonical.indices import joined, numbered
 from fsa_compile.distinct import order_of
 from fsa_compile.entry_walk import NARROW
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.row_pool import RowPool
 from fsa_compile.vocabulary_tables import VocabularyTables, segment_starts
 
 _DOING = "assembling the artifact"
@@ -51,45 +52,44 @@ def assemble_factored(
     stays = stays[reached[d.source[stays]]]
     source, token, target, cost = number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays]
     count = int(reached.sum()) + 1
-    rows = _Rows(tables, limits)
+    bit_rows = _Rows(tables, limits, deadline) if wide or d.shunned else None
+    rows = bit_rows or _ListedRows(tables, limits)
     groups: list[tuple[int, int, int]] = []
     parts: dict[int, list[tuple[int, np.ndarray]]] = {}
-    for node, row, into, by_cost in wide:
-        if reached[node]:
-            groups.append((int(number[node]), rows.number(row), int(number[into])))
-            parts.setdefault(int(number[node]), []).extend(by_cost)
+    if bit_rows is not None:
+        for node, row, into, by_cost in wide:
+            if reached[node]:
+                groups.append((int(number[node]), bit_rows.number(row), int(number[into])))
+                parts.setdefault(int(number[node]), []).extend(by_cost)
     narrow = np.ones(len(source), bool)
     if len(source):
-        key = source * count + target
-        order = order_of(key)
-        begin = segment_starts(key[order])
-        size = np.diff(np.append(begin, len(order)))
-        for at, length in zip(begin[size > NARROW].tolist(), size[size > NARROW].tolist()):
-            chosen = order[at : at + length]
+        order, begin, size = _segments(source * count + target)
+        large = (size > NARROW).nonzero()[0]
+        if len(large):
+            begin, size = begin[large], size[large]
+            chosen = order[joined(begin, size)]
             narrow[chosen] = False
-            here = int(source[chosen[0]])
-            groups.append((here, rows.number(tables.pack(token[chosen])), int(target[chosen[0]])))
-            parts.setdefault(here, [])
-    in_order = np.flatnonzero(narrow)
+            here = source[order[begin]].tolist()
+            groups += zip(here, rows.of_lists(token[chosen], size), target[order[begin]].tolist())
+            for node in here:
+                parts.setdefault(node, [])
+    in_order = narrow.nonzero()[0]
     in_order = in_order[order_of(source[in_order] * tables.vocab_size + token[in_order])]
     nodes = np.arange(count + 1)
-    arc_offset = np.searchsorted(source[in_order], nodes)
-    for here in np.flatnonzero(np.diff(arc_offset) > ARC_BURST).tolist():
-        parts.setdefault(here, [])
+    arc_offset = source[in_order].searchsorted(nodes)
+    for node in (arc_offset[1:] - arc_offset[:-1] > ARC_BURST).nonzero()[0].tolist():
+        parts.setdefault(node, [])
     most = int(cost.max(initial=0)) + 1
     effect, kind = numbered(target[in_order] * most + cost[in_order], count * most)
     effects = np.zeros((len(effect) + 1, 6), np.int32)
     effects[1:, 0], effects[1:, 4] = effect // most, effect % most
-    levels: list[tuple[int, int, int]] = []
-    of_node = np.searchsorted(source, nodes)
-    for here in sorted(parts):
-        deadline.check(_DOING)
-        own = slice(of_node[here], of_node[here + 1])
-        levels += [(here, up_to, rows.number(row)) for up_to, row in _levels(parts[here], token[own], cost[own], tables)]
-    unless = [(node, d.unless_of(node)) for node in sorted(d.shunned) if reached[node]]
-    noted = [[int(number[node]), rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
-    if noted:
-        extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}
+    deadline.check(_DOING)
+    levels = rows.levels(parts, source, token, cost)
+    if bit_rows is not None:
+        unless = [(node, d.unless_of(node)) for node in sorted(d.shunned) if reached[node]]
+        noted = [[int(number[node]), bit_rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
+        if noted:
+            extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}
     group = np.array(sorted(groups), np.int32).reshape(-1, 3)
     level = np.array(levels, np.int32).reshape(-1, 3)
     kept = np.flatnonzero(reached)
@@ -116,13 +116,20 @@ def assemble_factored(
     )
 
 
+def _segments(key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The order that sorts some numbers, and where each of them begins in it and how often it comes."""
+    order = order_of(key)
+    begin = segment_starts(key[order])
+    return order, begin, np.append(begin[1:], len(order)) - begin
+
+
 class _Rows:
     """Distinct bit rows; row 0 is empty."""
 
-    def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
+    def __init__(self, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> None:
         self._rows = [np.zeros(tables.num_words, np.uint32)]
         self._number = {self._rows[0].tobytes(): 0}
-        self._limits = limits
+        self._tables, self._limits, self._deadline = tables, limits, deadline
 
     def number(self, row: np.ndarray) -> int:
         key = row.tobytes()
@@ -136,8 +143,68 @@ class _Rows:
                 raise LimitError("max_bytes", self._limits.max_bytes, "storing the constraint's token sets")
         return found
 
+    def of_lists(self, token: np.ndarray, size: np.ndarray) -> list[int]:
+        """The numbers of sets that are given token by token, one set after the other."""
+        end = size.cumsum()
+        return [self.number(self._tables.pack(token[at:to])) for at, to in zip((end - size).tolist(), end.tolist())]
+
+    def levels(
+        self, parts: dict[int, list[tuple[int, np.ndarray]]], source: np.ndarray, token: np.ndarray, cost: np.ndarray
+    ) -> list[tuple[int, int, int]]:
+        """(node, cost, number of a row): of some nodes the tokens that cost at most so much, by ascending cost.
+
+        Args:
+          parts: of these nodes the bit rows of tokens that are not listed, with their costs.
+          source, token, cost: int64[E], of the listed ones, ascending by source.
+        """
+        out = []
+        for node in sorted(parts):
+            self._deadline.check(_DOING)
+            begin, end = source.searchsorted([node, node + 1]).tolist()
+            up_to = _levels(parts[node], token[begin:end], cost[begin:end], self._tables)
+            out += [(node, most, self.number(row)) for most, row in up_to]
+        return out
+
     def stacked(self) -> np.ndarray:
+        """uint32[R, W]."""
         return np.stack(self._rows)
+
+
+class _ListedRows:
+    """The same where all sets are given token by token: told apart by the sums of their tokens' hashes, most are made already."""
+
+    def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
+        self._tables, self._pool = tables, RowPool(tables, limits)
+
+    def of_lists(self, token: np.ndarray, size: np.ndarray) -> list[int]:
+        end = size.cumsum()
+        begin = end - size
+        hashes = np.add.reduceat(self._tables.token_hash.take(token), begin)
+        return self._pool.numbers(hashes, lambda i: self._tables.pack(token[begin[i] : end[i]])).tolist()
+
+    def levels(
+        self, parts: dict[int, list[tuple[int, np.ndarray]]], source: np.ndarray, token: np.ndarray, cost: np.ndarray
+    ) -> list[tuple[int, int, int]]:
+        if not parts:
+            return []
+        chosen = np.zeros(int(source[-1]) + 1, bool)
+        chosen[list(parts)] = True
+        part = chosen[source].nonzero()[0]
+        key = source[part] << 32 | cost[part]
+        order, begin, size = _segments(key)
+        key, token = key[order[begin]], token[part[order]]
+        node = key >> 32
+        # Running sums of hashes within a node are those of what costs at most so much.
+        hashes = np.add.reduceat(self._tables.token_hash.take(token), begin).cumsum()
+        first = segment_starts(node)
+        length = np.append(first[1:], len(node)) - first
+        hashes[first[1] if len(first) > 1 else len(hashes) :] -= hashes[first[1:] - 1].repeat(length[1:])
+        least, end = begin[first].repeat(length), begin + size
+        numbers = self._pool.numbers(hashes, lambda i: self._tables.pack(token[least[i] : end[i]]))
+        return list(zip(node.tolist(), (key & 0xFFFFFFFF).tolist(), numbers.tolist()))
+
+    def stacked(self) -> np.ndarray:
+        return self._pool.stacked()
 
 
 def _wide_sets(d: DecidedDistances) -> list[tuple[int, np.ndarray, int, list[tuple[int, np.ndarray]]]]:
@@ -150,7 +217,9 @@ def _wide_sets(d: DecidedDistances) -> list[tuple[int, np.ndarray, int, list[tup
                 row = d.row(number)
                 by_cost = [(level + 1, row & bits) for level, bits in d.wide[target].levels]
                 by_cost = [(cost, bits) for cost, bits in by_cost if bits.any()]
-                known[number, target] = (np.bitwise_or.reduce([bits for _, bits in by_cost]) if by_cost else row, by_cost)
+                for i, (_, bits) in enumerate(by_cost):
+                    row = row | bits if i else bits
+                known[number, target] = row, by_cost
             row, by_cost = known[number, target]
             if by_cost:
                 out.append((node, row, target, by_cost))
@@ -187,10 +256,14 @@ def _levels(
     by_cost: dict[int, np.ndarray] = {}
     for most, bits in wide:
         by_cost[most] = by_cost[most] | bits if most in by_cost else bits
-    for most in np.flatnonzero(np.bincount(cost)).tolist():
-        bits = tables.pack(token[cost == most])
-        by_cost[most] = by_cost[most] | bits if most in by_cost else bits
+    order, begin, size = _segments(cost)
+    token, costs = token[order], cost[order[begin]].tolist()
+    listed = {most: token[at : at + length] for most, at, length in zip(costs, begin.tolist(), size.tolist())}
     out: list[tuple[int, np.ndarray]] = []
-    for most in sorted(by_cost):
-        out.append((most, out[-1][1] | by_cost[most] if out else by_cost[most]))
+    row = np.zeros(tables.num_words, np.uint32)
+    for most in sorted({*by_cost, *costs}):
+        row = row | by_cost[most] if most in by_cost else row.copy()
+        if most in listed:
+            tables.add(row, listed[most])
+        out.append((most, row))
     return out

@@ -18,6 +18,8 @@ from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
 _Parts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 _LISTS = 16
 """Most lists of shunned behaviours: a device keeps rows of tokens for each."""
+_SINGLE = 16
+"""Up to so many tokens are looked up one by one."""
 _ROUNDS = 8
 """Rounds in which tokens that can be completed in some states only are looked at."""
 
@@ -31,8 +33,6 @@ class DecidedDistances(FactoredDistances):
         cases = [*self._open_pairs(), *self._open_tokens()]
         by_pair = {case.pair: case for case in cases if case.token < 0}
         by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
-        by_rows = [level for wide in self.wide.values() for level, _ in wide.levels]
-        first = 1 + max([0, *self._distance[self._distance < FAR].tolist(), *by_rows])
         for _ in range(_ROUNDS):
             some = [case for case in cases if any(case.completes)]
             if not some:
@@ -41,7 +41,7 @@ class DecidedDistances(FactoredDistances):
             if found is None:
                 return False
             if not found:
-                return self._all_shunned(some) and self._with_levels(some, first)
+                return self._all_shunned(some) and self._with_levels(some)
         return False
 
     def _all_shunned(self, some: list[_Case]) -> bool:
@@ -77,21 +77,21 @@ class DecidedDistances(FactoredDistances):
             if case.token >= 0:
                 tokens.setdefault(case.node, {}).setdefault(parts, []).append(case.token)
             else:
-                yield from zip(np.unique(self.source[pairs(case.pair)]).tolist(), repeat(parts))
+                yield from zip(sorted(set(self.source[pairs(case.pair)].tolist())), repeat(parts))
         rows: dict[tuple[int, int], list[_Parts]] = {}
         for target, by_parts in tokens.items():
             edges = self.wide[target].edges
+            token, source_of = self.token[edges].tolist(), self.source[edges]
             for parts, chosen in by_parts.items():
-                yield from zip(np.unique(self.source[edges[np.isin(self.token[edges], chosen)]]).tolist(), repeat(parts))
-        of_parts = {
-            node: [(parts, np.array(chosen, np.int64)) for parts, chosen in by_parts.items()] for node, by_parts in tokens.items()
-        }
+                among = set(chosen)
+                at = [i for i, one in enumerate(token) if one in among]
+                yield from zip(sorted(set(source_of[at].tolist())), repeat(parts))
         for source, groups in self.groups.items():
             for row, target in groups:
-                if target in of_parts:
+                if target in tokens:
                     if (row, target) not in rows:
                         held = self._constraint.rows[row]
-                        rows[row, target] = [parts for parts, chosen in of_parts[target] if holds(held, chosen).any()]
+                        rows[row, target] = [parts for parts, chosen in tokens[target].items() if any(_held(held, chosen))]
                     yield from zip(repeat(source), rows[row, target])
 
     def shunned_states(self) -> list[list[int]]:
@@ -111,30 +111,52 @@ class DecidedDistances(FactoredDistances):
         of_node: dict[int, list[_Case]] = {}
         for case in by_token.values():
             of_node.setdefault(case.node, []).append(case)
-        into = {node: (np.array([case.token for case in some], np.int64), some) for node, some in of_node.items()}
+        into = {node: ([case.token for case in some], some) for node, some in of_node.items()}
         after = {node: self._sometimes(node, by_pair, by_token, into) for node in before}
-        for case in cases:
-            if not after.get(case.node) or all(case.completes):
-                continue
-            lost = [i for i, completes in enumerate(case.completes) if not completes]
-            tokens = np.array([token for token, _ in after[case.node]], np.int64)
-            held = self._rule.set_holds(np.full(len(tokens), case.group), tokens)
-            bit = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
-            column = x.column[int(self._depth[case.node]), tokens]
-            for i in lost:
-                behaviour = case.behaviour[i]
-                states = x.states_of(behaviour, case.token)
-                for at in np.flatnonzero(x.follows[x.single[behaviour], column] & bit).tolist():
+        some = [case for case in cases if after.get(case.node) and not all(case.completes)]
+        chances = self._chances(some, after)
+        for number, case in enumerate(some):
+            for i, held, places in chances.get(number, ()):
+                for at in places:
                     token, then = after[case.node][at]
-                    where = x.behaviours_after(states, token, bool(held[at]))
-                    good = np.isin(where, then.completed)
-                    if good.all():
+                    where = x.behaviours_then(case.behaviour[i], case.token, token, bool(held[at]))
+                    if where.issubset(then.completed):
                         case.completes[i] = True
                         case.through.append(then)
                         out.append(case)
                         break
-                    if good.any():
+                    if not where.isdisjoint(then.completed):
                         return None
+        return out
+
+    def _chances(
+        self, cases: list[_Case], after: dict[int, list[tuple[int, _Case]]]
+    ) -> dict[int, list[tuple[int, np.ndarray, list[int]]]]:
+        """By which tokens that are completed in some behaviours cases may go on.
+
+        Args:
+          cases: that cannot be completed in all behaviours.
+          after: such tokens of each node.
+
+        Returns:
+          By place among the cases: the number of a behaviour that cannot be completed, whether the case's forbidden set holds
+          each of the tokens of its node, and the places of tokens that may follow.
+        """
+        x = self._contexts
+        lost: dict[int, list[tuple[int, int]]] = {}
+        for number, case in enumerate(cases):
+            lost.setdefault(case.node, []).extend((number, i) for i, completes in enumerate(case.completes) if not completes)
+        out: dict[int, list[tuple[int, np.ndarray, list[int]]]] = {}
+        for node, parts in lost.items():
+            tokens = np.array([token for token, _ in after[node]], np.int64)
+            alone = x.single[[cases[number].behaviour[i] for number, i in parts]]
+            groups = np.array([cases[number].group for number, _ in parts], np.int64)
+            held = self._rule.set_holds(groups[:, None], tokens)
+            bits = x.follows[alone].take(x.column[int(self._depth[node])].take(tokens), 1)
+            may = (bits & np.where(held, np.uint8(ALL_APART), np.uint8(ALL))) > 0
+            for at in may.any(1).nonzero()[0].tolist():
+                number, i = parts[at]
+                out.setdefault(number, []).append((i, held[at], may[at].nonzero()[0].tolist()))
         return out
 
     def _sometimes(
@@ -142,24 +164,26 @@ class DecidedDistances(FactoredDistances):
         node: int,
         by_pair: dict[int, _Case],
         by_token: dict[tuple[int, int], _Case],
-        into: dict[int, tuple[np.ndarray, list[_Case]]],
+        into: dict[int, tuple[list[int], list[_Case]]],
     ) -> list[tuple[int, _Case]]:
         """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to; `into` has
         the tokens of `by_token` by node."""
         found: list[tuple[int, _Case | None]] = []
-        low, high = np.searchsorted(self.source, [node, node + 1])
-        open_ = low + np.flatnonzero(self.cost[low:high] >= FAR)
+        low, high = self._first[node], self._first[node + 1]
+        open_ = low + (self.cost[low:high] >= FAR).nonzero()[0]
         for token, target, pair in zip(*(of[open_].tolist() for of in (self.token, self.target, self.pair))):
             found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
         for row, target in self.groups.get(node, ()):
             if target in into:
                 tokens, cases = into[target]
-                held = np.flatnonzero(holds(self._constraint.rows[row], tokens)).tolist()
-                found += [(cases[i].token, cases[i]) for i in held]
+                held = _held(self._constraint.rows[row], tokens)
+                found += zip(itertools.compress(tokens, held), itertools.compress(cases, held))
         return [(token, case) for token, case in found if case is not None and any(case.completes)]
 
-    def _with_levels(self, some: list[_Case], first: int) -> bool:
+    def _with_levels(self, some: list[_Case]) -> bool:
         """Gives distances to what can be completed in some behaviours; whether there are any."""
+        by_rows = [level for wide in self.wide.values() for level, _ in wide.levels]
+        first = 1 + max([int(self._distance[self._distance < FAR].max(initial=0)), *by_rows])
         # Where it is the text's end that completes, that takes no more tokens.
         level = {id(case): 0 if self._ends(case) else first for case in some}
         for _ in range(_ROUNDS):
@@ -189,11 +213,12 @@ class DecidedDistances(FactoredDistances):
             wide.levels += [(at, words_of(tokens[ats == at], size)) for at in sorted(set(ats.tolist()))]
             if not always_of.all():
                 self._unless[node] = words_of(tokens[~always_of], size)
-            place = np.minimum(np.searchsorted(tokens, self.token[wide.edges]), len(tokens) - 1)
-            same = tokens[place] == self.token[wide.edges]
-            self.cost[wide.edges[same]] = ats[place[same]] + 1
-            self._sometimes_edge[wide.edges[same]] = ~always_of[place[same]]
-        for wide in self.wide.values():
+            if len(wide.edges):
+                place = np.minimum(np.searchsorted(tokens, self.token[wide.edges]), len(tokens) - 1)
+                same = tokens[place] == self.token[wide.edges]
+                self.cost[wide.edges[same]] = ats[place[same]] + 1
+                self._sometimes_edge[wide.edges[same]] = ~always_of[place[same]]
+        for wide in (self.wide[node] for node in into):
             joined_levels: dict[int, np.ndarray] = {}
             for at, bits in wide.levels:
                 joined_levels[at] = joined_levels[at] | bits if at in joined_levels else bits
@@ -208,7 +233,7 @@ class DecidedDistances(FactoredDistances):
 
     def unless_of(self, node: int) -> np.ndarray | None:
         """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
-        low, high = np.searchsorted(self.source, [node, node + 1])
+        low, high = self._first[node], self._first[node + 1]
         out = words_of(self.token[low:high][self._sometimes_edge[low:high]], self._constraint.vocab_size)
         for row, target in self.groups.get(node, ()):
             if target in self._unless:
@@ -232,11 +257,15 @@ class DecidedDistances(FactoredDistances):
 
     def _before(self, cases: list[_Case]) -> list[int]:
         """The nodes with tokens that lead to some cases."""
-        pairs = [case.pair for case in cases if case.token < 0]
         wide = {case.node for case in cases if case.token >= 0}
-        listed = np.isin(self.pair, pairs) | np.isin(self.target, list(wide))
-        others = [node for node, groups in self.groups.items() if any(target in wide for _, target in groups)]
-        return np.unique(np.append(self.source[listed], others).astype(np.int64)).tolist()
+        listed = np.zeros(len(self._distance), bool)
+        listed[[case.pair for case in cases if case.token < 0]] = True
+        chosen = listed[self.pair]
+        listed = np.zeros(self._constraint.num_nodes, bool)
+        listed[list(wide)] = True
+        chosen |= listed[self.target]
+        others = (node for node, groups in self.groups.items() if any(target in wide for _, target in groups))
+        return sorted({*self.source[chosen].tolist(), *others})
 
     def _other_pairs(self, nodes: list[int], known: dict[int, _Case]) -> list[_Case]:
         """The pairs of nodes without a distance that no behaviour lets complete."""
@@ -262,20 +291,27 @@ class DecidedDistances(FactoredDistances):
         """The tokens without a distance into nodes that many lead to."""
         x, out = self._contexts, []
         for node, wide in self.wide.items():
-            tokens, _, sets = self._open_of(wide)
-            if not len(tokens):
+            if not wide.open.any():
                 continue
             if wide.depth:
+                tokens, _, sets = self._open_of(wide)
                 before, alone = x.inside(wide.depth)
                 low, high = np.searchsorted(before, tokens), np.searchsorted(before, tokens, side="right")
                 for token, group, begin, end in zip(tokens.tolist(), sets.tolist(), low.tolist(), high.tolist()):
                     behaviour = [x.members[one][0] for one in alone[begin:end].tolist()]
                     out.append(_Case(node, token, -1, group, behaviour, (~wide.waiting[begin:end]).tolist(), []))
                 continue
-            completes = self._of_open[node].listed()
-            for i, (token, group) in enumerate(zip(tokens.tolist(), sets.tolist())):
-                out.append(_Case(node, token, -1, group, *completes[i], []))
+            tokens, sets, completes = self._of_open[node]
+            for token, group, parts in zip(tokens.tolist(), sets.tolist(), completes.listed()):
+                out.append(_Case(node, token, -1, group, *parts, []))
         return out
+
+
+def _held(row: np.ndarray, tokens: list[int]) -> list[bool]:
+    """Which tokens a bit row uint32[W] holds."""
+    if len(tokens) > _SINGLE:
+        return holds(row, np.array(tokens, np.int64)).tolist()
+    return [bool(row.item(token >> 5) >> (token & 31) & 1) for token in tokens]
 
 
 def _by_value(values: np.ndarray) -> Callable[[int], np.ndarray]:

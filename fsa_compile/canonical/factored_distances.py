@@ -17,8 +17,8 @@ Tokens into nodes that many lead to are bit rows here, all others are listed.
 
 from __future__ import annotations
 
+import array
 import dataclasses
-import heapq
 import itertools
 from typing import NamedTuple
 
@@ -29,8 +29,8 @@ from fsa_compile.bitmask import holds, words_of
 from fsa_compile.canonical.certain_steps import CertainSteps
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANYWHERE, DEPTHS, Contexts
 from fsa_compile.canonical.indices import joined, numbered, tokens_of
+from fsa_compile.canonical.known_rows import KnownRow
 from fsa_compile.canonical.pairs import PairRule
-from fsa_compile.canonical.product_graph import split_sets
 from fsa_compile.distinct import order_of
 from fsa_compile.limits import Deadline
 
@@ -44,14 +44,18 @@ _ALIKE = 2048
 _KINDS = 4
 _TRIED = 24
 """Next tokens of a round that are tried after the tokens of a bit row."""
-_FEW = 8
+_FEW = 64
 """Sets of less than such a part of the vocabulary are gone through token by token."""
+_DIFFERENT = 64
+"""Up to so many surroundings are looked at whether they are alike or not."""
 _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
-_AT_ONCE = 1 << 12
+_AT_ONCE = 1 << 10
 """Up to so many tests a round's pairs of tokens are all tested."""
 _AT_A_NODE = 1 << 14
-"""Up to so many tests all pairs of tokens at a node are tested at once, and remembered."""
+"""Up to so many tests all pairs of tokens at a node are tested at once."""
+_REMEMBERED = 24
+"""What more tests at a node say of the pair rule is remembered."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -132,16 +136,7 @@ class FactoredDistances:
         self._rule: PairRule = contexts.rule
         self._sets = len(self._rule.set_offset) - 1
         self._between = contexts.between
-        size = np.bitwise_count(constraint.rows).sum(1)
-        small = size <= _LISTED
-        for row in np.flatnonzero((size > _LISTED) & (size <= _ALIKE)).tolist():
-            kinds = np.zeros(contexts.num_classes, bool)
-            kinds[contexts.class_of[tokens_of(constraint.rows[row])]] = True
-            small[row] = np.count_nonzero(kinds) <= _KINDS
-        small |= (constraint.rows & contexts.elsewhere).any(1)  # tokens that end inside characters are followed one by one
-        listed, self.groups = split_sets(constraint, small, size)
-        self.source = np.repeat(np.arange(constraint.num_nodes), np.diff(listed.offset))
-        self.token, self.target = listed.token, listed.target
+        self._list_tokens()
         self.shunned: dict[int, int] = {}
         self._lists: list[set[int]] = []
         self._unless: dict[int, np.ndarray] = {}
@@ -150,6 +145,35 @@ class FactoredDistances:
         if self.fits:
             self._number_pairs(int(self._rule.set_of[last]) if last >= 0 else 0)
             self._settle()
+
+    def _list_tokens(self) -> None:
+        """Lists arcs and the tokens of smaller sets, and keeps the larger sets."""
+        c = self._constraint
+        self.groups: dict[int, list[tuple[int, int]]] = {}
+        self.source = np.repeat(np.arange(c.num_nodes), c.arc_offset[1:] - c.arc_offset[:-1])
+        self.token, self.target = c.arc_token.astype(np.int64), c.arc_next.astype(np.int64)
+        owner = np.repeat(np.arange(c.num_nodes), c.group_offset[1:] - c.group_offset[:-1]).tolist()
+        self._known: dict[int, KnownRow] = {}
+        known: dict[int, np.ndarray | None] = {}
+        listed: list[tuple[int, np.ndarray, int]] = []
+        for node, number, target in zip(owner, c.group_row.tolist(), c.group_next.tolist()):
+            if number not in known:
+                row = self._known[number] = self._contexts.rows(c.rows[number])
+                # Tokens that end inside characters are followed one by one.
+                small = row.size <= _LISTED or not row.is_between or (row.size <= _ALIKE and row.kinds <= _KINDS)
+                known[number] = row.tokens if small else None
+            tokens = known[number]
+            if tokens is None:
+                self.groups.setdefault(node, []).append((number, target))
+            else:
+                listed.append((node, tokens, target))
+        if listed:
+            size = [len(tokens) for _, tokens, _ in listed]
+            source = np.concatenate([self.source, np.repeat([node for node, _, _ in listed], size)])
+            order = order_of(source)
+            self.source = source[order]
+            self.token = np.concatenate([self.token, *(tokens for _, tokens, _ in listed)])[order]
+            self.target = np.concatenate([self.target, np.repeat([target for _, _, target in listed], size)])[order]
 
     def row(self, number: int) -> np.ndarray:
         """A bit row of the constraint."""
@@ -166,15 +190,20 @@ class FactoredDistances:
 
     def _find_depths(self, first: int) -> bool:
         c, tail = self._constraint, self._contexts.tail
-        at = tail[self.token]
+        at = tail.take(self.token)
         if at.min(initial=0) == -2:
             self._keep(at != -2)
-            at = tail[self.token]
-        depth = np.full(c.num_nodes, -1)
+            at = tail.take(self.token)
+        self._depth = depth = np.full(c.num_nodes, -1)
         depth[c.start] = first
         for groups in self.groups.values():
             for _, target in groups:
                 depth[target] = 0
+        self._is_between = not at.any()
+        """Whether all tokens lead between characters."""
+        if self._is_between:
+            depth[self.target] = 0
+            return int(depth[c.start]) == first
         certain = at >= 0
         depth[self.target[certain]] = at[certain]
         inside = np.flatnonzero(~certain)
@@ -188,7 +217,6 @@ class FactoredDistances:
                 self._keep(depth[self.source] >= 0)
                 at = at[some]
             at = np.where(at >= 0, at, depth[self.source] - self._contexts.length[self.token])
-        self._depth = depth
         right = bool((depth[self.target] == at).all()) and depth[c.start] == first and not (at < 0).any()
         return right and all(depth[target] == 0 for groups in self.groups.values() for _, target in groups)
 
@@ -198,12 +226,15 @@ class FactoredDistances:
     def _number_pairs(self, first: int) -> None:
         """Numbers what listed tokens lead to, as node, surroundings and forbidden set."""
         c, x = self._constraint, self._contexts
-        depth = self._depth[self.target]
-        after = x.after[depth, self.token].astype(np.int64)
-        if not after.all():
-            self._keep(after > 0)
-            depth, after = depth[after > 0], after[after > 0]
-        surroundings = x.base[depth] + after
+        if self._is_between:
+            surroundings = x.after[0].take(self.token) + x.base[0]
+        else:
+            depth = self._depth[self.target]
+            after = x.after_at(depth, self.token)
+            if not after.all():
+                self._keep(after > 0)
+                depth, after = depth[after > 0], after[after > 0]
+            surroundings = x.base[depth] + after
         is_wide, into = self._find_wide()
         to_wide = is_wide[self.target]
         self._follows, self._members = x.follows, x.members
@@ -224,7 +255,8 @@ class FactoredDistances:
         place, group = np.divmod(pair, len(sets))
         self._pair_node, self._pair_surroundings = np.divmod(places[place], size)
         self._pair_set = sets[group]
-        self._distance = np.full(len(pair) + 1, FAR, np.int64)  # the last stands for no pair
+        self._distances = array.array("q", [FAR]) * (len(pair) + 1)  # the last stands for no pair
+        self._distance = np.frombuffer(self._distances, np.int64)
         self._mark = np.empty(len(pair), np.int64)
         self.pair = np.full(len(self.token), len(pair))
         self.pair[listed] = number[:-1]
@@ -238,12 +270,16 @@ class FactoredDistances:
             edges = wide_edges[begin[node] : begin[node + 1]]
             inside = words_of(self.token[edges], c.vocab_size)
             if node in into:
-                inside |= np.bitwise_or.reduce(c.rows[into[node]]) & self._between
+                rows = c.rows[into[node][0]].copy()
+                for row in into[node][1:]:
+                    rows |= c.rows[row]
+                inside |= rows & self._between
             at = int(self._depth[node])
-            waiting = holds(inside, x.inside(at)[0])
+            waiting = holds(inside, x.inside(at)[0]) if at else np.zeros(0, bool)
             self.wide[node] = WideNode(at, inside, inside.copy(), [], edges, waiting)
         self.cost = np.full(len(self.token), FAR, np.int64)
         self._sometimes_edge = np.zeros(len(self.token), bool)
+        self._first = self.source.searchsorted(np.arange(c.num_nodes + 1)).tolist()
 
     def _find_wide(self) -> tuple[np.ndarray, dict[int, list[int]]]:
         """bool[N], nodes that larger sets lead to, and those inside characters behind them; and the rows of these sets."""
@@ -274,32 +310,15 @@ class FactoredDistances:
         states = {c.start: sets.number(frozenset([self._state]))}
         for node in np.flatnonzero(is_wide).tolist():
             states[node] = sets.number(frozenset([ANYWHERE - int(self._depth[node])]))
-        # Nodes further from the end first: most are then looked at once.
-        todo = [(-distance[node], node) for node in states]
-        heapq.heapify(todo)
-        waiting = set(states)
-        reached = [0] * len(steps)
-        while todo:
-            node = heapq.heappop(todo)[1]
-            waiting.discard(node)
-            here = states[node]
-            for i in range(begin[node], begin[node + 1]):
-                after = reached[i] = sets.after(here, kinds[i])
-                to = targets[i]
-                known = states.get(to, 0)
-                if after != known and (more := sets.union(after, known)) != known:
-                    states[to] = more
-                    if to not in waiting:
-                        waiting.add(to)
-                        heapq.heappush(todo, (-distance[to], to))
-        distinct, of = np.unique(np.array(reached, np.int64) * DEPTHS + self._depth[target], return_inverse=True)
+        reached = sets.reached(states, begin, kinds, targets, distance)
         numbers: dict[tuple[int, ...], int] = {}
+        most = DEPTHS * (max(reached, default=0) + 1)
+        distinct, place = numbered(np.array(reached, np.int64) * DEPTHS + self._depth[target], most)
         number = np.full(len(distinct), -1)
         for i, (which, depth) in enumerate(zip((distinct // DEPTHS).tolist(), (distinct % DEPTHS).tolist())):
             behaviours = sets.behaviours(which, depth)
             if behaviours:
-                number[i] = numbers.setdefault(behaviours, len(numbers))
-        number = number[of.ravel()]
+                number[i] = len(x.follows) + numbers.setdefault(behaviours, len(numbers))
         parts = [x.joined(behaviours) for behaviours in numbers]
         rows = np.stack([part[0] for part in parts]) if parts else x.follows[:0]
         ends = np.array([part[1:] for part in parts], bool).reshape(-1, 2)
@@ -310,7 +329,7 @@ class FactoredDistances:
         more_than_one = np.array([len(behaviours) > 1 for behaviours in numbers], bool)
         self._ambiguous = np.append(x.ambiguous, more_than_one & ((rows & 3) != rows >> 2).any(1) | (ends[:, 0] != ends[:, 1]))
         out = surroundings.copy()
-        found = np.where(number >= 0, number + len(x.follows), -1)[step]
+        found = number[place[step]]
         chosen = unsure[inner] | (found < 0)
         out[inner[chosen]] = found[chosen]
         return out
@@ -320,11 +339,12 @@ class FactoredDistances:
         steps, others = self._certain_steps()
         order = others[order_of(self.pair[others])]
         begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
-        size = np.diff(begin)
+        size = begin[1:] - begin[:-1]
+        followed = size > 0
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
-        self._of_open: dict[int, Completed] = {}
-        """What `_completes` said of the open tokens of wide nodes when nothing more was found."""
+        self._of_open: dict[int, tuple[np.ndarray, np.ndarray, Completed]] = {}
+        """The open tokens of wide nodes, their forbidden sets, and what `_completes` said, when nothing more was found."""
         self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
         for node, wide in self.wide.items():
             if c.accept[node] and not wide.depth:
@@ -335,13 +355,15 @@ class FactoredDistances:
             level += 1
             new = np.concatenate(self._new) if self._new else order[:0]
             bits, self._new, self._new_wide = self._new_wide, [], {}
+            if len(new) and not bits:
+                new, level = self._by_steps(steps, new, followed, level)
             if not len(new) and not bits:
                 self._note_costs()
                 if not self._last_resort(level):
                     break
             if len(new):
                 self._close_once(steps.before(new), level)
-            if not bits and not size[new].any():
+            if not bits and not followed[new].any():
                 continue
             edges = [order[joined(begin[new], size[new])]]
             for node, tokens in bits.items():
@@ -362,25 +384,90 @@ class FactoredDistances:
             wide.settle(self.cost, self.token)
         self.start = int(self._distance[self._start])
 
+    def _by_steps(self, steps: CertainSteps, new: np.ndarray, followed: np.ndarray, level: int) -> tuple[np.ndarray, int]:
+        """Rounds that find pairs by certain steps alone, as long as no other listed token leads to new ones (`followed`, bool of
+        each pair): the last pairs found, and the level that is next."""
+        distance, others = self._distance, followed.any()
+        if steps.few:
+            pairs, distances, before = new.tolist(), self._distances, steps.all_before
+            while pairs and not (others and followed[pairs].any()):
+                found = []
+                for pair in pairs:
+                    for other in before[pair]:
+                        if distances[other] == FAR:
+                            distances[other] = level
+                            found.append(other)
+                pairs, level = found, level + 1
+            return np.array(pairs, np.int64), level
+        while len(new) and not (others and followed[new].any()):
+            self._deadline.check(_DOING)
+            some = steps.before(new)
+            some = some[distance.take(some) == FAR]
+            distance[some] = level
+            new, level = self._once(some), level + 1
+        return new, level
+
     def _certain_steps(self) -> tuple[CertainSteps, np.ndarray]:
         """What listed tokens may always follow, for nodes with few pairs; and the listed tokens of all other nodes."""
-        x = self._contexts
-        pairs, tokens = np.diff(self._offset), np.bincount(self.source, minlength=len(self._offset) - 1)
-        known = (pairs * tokens <= _AT_A_NODE) & ~self._is_wide
-        every = np.arange(len(self.source))
-        edges = every[known[self.source]]
-        count = pairs[self.source[edges]]
-        before = joined(self._offset[self.source[edges]], count)
-        edge = np.repeat(edges, count)
-        column = x.column[self._depth[self.source[edges]], self.token[edges]]
-        bits = self._follows[self._pair_surroundings[before], np.repeat(column, count)]
-        nodes = np.flatnonzero(known & (pairs > 0) & (tokens > 0)).tolist()
-        first = np.append(0, np.cumsum(tokens))
-        blocks = [(self.token[first[n] : first[n + 1]], self._pair_set[self._offset[n] : self._offset[n + 1]]) for n in nodes]
-        hit = (bits & np.where(x.held(blocks), np.uint8(ALL_APART), np.uint8(ALL))) > 0
+        x, every = self._contexts, np.arange(len(self.source))
+        pairs = self._offset[1:] - self._offset[:-1]
+        tokens = np.bincount(self.source, minlength=len(pairs))
+        tests = pairs * tokens
+        known = (tests <= _AT_A_NODE) & ~self._is_wide
+        others = every[:0]
+        edges = every
+        if not known.all():
+            of_known = known[self.source]
+            edges, others = every[of_known], every[~of_known]
+        source = self.source[edges]
+        count = pairs[source]
         size = len(self._pair_node), len(self.source)
-        steps = CertainSteps(known, before[hit], edge[hit], self.pair[edge[hit]], size)
-        return steps, every[~known[self.source]]
+        if not len(count) or not (total := int(count.sum())):
+            none = every[:0]
+            return CertainSteps(known, none, none, none, size), others
+        upto = count.cumsum()
+        before = (self._offset[source] + count - upto).repeat(count)
+        before += np.arange(total)
+        width = self._follows.shape[1]
+        column = x.column_at(self._depth[source], self.token[edges])
+        bits = self._follows.ravel().take((self._pair_surroundings * width).take(before) + column.repeat(count))
+        bits &= self._masks(np.where(known, tests, 0), tokens, edges, count, before, bits)
+        hit = bits.nonzero()[0]
+        edge = edges.repeat(count).take(hit)
+        return CertainSteps(known, before.take(hit), edge, self.pair.take(edge), size), others
+
+    def _masks(
+        self, tests: np.ndarray, tokens: np.ndarray, edges: np.ndarray, count: np.ndarray, before: np.ndarray, bits: np.ndarray
+    ) -> np.ndarray:
+        """uint8[n], by which bits of `Contexts.follows` listed tokens may always follow pairs, which run first.
+
+        Args:
+          tests: int64[N], how many of these lie at each node.
+          tokens: int64[N], listed tokens of each node.
+          edges, count: int64[e], the listed tokens, and the number of pairs of each one.
+          before: int64[n], the pairs.
+          bits: uint8[n], their bits. Where both or none are set, the pair rule need not be asked.
+        """
+        unsure = (bits ^ bits >> 1) & 1
+        large = (tests > _REMEMBERED).nonzero()[0].tolist()
+        blocks, places = [], []
+        if large:
+            end, first = tests.cumsum().tolist(), tokens.cumsum().tolist()
+            for node in large:
+                part = slice(end[node] - int(tests[node]), end[node])
+                if unsure[part].any():
+                    unsure[part] = 0
+                    sets = self._pair_set[self._offset[node] : self._offset[node + 1]]
+                    blocks.append((self.token[first[node] - int(tokens[node]) : first[node]], sets))
+                    places.append(part)
+        out = np.full(len(bits), ALL | ALL_APART, np.uint8)
+        small = unsure.nonzero()[0]
+        if len(small):
+            held = self._rule.set_holds(self._pair_set[before[small]], self.token[edges.repeat(count)[small]])
+            out[small] = np.where(held, np.uint8(ALL_APART), np.uint8(ALL))
+        for part, mask in zip(places, self._contexts.held(blocks)):
+            out[part] = mask
+        return out
 
     def _note_costs(self) -> None:
         """Brings the costs of listed tokens up to date, but for those into nodes that many tokens lead to."""
@@ -398,24 +485,11 @@ class FactoredDistances:
             for row, target in groups:
                 if target in new:
                     if (row, target) not in known:
-                        known[row, target] = self._first_of(self._constraint.rows[row] & new[target])
+                        known[row, target] = self._known[row].first_of(new[target], _TRIED)
                     some = known[row, target]
                     sources.append(np.full(len(some), node))
                     tokens.append(some)
         return np.concatenate(sources), np.concatenate(tokens)
-
-    def _first_of(self, bits: np.ndarray) -> np.ndarray:
-        """Up to `_TRIED` tokens of a bit row, the first ones in the order of `Contexts`."""
-        x = self._contexts
-        few = int(np.bitwise_count(bits).sum()) < 64 * _TRIED
-        for size in () if few else (64 * _TRIED, 256 * _TRIED):
-            found = x.order[:size][holds(bits, x.order[:size])]
-            if len(found) >= _TRIED or size >= len(x.order):
-                return found[:_TRIED]
-        found = tokens_of(bits)
-        if len(found) > _TRIED:
-            found = found[np.argpartition(x.rank[found], _TRIED)[:_TRIED]]
-        return found[np.argsort(x.rank[found])]
 
     def _close(self, pairs: np.ndarray, level: int) -> None:
         """Gives pairs without a distance, each listed once, their distance."""
@@ -425,12 +499,15 @@ class FactoredDistances:
 
     def _close_once(self, pairs: np.ndarray, level: int) -> None:
         """The same for pairs that may have one, and may be listed twice."""
-        pairs = pairs[self._distance[pairs] == FAR]
-        if len(pairs) > 1:
-            number = np.arange(len(pairs))
-            self._mark[pairs] = number  # of equal pairs one number stays: that one is kept
-            pairs = pairs[self._mark[pairs] == number]
-        self._close(pairs, level)
+        self._close(self._once(pairs[self._distance[pairs] == FAR]), level)
+
+    def _once(self, pairs: np.ndarray) -> np.ndarray:
+        """Some pairs without those that come again."""
+        if len(pairs) < 2:
+            return pairs
+        number = np.arange(len(pairs))
+        self._mark[pairs] = number  # of equal pairs one number stays: that one is kept
+        return pairs[self._mark.take(pairs) == number]
 
     def _close_bits(self, node: int, bits: np.ndarray, level: int) -> None:
         if bits.any():
@@ -463,7 +540,7 @@ class FactoredDistances:
         """bool[n], whether tokens may follow pairs: by one bit of `Contexts.follows` where the pair rule allows the last two
         tokens, by another where it forbids them."""
         x = self._contexts
-        column = x.column[self._depth[self._pair_node[pairs]], tokens]
+        column = x.column_at(self._depth[self._pair_node[pairs]], tokens)
         bits = self._follows[self._pair_surroundings[pairs], column]
         out, other = (bits & together) > 0, (bits & apart) > 0
         unsure = np.flatnonzero(out != other)
@@ -488,7 +565,7 @@ class FactoredDistances:
             pairs, token = pairs[open_], token[open_]
             self._close_once(pairs[self._may_follow(pairs, token, ALL, ALL_APART)], level)
             return
-        order = np.argsort(source * self._constraint.vocab_size + self._contexts.rank[token])
+        order = order_of(source * self._constraint.vocab_size + self._contexts.rank[token])
         source, token = source[order], token[order]
         first = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
         place = np.arange(len(source)) - np.repeat(first, np.diff(np.append(first, len(source))))
@@ -534,9 +611,9 @@ class FactoredDistances:
 
     def _last_resort(self, level: int) -> bool:
         """Tries all tokens where only some were tried before, and every behaviour by itself; whether any distance was found."""
-        unsure = np.flatnonzero(self._distance[:-1] == FAR)
+        unsure = (self._distance[:-1] == FAR).nonzero()[0]
         node, surroundings = self._pair_node[unsure], self._pair_surroundings[unsure]
-        for at in np.unique(node[self._ambiguous[surroundings] | np.isin(node, list(self.groups))]).tolist():
+        for at in sorted({*node[self._ambiguous[surroundings]].tolist(), *self.groups.keys() & {*node.tolist()}}):
             here = unsure[node == at]
             completes = self._completes(at, self._members_of(self._pair_surroundings[here]), self._pair_set[here])
             hit = completes.everywhere()
@@ -547,7 +624,8 @@ class FactoredDistances:
         for at, wide in self.wide.items():
             if wide.open.any() and not wide.depth:
                 left, around, sets = self._open_of(wide)
-                completes = self._of_open[at] = self._completes(at, self._members_of(around), sets)
+                completes = self._completes(at, self._members_of(around), sets)
+                self._of_open[at] = left, sets, completes
                 hit = completes.everywhere()
                 if hit.any():
                     least = self._least(at, completes, sets, hit, level)
@@ -561,8 +639,7 @@ class FactoredDistances:
         alone = self._contexts.single[completes.behaviour[chosen]]
         group = np.repeat(sets, np.diff(completes.begin))[chosen]
         out = np.where(self._constraint.accept[node] & self._contexts.all_final[alone], 0, level)
-        low, high = np.searchsorted(self.source, [node, node + 1])
-        costs = {*self.cost[low:high].tolist()}
+        costs = {*self.cost[self._first[node] : self._first[node + 1]].tolist()}
         costs.update(at + 1 for _, target in self.groups.get(node, ()) for at, _ in self.wide[target].levels)
         for most in sorted(costs):
             left = np.flatnonzero(out == level)
@@ -584,35 +661,39 @@ class FactoredDistances:
         self, node: int, surroundings: np.ndarray, sets: np.ndarray, together: int, apart: int, most: int = FAR - 1
     ) -> np.ndarray:
         """bool[n], whether one of a node's tokens that have a distance may follow: of those that cost at most so much."""
-        x, depth = self._contexts, int(self._depth[node])
-        low, high = np.searchsorted(self.source, [node, node + 1])
-        tokens = self.token[low:high][self.cost[low:high] <= most]
+        x, depth, follows = self._contexts, int(self._depth[node]), self._follows
+        own = slice(self._first[node], self._first[node + 1])
+        tokens = self.token[own][self.cost[own] <= most]
         live = self._live(node, most) if node in self.groups else np.zeros(0, np.uint32)
         if len(live) and (depth or _FEW * int(np.bitwise_count(live).sum()) < self._constraint.vocab_size):
             tokens, live = np.concatenate([tokens, tokens_of(live)]), live[:0]
-        column = x.column[depth][tokens]
-        count = np.bincount(column, minlength=self._follows.shape[1])
+        column = x.column[depth].take(tokens)
+        count = np.bincount(column, minlength=follows.shape[1])
         of_live = x.columns_of(live) if len(live) else count[:0]
         count[: len(of_live)] += of_live
         present = count.nonzero()[0]
-        values, value = numbered(surroundings, len(self._follows))
-        bits = self._follows[values[:, None], present]
-        may = (bits & together) > 0
-        total = may @ count[present]
-        out = (bits & apart).any(1)[value] | (self._rule.set_size[sets] < total[value])
-        unsure = (~out & (total > 0)[value]).nonzero()[0]
-        for at in np.unique(value[unsure]).tolist():
-            here = unsure[value[unsure] == at]
-            chosen = tokens[(self._follows[values[at], column] & together) > 0]
+        if len(surroundings) > _DIFFERENT:
+            values, value = numbered(surroundings, len(follows))
+        else:
+            values, value = surroundings, np.arange(len(surroundings))
+        bits = follows[values].take(present, 1)
+        total = (((bits & together) > 0) @ count[present])[value]
+        out = (bits & apart).any(1)[value] | (self._rule.set_size[sets] < total)
+        unsure: dict[int, list[int]] = {}
+        for at in (~out & (total > 0)).nonzero()[0].tolist():
+            unsure.setdefault(int(surroundings[at]), []).append(at)
+        for around, here in unsure.items():
+            may = (follows[around] & together) > 0
+            chosen = tokens[may.take(column)]
             if len(live):
-                columns = present[may[at]]
+                columns = present[may.take(present)]
                 chosen = np.append(chosen, x.tokens_in(live, columns[columns < len(of_live)]))
             out[here] = ~self._rule.sets_hold_all(sets[here], chosen)
         return out
 
     def _from_start(self) -> int:
         """Distance from the start by the listed tokens there, those that are completed in some states among them."""
-        low, high = np.searchsorted(self.source, [self._constraint.start, self._constraint.start + 1])
+        low, high = self._first[self._constraint.start], self._first[self._constraint.start + 1]
         group = int(self._pair_set[self._start])
         number = self.shunned.get(self._constraint.start)
         shunned = [] if number is None else sorted(self._lists[number])
@@ -634,3 +715,4 @@ class FactoredDistances:
         if self._constraint.accept[node]:
             hit |= self._contexts.all_final[alone]
         return Completed(behaviour, hit, np.append(0, np.cumsum(size)))
+

@@ -40,6 +40,8 @@ _SEARCH = 16
 """Searching among sorted places costs about as much for each as counting does for so many tokens of the vocabulary."""
 _SORTED = 256
 """So many keys are sorted before they are looked up."""
+_GRID = 64
+"""Up to so many pairs of sets and tokens are looked up one by one."""
 _CHUNK = 20_000
 """Tokens whose intervals are made at a time."""
 
@@ -146,6 +148,8 @@ class PairRule:
         Returns:
           bool[n].
         """
+        if len(groups) * len(tokens) <= _GRID:
+            return np.logical_and.reduce(self.set_holds(groups[:, None], tokens), 1)
         out = self.set_size[groups] >= len(tokens)
         some = groups[out]
         begin = self.set_offset[some].astype(np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,3 +65,46 @@ class StateSets:
             places = (self._contexts.place_of[state] for state in self._sets[number])
             found = self._behaviours[number, depth] = tuple(sorted({behaviour for behaviour, at in places if at == depth}))
         return found
+
+    def reached(
+        self, states: dict[int, int], begin: Sequence[int], kinds: Sequence[int], targets: Sequence[int], distance: Sequence[int]
+    ) -> list[int]:
+        """The sets that the steps of an automaton lead to from all that its nodes can be in.
+
+        Args:
+          states: sets at nodes, at first those where texts begin; all others are added.
+          begin: steps of node q are those from `begin[q]` to `begin[q + 1]`.
+          kinds, targets: class of the tokens, and node, of each step.
+          distance: of nodes from the end.
+        """
+        after_of, unions, width = self._after, self._unions, self._contexts.num_classes
+        # Nodes further from the end first: most are then looked at once.
+        todo = [(-distance[node], node) for node in states]
+        heapq.heapify(todo)
+        waiting = set(states)
+        out = [0] * len(kinds)
+        while todo:
+            node = heapq.heappop(todo)[1]
+            waiting.discard(node)
+            here = states[node]
+            for i in range(begin[node], begin[node + 1]):
+                kind, to = kinds[i], targets[i]
+                after = after_of.get(here * width + kind)
+                if after is None:
+                    after = self.after(here, kind)
+                out[i] = after
+                known = states.get(to, 0)
+                if after == known or not after:
+                    continue
+                if known:
+                    more = unions.get((after, known))
+                    if more is None:
+                        more = self.union(after, known)
+                    if more == known:
+                        continue
+                    after = more
+                states[to] = after
+                if to not in waiting:
+                    waiting.add(to)
+                    heapq.heappush(todo, (-distance[to], to))
+        return out

@@ -120,6 +120,8 @@ class CanonicalTables:
         for token in prompt:
             if not 0 <= token < self.vocab_size:
                 raise TokenizerError(f"token id {token} does not exist in a vocabulary of {self.vocab_size:,} ids")
+        if not len(prompt):
+            return START, -1
         length, state, last = np.diff(self.packed[1]), START, -1
         special = [place for place, token in enumerate(prompt) if not length[token]]
         for place in range(special[-1] + 1 if special else 0, len(prompt)):
