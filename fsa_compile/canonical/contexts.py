@@ -29,6 +29,7 @@ ALL, ALL_APART, ANY, ANY_APART = 1, 2, 4, 8
 ANYWHERE = -1
 _MOST_COLUMNS = 2048
 _MOST_UNIONS = 256
+_MOST_HOLDING = 128
 _MOST_BLOCKS = 512
 _MOST_STEPS = 1 << 16
 
@@ -113,6 +114,7 @@ class Contexts:
         """The behaviours of all surroundings."""
         self._columns: dict[int, np.ndarray] = {}
         self._unions: dict[bytes, np.ndarray] = {}
+        self._holding: dict[int, np.ndarray] = {}
         self._counts: dict[bytes, np.ndarray] = {}
         self._held: dict[tuple[bytes, bytes], np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
@@ -267,9 +269,18 @@ class Contexts:
                 self._columns.pop(next(iter(self._columns)), None)
             part = self._of_depth[0]
             of = part.bits[:, part.column[token]]
-            apart = self.rule.holding(token)[self.rule.set_of]
+            apart = self.sets_holding(token)[self.rule.set_of]
             bits = of[self.after[0]]
             found = self._columns[token] = packed((bits & np.where(apart, np.uint8(ALL_APART), np.uint8(ALL))) > 0)
+        return found
+
+    def sets_holding(self, token: int) -> np.ndarray:
+        """bool[D], the forbidden sets that hold a token."""
+        found = self._holding.get(token)
+        if found is None:
+            if len(self._holding) >= _MOST_HOLDING:
+                self._holding.pop(next(iter(self._holding)), None)
+            found = self._holding[token] = self.rule.holding(token)
         return found
 
     def held(self, blocks: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:

@@ -186,9 +186,10 @@ class DecidedDistances(FactoredDistances):
         first = 1 + max([int(self._distance[self._distance < FAR].max(initial=0)), *by_rows])
         # Where it is the text's end that completes, that takes no more tokens.
         level = {id(case): 0 if self._ends(case) else first for case in some}
+        through = [case for case in some if case.through]
         for _ in range(_ROUNDS):
             raised = False
-            for case in some:
+            for case in through:
                 least = max([0, *(level[id(then)] + 1 for then in case.through)])
                 raised |= least > level[id(case)]
                 level[id(case)] = max(level[id(case)], least)
@@ -209,10 +210,13 @@ class DecidedDistances(FactoredDistances):
         for node, found in into.items():
             wide = self.wide[node]
             tokens, ats, always_of = (np.array(column) for column in zip(*sorted(found)))
-            wide.open &= ~words_of(tokens, size)
-            wide.levels += [(at, words_of(tokens[ats == at], size)) for at in sorted(set(ats.tolist()))]
+            every = words_of(tokens, size)
+            wide.open &= ~every
+            alike = ats[0] == ats[-1] and bool((ats == ats[0]).all())
+            levels = [int(ats[0])] if alike else sorted(set(ats.tolist()))
+            wide.levels += [(at, every if alike else words_of(tokens[ats == at], size)) for at in levels]
             if not always_of.all():
-                self._unless[node] = words_of(tokens[~always_of], size)
+                self._unless[node] = words_of(tokens[~always_of], size) if always_of.any() else every
             if len(wide.edges):
                 place = np.minimum(np.searchsorted(tokens, self.token[wide.edges]), len(tokens) - 1)
                 same = tokens[place] == self.token[wide.edges]

@@ -52,6 +52,8 @@ _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 10
 """Up to so many tests a round's pairs of tokens are all tested."""
+_SAME = 256
+"""Of a token that is tested after more than so many pairs all sets that hold it are looked up."""
 _AT_A_NODE = 1 << 14
 """Up to so many tests all pairs of tokens at a node are tested at once."""
 _REMEMBERED = 24
@@ -544,7 +546,11 @@ class FactoredDistances:
         bits = self._follows[self._pair_surroundings[pairs], column]
         out, other = (bits & together) > 0, (bits & apart) > 0
         unsure = np.flatnonzero(out != other)
-        held = unsure[self._rule.set_holds(self._pair_set[pairs[unsure]], tokens[unsure])]
+        sets, token = self._pair_set[pairs[unsure]], tokens[unsure]
+        if len(unsure) > _SAME and (token == token[0]).all():
+            held = unsure[x.sets_holding(int(token[0]))[sets]]
+        else:
+            held = unsure[self._rule.set_holds(sets, token)]
         out[held] = other[held]
         return out
 
@@ -552,6 +558,10 @@ class FactoredDistances:
         """Settles the pairs of the sources after which one of the tokens may always come."""
         if not len(source):
             return
+        if len(source) > _AT_ONCE:
+            sooner = self._contexts.rank.take(token) < _AT_ONCE
+            if np.count_nonzero(sooner) < len(source):
+                self._close_pairs(source[sooner], token[sooner], level)
         waits = np.zeros(len(self._offset), bool)
         waits[self._pair_node[self._distance[:-1] == FAR]] = True
         source, token = source[waits[source]], token[waits[source]]
