@@ -606,8 +606,8 @@ class FactoredDistances:
             return [edges]
         return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)
 
-    def _live(self, node: int, most: int) -> np.ndarray:
-        """The tokens of a node's larger sets that cost at most so much, uint32[W]."""
+    def _live(self, node: int, most: int, above: int) -> np.ndarray:
+        """The tokens of a node's larger sets that cost at most so much and more than so much, uint32[W]."""
         out = np.zeros(self._constraint.rows.shape[1], np.uint32)
         for row, target in self.groups.get(node, ()):
             wide = self.wide[target]
@@ -615,7 +615,7 @@ class FactoredDistances:
                 out |= self._constraint.rows[row] & wide.inside & ~wide.open
                 continue
             for level, bits in wide.levels:
-                if level < most:
+                if above <= level < most:
                     out |= self._constraint.rows[row] & bits
         return out
 
@@ -651,11 +651,13 @@ class FactoredDistances:
         out = np.where(self._constraint.accept[node] & self._contexts.all_final[alone], 0, level)
         costs = {*self.cost[self._first[node] : self._first[node + 1]].tolist()}
         costs.update(at + 1 for _, target in self.groups.get(node, ()) for at, _ in self.wide[target].levels)
+        above = 0
         for most in sorted(costs):
-            left = np.flatnonzero(out == level)
+            left = (out == level).nonzero()[0]
             if most >= level or not len(left):
                 break
-            out[left[self._any_of(node, alone[left], group[left], ALL, ALL_APART, most)]] = most
+            out[left[self._any_of(node, alone[left], group[left], ALL, ALL_APART, most, above)]] = most
+            above = most
         return np.maximum.reduceat(out, np.cumsum(np.append(0, np.diff(completes.begin)[hit]))[:-1])
 
     def _members_of(self, surroundings: np.ndarray) -> list[tuple[int, ...]]:
@@ -668,13 +670,22 @@ class FactoredDistances:
         return left, x.base[wide.depth] + x.after[wide.depth, left], self._rule.set_of[left]
 
     def _any_of(
-        self, node: int, surroundings: np.ndarray, sets: np.ndarray, together: int, apart: int, most: int = FAR - 1
+        self,
+        node: int,
+        surroundings: np.ndarray,
+        sets: np.ndarray,
+        together: int,
+        apart: int,
+        most: int = FAR - 1,
+        above: int = 0,
     ) -> np.ndarray:
-        """bool[n], whether one of a node's tokens that have a distance may follow: of those that cost at most so much."""
+        """bool[n], whether one of a node's tokens that have a distance may follow: of those that cost at most so much, and more
+        than so much."""
         x, depth, follows = self._contexts, int(self._depth[node]), self._follows
         own = slice(self._first[node], self._first[node + 1])
-        tokens = self.token[own][self.cost[own] <= most]
-        live = self._live(node, most) if node in self.groups else np.zeros(0, np.uint32)
+        cost = self.cost[own]
+        tokens = self.token[own][(cost <= most) & (cost > above)]
+        live = self._live(node, most, above) if node in self.groups else np.zeros(0, np.uint32)
         if len(live) and (depth or _FEW * int(np.bitwise_count(live).sum()) < self._constraint.vocab_size):
             tokens, live = np.concatenate([tokens, tokens_of(live)]), live[:0]
         column = x.column[depth].take(tokens)
