@@ -84,12 +84,12 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row."""
     first, item = node_in(tables.items, state.node)
     item = None if item is None else item[:, 0]
+    ends = None if tables.filter is None else read(tables.filter.final, state.canonical[:, FILTER])
     if not tables.has_stack:
         node = first
         if tables.partners:  # a place has two nodes; the free and the dead node stand alone
             node = jnp.concatenate([node, jnp.where(node > FREE, node + 1, node)], 1)
         zero = jnp.zeros_like(node)
-        ends = None if tables.filter is None else read(tables.filter.final, state.register[:, FILTER])
         return Sources(node, zero, zero, zero, zero, item=item, ends=ends)
     node, top, register = first, state.top, state.register
     used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
@@ -112,7 +112,7 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
         twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
         fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
     node, cell, cost, depth, own, *words = fields
-    return Sources(node, cell, cost, depth, own, tuple(words), item)
+    return Sources(node, cell, cost, depth, own, tuple(words), item, ends)
 
 
 def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
@@ -121,7 +121,7 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
         return at
     size = tables.max_pops + 1
     node, cell, cost, depth, register = (x[:, :size] for x in (at.node, at.cell, at.cost, at.depth, at.register))
-    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used), at.item)
+    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used), at.item, at.ends)
 
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
