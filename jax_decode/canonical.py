@@ -144,19 +144,19 @@ _COLUMNS = {
 
 
 def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledConstraint]:
-    """The constraints, all regular, with two nodes for every place: where one has a single node, both allow the same.
+    """The constraints, all with two nodes for every place: where one has a single node, both allow the same.
 
     Raises:
-      DecodeError: one has a stack or registers.
+      DecodeError: one has registers.
     """
     for i, c in enumerate(constraints):
-        if not c.is_regular:
+        if c.ladder.any() or c.has_sets:
             other = next(j for j, d in enumerate(constraints) if d.has_partners)
             raise DecodeError(
-                f"a canonical constraint with a stack cannot share tables with constraint {other}, which is written out over the "
-                "states of the tokenizer's filter",
+                f"a canonical constraint with registers cannot share tables with constraint {other}, which is written out over "
+                "the states of the tokenizer's filter",
                 where=f"constraint {i}",
-                fix="Make tables of their own for constraints with a stack: call to_device, and generate, once for each kind.",
+                fix="Make tables of their own for constraints with registers: call to_device, and generate, once for each kind.",
             )
     made: dict[tuple[int, int], dict[str, Any]] = {}
     out = []
@@ -176,11 +176,12 @@ def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledCon
 
 
 def _doubled(c: CompiledConstraint) -> dict[str, Any]:
-    """The arrays of a regular constraint whose node n became the nodes 2n - 1 and 2n."""
+    """The arrays of a constraint without registers whose node n became the nodes 2n - 1 and 2n."""
     node = np.append(0, np.repeat(np.arange(1, c.num_nodes), 2))
     effects = c.effects.copy()
     effects[1:, 0] = 2 * effects[1:, 0] - 1
     out: dict[str, Any] = {"accept": c.accept[node], "distance": c.distance[node], "effects": effects}
+    out["delta"] = np.where(c.delta > 0, 2 * c.delta - 1, 0).astype(np.int32)
     for kind, columns in _COLUMNS.items():
         offset = getattr(c, f"{kind}_offset")
         size = np.diff(offset)[node]

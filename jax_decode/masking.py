@@ -60,7 +60,8 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
     if tables.pairs is not None and tables.filter is not None:
         together, apart = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         if tables.partners:
-            words = (words_of(tables, rows[:, :1]) & together) | (words_of(tables, rows[:, 1:]) & apart)
+            half = rows.shape[1] // 2
+            words = (words_of(tables, rows[:, :half]) & together) | (words_of(tables, rows[:, half:]) & apart)
         else:
             words = words_of(tables, rows) & (together | apart)
         free = (state.node == FREE) & state.running[:, None]
@@ -186,8 +187,9 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
         column, plane = tables.columns.place(token)
         together, apart = (read(part, batch, column) for part in words)
-        # Those of the partner are for forbidden pairs.
-        bits = jnp.where(slots >= count[:, :1], apart, together) if tables.partners else together | apart
+        # Those of partners are for forbidden pairs.
+        own = count[:, : count.shape[1] // 2].sum(1, keepdims=True, dtype=jnp.int32)
+        bits = jnp.where(slots >= own, apart, together) if tables.partners else together | apart
         fits &= ((bits >> plane.astype(jnp.uint32)) & 1) != 0
     if at.item is not None:
         own, inside = _listed_items(tables, state, at)

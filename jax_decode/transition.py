@@ -16,7 +16,20 @@ from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
 from jax_decode.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.reading import joined, largest, read
-from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources, without_twins
+from jax_decode.stack import (
+    Cells,
+    Sources,
+    accepts,
+    added,
+    appended,
+    completion,
+    halves,
+    node_at,
+    number,
+    pushed,
+    sources,
+    without_twins,
+)
 from jax_decode.stack_layout import ADD, NEED, PUSH, SET
 from jax_decode.state import NO_NUMBER, ConstraintState, Status
 from jax_decode.tables import (
@@ -146,7 +159,8 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
     first = at.node[:, 0]
     apart = forbids(tables.pairs, state.canonical[:, LAST], tokens, tables.columns)
     if tables.partners:
-        at = at._replace(node=jnp.where(apart, at.node[:, -1], first)[:, None])
+        own, other = halves(at)
+        at = own._replace(node=jnp.where(apart[:, None], other.node, own.node))
     moved = _own_step(tables, state, at, tokens)
     after = state_after(tables.filter, state.canonical[:, FILTER], tokens, apart)
     may = after >= 0

@@ -158,7 +158,9 @@ def test_greedy_drafts_of_the_device_are_the_hosts():
     assert 0 < out.work.accepted.sum() < out.work.drafted.sum()
 
 
-def test_sampled_drafts_and_forced_runs_change_no_text_of_the_device():
+def test_sampled_drafts_and_forced_runs_change_no_text_of_the_device(exhaustive):
+    if not exhaustive:
+        pytest.skip("run with --exhaustive")
     decoder = block_toy(STOP + 1, 2, scale=0.8)
     plain = jax_decode.generate(decoder, PROMPTS, DEVICE, **GIVEN, sampler=Categorical(1.2))
     draft = ModelDraft(disturbed(decoder, 0.5), 4, same_noise=True)
@@ -240,16 +242,33 @@ def test_constraints_of_one_size_share_a_program():
     assert step._cache_size() == 1
 
 
-def test_what_cannot_share_tables_is_refused():
-    """Two nodes for every place, which only regular constraints have, and several stacks."""
+def test_a_constraint_of_two_nodes_for_every_place_beside_those_with_a_stack():
+    """Then theirs have two nodes as well; masks and steps stay the host's. With registers that is refused."""
     limits = CompileLimits()
-    start = CANONICAL.after([])
-    plain = compile_regex("[ab]*", VOCABULARY)
+    start, plain = CANONICAL.after([]), compile_regex("[ab()]*", VOCABULARY)
     doubled = multiplied(plain, CANONICAL, tables_for(VOCABULARY), limits, Deadline(limits), *start)
     assert doubled.has_partners
-    with pytest.raises(jax_decode.DecodeError, match="with a stack cannot share tables with constraint 0") as refused:
-        jax_decode.to_device([doubled, CONSTRAINTS[0]], canonical=CANONICAL)
+    device = jax_decode.to_device([*CONSTRAINTS, doubled], canonical=CANONICAL)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        bounds = rng.integers(1, LIMIT + 1, len(CONSTRAINTS)).tolist()
+        depths = [c.shortest_depth + int(d) for c, d in zip(CONSTRAINTS, rng.integers(0, 5, len(CONSTRAINTS)))]
+        follow(CANONICAL, device, CONSTRAINTS, bounds, depths, rng)
+    walk, state = CanonicalWalk(doubled, CANONICAL), jax_decode.init_state(device, np.array([4]), max_tokens=LIMIT)
+    for _ in range(6):
+        choices = walk.allowed()
+        np.testing.assert_array_equal(np.asarray(_mask(device, state))[0], choices)
+        token = int(rng.choice(np.flatnonzero(choices)[:-1]))
+        walk.advance(token)
+        state = _advance(device, state, jnp.asarray([token], jnp.int32))
+    counted = marked(compile_grammar('start: "(" ("a" | "b")~3..400 ")"', VOCABULARY), CANONICAL)
+    assert counted.ladder.any()
+    with pytest.raises(jax_decode.DecodeError, match="with registers cannot share tables with constraint 0") as refused:
+        jax_decode.to_device([doubled, counted], canonical=CANONICAL)
     assert "tables of their own" in str(refused.value)
+
+
+def test_several_stacks_are_refused():
     several = dataclasses.replace(CONSTRAINTS[0], stacks=2)
     with pytest.raises(jax_decode.DecodeError, match="followed on 2 stacks"):
         jax_decode.to_device(several, canonical=CANONICAL)
