@@ -16,7 +16,7 @@ class CertainSteps:
     Args:
       known: bool[N], the nodes whose steps are all here.
       before: int64[S], the pair of each step.
-      edge: int64[S], its listed token.
+      edge: int64[S], its listed token; ascending.
       after: int64[S], the pair that the token leads to, their number where it leads to a node that many tokens lead to.
       size: number of pairs and of listed tokens.
     """
@@ -29,8 +29,8 @@ class CertainSteps:
         after = after[order]
         self._begin = np.searchsorted(after, np.arange(count + 2))
         self._before = before[order]
-        self._chosen = np.zeros(listed, bool)
-        self._wide_edge, self._wide_before = edge[order[self._begin[count] :]], self._before[self._begin[count] :]
+        self._wide_before = self._before[self._begin[count] :]
+        self._wide_begin = np.searchsorted(edge[order[self._begin[count] :]], np.arange(listed + 1))
 
     def before(self, pairs: np.ndarray) -> np.ndarray:
         """int64[n], the pairs from which a token leads to some pairs; they may come twice."""
@@ -42,9 +42,5 @@ class CertainSteps:
 
     def before_tokens(self, edges: np.ndarray) -> np.ndarray:
         """The same for listed tokens, which lead to nodes that many tokens lead to."""
-        if not len(self._wide_edge):
-            return self._wide_before
-        self._chosen[edges] = True
-        out = self._wide_before[self._chosen[self._wide_edge]]
-        self._chosen[edges] = False
-        return out
+        begin = self._wide_begin[edges]
+        return self._wide_before[joined(begin, self._wide_begin[edges + 1] - begin)]

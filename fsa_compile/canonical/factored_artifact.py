@@ -51,7 +51,7 @@ def assemble_factored(
     stays = stays[reached[d.source[stays]]]
     source, token, target, cost = number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays]
     count = int(reached.sum()) + 1
-    rows = _Rows(tables, limits)
+    rows = Rows(tables, limits)
     groups: list[tuple[int, int, int]] = []
     parts: dict[int, list[tuple[int, np.ndarray]]] = {}
     for node, row, into, by_cost in wide:
@@ -116,11 +116,12 @@ def assemble_factored(
     )
 
 
-class _Rows:
+class Rows:
     """Distinct bit rows; row 0 is empty."""
 
     def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
-        self._rows = [np.zeros(tables.num_words, np.uint32)]
+        self.empty = np.zeros(tables.num_words, np.uint32)
+        self._rows = [self.empty]
         self._number = {self._rows[0].tobytes(): 0}
         self._limits = limits
 

@@ -87,6 +87,26 @@ class WideNode:
             cost[self.edges[holds(bits, token[self.edges])]] = level + 1
 
 
+class Surplus(NamedTuple):
+    """What nodes have beyond their tokens, for constraints with a stack (`stack_distances`).
+
+    Attributes:
+      beside: (a, b) of nodes, b ascending in order of discovery: the tokens of b may come wherever those of a may. No token leads
+        to b.
+      delay: int64[N], tokens that it takes to complete a text from a node, beside those of the node.
+      exits: nodes from which a text can always be completed, `delay` aside.
+    """
+
+    beside: tuple[tuple[int, int], ...]
+    delay: np.ndarray
+    exits: tuple[int, ...]
+
+    @classmethod
+    def none(cls, num_nodes: int) -> Surplus:
+        """That of a regular constraint."""
+        return cls((), np.zeros(num_nodes, np.int64), ())
+
+
 class Completed(NamedTuple):
     """In which behaviours a text can be completed: case i may be in those from `begin[i]` to `begin[i + 1]`, and `hit` says of
     each."""
@@ -116,6 +136,7 @@ class FactoredDistances:
       deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
+      surplus: None for that of a regular constraint.
 
     Attributes:
       fits: whether the constraint's nodes lie each at one depth (see `Contexts`); nothing else is known where they do not.
@@ -127,8 +148,18 @@ class FactoredDistances:
       shunned: of some nodes, which list of behaviours it is to which some of its tokens may not lead; see `factored_decision`.
     """
 
-    def __init__(self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int) -> None:
+    def __init__(
+        self,
+        constraint: CompiledConstraint,
+        contexts: Contexts,
+        deadline: Deadline,
+        state: int,
+        last: int,
+        surplus: Surplus | None = None,
+    ) -> None:
         self._constraint, self._contexts, self._deadline = constraint, contexts, deadline
+        self._surplus = surplus or Surplus.none(constraint.num_nodes)
+        self._delays = bool(self._surplus.delay.any())
         self._rule: PairRule = contexts.rule
         self._sets = len(self._rule.set_offset) - 1
         self._between = contexts.between
@@ -177,10 +208,14 @@ class FactoredDistances:
                 depth[target] = 0
         certain = at >= 0
         depth[self.target[certain]] = at[certain]
+        for a, b in self._surplus.beside:
+            depth[b] = depth[a]
         inside = np.flatnonzero(~certain)
         if len(inside):
             length = self._contexts.length[self.token[inside]]
             for _ in range(DEPTHS):
+                for a, b in self._surplus.beside:
+                    depth[b] = depth[a]
                 known = depth[self.source[inside]] >= 0
                 depth[self.target[inside[known]]] = (depth[self.source[inside]] - length)[known]
             some = np.flatnonzero(depth[self.source] >= 0)
@@ -190,6 +225,7 @@ class FactoredDistances:
             at = np.where(at >= 0, at, depth[self.source] - self._contexts.length[self.token])
         self._depth = depth
         right = bool((depth[self.target] == at).all()) and depth[c.start] == first and not (at < 0).any()
+        right = right and all(depth[a] == depth[b] for a, b in self._surplus.beside)
         return right and all(depth[target] == 0 for groups in self.groups.values() for _, target in groups)
 
     def _keep(self, chosen: np.ndarray) -> None:
@@ -271,6 +307,9 @@ class FactoredDistances:
         source, target = np.divmod(links[link], c.num_nodes)
         begin = np.searchsorted(source, np.arange(c.num_nodes + 1)).tolist()
         kinds, targets, distance = kind.tolist(), target.tolist(), c.distance.tolist()
+        beside: dict[int, list[int]] = {}
+        for a, b in self._surplus.beside:
+            beside.setdefault(a, []).append(b)
         states = {c.start: sets.number(frozenset([self._state]))}
         for node in np.flatnonzero(is_wide).tolist():
             states[node] = sets.number(frozenset([ANYWHERE - int(self._depth[node])]))
@@ -283,9 +322,11 @@ class FactoredDistances:
             node = heapq.heappop(todo)[1]
             waiting.discard(node)
             here = states[node]
+            leads = [(here, to) for to in beside.get(node, ())]
             for i in range(begin[node], begin[node + 1]):
                 after = reached[i] = sets.after(here, kinds[i])
-                to = targets[i]
+                leads.append((after, targets[i]))
+            for after, to in leads:
                 known = states.get(to, 0)
                 if after != known and (more := sets.union(after, known)) != known:
                     states[to] = more
@@ -323,19 +364,30 @@ class FactoredDistances:
         size = np.diff(begin)
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
+        self._later: dict[int, tuple[list[np.ndarray], list[tuple[int, np.ndarray]]]] = {}
+        """What has a distance of so many tokens, by that, where nodes have delays."""
         self._of_open: dict[int, Completed] = {}
         """What `_completes` said of the open tokens of wide nodes when nothing more was found."""
         self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
         for node, wide in self.wide.items():
             if c.accept[node] and not wide.depth:
                 self._close_bits(node, wide.open & x.ending, 0)
+        for node in self._surplus.exits:
+            self._close(self._pairs_of(np.array([node])), 0)
+            if node in self.wide:
+                self._close_bits(node, self.wide[node].open.copy(), 0)
         level = 0
         while True:
             self._deadline.check(_DOING)
             level += 1
+            if self._later:
+                self._take_later(level - 1)
             new = np.concatenate(self._new) if self._new else order[:0]
             bits, self._new, self._new_wide = self._new_wide, [], {}
             if not len(new) and not bits:
+                if self._later:
+                    level = max(level, min(self._later))
+                    continue
                 self._note_costs()
                 if not self._last_resort(level):
                     break
@@ -419,9 +471,16 @@ class FactoredDistances:
 
     def _close(self, pairs: np.ndarray, level: int) -> None:
         """Gives pairs without a distance, each listed once, their distance."""
-        if len(pairs):
+        if not len(pairs):
+            return
+        if not self._delays:
             self._distance[pairs] = level
             self._new.append(pairs)
+            return
+        delay = self._surplus.delay[self._pair_node[pairs]]
+        self._distance[pairs] = level + delay
+        for later in np.unique(delay).tolist():
+            self._later.setdefault(level + later, ([], []))[0].append(pairs[delay == later])
 
     def _close_once(self, pairs: np.ndarray, level: int) -> None:
         """The same for pairs that may have one, and may be listed twice."""
@@ -436,8 +495,20 @@ class FactoredDistances:
         if bits.any():
             wide = self.wide[node]
             wide.open &= ~bits
+            if self._delays:
+                level += int(self._surplus.delay[node])
+                self._later.setdefault(level, ([], []))[1].append((node, bits))
+            else:
+                self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
             wide.levels.append((level, bits))
-            self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
+
+    def _take_later(self, level: int) -> None:
+        """Goes on from what has a distance of so many tokens, or less."""
+        for due in sorted(due for due in self._later if due <= level):
+            pairs, wide = self._later.pop(due)
+            self._new += pairs
+            for node, bits in wide:
+                self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
 
     def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
         """Settles the tokens into a node after which, wherever they stand, one of some tokens may come."""
