@@ -274,7 +274,11 @@ def compile_machine(
         return made if first is None else first.narrowed(made)
     flat = flattened(machine, min(limits.max_states, _MOST_FLAT)) if max_depth is None and machine.sets is None else None
     if flat is None and max_depth is None and not passing.tokens and not starts_text and not isinstance(canonical, str):
-        found = canonical_stack(machine, tokenizer, vocabulary, source, limits, deadline, canonical)
+        try:
+            found = canonical_stack(machine, tokenizer, vocabulary, source, limits, deadline, canonical)
+        except LimitError as error:
+            fix = f"{way_out} Or raise CompileLimits.{error.limit}."
+            raise LimitError(error.limit, error.allowed, "a canonical constraint that nests without a bound", fix=fix) from error
         if found is not None:
             return found
     if flat is None:

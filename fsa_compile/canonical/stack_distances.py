@@ -177,7 +177,8 @@ class StackDistances:
         """int64[N], the least distance of each node of the constraint over the tokens that lead to it."""
         size = self.edges.count
         out = np.full(self._constraint.num_nodes, FAR, np.int64)
-        np.minimum.at(out, self.edges.base, self._found.nearest[:size] - self._delay[:size])
+        own = self._found.nearest[:size]
+        np.minimum.at(out, self.edges.base, np.where(own < FAR, own - self._delay, FAR))
         return out
 
     def _accepting(self) -> tuple[list[bool], list[bool]]:
