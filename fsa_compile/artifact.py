@@ -291,14 +291,14 @@ class CompiledConstraint:
 
     @property
     def has_partners(self) -> bool:
-        """Whether every place of a canonical constraint has two nodes, the second, right behind the first, for tokens that the
-        last one forbids."""
+        """Whether every place of a canonical constraint, a regular one, has two nodes, the second, right behind the first, for
+        tokens that the last one forbids."""
         return bool(self.extra.get("canonical_partners"))
 
     @property
     def shortest_completion(self) -> int:
         """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
-        for a regular constraint, at most a little more for others, and for canonical ones with `canonical_unless`."""
+        for a regular constraint, at most a little more for others, and for canonical ones with `canonical_unless` or a stack."""
         if self.is_canonical:
             return self.canonical_start[1]
         return self.walk().distance
@@ -306,7 +306,9 @@ class CompiledConstraint:
     @property
     def shortest_depth(self) -> int:
         """Number of stack cells within which some accepted text is complete."""
-        return 0 if self.is_canonical else self.walk().need
+        from fsa_compile.host_walk import HostWalk
+
+        return HostWalk.of_arrays(self).need
 
     @property
     def max_groups(self) -> int:

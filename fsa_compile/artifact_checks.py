@@ -61,6 +61,8 @@ def _check_nodes_and_rows(c: CompiledConstraint, need: _Need) -> None:
     need(inside, "a node cannot reach an accepting one")
     _check_numbers(c.need, "need", need)
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
+    need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
+    need(c.is_regular or not c.has_partners, "only places of regular constraints have two nodes")
 
 
 def _check_sets(c: CompiledConstraint, need: _Need) -> None:

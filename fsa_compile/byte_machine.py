@@ -133,8 +133,8 @@ class ByteMachine:
             action = self.action[here.control, kind]
             for e in range(self.entry_offset[action], self.entry_offset[action + 1]):
                 if self.entry_next[e] == RETURN:
-                    todo += self._returned(here)
-                elif (there := self._moved(here, e)) is not None:
+                    todo += self.returned(here)
+                elif (there := self.moved(here, e)) is not None:
                     out.add(there)
         return out
 
@@ -151,27 +151,29 @@ class ByteMachine:
         while todo:
             here = todo.pop()
             end = self.end[here.control]
-            if end == END_HERE and self._enough(here):
+            if end == END_HERE and self.enough(here):
                 return True
             if end == END_RETURN:
-                todo += self._returned(here)
+                todo += self.returned(here)
         return False
 
     def accepts(self, data: Iterable[int]) -> bool:
         """Whether the machine accepts a string of symbols."""
         return self.may_end(self.run(data))
 
-    def _enough(self, here: Configuration) -> bool:
+    def enough(self, here: Configuration) -> bool:
+        """Whether the loop of the present frame has come as often as it must."""
         return here.register >= self.bounds[here.control, 0]  # UNCOUNTED is below every register
 
-    def _returned(self, here: Configuration) -> list[Configuration]:
-        if not here.stack or not self._enough(here):
+    def returned(self, here: Configuration) -> list[Configuration]:
+        """The configuration after a return, none where it cannot be; of a stack, the topmost cell must be known."""
+        if not here.stack or not self.enough(here):
             return []
         symbol, register = here.stack[-1]
         control = int(self.ret[here.control, symbol])
         return [Configuration(control, register, here.stack[:-1], here.kept[-1], here.kept[:-1])] if control else []
 
-    def _moved(self, here: Configuration, entry: int) -> Configuration | None:
+    def moved(self, here: Configuration, entry: int) -> Configuration | None:
         """The configuration after a move; None when a loop is full or its guard forbids it. Bounds of callee frames are at least
         1."""
         control, register, stack = int(self.entry_next[entry]), here.register, here.stack

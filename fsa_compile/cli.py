@@ -237,16 +237,17 @@ def _inspect_canonical(
     return 0
 
 
-def _canonical_walk(constraint: CompiledConstraint, tokenizer: Any) -> Any:
+def _canonical_walk(constraint: CompiledConstraint, tokenizer: Any, max_depth: int | None = None) -> Any:
     from fsa_compile.canonical.tables import canonical_tables
     from fsa_compile.canonical.walk import CanonicalWalk
 
-    return CanonicalWalk(constraint, canonical_tables(tokenizer))
+    return CanonicalWalk(constraint, canonical_tables(tokenizer), max_depth)
 
 
 def _check_canonical(args: argparse.Namespace, constraint: CompiledConstraint, tokenizer: Any, item: Any) -> bool:
     """Prints whether a text's own tokens, or some ids, are accepted."""
-    walk, ids = _canonical_walk(constraint, tokenizer), spell(tokenizer, item) if isinstance(item, str) else list(item)
+    walk = _canonical_walk(constraint, tokenizer, args.max_depth)
+    ids = spell(tokenizer, item) if isinstance(item, str) else list(item)
     for token in ids:
         if not 0 <= token < constraint.vocab_size or not walk.allowed()[token]:
             break

@@ -41,9 +41,9 @@ def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return ordered[at], np.minimum.reduceat(order, at), which
 
 
-_LONG = 500
+_LONG = 200
 """Arrays from this length on are looked at for small values."""
-_LONGER = 4_000
+_LONGER = 300
 _FALLS = 2
 
 

@@ -82,6 +82,16 @@ class HostWalk(BitmaskWalk):
         if constraint.is_canonical:
             what = "a constraint on canonical tokens is walked together with its tokenizer's tables"
             raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
+        self._begin(constraint, max_depth)
+
+    @classmethod
+    def of_arrays(cls, constraint: CompiledConstraint, max_depth: int | None = None) -> HostWalk:
+        """A walk by the arrays alone: of a canonical constraint, what is allowed before the tokenizer's tables narrow it."""
+        walk = cls.__new__(cls)
+        walk._begin(constraint, max_depth)
+        return walk
+
+    def _begin(self, constraint: CompiledConstraint, max_depth: int | None) -> None:
         self.constraint = constraint
         self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
         self._keys = [int.from_bytes(row.astype("<u4").tobytes(), "little") for row in constraint.keys]
@@ -105,7 +115,7 @@ class HostWalk(BitmaskWalk):
     @property
     def accepting(self) -> bool:
         """Whether the text so far belongs to the language."""
-        return any(self.constraint.accept[s.node] for at in self.configurations for s in self.sources(at))
+        return any(map(self.accepts_at, self.configurations))
 
     @property
     def finished(self) -> bool:
@@ -163,12 +173,26 @@ class HostWalk(BitmaskWalk):
             return words
         limit = self._limit(remaining)
         for at in self.configurations:
-            for source in self.sources(at):
-                below = at.stack[source.left - 1].cost if source.left else 0
-                self._add_tokens(words, source, limit - below, self.max_depth - source.left)
+            words |= self.words_at(at, limit)
         if self.accepting:
             words |= words_of(c.stop_ids, c.vocab_size)
         return words
+
+    def words_at(self, at: Configuration, limit: int) -> np.ndarray:
+        """The text tokens of a configuration that some completion within `limit` tokens takes, uint32[ceil(V / 32)]."""
+        words = np.zeros(self.constraint.rows.shape[1], np.uint32)
+        for source in self.sources(at):
+            below = at.stack[source.left - 1].cost if source.left else 0
+            self._add_tokens(words, source, limit - below, self.max_depth - source.left)
+        return words
+
+    def accepts_at(self, at: Configuration) -> bool:
+        """Whether the text may end at a configuration."""
+        return any(self.constraint.accept[source.node] for source in self.sources(at))
+
+    def after(self, at: Configuration, token: int) -> Configuration | None:
+        """Where a text token leads from a configuration of a deterministic constraint, None where it is forbidden."""
+        return next((there for there, _ in self._reached([at], token, int(UNREACHABLE))), None)
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
@@ -265,16 +289,18 @@ class HostWalk(BitmaskWalk):
             return None
         if token in c.stop_ids:
             return dataclasses.replace(self._history[-1], finished=True) if self.accepting else None
-        reached = dict(self._reached(token, self._limit(remaining) - 1))
+        reached = dict(self._reached(self.configurations, token, self._limit(remaining) - 1))
         fitting = [there for there, fits in reached.items() if fits]
         kept = fitting or list(reached)
         if not kept:
             return None
         return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
 
-    def _reached(self, token: int, limit: int) -> Iterator[tuple[Configuration, bool]]:
-        """All configurations after a token, and whether they can be completed in `limit` tokens and within the depth."""
-        every = [(at, source) for at in self.configurations for source in self.sources(at)]
+    def _reached(
+        self, configurations: Iterable[Configuration], token: int, limit: int
+    ) -> Iterator[tuple[Configuration, bool]]:
+        """All configurations that a token leads to, and whether they can be completed in `limit` tokens and within the depth."""
+        every = [(at, source) for at in configurations for source in self.sources(at)]
         for effects in (self._wide, self._narrow):
             for at, source in every:
                 for effect in effects(source.node, token):

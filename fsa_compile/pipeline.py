@@ -198,6 +198,41 @@ def canonical_form(
         raise LimitError(error.limit, error.allowed, "a canonical constraint", fix=fix) from error
 
 
+def canonical_stack(
+    machine: ByteMachine,
+    tokenizer: Any,
+    vocabulary: Vocabulary,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    canonical: Canonical,
+) -> CompiledConstraint | None:
+    """The canonical constraint of a machine that nests without a bound, stack and all; None where its topmost cells do not
+    tell what can be completed. The arguments are those of `compile_machine` and `canonical_form`."""
+    if not machine.deterministic or machine.sets is not None or canonical is False:
+        return None
+    from fsa_compile.canonical.product import with_stack
+    from fsa_compile.canonical.tables import canonical_tables
+    from fsa_compile.canonical.windows import windowed
+
+    tables, prompt = canonical_tables(tokenizer), [] if isinstance(canonical, bool) else [int(token) for token in canonical]
+    fewer = dataclasses.replace(limits, max_states=min(limits.max_states, _MOST_WINDOWS))
+    for size in _WINDOWS:
+        try:
+            within = windowed(machine, size, fewer, deadline)
+        except LimitError as error:
+            if error.limit != "max_states":
+                raise
+            return None
+        plain = promote_machine(within, vocabulary, source=source, limits=limits, deadline=deadline)
+        if plain.is_regular:
+            return canonical_form(plain, tokenizer, vocabulary, limits, canonical)
+        found = with_stack(plain, tables, tables_for(vocabulary), limits, deadline, prompt=prompt)
+        if found is not None:
+            return found
+    return None
+
+
 def compile_machine(
     machine: ByteMachine,
     tokenizer: Any,
@@ -254,6 +289,14 @@ def compile_machine(
         made = _behind(prefix, made, vocabulary)
         return made if first is None else first.narrowed(made)
     flat = flattened(machine, min(limits.max_states, _MOST_FLAT)) if max_depth is None and machine.sets is None else None
+    if flat is None and max_depth is None and not passing.tokens and not starts_text and not isinstance(canonical, str):
+        try:
+            found = canonical_stack(machine, tokenizer, vocabulary, source, limits, deadline, canonical)
+        except LimitError as error:
+            fix = f"{way_out} Or raise CompileLimits.{error.limit}."
+            raise LimitError(error.limit, error.allowed, "a canonical constraint that nests without a bound", fix=fix) from error
+        if found is not None:
+            return found
     if flat is None:
         machine = _written_out(machine, limits, deadline, max_depth, way_out, "a filter over tokens" if passing.tokens else "")
         if not machine.specials:
@@ -488,6 +531,9 @@ def compile_grammar(
 
 
 _MOST_FLAT = 200_000
+_WINDOWS = (2, 3, 4)
+"""Topmost cells of the stack that controls of canonical constraints know, tried in this order."""
+_MOST_WINDOWS = 20_000
 MAX_STACKS = 16
 """Most parallel stacks of a constraint: the cost of a step grows with them."""
 

@@ -20,7 +20,7 @@ _SHARED = "bit rows"
 _SHARED_BYTES = 64 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
 _MOST_ROWS = 1 << 14
-_MANY = 16
+_MANY = 100
 """More sets than this are looked up together."""
 _MORE = 200
 """So many sets more, and they can be looked up together, too."""
@@ -146,7 +146,7 @@ class RowPool:
           LimitError: too many rows, or too many bytes of them.
         """
         if len(hashes) <= _MANY:
-            return np.array([self._number(self._place(*new, build)) for new in enumerate(hashes.tolist())], np.int64)
+            return self._few(hashes.tolist(), build)
         places = self._shared.places(hashes)
         missing = (places < 0).nonzero()[0]
         if len(missing):
@@ -180,14 +180,20 @@ class RowPool:
                     self._id = np.append(self._id, np.full(place, -1, np.int32))
         return place
 
-    def _number(self, place: int) -> int:
-        number = int(self._id[place])
-        if number < 0:
-            number = self._id[place] = len(self._at)
-            self._at.append(place)
-            if number >= self._most:
-                self._refuse()
-        return number
+    def _few(self, hashes: list[int], build: Callable[[int], np.ndarray]) -> np.ndarray:
+        known, out = self._shared.at, []
+        for i, row_hash in enumerate(hashes):
+            place = known.get(row_hash, -1)
+            if place < 0:
+                place = self._place(i, row_hash, build)
+            number = self._id.item(place)
+            if number < 0:
+                number = self._id[place] = len(self._at)
+                self._at.append(place)
+                if number >= self._most:
+                    self._refuse()
+            out.append(number)
+        return np.array(out, np.int64)
 
     def _refuse(self) -> None:
         if self._most == self._limits.max_rows:

@@ -1,8 +1,9 @@
 """Canonical tokens on the device: which tokens the last one forbids, and the two nodes of every place in such a constraint.
 
-A row of a canonical constraint stands at a node and keeps its last token and a state of the tokenizer's filter
-(`ConstraintState.register`). Where places have two nodes, tokens that the last one does not forbid are those of the node, the
-others those of its partner, right behind it. See `fsa_compile.canonical.product`.
+A row of a canonical constraint keeps its last token and a state of the tokenizer's filter (`ConstraintState.canonical`) beside
+what it keeps of any constraint: a node, and with a stack its cells. Where places of regular constraints have two nodes, tokens
+that the last one does not forbid are those of the node, the others those of its partner, right behind it; see
+`fsa_compile.canonical.product`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from numpy.typing import NDArray
 from fsa_compile.artifact import CompiledConstraint
 from jax_decode.canonical_filter import FilterTables, filter_words, shunned_words
 from jax_decode.columns import Columns
+from jax_decode.errors import DecodeError
 from jax_decode.reading import read
 
 LAST, BOUNDED, FILTER = range(3)
-"""Columns of `ConstraintState.register`: the last token, -1 for none, whether the row's limit can be kept, the filter's state."""
+"""Columns of `ConstraintState.canonical`: last token, -1 for none; whether the row's limit can be kept; state of the filter."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ def forbids(pairs: PairTables, last: jax.Array, tokens: jax.Array, columns: Colu
 def canonical_words(
     pairs: PairTables,
     states: FilterTables,
-    register: jax.Array,
+    canonical: jax.Array,
     columns: Columns,
     unless: tuple[jax.Array, jax.Array] | None,
 ) -> tuple[jax.Array, jax.Array]:
@@ -114,21 +116,21 @@ def canonical_words(
 
     Args:
       pairs, states: of the tokenizer.
-      register: see `LAST`.
+      canonical: see `LAST`.
       columns: how tokens lie in words.
       unless: uint32[B, W] and int32[B], tokens that may not lead to the states of a list, and the list; None where there are
         none.
     """
-    together, apart = filter_words(states, register[:, FILTER])
+    together, apart = filter_words(states, canonical[:, FILTER])
     if unless is not None:
-        shunned = shunned_words(states, register[:, FILTER], unless[1])
+        shunned = shunned_words(states, canonical[:, FILTER], unless[1])
         together, apart = together & ~(unless[0] & shunned[0]), apart & ~(unless[0] & shunned[1])
-    forbidden = pair_words(pairs, register[:, LAST], columns)
+    forbidden = pair_words(pairs, canonical[:, LAST], columns)
     return together & ~forbidden, apart & forbidden
 
 
-def first_register(last: jax.Array, limits: jax.Array, shortest: jax.Array, state: jax.Array) -> jax.Array:
-    """`ConstraintState.register` before the first token, int32[B, 3]: `last` is the prompt's last token, -1 for none, `state`
+def first_canonical(last: jax.Array, limits: jax.Array, shortest: jax.Array, state: jax.Array) -> jax.Array:
+    """`ConstraintState.canonical` before the first token, int32[B, 3]: `last` is the prompt's last token, -1 for none, `state`
     that of the filter behind it."""
     return jnp.stack([last, (limits >= shortest).astype(jnp.int32), state], 1)
 
@@ -142,7 +144,20 @@ _COLUMNS = {
 
 
 def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledConstraint]:
-    """The constraints, all with two nodes for every place: where one has a single node, both allow the same."""
+    """The constraints, all with two nodes for every place: where one has a single node, both allow the same.
+
+    Raises:
+      DecodeError: one has registers.
+    """
+    for i, c in enumerate(constraints):
+        if c.ladder.any() or c.has_sets:
+            other = next(j for j, d in enumerate(constraints) if d.has_partners)
+            raise DecodeError(
+                f"a canonical constraint with registers cannot share tables with constraint {other}, which is written out over "
+                "the states of the tokenizer's filter",
+                where=f"constraint {i}",
+                fix="Make tables of their own for constraints with registers: call to_device, and generate, once for each kind.",
+            )
     made: dict[tuple[int, int], dict[str, Any]] = {}
     out = []
     for c in constraints:
@@ -161,11 +176,12 @@ def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledCon
 
 
 def _doubled(c: CompiledConstraint) -> dict[str, Any]:
-    """The arrays of a regular constraint whose node n became the nodes 2n - 1 and 2n."""
+    """The arrays of a constraint without registers whose node n became the nodes 2n - 1 and 2n."""
     node = np.append(0, np.repeat(np.arange(1, c.num_nodes), 2))
     effects = c.effects.copy()
     effects[1:, 0] = 2 * effects[1:, 0] - 1
     out: dict[str, Any] = {"accept": c.accept[node], "distance": c.distance[node], "effects": effects}
+    out["delta"] = np.where(c.delta > 0, 2 * c.delta - 1, 0).astype(np.int32)
     for kind, columns in _COLUMNS.items():
         offset = getattr(c, f"{kind}_offset")
         size = np.diff(offset)[node]

@@ -1,6 +1,6 @@
 """The tokenizer's filter on the device: which tokens it lets follow in each of its states, and the state after a token.
 
-A row of a canonical constraint keeps a state of the filter beside its node (`ConstraintState.register`); what may come next is
+A row of a canonical constraint keeps a state of the filter beside its node (`ConstraintState.canonical`); what may come next is
 what both let through. The tables belong to the tokenizer: all constraints share them. See `fsa_compile.canonical.filter_table`.
 """
 

@@ -58,9 +58,10 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
     rows = mask_rows(tables, state)
     if tables.pairs is not None and tables.filter is not None:
-        together, apart = canonical_words(tables.pairs, tables.filter, state.register, tables.columns, _unless(tables, state))
+        together, apart = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         if tables.partners:
-            words = (words_of(tables, rows[:, :1]) & together) | (words_of(tables, rows[:, 1:]) & apart)
+            half = rows.shape[1] // 2
+            words = (words_of(tables, rows[:, :half]) & together) | (words_of(tables, rows[:, half:]) & apart)
         else:
             words = words_of(tables, rows) & (together | apart)
         free = (state.node == FREE) & state.running[:, None]
@@ -82,7 +83,7 @@ def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax
     """Tokens a row may still take, int32[B]; no limit when not even the shortest completion fits."""
     hopeless = state.remaining < shortest(tables, at)
     if tables.pairs is not None:  # whether a limit fits depends on the last token too: it is known of the start only
-        hopeless |= (state.register[:, BOUNDED] == 0) & (state.node[:, 0] > FREE)
+        hopeless |= (state.canonical[:, BOUNDED] == 0) & (state.node[:, 0] > FREE)
     return jnp.where(hopeless, UNREACHABLE, state.remaining)
 
 
@@ -182,12 +183,13 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
     token = arcs[..., ARC_TOKEN]
     if tables.pairs is not None and tables.filter is not None:
-        words = canonical_words(tables.pairs, tables.filter, state.register, tables.columns, _unless(tables, state))
+        words = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
         column, plane = tables.columns.place(token)
         together, apart = (read(part, batch, column) for part in words)
-        # Those of the partner are for forbidden pairs.
-        bits = jnp.where(slots >= count[:, :1], apart, together) if tables.partners else together | apart
+        # Those of partners are for forbidden pairs.
+        own = count[:, : count.shape[1] // 2].sum(1, keepdims=True, dtype=jnp.int32)
+        bits = jnp.where(slots >= own, apart, together) if tables.partners else together | apart
         fits &= ((bits >> plane.astype(jnp.uint32)) & 1) != 0
     if at.item is not None:
         own, inside = _listed_items(tables, state, at)

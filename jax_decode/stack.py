@@ -51,8 +51,8 @@ class Sources(NamedTuple):
 
     node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth: of the
     stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the sources
-    are followed by their twins. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries.
-    ends: bool[B], whether the tokenizer's filter lets a text end; None without one.
+    are followed by their twins, and where places have two nodes, by their partners. item: int32[B], where rows stand in a trie of
+    items, -1 elsewhere; None without tries. ends: bool[B], whether the tokenizer's filter lets a text end; None without one.
     """
 
     node: jax.Array
@@ -84,13 +84,10 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row."""
     first, item = node_in(tables.items, state.node)
     item = None if item is None else item[:, 0]
+    ends = None if tables.filter is None else read(tables.filter.final, state.canonical[:, FILTER])
     if not tables.has_stack:
-        node = first
-        if tables.partners:  # a place has two nodes; the free and the dead node stand alone
-            node = jnp.concatenate([node, jnp.where(node > FREE, node + 1, node)], 1)
-        zero = jnp.zeros_like(node)
-        ends = None if tables.filter is None else read(tables.filter.final, state.register[:, FILTER])
-        return Sources(node, zero, zero, zero, zero, item=item, ends=ends)
+        zero = jnp.zeros_like(first)
+        return _with_partners(tables, Sources(first, zero, zero, zero, zero, item=item, ends=ends))
     node, top, register = first, state.top, state.register
     used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
     found = []
@@ -112,7 +109,25 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
         twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
         fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
     node, cell, cost, depth, own, *words = fields
-    return Sources(node, cell, cost, depth, own, tuple(words), item)
+    return _with_partners(tables, Sources(node, cell, cost, depth, own, tuple(words), item, ends))
+
+
+def _with_partners(tables: ConstraintTables, at: Sources) -> Sources:
+    """Sources with the partners of their nodes, where places have two: the free and the dead node are their own."""
+    if not tables.partners:
+        return at
+    partner = jnp.where(at.node > FREE, at.node + 1, at.node)
+    cell, cost, depth, register = (jnp.concatenate([x, x], 1) for x in (at.cell, at.cost, at.depth, at.register))
+    node = jnp.concatenate([at.node, partner], 1)
+    return at._replace(node=node, cell=cell, cost=cost, depth=depth, register=register)
+
+
+def halves(at: Sources) -> tuple[Sources, Sources]:
+    """Where places have two nodes, the sources that `sources` found, and their partners."""
+    half = at.node.shape[1] // 2
+    cell, cost, depth, register = (x[:, :half] for x in (at.cell, at.cost, at.depth, at.register))  # partners have the same
+    first = at._replace(node=at.node[:, :half], cell=cell, cost=cost, depth=depth, register=register)
+    return first, first._replace(node=at.node[:, half:])
 
 
 def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
@@ -121,7 +136,7 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
         return at
     size = tables.max_pops + 1
     node, cell, cost, depth, register = (x[:, :size] for x in (at.node, at.cell, at.cost, at.depth, at.register))
-    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used), at.item)
+    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used), at.item, at.ends)
 
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
@@ -144,7 +159,7 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
         return jnp.where(at.item >= 0, of_item, other)
     if not tables.has_stack:
         return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
-    at = without_twins(tables, at)
+    at = halves(at)[0] if tables.partners else without_twins(tables, at)
     each = tables.max_pops + 1
     node = at.node[:, ::each]
     total = completion(tables, node, at.register[:, ::each], at.cost[:, ::each])

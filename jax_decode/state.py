@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact import UNREACHABLE
-from jax_decode.canonical import first_register
+from jax_decode.canonical import first_canonical
 from jax_decode.errors import DecodeError
 from jax_decode.tables import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START, ConstraintTables
 
@@ -47,6 +47,7 @@ class Position(NamedTuple):
     node: jax.Array
     top: jax.Array
     register: jax.Array
+    canonical: jax.Array
     alloc: jax.Array
     remaining: jax.Array
     status: jax.Array
@@ -64,7 +65,8 @@ class ConstraintState:
     Attributes:
       node: int32[B, K], nodes of `ConstraintTables`, one per configuration, 0 where there is none.
       top: int32[B, K'], the stack's top cell, 0 for the empty stack.
-      register: int32[B, K'], of the frame that the node belongs to; int32[B, 3] for canonical constraints, see `canonical`.
+      register: int32[B, K'], of the frame that the node belongs to.
+      canonical: int32[B, 3], see `canonical.LAST`; int32[B, 0] where constraints are not canonical.
       used: int32[B, W'], set of keys of the frame that the node belongs to; W' is 0 where no constraint has sets of keys.
       alloc: int32[B], where the next cell will be written.
       cell: int32[B, M, 5 or 6 or 5 + W'], see `stack_layout`; cell 0 lies below every stack.
@@ -78,6 +80,7 @@ class ConstraintState:
     node: jax.Array
     top: jax.Array
     register: jax.Array
+    canonical: jax.Array
     used: jax.Array
     alloc: jax.Array
     cell: jax.Array
@@ -161,15 +164,16 @@ def init_state(
         room = (max_tokens + 1) * tables.stacks * tables.max_push
         cell = jnp.pad(tables.initial[index], ((0, 0), (0, room), (0, 0)))
     others = ((0, 0), (0, tables.stacks - 1))
-    register = jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32)
+    canonical = jnp.zeros((len(which), 0), jnp.int32)
     if tables.pairs is not None:
         last = jnp.where(constrained, record[:, PROMPT_LAST] - 1, -1)
         at = jnp.where(constrained, record[:, FIRST_STATE], 0)
-        register = first_register(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0), at)
+        canonical = first_canonical(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0), at)
     return ConstraintState(
         node=jnp.pad(node[:, None], others),
         top=jnp.pad(top, others) if tables.has_stack else top,
-        register=register,
+        register=jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32),
+        canonical=canonical,
         used=jnp.zeros((len(which), tables.key_words), jnp.int32),
         alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
         cell=cell,
@@ -189,6 +193,7 @@ def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:
         node=jnp.full((rows, 1), FREE, jnp.int32),
         top=none,
         register=none,
+        canonical=none,
         used=none,
         alloc=zeros,
         cell=jnp.zeros((rows, 0, 5), jnp.int32),

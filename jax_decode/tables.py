@@ -227,7 +227,7 @@ def to_device(
 
     Raises:
       DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary, canonical tables missing or not
-        theirs, a vocabulary that the axis does not divide.
+        theirs, canonical constraints that cannot share tables, a vocabulary that the axis does not divide.
     """
     every = [constraint] if isinstance(constraint, (CompiledConstraint, CompiledItems)) else constraint
     every = _checked(every, logits_width)
@@ -412,6 +412,10 @@ def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) 
             if identity is not None:
                 what = "the constraint was not made with the canonical tables given"
                 fix = "Compile all constraints with canonical=True, with the same tokenizer and version of its encoder."
+            raise DecodeError(what, where=f"constraint {i}", fix=fix)
+        if c.is_canonical and c.stacks > 1:
+            what = f"the constraint is canonical and followed on {c.stacks} stacks at once"
+            fix = "Bound its nesting (max_depth=), so that its stacks are written out, or compile it without canonical=True."
             raise DecodeError(what, where=f"constraint {i}", fix=fix)
 
 

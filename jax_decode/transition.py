@@ -16,7 +16,20 @@ from jax_decode.key_sets import Words, after_guard, allows, with_keys
 from jax_decode.masking import budget
 from jax_decode.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.reading import joined, largest, read
-from jax_decode.stack import Cells, Sources, accepts, added, appended, completion, node_at, number, pushed, sources, without_twins
+from jax_decode.stack import (
+    Cells,
+    Sources,
+    accepts,
+    added,
+    appended,
+    completion,
+    halves,
+    node_at,
+    number,
+    pushed,
+    sources,
+    without_twins,
+)
 from jax_decode.stack_layout import ADD, NEED, PUSH, SET
 from jax_decode.state import NO_NUMBER, ConstraintState, Status
 from jax_decode.tables import (
@@ -51,7 +64,7 @@ class _Keys(NamedTuple):
     used: Words
 
 
-_MOVED = ("node", "top", "register", "used", "alloc", "cell", "dropped")
+_MOVED = ("node", "top", "register", "canonical", "used", "alloc", "cell", "dropped")
 
 
 class _Moved(NamedTuple):
@@ -62,6 +75,7 @@ class _Moved(NamedTuple):
     node: jax.Array
     top: jax.Array
     register: jax.Array
+    canonical: jax.Array
     used: jax.Array
     alloc: jax.Array
     cell: jax.Array
@@ -107,6 +121,7 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
         node=jnp.where(moves[:, None], after.node, state.node),
         top=jnp.where(moves[:, None], after.top, state.top),
         register=jnp.where(moves[:, None], after.register, state.register),
+        canonical=jnp.where(moves[:, None], after.canonical, state.canonical),
         used=jnp.where(moves[:, None], after.used, state.used),
         alloc=jnp.where(moves, after.alloc, state.alloc),
         cell=after.cell,
@@ -139,19 +154,28 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) 
 
 def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The rows after a text token in [0, V): node 0 where it is forbidden. Their status and budget are left alone."""
-    if tables.pairs is not None and tables.filter is not None:
-        apart = forbids(tables.pairs, state.register[:, LAST], tokens, tables.columns)
-        node = next_node(tables, jnp.where(apart & bool(tables.partners), at.node[:, -1], at.node[:, 0]), tokens)
-        after = state_after(tables.filter, state.register[:, FILTER], tokens, apart)
-        may = after >= 0
-        if tables.unless.shape[0]:
-            noted = read(tables.unless, at.node[:, 0])
-            column, plane = tables.columns.place(tokens)
-            bit = read(tables.rows, noted[:, 0], column) >> plane.astype(jnp.uint32)
-            may &= ((bit & 1) == 0) | ~read(tables.filter.shunned, jnp.maximum(after, 0), noted[:, 1])
-        node = jnp.where(may | (at.node[:, 0] == FREE), node, 0)
-        register = jnp.stack([tokens, state.register[:, BOUNDED], jnp.maximum(after, 0)], 1)
-        return dataclasses.replace(state, node=node[:, None], register=register)
+    if tables.pairs is None or tables.filter is None:
+        return _own_step(tables, state, at, tokens)
+    first = at.node[:, 0]
+    apart = forbids(tables.pairs, state.canonical[:, LAST], tokens, tables.columns)
+    if tables.partners:
+        own, other = halves(at)
+        at = own._replace(node=jnp.where(apart[:, None], other.node, own.node))
+    moved = _own_step(tables, state, at, tokens)
+    after = state_after(tables.filter, state.canonical[:, FILTER], tokens, apart)
+    may = after >= 0
+    if tables.unless.shape[0]:
+        noted = read(tables.unless, first)
+        column, plane = tables.columns.place(tokens)
+        bit = read(tables.rows, noted[:, 0], column) >> plane.astype(jnp.uint32)
+        may &= ((bit & 1) == 0) | ~read(tables.filter.shunned, jnp.maximum(after, 0), noted[:, 1])
+    node = jnp.where((may | (first == FREE))[:, None], moved.node, 0)
+    canonical = jnp.stack([tokens, state.canonical[:, BOUNDED], jnp.maximum(after, 0)], 1)
+    return dataclasses.replace(moved, node=node, canonical=canonical)
+
+
+def _own_step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
+    """The same by the constraints alone, whatever the tokenizer would write."""
     if not tables.has_stack:
         return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
     if state.node.shape[1] > 1:

@@ -23,7 +23,7 @@ class CertainSteps:
     Args:
       known: bool[N], the nodes whose steps are all here.
       before: int64[S], the pair of each step.
-      edge: int64[S], its listed token.
+      edge: int64[S], its listed token; ascending.
       after: int64[S], the pair that the token leads to, their number where it leads to a node that many tokens lead to.
       size: number of pairs and of listed tokens.
 
@@ -39,8 +39,8 @@ class CertainSteps:
         self._begin = np.zeros(count + 2, np.int64)
         np.cumsum(np.bincount(after, minlength=count + 1), out=self._begin[1:])
         self.few = len(before) <= _FEW
-        self._chosen = np.zeros(listed, bool)
-        self._wide_edge, self._wide_before = edge[order[self._begin[count] :]], self._before[self._begin[count] :]
+        self._wide_before = self._before[self._begin[count] :]
+        self._wide_begin = np.searchsorted(edge[order[self._begin[count] :]], np.arange(listed + 1))
 
     @cached_property
     def all_before(self) -> list[list[int]]:
@@ -58,9 +58,5 @@ class CertainSteps:
 
     def before_tokens(self, edges: np.ndarray) -> np.ndarray:
         """The same for listed tokens, which lead to nodes that many tokens lead to."""
-        if not len(self._wide_edge):
-            return self._wide_before
-        self._chosen[edges] = True
-        out = self._wide_before[self._chosen[self._wide_edge]]
-        self._chosen[edges] = False
-        return out
+        begin = self._wide_begin[edges]
+        return self._wide_before[joined(begin, self._wide_begin[edges + 1] - begin)]

@@ -52,7 +52,7 @@ def assemble_factored(
     stays = stays[reached[d.source[stays]]]
     source, token, target, cost = number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays]
     count = int(reached.sum()) + 1
-    bit_rows = _Rows(tables, limits, deadline) if wide or d.shunned else None
+    bit_rows = Rows(tables, limits) if wide or d.shunned else None
     rows = bit_rows or _ListedRows(tables, limits)
     groups: list[tuple[int, int, int]] = []
     parts: dict[int, list[tuple[int, np.ndarray]]] = {}
@@ -83,8 +83,7 @@ def assemble_factored(
     effect, kind = numbered(target[in_order] * most + cost[in_order], count * most)
     effects = np.zeros((len(effect) + 1, 6), np.int32)
     effects[1:, 0], effects[1:, 4] = effect // most, effect % most
-    deadline.check(_DOING)
-    levels = rows.levels(parts, source, token, cost)
+    levels = rows.levels(parts, source, token, cost, deadline)
     if bit_rows is not None:
         unless = [(node, d.unless_of(node)) for node in sorted(d.shunned) if reached[node]]
         noted = [[int(number[node]), bit_rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
@@ -123,13 +122,14 @@ def _segments(key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return order, begin, np.append(begin[1:], len(order)) - begin
 
 
-class _Rows:
+class Rows:
     """Distinct bit rows; row 0 is empty."""
 
-    def __init__(self, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> None:
-        self._rows = [np.zeros(tables.num_words, np.uint32)]
+    def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
+        self.empty = np.zeros(tables.num_words, np.uint32)
+        self._rows = [self.empty]
         self._number = {self._rows[0].tobytes(): 0}
-        self._tables, self._limits, self._deadline = tables, limits, deadline
+        self._tables, self._limits = tables, limits
 
     def number(self, row: np.ndarray) -> int:
         key = row.tobytes()
@@ -149,7 +149,12 @@ class _Rows:
         return [self.number(self._tables.pack(token[at:to])) for at, to in zip((end - size).tolist(), end.tolist())]
 
     def levels(
-        self, parts: dict[int, list[tuple[int, np.ndarray]]], source: np.ndarray, token: np.ndarray, cost: np.ndarray
+        self,
+        parts: dict[int, list[tuple[int, np.ndarray]]],
+        source: np.ndarray,
+        token: np.ndarray,
+        cost: np.ndarray,
+        deadline: Deadline,
     ) -> list[tuple[int, int, int]]:
         """(node, cost, number of a row): of some nodes the tokens that cost at most so much, by ascending cost.
 
@@ -159,7 +164,7 @@ class _Rows:
         """
         out = []
         for node in sorted(parts):
-            self._deadline.check(_DOING)
+            deadline.check(_DOING)
             begin, end = source.searchsorted([node, node + 1]).tolist()
             up_to = _levels(parts[node], token[begin:end], cost[begin:end], self._tables)
             out += [(node, most, self.number(row)) for most, row in up_to]
@@ -183,8 +188,14 @@ class _ListedRows:
         return self._pool.numbers(hashes, lambda i: self._tables.pack(token[begin[i] : end[i]])).tolist()
 
     def levels(
-        self, parts: dict[int, list[tuple[int, np.ndarray]]], source: np.ndarray, token: np.ndarray, cost: np.ndarray
+        self,
+        parts: dict[int, list[tuple[int, np.ndarray]]],
+        source: np.ndarray,
+        token: np.ndarray,
+        cost: np.ndarray,
+        deadline: Deadline,
     ) -> list[tuple[int, int, int]]:
+        deadline.check(_DOING)
         if not parts:
             return []
         chosen = np.zeros(int(source[-1]) + 1, bool)

@@ -93,6 +93,26 @@ class WideNode:
             cost[self.edges[holds(bits, token[self.edges])]] = level + 1
 
 
+class Surplus(NamedTuple):
+    """What nodes have beyond their tokens, for constraints with a stack (`stack_distances`).
+
+    Attributes:
+      beside: (a, b) of nodes, b ascending in order of discovery: the tokens of b may come wherever those of a may. No token leads
+        to b.
+      delay: int64[N], tokens that it takes to complete a text from a node, beside those of the node.
+      exits: nodes from which a text can always be completed, `delay` aside.
+    """
+
+    beside: tuple[tuple[int, int], ...]
+    delay: np.ndarray
+    exits: tuple[int, ...]
+
+    @classmethod
+    def none(cls, num_nodes: int) -> Surplus:
+        """That of a regular constraint."""
+        return cls((), np.zeros(num_nodes, np.int64), ())
+
+
 class Completed(NamedTuple):
     """In which behaviours a text can be completed: case i may be in those from `begin[i]` to `begin[i + 1]`, and `hit` says of
     each."""
@@ -122,6 +142,7 @@ class FactoredDistances:
       deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
+      surplus: None for that of a regular constraint.
 
     Attributes:
       fits: whether the constraint's nodes lie each at one depth (see `Contexts`); nothing else is known where they do not.
@@ -133,8 +154,18 @@ class FactoredDistances:
       shunned: of some nodes, which list of behaviours it is to which some of its tokens may not lead; see `factored_decision`.
     """
 
-    def __init__(self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int) -> None:
+    def __init__(
+        self,
+        constraint: CompiledConstraint,
+        contexts: Contexts,
+        deadline: Deadline,
+        state: int,
+        last: int,
+        surplus: Surplus | None = None,
+    ) -> None:
         self._constraint, self._contexts, self._deadline = constraint, contexts, deadline
+        self._surplus = surplus or Surplus.none(constraint.num_nodes)
+        self._delays = bool(self._surplus.delay.any())
         self._rule: PairRule = contexts.rule
         self._sets = len(self._rule.set_offset) - 1
         self._between = contexts.between
@@ -201,17 +232,16 @@ class FactoredDistances:
         for groups in self.groups.values():
             for _, target in groups:
                 depth[target] = 0
-        self._is_between = not at.any()
-        """Whether all tokens lead between characters."""
-        if self._is_between:
-            depth[self.target] = 0
-            return int(depth[c.start]) == first
         certain = at >= 0
         depth[self.target[certain]] = at[certain]
+        for a, b in self._surplus.beside:
+            depth[b] = depth[a]
         inside = np.flatnonzero(~certain)
         if len(inside):
             length = self._contexts.length[self.token[inside]]
             for _ in range(DEPTHS):
+                for a, b in self._surplus.beside:
+                    depth[b] = depth[a]
                 known = depth[self.source[inside]] >= 0
                 depth[self.target[inside[known]]] = (depth[self.source[inside]] - length)[known]
             some = np.flatnonzero(depth[self.source] >= 0)
@@ -220,6 +250,7 @@ class FactoredDistances:
                 at = at[some]
             at = np.where(at >= 0, at, depth[self.source] - self._contexts.length[self.token])
         right = bool((depth[self.target] == at).all()) and depth[c.start] == first and not (at < 0).any()
+        right = right and all(depth[a] == depth[b] for a, b in self._surplus.beside)
         return right and all(depth[target] == 0 for groups in self.groups.values() for _, target in groups)
 
     def _keep(self, chosen: np.ndarray) -> None:
@@ -228,15 +259,12 @@ class FactoredDistances:
     def _number_pairs(self, first: int) -> None:
         """Numbers what listed tokens lead to, as node, surroundings and forbidden set."""
         c, x = self._constraint, self._contexts
-        if self._is_between:
-            surroundings = x.after[0].take(self.token) + x.base[0]
-        else:
-            depth = self._depth[self.target]
-            after = x.after_at(depth, self.token)
-            if not after.all():
-                self._keep(after > 0)
-                depth, after = depth[after > 0], after[after > 0]
-            surroundings = x.base[depth] + after
+        depth = self._depth[self.target]
+        after = x.after_at(depth, self.token)
+        if not after.all():
+            self._keep(after > 0)
+            depth, after = depth[after > 0], after[after > 0]
+        surroundings = x.base[depth] + after
         is_wide, into = self._find_wide()
         to_wide = is_wide[self.target]
         self._follows, self._members = x.follows, x.members
@@ -309,10 +337,13 @@ class FactoredDistances:
         source, target = np.divmod(links[link], c.num_nodes)
         begin = np.searchsorted(source, np.arange(c.num_nodes + 1)).tolist()
         kinds, targets, distance = kind.tolist(), target.tolist(), c.distance.tolist()
+        beside: dict[int, list[int]] = {}
+        for a, b in self._surplus.beside:
+            beside.setdefault(a, []).append(b)
         states = {c.start: sets.number(frozenset([self._state]))}
         for node in np.flatnonzero(is_wide).tolist():
             states[node] = sets.number(frozenset([ANYWHERE - int(self._depth[node])]))
-        reached = sets.reached(states, begin, kinds, targets, distance)
+        reached = sets.reached(states, begin, kinds, targets, distance, beside)
         numbers: dict[tuple[int, ...], int] = {}
         most = DEPTHS * (max(reached, default=0) + 1)
         distinct, place = numbered(np.array(reached, np.int64) * DEPTHS + self._depth[target], most)
@@ -345,21 +376,32 @@ class FactoredDistances:
         followed = size > 0
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
+        self._later: dict[int, tuple[list[np.ndarray], list[tuple[int, np.ndarray]]]] = {}
+        """What has a distance of so many tokens, by that, where nodes have delays."""
         self._of_open: dict[int, tuple[np.ndarray, np.ndarray, Completed]] = {}
         """The open tokens of wide nodes, their forbidden sets, and what `_completes` said, when nothing more was found."""
         self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
         for node, wide in self.wide.items():
             if c.accept[node] and not wide.depth:
                 self._close_bits(node, wide.open & x.ending, 0)
+        for node in self._surplus.exits:
+            self._close(self._pairs_of(np.array([node])), 0)
+            if node in self.wide:
+                self._close_bits(node, self.wide[node].open.copy(), 0)
         level = 0
         while True:
             self._deadline.check(_DOING)
             level += 1
+            if self._later:
+                self._take_later(level - 1)
             new = np.concatenate(self._new) if self._new else order[:0]
             bits, self._new, self._new_wide = self._new_wide, [], {}
-            if len(new) and not bits:
+            if len(new) and not bits and not self._delays:
                 new, level = self._by_steps(steps, new, followed, level)
             if not len(new) and not bits:
+                if self._later:
+                    level = max(level, min(self._later))
+                    continue
                 self._note_costs()
                 if not self._last_resort(level):
                     break
@@ -495,9 +537,16 @@ class FactoredDistances:
 
     def _close(self, pairs: np.ndarray, level: int) -> None:
         """Gives pairs without a distance, each listed once, their distance."""
-        if len(pairs):
+        if not len(pairs):
+            return
+        if not self._delays:
             self._distance[pairs] = level
             self._new.append(pairs)
+            return
+        delay = self._surplus.delay[self._pair_node[pairs]]
+        self._distance[pairs] = level + delay
+        for later in np.unique(delay).tolist():
+            self._later.setdefault(level + later, ([], []))[0].append(pairs[delay == later])
 
     def _close_once(self, pairs: np.ndarray, level: int) -> None:
         """The same for pairs that may have one, and may be listed twice."""
@@ -515,8 +564,20 @@ class FactoredDistances:
         if bits.any():
             wide = self.wide[node]
             wide.open &= ~bits
+            if self._delays:
+                level += int(self._surplus.delay[node])
+                self._later.setdefault(level, ([], []))[1].append((node, bits))
+            else:
+                self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
             wide.levels.append((level, bits))
-            self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
+
+    def _take_later(self, level: int) -> None:
+        """Goes on from what has a distance of so many tokens, or less."""
+        for due in sorted(due for due in self._later if due <= level):
+            pairs, wide = self._later.pop(due)
+            self._new += pairs
+            for node, bits in wide:
+                self._new_wide[node] = bits | self._new_wide[node] if node in self._new_wide else bits
 
     def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
         """Settles the tokens into a node after which, wherever they stand, one of some tokens may come."""

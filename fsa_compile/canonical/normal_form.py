@@ -25,6 +25,14 @@ _ASSIGNED = (range(0x80, 0x33480), range(0xE0000, 0xE0200), range(0xF0000, 0x110
 """Where characters are looked for; those that Unicode adds elsewhere count as unknown."""
 
 
+def writes_ascii(constraint: CompiledConstraint, single_bytes: np.ndarray) -> bool:
+    """Whether no text of a constraint, with or without a stack, has a character beyond ASCII; the arguments are those of
+    `check_normal`."""
+    alone = np.flatnonzero(single_bytes >= 0x80)
+    here = (constraint.rows[constraint.group_row] & words_of(alone, constraint.vocab_size)).any()
+    return not here and not (single_bytes[constraint.arc_token] >= 0x80).any()
+
+
 def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form: str) -> None:
     """Raises unless every text of a constraint is in a normal form.
 
@@ -36,9 +44,7 @@ def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form:
     Raises:
       ConstraintError: it allows a character that may be changed; says which.
     """
-    alone = np.flatnonzero(single_bytes >= 0x80)
-    here = (constraint.rows[constraint.group_row] & words_of(alone, constraint.vocab_size)).any()
-    if not here and not (single_bytes[constraint.arc_token] >= 0x80).any():
+    if writes_ascii(constraint, single_bytes):
         return  # ASCII stays as it is
     following, nodes = _byte_steps(constraint, single_bytes), _characters(form)
     seen = {(constraint.start, 0): b""}

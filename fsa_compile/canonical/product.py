@@ -24,12 +24,14 @@ from collections.abc import Sequence
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.canonical.factored_artifact import assemble_factored
 from fsa_compile.canonical.factored_decision import DecidedDistances
-from fsa_compile.canonical.normal_form import check_normal
+from fsa_compile.canonical.normal_form import check_normal, writes_ascii
 from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import explore
+from fsa_compile.canonical.stack_artifact import assemble_stack
+from fsa_compile.canonical.stack_distances import StackDistances
 from fsa_compile.canonical.tables import CanonicalTables
-from fsa_compile.errors import ConstraintError, UnspellableError
+from fsa_compile.errors import UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
 
@@ -46,7 +48,7 @@ def canonical_product(
     """The canonical sequences of a constraint.
 
     Args:
-      constraint: a regular one, over the tables' vocabulary.
+      constraint: a regular one, over the tables' vocabulary; see `with_stack` for others.
       tables: of the tokenizer.
       vocabulary: tables of the vocabulary, for bit rows.
       limits, deadline: of the compilation.
@@ -56,20 +58,42 @@ def canonical_product(
       An artifact whose `extra["canonical"]` names the tables it needs; `canonical_start` says where it begins.
 
     Raises:
-      ConstraintError: the constraint has a stack or a register.
       UnspellableError: no accepted text has canonical tokens.
       LimitError: too many states, or out of time.
     """
-    if not constraint.is_regular:
-        raise ConstraintError(
-            "canonical=True is offered for constraints without a stack and without counters only",
-            fix="Compile it without canonical=True, or bound its nesting so that it becomes regular.",
-        )
     if tables.unicode_form is not None:
         check_normal(constraint, tables.single_bytes, tables.unicode_form)
     state, last = tables.after(prompt)
     made = factored(constraint, tables, vocabulary, limits, deadline, state, last)
     return made or multiplied(constraint, tables, vocabulary, limits, deadline, state, last)
+
+
+def with_stack(
+    constraint: CompiledConstraint,
+    tables: CanonicalTables,
+    vocabulary: VocabularyTables,
+    limits: CompileLimits,
+    deadline: Deadline,
+    *,
+    prompt: Sequence[int] = (),
+) -> CompiledConstraint | None:
+    """The factored form of a constraint with a stack, deterministic and without counters and sets of keys; None where it is not
+    certain to be exact. The arguments are those of `canonical_product`.
+
+    Raises:
+      UnspellableError: no accepted text has canonical tokens.
+      LimitError: out of time.
+    """
+    if tables.unicode_form is not None and not writes_ascii(constraint, tables.single_bytes):
+        return None
+    state, last = tables.after(prompt)
+    distances = StackDistances(constraint, tables.contexts, deadline, state, last)
+    if not distances.decided:
+        return None
+    if distances.start >= FAR:
+        raise _unspellable(constraint, last >= 0)
+    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
+    return assemble_stack(constraint, distances, vocabulary, limits, deadline, extra)
 
 
 def factored(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,7 +67,13 @@ class StateSets:
         return found
 
     def reached(
-        self, states: dict[int, int], begin: Sequence[int], kinds: Sequence[int], targets: Sequence[int], distance: Sequence[int]
+        self,
+        states: dict[int, int],
+        begin: Sequence[int],
+        kinds: Sequence[int],
+        targets: Sequence[int],
+        distance: Sequence[int],
+        beside: Mapping[int, Sequence[int]],
     ) -> list[int]:
         """The sets that the steps of an automaton lead to from all that its nodes can be in.
 
@@ -76,6 +82,7 @@ class StateSets:
           begin: steps of node q are those from `begin[q]` to `begin[q + 1]`.
           kinds, targets: class of the tokens, and node, of each step.
           distance: of nodes from the end.
+          beside: nodes that can be in all that some nodes can be in.
         """
         after_of, unions, width = self._after, self._unions, self._contexts.num_classes
         # Nodes further from the end first: most are then looked at once.
@@ -87,12 +94,14 @@ class StateSets:
             node = heapq.heappop(todo)[1]
             waiting.discard(node)
             here = states[node]
+            leads = [(here, to) for to in beside.get(node, ())] if beside else []
             for i in range(begin[node], begin[node + 1]):
-                kind, to = kinds[i], targets[i]
-                after = after_of.get(here * width + kind)
+                after = after_of.get(here * width + kinds[i])
                 if after is None:
-                    after = self.after(here, kind)
+                    after = self.after(here, kinds[i])
                 out[i] = after
+                leads.append((after, targets[i]))
+            for after, to in leads:
                 known = states.get(to, 0)
                 if after == known or not after:
                     continue

@@ -13,10 +13,11 @@ from fsa_compile.bitmask import BitmaskWalk, packed, words_of
 from fsa_compile.canonical.tables import CanonicalTables
 from fsa_compile.canonical.token_filter import NONE
 from fsa_compile.errors import ArtifactError
+from fsa_compile.host_walk import Configuration, HostWalk
 
 
 class _Position(NamedTuple):
-    node: int
+    at: Configuration
     last: int
     state: int
     finished: bool
@@ -31,18 +32,23 @@ class CanonicalWalk(BitmaskWalk):
     Args:
       constraint: compiled with `canonical=True`, or behind a prompt, whose last token is then the one before the first.
       tables: of the same tokenizer.
+      max_depth: most stack cells, or None for no limit; see `HostWalk`.
 
     Raises:
-      ArtifactError: the constraint is not canonical, or for other tables.
+      ArtifactError: the constraint is not canonical, for other tables, or followed on several stacks.
     """
 
-    def __init__(self, constraint: CompiledConstraint, tables: CanonicalTables) -> None:
+    def __init__(self, constraint: CompiledConstraint, tables: CanonicalTables, max_depth: int | None = None) -> None:
         check_tables(constraint, tables)
+        if constraint.stacks > 1:
+            raise ArtifactError("a canonical constraint cannot be followed on several stacks", fix="Compile it with max_depth=.")
         self.constraint, self.tables = constraint, tables
         last, _, state = constraint.canonical_start
         if state >= tables.filter_table.num_states:
             raise ArtifactError(f"the tokenizer's filter has no state {state}", fix="Compile the constraint again.")
-        self._history = [_Position(constraint.start, last, state, False)]
+        self._own = HostWalk.of_arrays(constraint, max_depth)
+        (first,) = self._own.configurations
+        self._history = [_Position(first, last, state, False)]
         lists, self._unless = constraint.canonical_unless
         self._shunned = np.zeros((max(1, len(lists)), tables.filter_table.num_states), bool)
         for number, states in enumerate(lists):
@@ -53,7 +59,12 @@ class CanonicalWalk(BitmaskWalk):
     @property
     def node(self) -> int:
         """Current node. Where the constraint `has_partners`, tokens that the last one forbids are those of the next node."""
-        return self._history[-1].node
+        return self.configuration.node
+
+    @property
+    def configuration(self) -> Configuration:
+        """Current node and stack."""
+        return self._history[-1].at
 
     @property
     def state(self) -> int:
@@ -64,7 +75,7 @@ class CanonicalWalk(BitmaskWalk):
     def accepting(self) -> bool:
         """Whether the sequence so far is what the encoder makes of an accepted text."""
         here = self._history[-1]
-        return bool(self.constraint.accept[here.node] and self.tables.filter_table.final[here.state])
+        return self._own.accepts_at(here.at) and bool(self.tables.filter_table.final[here.state])
 
     @property
     def finished(self) -> bool:
@@ -112,17 +123,17 @@ class CanonicalWalk(BitmaskWalk):
         if not here.finished and token in c.stop_ids and self.accepting:
             self._history.append(here._replace(finished=True))
             return
-        node, state = 0, NONE
+        after, state = None, NONE
         if not here.finished and 0 <= token < c.vocab_size and token not in c.stop_ids:
             apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
             state = self.tables.filter_table.step(here.state, token, apart)
-            node = self._next(here.node + (apart and c.has_partners), token) if state != NONE else 0
-            row, number = self._unless[here.node]
+            after = self._own.after(self._partner(here.at) if apart else here.at, int(token)) if state != NONE else None
+            row, number = self._unless[here.at.node]
             if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._shunned[number, state]:
-                node = 0
-        if not node:
+                after = None
+        if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
-        self._history.append(_Position(node, int(token), state, False))
+        self._history.append(_Position(after, int(token), state, False))
 
     def rewind(self, n: int) -> None:
         """Takes back the last n tokens.
@@ -135,44 +146,32 @@ class CanonicalWalk(BitmaskWalk):
         del self._history[len(self._history) - n :]
 
     def shortest(self) -> list[int]:
-        """A shortest sequence of tokens from the start to the end of an accepted text; among equals the one of lowest ids."""
+        """A shortest sequence of tokens from the start to the end of an accepted text; among equals the one of lowest ids. With a
+        stack it may take a little more; see `CompiledConstraint.shortest_completion`."""
         walk = CanonicalWalk(self.constraint, self.tables)
         for left in range(self.constraint.shortest_completion, 0, -1):
+            if walk.accepting:
+                break
             walk.advance(int(np.argmax(walk.allowed(left))))
         return [position.last for position in walk._history[1:]]
 
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
         together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))
-        row, number = self._unless[here.node]
+        row, number = self._unless[here.at.node]
         if row:
             unless = self.constraint.rows[row]
             shunned = self.tables.filter_table.leads_to(here.state, self._shunned[number])
             together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
-        row = self._row(here.node, limit)
+        row = self._own.words_at(here.at, limit)
         if here.last < 0:
             return row & together
         forbidden = packed(self.tables.rule.forbidden_row(here.last))
-        behind = self._row(here.node + 1, limit) if self.constraint.has_partners else row
+        behind = self._own.words_at(self._partner(here.at), limit) if self.constraint.has_partners else row
         return (row & together & ~forbidden) | (behind & apart & forbidden)
 
-    def _row(self, node: int, limit: int) -> np.ndarray:
-        """The tokens of a node of the artifact within a limit of cost, uint32[ceil(V / 32)]."""
-        c = self.constraint
-        low, high = int(c.level_offset[node]), int(c.level_offset[node + 1])
-        if high > low:
-            fitting = int(np.searchsorted(c.level_cost[low:high], limit, side="right"))
-            return c.rows[c.level_row[low + fitting - 1]] if fitting else np.zeros(c.rows.shape[1], np.uint32)
-        arcs = slice(c.arc_offset[node], c.arc_offset[node + 1])
-        return words_of(c.arc_token[arcs][c.effects[c.arc_effect[arcs], 4] <= limit], c.vocab_size)
-
-    def _next(self, node: int, token: int) -> int:
-        c = self.constraint
-        for g in range(c.group_offset[node], c.group_offset[node + 1]):
-            if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
-                return int(c.group_next[g])
-        low, high = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
-        at = low + int(np.searchsorted(c.arc_token[low:high], token))
-        return int(c.effects[c.arc_effect[at], 0]) if at < high and c.arc_token[at] == token else 0
+    def _partner(self, at: Configuration) -> Configuration:
+        """Where the tokens lie that the last one forbids."""
+        return at._replace(node=at.node + 1) if self.constraint.has_partners else at
 
 
 def check_tables(constraint: CompiledConstraint, tables: CanonicalTables) -> None:

@@ -34,7 +34,7 @@ def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None) -
         raise ArtifactError("a constraint on canonical tokens is walked together with its tokenizer's tables", fix=fix)
     from fsa_compile.canonical.walk import CanonicalWalk
 
-    return CanonicalWalk(constraint, tables)
+    return CanonicalWalk(constraint, tables, max_depth)
 
 
 def check_tokenizer(constraint: Any, tokenizer: Any) -> Any:

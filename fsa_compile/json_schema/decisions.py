@@ -171,8 +171,21 @@ class Decisions:
             return ()
         found = self._supports.get(f)
         if found is None:
-            found = self._supports[f] = tuple(sorted({self._nodes[n - FIRST_NODE][0] for n in self._below(f)}))
+            found = self._supports[f] = self._find_support(f)
         return found
+
+    def _find_support(self, f: int) -> tuple[int, ...]:
+        """The variables of an inner node; quick for conjunctions, some part of which is known."""
+        above, at = list[int](), f
+        while at not in self._supports:
+            v, low, high = self._nodes[at - FIRST_NODE]
+            if low >= FIRST_NODE and high >= FIRST_NODE:
+                return tuple(sorted({self._nodes[n - FIRST_NODE][0] for n in self._below(f)}))
+            above.append(v)
+            at = max(low, high)  # the inner node, if there is one
+            if at < FIRST_NODE:
+                return tuple(above)
+        return (*above, *self._supports[at])
 
     def outline(self, f: int) -> Hashable:
         """What tells f apart from the diagrams of other stores, written out: only for those of few nodes."""

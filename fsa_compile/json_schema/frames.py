@@ -69,6 +69,8 @@ class Frames:
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
         self._newline = 0
+        self._looked_at = 0  # so many variables were looked at for conditions on keys
+        self._about_keys: set[int] = set()
         self.state_keys: dict[int, Any] = {}
         self._differing = Differing(self, controls, scalars, decisions, keywords, residuals, options)
         self._any_order: AnyOrder | None = None
@@ -288,11 +290,15 @@ class Frames:
         """The place after a key; None for a key that no order names."""
         if key is None:
             return Place(((place.at[0][0], len(self._orders[place.at[0][0]])),))
+        if len(place.at) == 1:
+            number, position = place.at[0]
+            index = self._positions[number][key]
+            return Place(((number, index + 1),) if index >= position else ())
         at: dict[Order, tuple[int, int]] = {}
         for number, position in place.at:
             index = self._positions[number][key]
             if index >= position:
-                at.setdefault(self._orders[number][index + 1 :] if len(place.at) > 1 else (), (number, index + 1))
+                at.setdefault(self._orders[number][index + 1 :], (number, index + 1))
         return Place(tuple(at.values()))
 
     def _object(self, place: Place, formula: int, phase: str) -> int:
@@ -361,8 +367,13 @@ class Frames:
     def string_atoms(self, formula: int) -> tuple[Any, ...]:
         """The conditions on keys in a formula."""
         d = self._decisions
+        for v in range(self._looked_at, len(d.atoms)):
+            atom = d.atoms[v]
+            if isinstance(atom, Names) or (isinstance(atom, Members) and self._keywords.tables[atom.table].patterns):
+                self._about_keys.add(v)
+        self._looked_at = len(d.atoms)
         out: dict[Any, None] = {}
-        for v in d.support(formula):
+        for v in self._about_keys.intersection(d.support(formula)) if self._about_keys else ():
             atom = d.atoms[v]
             if isinstance(atom, Members):
                 out.update((Found(pattern), None) for pattern, _ in self._keywords.tables[atom.table].patterns)

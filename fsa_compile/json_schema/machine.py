@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.distinct import exampled, firsts, numbered
+from fsa_compile.distinct import exampled, firsts, numbered, order_of
 from fsa_compile.json_schema.controls import Controls
 from fsa_compile.json_schema.key_guards import KeyGuards
 
@@ -33,7 +33,7 @@ class Reach:
         first.sort()
         source, target = self.source[first], self.moves[first, 2]
         self._targets, self._begin = target.tolist(), firsts(source, size).tolist()
-        order = target.argsort(kind="stable")
+        order = order_of(target)
         self._sources, self._sources_begin = source[order].tolist(), firsts(target, size).tolist()
         self.outcomes = self._find_outcomes()
         self.poisoned = {

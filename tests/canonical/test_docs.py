@@ -17,4 +17,4 @@ def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
         exec(compile(block, "canonical.md", "exec", dont_inherit=True), names)
     count, answer = capsys.readouterr().out.splitlines()
     assert (count, answer in (" yes", " no")) == ("3", True)
-    assert names["numbers"].is_canonical
+    assert names["lists"].is_canonical

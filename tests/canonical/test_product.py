@@ -246,7 +246,7 @@ def test_file_and_refusals(data_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="has no merges"):
         compile_regex(CITIES, tokenizer.vocabulary, canonical=True)
     with pytest.raises(ConstraintError, match="how deep texts nest"):
-        fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True)
+        fsa_compile.compile_grammar('start: "x" start "x" | "x"', tokenizer, canonical=True, stacks=8)
     with pytest.raises(LimitError, match="leave out upper bounds on the"):
         compile_regex(STRING, load_tokenizer(data_dir / "tokenizers" / "gpt2"), canonical=True, limits=CompileLimits(max_rows=18))
     with pytest.raises(UnspellableError, match="canonical"):
@@ -303,14 +303,11 @@ def test_every_compile_function(data_dir: Path) -> None:
         walk.advance(50256)
         assert walk.finished
         assert not walk.allowed().any()
-    for make in (
-        lambda: fsa_compile.compile_type(Tree, tokenizer, canonical=True),
-        lambda: fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer, canonical=True),
-    ):
-        with pytest.raises(ConstraintError, match="Give max_depth="):
-            make()
+    with pytest.raises(ConstraintError, match="Give max_depth="):
+        fsa_compile.compile_grammar('start: "x" start "x" | "x"', tokenizer, canonical=True, stacks=8)
+    schema, options = {"properties": {"a": {"$ref": "#"}, "b": {}}}, fsa_compile.SchemaOptions(key_order="any")
     with pytest.raises(ConstraintError, match="max_object_depth and max_array_depth"):
-        fsa_compile.compile_json_schema({"type": "array"}, tokenizer, canonical=True)
+        fsa_compile.compile_json_schema(schema, tokenizer, canonical=True, options=options)
     with pytest.raises(UnsatisfiableError, match="nests deeper than max_depth=0"):
         fsa_compile.compile_type(Tree, tokenizer, canonical=True, max_depth=0)
     with pytest.raises(ConstraintError, match="max_depth bounds canonical and filtered constraints"):

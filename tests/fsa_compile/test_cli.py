@@ -82,8 +82,7 @@ def test_canonical_constraints(capsys, tmp_path):
     assert status == 1
     grammar = tmp_path / "g.lark"
     grammar.write_text('start: "(" start ")" | "x"')
-    status, _, err = run(capsys, "compile", "--grammar", grammar, "--canonical", "--tokenizer", TOKENIZER, "-o", path)
-    assert (status, "how deep texts nest" in err) == (2, True)
+    assert run(capsys, "compile", "--grammar", grammar, "--canonical", "--tokenizer", TOKENIZER, "-o", path)[0] == 0
     deep = ("--canonical", "--canonical-depth", 3)
     assert run(capsys, "compile", "--grammar", grammar, *deep, "--tokenizer", TOKENIZER, "-o", path)[0] == 0
 

@@ -19,6 +19,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from oracles import mixed_constraints as mixed
 from oracles.block_decoder import block_toy, disturbed
+from oracles.filtered_walks import marked
 from oracles.markdown import python_blocks
 
 import fsa_compile
@@ -99,11 +100,13 @@ def texts() -> World:
 
 
 def canonical() -> World:
-    """Canonical constraints: every token depends on the one before."""
+    """Canonical constraints, one with a stack: every token depends on the one before."""
     tokenizer = small_tokenizer()
     patterns = ["yes|no|perhaps", '"[a-z ]{1,20}"', "[0-9]{3}(, [a-z]+)*"]
     constraints = [fsa_compile.compile_regex(pattern, tokenizer, canonical=True) for pattern in patterns]
-    given = {"canonical": fsa_compile.canonical_tables(tokenizer), "vocabulary": tokenizer}
+    own = fsa_compile.canonical_tables(tokenizer)
+    given = {"canonical": own, "vocabulary": tokenizer}
+    constraints.append(marked(fsa_compile.compile_grammar('start: "[" [start ("," start)*] "]" | /[0-9]/', tokenizer), own))
     return World(constraints, tokenizer.vocabulary.size, given, tokenizer)
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from oracles import hand_made
+from oracles.filtered_walks import marked
 
 import jax_decode
-from fsa_compile import canonical_tables, compile_regex, load_tokenizer
+from fsa_compile import canonical_tables, compile_grammar, compile_regex, load_tokenizer
 from jax_decode.expansion import expanded
 from jax_decode.probability.proposals import draw
 from jax_decode.ranking import Perturbed
@@ -100,10 +101,12 @@ def run(tokens: int, width: int, count: int, names: str = ",".join(CHOICES)) -> 
 
 
 def canonical(count: int = 8, steps: int = 12) -> None:
-    """Masks and draws of canonical constraints over the real tokenizer of the small model."""
+    """Masks and draws of canonical constraints, one with a stack, over the real tokenizer of the small model."""
     tokenizer = load_tokenizer(Path(__file__).parents[2] / "models" / "small" / "tokenizer.model")
     made = [compile_regex(pattern, tokenizer, canonical=True) for pattern in ('"[a-z ]{1,20}"', "[0-9]{3}(, [a-z]+)*")]
-    shared, width = canonical_tables(tokenizer), -(-tokenizer.vocabulary.size // count) * count
+    shared = canonical_tables(tokenizer)
+    made.append(marked(compile_grammar('start: "[" [start ("," start)*] "]" | /[0-9]/', tokenizer), shared))
+    width = -(-tokenizer.vocabulary.size // count) * count
     mesh = jax.make_mesh((count,), ("ids",))
     one = jax_decode.to_device(made, canonical=shared, logits_width=width)
     several = jax_decode.to_device(
@@ -117,8 +120,8 @@ def canonical(count: int = 8, steps: int = 12) -> None:
         return choice.token, jax_decode.advance(tables, state, choice.token)
 
     rng = np.random.default_rng(0)
-    which, key = np.arange(BATCH, dtype=np.int32) % 2, rng.integers(0, 2**32, (BATCH, 2), np.uint32)
-    states = [jax_decode.init_state(tables, which, np.full(BATCH, 40)) for tables in (one, several)]
+    which, key = np.arange(BATCH, dtype=np.int32) % 3, rng.integers(0, 2**32, (BATCH, 2), np.uint32)
+    states = [jax_decode.init_state(tables, which, np.full(BATCH, 40), max_tokens=40) for tables in (one, several)]
     wrong, masks = 0, 0
     for i in range(steps):
         wrong += int((np.asarray(mask(one, states[0])) != np.asarray(mask(several, states[1]))).sum())

@@ -1,0 +1,393 @@
+"""`StackDistances`: how many canonical tokens complete a text of a constraint with a stack, after each token.
+
+As `factored_distances`, but a way to the end leads through frames. Bounds for it are
+
+    distance(node, t) + sum of cost[symbol] over the stack        tokens,
+    need(node, t) + depth of the stack                            cells,
+
+with the costs of symbols that the constraint has without the filter (`stack_costs`). After each token t that can be completed
+some next token u keeps to both:
+
+    distance(node, t) = 1 + distance(target, u) + cost of the symbols that u pushes - cost of those that it pops,
+
+and likewise for needs, one for each cell; where u ends frames, that holds *whatever* lies further down, with the most that may
+be. The first bound is lowered by every such token and never below zero, so every such text can be completed. Distances are found
+in rounds: tokens that end frames count one at first, and then as much as what they lead to in the last round.
+
+That what has no distance cannot be completed is shown by counting in all tokens that end frames for *some* stack: where no more
+can be completed then, nothing was left out. Elsewhere nothing is decided, and the caller may look further down the stack
+(`windows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.bitmask import words_of
+from fsa_compile.canonical.contexts import DEPTHS, Contexts
+from fsa_compile.canonical.factored_decision import DecidedDistances
+from fsa_compile.canonical.factored_distances import FAR, Surplus
+from fsa_compile.canonical.stack_edges import BOTTOM, StackEdges, symbols
+from fsa_compile.limits import Deadline
+
+CELL = 1 << 12
+"""Weight of a cell in a distance: ways to the end take as few cells as they can, and then as few tokens."""
+_SLACKS = (3, 16)
+"""Tokens that symbols may cost beyond their costs without the filter, tried in this order: frames may take more tokens to end."""
+_ROUNDS = 40
+_PATIENCE = 8
+"""Every so many rounds, tokens after which distances still grow are given up: mostly they lead to themselves again only."""
+_MOST = (CELL >> 2, 256)
+"""Most tokens and cells that it may take to complete a text below a frame, beside what the frame's symbol pays for."""
+_Ending: TypeAlias = dict[int, dict[int, np.ndarray]]
+"""Of nodes, the tokens that end frames, uint32[W], by the distance after them."""
+
+
+class _Edges(NamedTuple):
+    """node, what, target: int64[n] each; `what` are bit rows or tokens."""
+
+    node: np.ndarray
+    what: np.ndarray
+    target: np.ndarray
+
+    def ordered(self) -> _Edges:
+        """By node, then by what."""
+        order = np.lexsort((self.what, self.node))
+        return _Edges(*(column[order] for column in self))
+
+
+class _After(NamedTuple):
+    """Tokens uint32[W], and what it takes to complete a text after them."""
+
+    tokens: int
+    cells: int
+    row: np.ndarray
+
+
+def _whatever(one: list[_After], other: list[_After]) -> list[_After]:
+    """What can be completed in both cases, at the most that either takes."""
+    out = []
+    for a in one:
+        for b in other:
+            row = a.row & b.row
+            if row.any():
+                out.append(_After(max(a.tokens, b.tokens), max(a.cells, b.cells), row))
+    return out
+
+
+def _grown(before: _Ending, after: _Ending) -> dict[int, np.ndarray]:
+    """The tokens whose distances grew."""
+    out: dict[int, np.ndarray] = {}
+    for node, by_distance in after.items():
+        for distance, row in by_distance.items():
+            for least, held in before.get(node, {}).items():
+                if least < distance and (row & held).any():
+                    out[node] = row & held | out[node] if node in out else row & held
+    return out
+
+
+def _joined(one: dict[int, np.ndarray], other: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+    return one | {node: row | one[node] if node in one else row for node, row in other.items()}
+
+
+def _without(ending: _Ending, rows: dict[int, np.ndarray]) -> _Ending:
+    """The rest of some tokens."""
+    out: _Ending = {}
+    for node, by_distance in ending.items():
+        if node in rows:
+            by_distance = {key: row & ~rows[node] for key, row in by_distance.items()}
+        left = {key: row for key, row in by_distance.items() if row.any()}
+        if left:
+            out[node] = left
+    return out
+
+
+def _equal(one: _Ending, other: _Ending) -> bool:
+    return one.keys() == other.keys() and all(
+        one[node].keys() == other[node].keys() and all((one[node][key] == other[node][key]).all() for key in one[node])
+        for node in one
+    )
+
+
+class StackDistances:
+    """The distances of a constraint with a stack.
+
+    Args:
+      constraint: deterministic, without counters and sets of keys.
+      contexts: of the tokenizer.
+      deadline: of the compilation.
+      state: of the filter, before the first token.
+      last: the token before the first, -1 for none.
+
+    Attributes:
+      edges: of the constraint.
+      decided: whether what has no distance cannot be completed; nothing else is known where that is not so.
+      symbol_cost: int64[P].
+      start: distance from the start, frames below included.
+    """
+
+    def __init__(self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int) -> None:
+        self._constraint, self._contexts, self._deadline = constraint, contexts, deadline
+        self._state, self._last = state, last
+        self.edges = StackEdges(constraint)
+        self._none = np.zeros(constraint.rows.shape[1], np.uint32)
+        self.decided = False
+        must, may = self._accepting()
+        if must != may:
+            return
+        self._accept = must
+        self._layout()
+        for slack in _SLACKS:
+            self.symbol_cost = constraint.symbol_cost.astype(np.int64) + slack
+            if self._settle():
+                self.decided = self._exact()
+                return
+
+    def own(self, node: int) -> np.ndarray:
+        """The tokens of a node of the constraint that can be completed, uint32[W]."""
+        out = words_of(self.listed(node)[0], self._constraint.vocab_size)
+        for _, held in self.wide(node):
+            for _, bits in held:
+                out |= bits
+        return out
+
+    def listed(self, node: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Token, target and cost, int64[n] each, of the tokens of a node of the constraint that are listed one by one, and can be
+        completed; targets are those of `edges`."""
+        d = self._found
+        low, high = np.searchsorted(d.source, [node, node + 1])
+        chosen = low + np.flatnonzero((d.cost[low:high] < FAR) & (d.target[low:high] < self._exit))
+        return d.token[chosen], d.target[chosen], d.cost[chosen]
+
+    def wide(self, node: int) -> Iterable[tuple[int, list[tuple[int, np.ndarray]]]]:
+        """Target, and the tokens of each cost, of the larger sets of a node of the constraint."""
+        d = self._found
+        for row, target in d.groups.get(node, ()):
+            if target < self._exit:
+                held = [(level + 1, d.row(row) & bits) for level, bits in d.wide[target].levels]
+                yield target, [(cost, bits) for cost, bits in held if bits.any()]
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """int64[N], the least distance of each node of the constraint over the tokens that lead to it."""
+        size = self.edges.count
+        out = np.full(self._constraint.num_nodes, FAR, np.int64)
+        own = self._found.nearest[:size]
+        np.minimum.at(out, self.edges.base, np.where(own < FAR, own - self._delay, FAR))
+        return out
+
+    def _accepting(self) -> tuple[list[bool], list[bool]]:
+        """Of each node, whether a text may end there whatever lies on the stack, and whether it may for some stack."""
+        e, c = self.edges, self._constraint
+        known: dict[int, tuple[bool, bool]] = {0: (False, False)}
+
+        def of(node: int) -> tuple[bool, bool]:
+            if node not in known:
+                if c.accept[node]:
+                    known[node] = True, True
+                else:
+                    below = [of(e.after_pop(node, symbol)) for symbol in symbols(e.tops[node])]
+                    empty = bool(e.tops[node] >> BOTTOM & 1)
+                    every = bool(below) and not empty and all(must for must, _ in below)
+                    known[node] = every, any(may for _, may in below)
+            return known[node]
+
+        found = [of(node) for node in range(c.num_nodes)]
+        return [must for must, _ in found], [may for _, may in found]
+
+    def _layout(self) -> None:
+        """Numbers the nodes of the constraint without a stack: those of `edges`, beside some of them others with the tokens that
+        need too many cells, and the exits. The arrays of its tokens follow."""
+        e, c = self.edges, self._constraint
+        n = c.num_nodes
+        opened = np.zeros(n, bool)
+        opened[c.start] = True
+        opened[e.base[e.group_target]] = opened[e.base[e.arc_target]] = True
+        self._exit = e.count
+        place, group = e.groups_of(e.copy_of)
+        columns = (e.group_node, n + place), (e.group_row, e.group_row[group]), (e.group_target, e.group_target[group])
+        self._groups = _Edges(*map(np.concatenate, columns))
+        place, arc = e.arcs_of(e.copy_of)
+        columns = (e.arc_node, n + place), (e.arc_token, e.arc_token[arc]), (e.arc_target, e.arc_target[arc])
+        self._arcs = _Edges(*map(np.concatenate, columns)).ordered()
+        self._copies: dict[int, list[int]] = {}
+        for k, node in enumerate(e.copy_of.tolist()):
+            self._copies.setdefault(node, []).append(n + k)
+        copied = [(n + k, node) for k, node in enumerate(e.copy_of.tolist())]
+        self._links = (*copied, *self._linked(np.flatnonzero(opened).tolist()))
+        self._poppable = [node for node in range(n) if opened[node] and any(self._children(node))]
+        tail = self._contexts.tail
+        size = c.vocab_size
+        self._tails = [words_of(np.flatnonzero(tail[:size] == depth), size) for depth in range(DEPTHS)]
+
+    def _linked(self, opened: list[int]) -> Iterator[tuple[int, int]]:
+        """The inner nodes that stand beside those that tokens lead to, and beside these in turn."""
+        todo, known = opened, set(opened)
+        for node in todo:  # grows
+            for inner in dict.fromkeys(self._children(node)):
+                if inner:
+                    yield node, inner
+                    if inner not in known:
+                        known.add(inner)
+                        todo.append(inner)
+
+    def _children(self, node: int) -> list[int]:
+        return [self.edges.after_pop(node, symbol) for symbol in symbols(self.edges.tops[node])]
+
+    def _settle(self) -> bool:
+        """Finds all distances; whether they fit, and are final."""
+        self._delay = self.edges.delays(self.symbol_cost + CELL)
+        ending = self._ending(first=True)
+        given_up: dict[int, np.ndarray] = {}
+        for number in range(1, _ROUNDS + 1):
+            self._found = self._distances(ending)
+            if not self._found.fits:
+                return False
+            before, ending = ending, _without(self._ending(), given_up)
+            if not number % _PATIENCE:
+                given_up = _joined(given_up, _grown(before, ending))
+                ending = _without(ending, given_up)
+            if _equal(before, ending):
+                below = self.edges.strings[self._constraint.initial_push]
+                first = self._found.start
+                self.start = FAR if first >= FAR else first % CELL + sum(int(self.symbol_cost[symbol]) for symbol in below)
+                return True
+        return False
+
+    def _exact(self) -> bool:
+        """Whether no more could be completed with every token that some stack lets follow."""
+        found = ((node, self._possible(node)) for node in self._poppable)
+        possible: _Ending = {node: {0: row} for node, row in found if row.any()}
+        every = np.bitwise_or.reduce(self._tails)
+        if any((by_distance[0] & ~every).any() for by_distance in possible.values()):
+            return False  # they end inside a character, or not, as the case may be
+        must = self._found
+        may = self._distances(possible)
+        if not (may.decided() and not may.shunned):
+            return False
+        for node in range(1, self._constraint.num_nodes):
+            self._found = must
+            live = self.own(node)
+            self._found = may
+            if (self.own(node) != live).any():
+                self._found = must
+                return False
+        self._found = must
+        return (may.start < FAR) == (must.start < FAR)
+
+    def _distances(self, ending: _Ending) -> DecidedDistances:
+        """Distances where these tokens end frames from nodes."""
+        c, e = self._constraint, self.edges
+        self._deadline.check("completing the canonical tokens of the constraint")
+        groups, arcs = self._groups, self._arcs
+        bits: list[np.ndarray] = []
+        numbers: dict[bytes, int] = {}
+        more: list[tuple[int, int, int]] = []
+        exits = {0: self._exit}
+        for node, by_distance in ending.items():
+            for distance, row in by_distance.items():
+                for depth, tail in enumerate(self._tails):
+                    part = row & tail
+                    if part.any():
+                        key = part.tobytes()
+                        if key not in numbers:
+                            numbers[key] = len(c.rows) + len(bits)
+                            bits.append(part)
+                        at = exits.setdefault(distance, self._exit + len(exits) * DEPTHS) + depth
+                        more += [(source, numbers[key], at) for source in (node, *self._copies.get(node, ()))]
+        count = self._exit + len(exits) * DEPTHS
+        delay = np.zeros(count, np.int64)
+        delay[: self._exit] = self._delay
+        for distance, at in exits.items():
+            delay[at : at + DEPTHS] = distance
+        if more:
+            groups = _Edges(*(np.append(column, values) for column, values in zip(groups, zip(*more))))
+        groups = groups.ordered()
+        every_node = np.arange(count + 1)
+        accept = np.zeros(count, bool)
+        accept[: e.count] = np.array(self._accept)[e.base]
+        far = np.ones(count, np.int32)
+        far[: e.count] = c.distance[e.base]
+        alone = CompiledConstraint(
+            vocab_size=c.vocab_size,
+            fingerprint=c.fingerprint,
+            stop_ids=c.stop_ids,
+            source=c.source,
+            start=c.start,
+            accept=accept,
+            distance=far,
+            rows=np.concatenate([c.rows, np.stack(bits)]) if bits else c.rows,
+            group_offset=np.searchsorted(groups.node, every_node).astype(np.int32),
+            group_row=groups.what.astype(np.int32),
+            group_next=groups.target.astype(np.int32),
+            arc_offset=np.searchsorted(arcs.node, every_node).astype(np.int32),
+            arc_token=arcs.what.astype(np.int32),
+            arc_effect=arcs.target.astype(np.int32),
+            level_offset=np.zeros(count + 1, np.int32),
+            level_cost=np.zeros(0, np.int32),
+            level_row=np.zeros(0, np.int32),
+        )
+        surplus = Surplus(self._links, delay, tuple(range(self._exit, count)))
+        return DecidedDistances(alone, self._contexts, self._deadline, self._state, self._last, surplus)
+
+    def _ending(self, *, first: bool = False) -> _Ending:
+        """Of each node, the tokens that end frames and can be completed whatever lies further down; at first all of them."""
+        e = self.edges
+        known: dict[int, list[_After]] = {}
+
+        def after(node: int) -> list[_After]:
+            bits = e.tops[node]
+            inner = [(symbol, e.after_pop(node, symbol)) for symbol in symbols(bits)]
+            if bits >> BOTTOM & 1 or not inner or not all(at for _, at in inner):
+                return []
+            parts = []
+            for symbol, at in inner:
+                if at not in known:
+                    known[at] = [*self._first_after(at), *after(at)] if first else [*self._after(at), *after(at)]
+                paid = int(self.symbol_cost[symbol])
+                parts.append([_After(max(0, x.tokens - paid), max(0, x.cells - 1), x.row) for x in known[at]])
+            return reduce(_whatever, parts)
+
+        out: _Ending = {}
+        for node in self._poppable:
+            for tokens, cells, row in after(node):
+                if row.any():
+                    of_node, key = out.setdefault(node, {}), tokens + CELL * cells
+                    of_node[key] = of_node[key] | row if key in of_node else row
+        return out
+
+    def _first_after(self, node: int) -> list[_After]:
+        return [_After(0, 0, self._all_of(node))]
+
+    def _after(self, node: int) -> list[_After]:
+        """The tokens of a node of the constraint that can be completed, by what that takes after them."""
+        token, _, cost = self.listed(node)
+        by_cost: dict[int, np.ndarray] = {}
+        for most in np.unique(cost).tolist():
+            by_cost[most] = words_of(token[cost == most], self._constraint.vocab_size)
+        for _, held in self.wide(node):
+            for most, bits in held:
+                by_cost[most] = by_cost[most] | bits if most in by_cost else bits
+        out = [_After((most - 1) % CELL, (most - 1) // CELL, bits) for most, bits in sorted(by_cost.items())]
+        return [x for x in out if x.tokens <= _MOST[0] and x.cells <= _MOST[1]]
+
+    def _possible(self, node: int) -> np.ndarray:
+        """The tokens that end frames from a node and can be completed for some stack."""
+        out = self._none
+        for inner in self._children(node):
+            if inner:
+                out = out | self.own(inner) | self._possible(inner)
+        return out
+
+    def _all_of(self, node: int) -> np.ndarray:
+        """All tokens of a node of the constraint."""
+        c = self._constraint
+        out = words_of(c.arc_token[c.arc_offset[node] : c.arc_offset[node + 1]].astype(np.int64), c.vocab_size)
+        for row in c.group_row[c.group_offset[node] : c.group_offset[node + 1]].tolist():
+            out = out | c.rows[row]
+        return out
