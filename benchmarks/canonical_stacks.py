@@ -3,7 +3,7 @@
     CONSTRAX_DATA=/path/to/data python benchmarks/canonical_stacks.py [--names llama2 llama3] [--every 40]
 
 Of each constraint the processor's time plain and canonical, the second time either is compiled, sizes, and for schemas the same
-with the stack written out to three levels. `--every n` adds every n-th schema of MaskBench's dev split that nests without a bound.
+with the stack written out to three levels. `--every n` adds every n-th schema of MaskBench's dev split that nests so.
 """
 
 from __future__ import annotations
