@@ -211,11 +211,14 @@ def canonical_stack(
     tell what can be completed. The arguments are those of `compile_machine` and `canonical_form`."""
     if not machine.deterministic or machine.sets is not None or canonical is False:
         return None
+    from fsa_compile.canonical.normal_form import check_machine_normal
     from fsa_compile.canonical.product import with_stack
     from fsa_compile.canonical.tables import canonical_tables
     from fsa_compile.canonical.windows import windowed
 
     tables, prompt = canonical_tables(tokenizer), [] if isinstance(canonical, bool) else [int(token) for token in canonical]
+    if tables.unicode_form is not None:
+        check_machine_normal(machine, tables.unicode_form)
     fewer = dataclasses.replace(limits, max_states=min(limits.max_states, _MOST_WINDOWS))
     for size in _WINDOWS:
         try:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.bitmask import words_of
+from fsa_compile.byte_machine import RETURN, ByteMachine
 from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
 from fsa_compile.errors import ConstraintError
 
@@ -23,14 +24,6 @@ _HANGUL = ((0x1161, 0x1176), (0x11A8, 0x11C3))
 """Vowels and final consonants, which join what stands before them."""
 _ASSIGNED = (range(0x80, 0x33480), range(0xE0000, 0xE0200), range(0xF0000, 0x110000))
 """Where characters are looked for; those that Unicode adds elsewhere count as unknown."""
-
-
-def writes_ascii(constraint: CompiledConstraint, single_bytes: np.ndarray) -> bool:
-    """Whether no text of a constraint, with or without a stack, has a character beyond ASCII; the arguments are those of
-    `check_normal`."""
-    alone = np.flatnonzero(single_bytes >= 0x80)
-    here = (constraint.rows[constraint.group_row] & words_of(alone, constraint.vocab_size)).any()
-    return not here and not (single_bytes[constraint.arc_token] >= 0x80).any()
 
 
 def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form: str) -> None:
@@ -44,7 +37,9 @@ def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form:
     Raises:
       ConstraintError: it allows a character that may be changed; says which.
     """
-    if writes_ascii(constraint, single_bytes):
+    alone = np.flatnonzero(single_bytes >= 0x80)
+    here = (constraint.rows[constraint.group_row] & words_of(alone, constraint.vocab_size)).any()
+    if not here and not (single_bytes[constraint.arc_token] >= 0x80).any():
         return  # ASCII stays as it is
     following, nodes = _byte_steps(constraint, single_bytes), _characters(form)
     seen = {(constraint.start, 0): b""}
@@ -62,6 +57,49 @@ def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form:
                     seen[key] = begun + bytes([byte])
                     after.append(key)
         layer = after
+
+
+def check_machine_normal(machine: ByteMachine, form: str) -> None:
+    """The same for the texts of a machine with a stack, at the byte.
+
+    Every return counts that some frame has, so a machine may be refused for a character that stands only where no text gets.
+    """
+    read = machine.action[:, machine.byte_class[:256]]
+    if not read[:, 0x80:].any():
+        return
+    nodes = _characters(form)
+    following: dict[tuple[int, int], list[int]] = {}
+
+    def after(control: int, byte: int) -> list[int]:
+        found, todo, known = set(), [control], {control}
+        for at in todo:  # grows
+            action = read[at, byte]
+            for there in machine.entry_next[machine.entry_offset[action] : machine.entry_offset[action + 1]].tolist():
+                if there == RETURN:
+                    new = set(machine.ret[at][machine.ret[at] > 0].tolist()) - known
+                    known |= new
+                    todo += new
+                else:
+                    found.add(there)
+        return sorted(found)
+
+    seen = {(machine.start, 0): b""}
+    todo = [(machine.start, 0)]
+    for control, inside in todo:  # grows
+        begun = seen[control, inside] if inside else b""
+        for byte in np.flatnonzero(read[control]).tolist():
+            there = int(nodes[inside, byte])
+            if there == BAD:
+                continue
+            if (control, byte) not in following:
+                following[control, byte] = after(control, byte)
+            for control_after in following[control, byte]:
+                if there == ~1:
+                    raise _changed(begun + bytes([byte]), form)
+                key = (control_after, max(there, 0))
+                if key not in seen:
+                    seen[key] = begun + bytes([byte])
+                    todo.append(key)
 
 
 def is_normal(text: bytes, form: str) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.canonical.factored_artifact import assemble_factored
 from fsa_compile.canonical.factored_decision import DecidedDistances
-from fsa_compile.canonical.normal_form import check_normal, writes_ascii
+from fsa_compile.canonical.normal_form import check_normal
 from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import explore
@@ -78,14 +78,13 @@ def with_stack(
     prompt: Sequence[int] = (),
 ) -> CompiledConstraint | None:
     """The factored form of a constraint with a stack, deterministic and without counters and sets of keys; None where it is not
-    certain to be exact. The arguments are those of `canonical_product`.
+    certain to be exact. The arguments are those of `canonical_product`. Encoders with a normal form are the caller's matter
+    (`check_machine_normal`).
 
     Raises:
       UnspellableError: no accepted text has canonical tokens.
       LimitError: out of time.
     """
-    if tables.unicode_form is not None and not writes_ascii(constraint, tables.single_bytes):
-        return None
     state, last = tables.after(prompt)
     distances = StackDistances(constraint, tables.contexts, deadline, state, last)
     if not distances.decided:

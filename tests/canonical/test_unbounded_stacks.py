@@ -18,6 +18,7 @@ import jax_decode
 import models
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_grammar, compile_json_schema
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.canonical.normal_form import check_machine_normal
 from fsa_compile.canonical.product import with_stack
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
@@ -234,3 +235,12 @@ def test_what_the_topmost_cells_do_not_tell(data_dir: Path) -> None:
         compile_json_schema(schema, tokenizer, canonical=True, options=SchemaOptions(key_order="any"))
     with pytest.raises(ConstraintError, match="needs a bound on how deep texts nest"):
         compile_grammar('start: "a" start "a" | "a"', tokenizer, canonical=True, stacks=16)
+
+
+def test_characters_that_normalizing_may_change() -> None:
+    """Of machines with a stack too: é stays as it is in form C, a mark behind it does not."""
+    check_machine_normal(grammar_machine('start: "[" start "]" | "é" | "a"'), "NFC")
+    with pytest.raises(ConstraintError, match="COMBINING ACUTE ACCENT"):
+        check_machine_normal(grammar_machine('start: "[" start "]" | "e" /[a\\u0301]/'), "NFC")
+    with pytest.raises(ConstraintError, match="LATIN SMALL LETTER E WITH ACUTE"):
+        check_machine_normal(grammar_machine('start: "[" start "]" | "é" | "a"'), "NFD")
