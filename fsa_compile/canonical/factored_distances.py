@@ -213,6 +213,11 @@ class FactoredDistances:
         return self._constraint.rows[number]
 
     @property
+    def distances(self) -> np.ndarray:
+        """int64[n], the distances of all nodes and tokens but those in `wide`, `FAR` for none."""
+        return self._distance[:-1]
+
+    @property
     def nearest(self) -> np.ndarray:
         """int64[N], the least distance of each node over the tokens that lead to it."""
         out = np.full(self._constraint.num_nodes, FAR, np.int64)

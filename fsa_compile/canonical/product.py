@@ -31,7 +31,7 @@ from fsa_compile.canonical.product_graph import explore
 from fsa_compile.canonical.stack_artifact import assemble_stack
 from fsa_compile.canonical.stack_distances import StackDistances
 from fsa_compile.canonical.tables import CanonicalTables
-from fsa_compile.errors import UnspellableError
+from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
 
@@ -58,9 +58,15 @@ def canonical_product(
       An artifact whose `extra["canonical"]` names the tables it needs; `canonical_start` says where it begins.
 
     Raises:
+      ConstraintError: the constraint has a stack or a register, or texts that the encoder's normal form may change.
       UnspellableError: no accepted text has canonical tokens.
       LimitError: too many states, or out of time.
     """
+    if not constraint.is_regular:
+        raise ConstraintError(
+            "a canonical constraint is made of one without a stack and without counters here",
+            fix="Compile it with canonical=True from the start.",
+        )
     if tables.unicode_form is not None:
         check_normal(constraint, tables.single_bytes, tables.unicode_form)
     state, last = tables.after(prompt)

@@ -35,7 +35,7 @@ from fsa_compile.canonical.factored_distances import FAR, Surplus
 from fsa_compile.canonical.stack_edges import BOTTOM, StackEdges, symbols
 from fsa_compile.limits import Deadline
 
-CELL = 1 << 12
+CELL = 1 << 18
 """Weight of a cell in a distance: ways to the end take as few cells as they can, and then as few tokens."""
 _SLACKS = (3, 16)
 """Tokens that symbols may cost beyond their costs without the filter, tried in this order: frames may take more tokens to end."""
@@ -145,7 +145,7 @@ class StackDistances:
         for slack in _SLACKS:
             self.symbol_cost = constraint.symbol_cost.astype(np.int64) + slack
             if self._settle():
-                self.decided = self._exact()
+                self.decided = self._tells_apart() and self._exact()
                 return
 
     def own(self, node: int) -> np.ndarray:
@@ -201,8 +201,8 @@ class StackDistances:
         return [must for must, _ in found], [may for _, may in found]
 
     def _layout(self) -> None:
-        """Numbers the nodes of the constraint without a stack: those of `edges`, beside some of them others with the tokens that
-        need too many cells, and the exits. The arrays of its tokens follow."""
+        """Prepares the constraint without a stack: its nodes are those of `edges`, and exits behind them. Finds the nodes that stand
+        beside others, and those with tokens that end frames."""
         e, c = self.edges, self._constraint
         n = c.num_nodes
         opened = np.zeros(n, bool)
@@ -258,6 +258,19 @@ class StackDistances:
                 self.start = FAR if first >= FAR else first % CELL + sum(int(self.symbol_cost[symbol]) for symbol in below)
                 return True
         return False
+
+    def _tells_apart(self) -> bool:
+        """Whether every distance has its tokens below the weight of a cell, and is below `FAR`.
+
+        A way to the end adds less than half of either at once, so one that came to more would have a place in the upper half.
+        """
+        half, far = CELL // 2, FAR // 2
+        d = self._found
+        levels = [level for wide in d.wide.values() for level, _ in wide.levels]
+        found = np.append(d.distances, levels).astype(np.int64)
+        found = found[found < FAR]
+        fewest = bool((found % CELL < half).all() and (found < far).all())
+        return fewest and bool((self._delay % CELL < half - _MOST[0]).all() and (self._delay < far).all())
 
     def _exact(self) -> bool:
         """Whether no more could be completed with every token that some stack lets follow."""
@@ -348,7 +361,8 @@ class StackDistances:
             parts = []
             for symbol, at in inner:
                 if at not in known:
-                    known[at] = [*self._first_after(at), *after(at)] if first else [*self._after(at), *after(at)]
+                    own = [_After(0, 0, self._all_of(at))] if first else self._after(at)
+                    known[at] = [*own, *after(at)]
                 paid = int(self.symbol_cost[symbol])
                 parts.append([_After(max(0, x.tokens - paid), max(0, x.cells - 1), x.row) for x in known[at]])
             return reduce(_whatever, parts)
@@ -360,9 +374,6 @@ class StackDistances:
                     of_node, key = out.setdefault(node, {}), tokens + CELL * cells
                     of_node[key] = of_node[key] | row if key in of_node else row
         return out
-
-    def _first_after(self, node: int) -> list[_After]:
-        return [_After(0, 0, self._all_of(node))]
 
     def _after(self, node: int) -> list[_After]:
         """The tokens of a node of the constraint that can be completed, by what that takes after them."""

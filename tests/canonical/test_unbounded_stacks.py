@@ -18,8 +18,9 @@ import jax_decode
 import models
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_grammar, compile_json_schema
 from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.canonical import stack_artifact, stack_distances
 from fsa_compile.canonical.normal_form import check_machine_normal
-from fsa_compile.canonical.product import with_stack
+from fsa_compile.canonical.product import canonical_product, with_stack
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.canonical.windows import windowed
@@ -235,6 +236,30 @@ def test_what_the_topmost_cells_do_not_tell(data_dir: Path) -> None:
         compile_json_schema(schema, tokenizer, canonical=True, options=SchemaOptions(key_order="any"))
     with pytest.raises(ConstraintError, match="needs a bound on how deep texts nest"):
         compile_grammar('start: "a" start "a" | "a"', tokenizer, canonical=True, stacks=16)
+
+
+def test_long_ways_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens and cells are told apart however many tokens it takes; where they could not be, nothing is decided."""
+    every = [*(bytes([b]) for b in range(256)), b"ab", b""]
+    tables, vocabulary = toy_tables(every, [(97, 98)], stop_ids=[257]), Vocabulary.from_tokens(every, stop_ids=[257])
+    short, long = (grammar_machine(f'start: "(" "{"x" * length}" [start] ")"') for length in (100, 5_000))
+    made = compiled(long, vocabulary, tables)
+    assert made is not None
+    assert 5_002 <= made.shortest_completion < 5_010
+    assert (made.need < 10).all()
+    for module in (stack_distances, stack_artifact):
+        monkeypatch.setattr(module, "CELL", 1 << 12)
+    monkeypatch.setattr(stack_distances, "_MOST", (1 << 10, 256))
+    assert compiled(short, vocabulary, tables) is not None
+    assert compiled(long, vocabulary, tables) is None
+
+
+def test_constraints_with_a_stack_take_another_way() -> None:
+    tokenizer = load_tokenizer(models.small_tokenizer_path())
+    nested = compile_grammar('start: "(" start ")" | "a"', tokenizer)
+    tables = canonical_tables(tokenizer)
+    with pytest.raises(ConstraintError, match="without a stack"):
+        canonical_product(nested, tables, tables_for(tokenizer.vocabulary), LIMITS, Deadline(LIMITS))
 
 
 def test_characters_that_normalizing_may_change() -> None:
