@@ -201,8 +201,8 @@ class StackDistances:
         return [must for must, _ in found], [may for _, may in found]
 
     def _layout(self) -> None:
-        """Prepares the constraint without a stack: its nodes are those of `edges`, and exits behind them. Finds the nodes that stand
-        beside others, and those with tokens that end frames."""
+        """Prepares the constraint without a stack: its nodes are those of `edges`, and exits behind them. Finds which nodes stand
+        beside others, and which have tokens that end frames."""
         e, c = self.edges, self._constraint
         n = c.num_nodes
         opened = np.zeros(n, bool)
