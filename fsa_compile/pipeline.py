@@ -214,26 +214,22 @@ def canonical_stack(
     from fsa_compile.canonical.normal_form import check_machine_normal
     from fsa_compile.canonical.product import with_stack
     from fsa_compile.canonical.tables import canonical_tables
-    from fsa_compile.canonical.windows import windowed
+    from fsa_compile.canonical.without_registers import without_registers
 
     tables, prompt = canonical_tables(tokenizer), [] if isinstance(canonical, bool) else [int(token) for token in canonical]
     if tables.unicode_form is not None:
         check_machine_normal(machine, tables.unicode_form)
-    fewer = dataclasses.replace(limits, max_states=min(limits.max_states, _MOST_WINDOWS))
-    for size in _WINDOWS:
-        try:
-            within = windowed(machine, size, fewer, deadline)
-        except LimitError as error:
-            if error.limit != "max_states":
-                raise
-            return None
-        plain = promote_machine(within, vocabulary, source=source, limits=limits, deadline=deadline)
-        if plain.is_regular:
-            return canonical_form(plain, tokenizer, vocabulary, limits, canonical)
-        found = with_stack(plain, tables, tables_for(vocabulary), limits, deadline, prompt=prompt)
-        if found is not None:
-            return found
-    return None
+    fewer = dataclasses.replace(limits, max_states=min(limits.max_states, _MOST_CONTROLS))
+    try:
+        counting_nothing = without_registers(machine, fewer, deadline)
+    except LimitError as error:
+        if error.limit != "max_states":
+            raise
+        return None
+    plain = promote_machine(counting_nothing, vocabulary, source=source, limits=limits, deadline=deadline)
+    if plain.is_regular:
+        return canonical_form(plain, tokenizer, vocabulary, limits, canonical)
+    return with_stack(plain, tables, tables_for(vocabulary), limits, deadline, prompt=prompt)
 
 
 def compile_machine(
@@ -534,9 +530,8 @@ def compile_grammar(
 
 
 _MOST_FLAT = 200_000
-_WINDOWS = (2, 3, 4)
-"""Topmost cells of the stack that controls of canonical constraints know, tried in this order."""
-_MOST_WINDOWS = 20_000
+_MOST_CONTROLS = 20_000
+"""Most controls of a machine whose canonical constraint keeps its stack."""
 MAX_STACKS = 16
 """Most parallel stacks of a constraint: the cost of a step grows with them."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
@@ -30,7 +31,7 @@ class DecidedDistances(FactoredDistances):
     def decided(self) -> bool:
         """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
         some behaviours, the same for all tokens of a node (`shunned`). Tokens of the second kind get a distance here."""
-        cases = [*self._open_pairs(), *self._open_tokens()]
+        cases = self._cases = [*self._open_pairs(), *self._open_tokens()]
         by_pair = {case.pair: case for case in cases if case.token < 0}
         by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
         for _ in range(_ROUNDS):
@@ -49,9 +50,10 @@ class DecidedDistances(FactoredDistances):
         in one of them. Nodes share lists where they can."""
         good: dict[int, set[int]] = {}
         bad: dict[int, set[int]] = {}
-        for node, case in self._sources_of([case for case in some if not all(case.completes)]):
-            good.setdefault(node, set()).update(case[0])
-            bad.setdefault(node, set()).update(case[1])
+        for source, (completed, lost) in self._sources_of([case for case in some if not all(case.completes)]):
+            for node in _reached(source, self._outer):
+                good.setdefault(node, set()).update(completed)
+                bad.setdefault(node, set()).update(lost)
         kept: list[set[int]] = []
         for node, behaviours in bad.items():
             if not good[node].isdisjoint(behaviours):
@@ -93,6 +95,15 @@ class DecidedDistances(FactoredDistances):
                         held = self._constraint.rows[row]
                         rows[row, target] = [parts for parts, chosen in tokens[target].items() if any(_held(held, chosen))]
                     yield from zip(repeat(source), rows[row, target])
+
+    @cached_property
+    def _inner(self) -> dict[int, list[int]]:
+        """The nodes right beside others, by these; see `Surplus.beside`."""
+        return _lists_by_first(self._surplus.beside)
+
+    @cached_property
+    def _outer(self) -> dict[int, list[int]]:
+        return _lists_by_first((b, a) for a, b in self._surplus.beside)
 
     def shunned_states(self) -> list[list[int]]:
         """The states of the filter in each list."""
@@ -184,13 +195,14 @@ class DecidedDistances(FactoredDistances):
         """Gives distances to what can be completed in some behaviours; whether there are any."""
         by_rows = [level for wide in self.wide.values() for level, _ in wide.levels]
         first = 1 + max([int(self._distance[self._distance < FAR].max(initial=0)), *by_rows])
+        delay = self._surplus.delay.tolist()
         # Where it is the text's end that completes, that takes no more tokens.
-        level = {id(case): 0 if self._ends(case) else first for case in some}
+        level = {id(case): delay[case.node] + (0 if self._ends(case) else first) for case in some}
         through = [case for case in some if case.through]
         for _ in range(_ROUNDS):
             raised = False
             for case in through:
-                least = max([0, *(level[id(then)] + 1 for then in case.through)])
+                least = max([0, *(level[id(then)] + 1 + delay[case.node] for then in case.through)])
                 raised |= least > level[id(case)]
                 level[id(case)] = max(level[id(case)], least)
             if not raised:
@@ -237,12 +249,21 @@ class DecidedDistances(FactoredDistances):
 
     def unless_of(self, node: int) -> np.ndarray | None:
         """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
+        out = np.bitwise_or.reduce([self.sometimes(one) for one in self.inner(node)])
+        return out if out.any() else None
+
+    def inner(self, node: int) -> list[int]:
+        """A node, and the nodes whose tokens may come wherever its own may; see `Surplus.beside`."""
+        return _reached(node, self._inner)
+
+    def sometimes(self, node: int) -> np.ndarray:
+        """The own tokens of a node that can be completed in some states only, uint32[W]."""
         low, high = self._first[node], self._first[node + 1]
         out = words_of(self.token[low:high][self._sometimes_edge[low:high]], self._constraint.vocab_size)
         for row, target in self.groups.get(node, ()):
             if target in self._unless:
                 out |= self._constraint.rows[row] & self._unless[target]
-        return out if out.any() else None
+        return out
 
     def _open_pairs(self) -> list[_Case]:
         """The pairs without a distance."""
@@ -281,6 +302,34 @@ class DecidedDistances(FactoredDistances):
                 out.append(_Case(int(self._pair_node[pair]), -1, pair, int(self._pair_set[pair]), behaviour, none, []))
         return out
 
+    def undecided(self) -> Iterator[tuple[Place, dict[int, bool]]]:
+        """The places that some behaviours do not let complete, after `decided`, and which of these complete."""
+        for case in self._cases:
+            if not all(case.completes):
+                yield Place(case.node, case.token, case.group, tuple(sorted(case.behaviour))), dict(zip(case.behaviour, case.completes))
+
+    def places(self, nodes: np.ndarray, tokens: np.ndarray) -> Iterator[Place]:
+        """Where tokens int64[n] lead whose targets are nodes int64[n]."""
+        x, depth = self._contexts, self._depth[nodes]
+        surroundings = x.base[depth] + x.after_at(depth, tokens)
+        for node, token, around in zip(nodes.tolist(), tokens.tolist(), surroundings.tolist()):
+            yield Place(node, token, int(self._rule.set_of[token]), x.members[around])
+
+    def place_of_start(self) -> Place:
+        """Where the text begins."""
+        behaviour = self._members[int(self._pair_surroundings[self._start])]
+        return Place(self._constraint.start, -1, int(self._pair_set[self._start]), behaviour)
+
+    def may_come(self, places: list[Place], tokens: np.ndarray) -> np.ndarray:
+        """bool[n], whether tokens may come next at one of some places of a node, in some of their behaviours."""
+        x, out = self._contexts, np.zeros(len(tokens), bool)
+        for place in places:
+            alone = x.single[list(place.behaviours)]
+            bits = np.bitwise_or.reduce(x.follows[alone], axis=0).take(x.column[int(self._depth[place.node])].take(tokens))
+            held = self._rule.set_holds(np.array([place.group]), tokens)
+            out |= (bits & np.where(held, np.uint8(ANY_APART), np.uint8(ANY))) > 0
+        return out
+
     def _possible(self, pairs: np.ndarray) -> np.ndarray:
         """bool[n], whether pairs may be completed in some surroundings."""
         node, surroundings, sets = (of[pairs] for of in (self._pair_node, self._pair_surroundings, self._pair_set))
@@ -311,6 +360,21 @@ class DecidedDistances(FactoredDistances):
         return out
 
 
+def _lists_by_first(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    out: dict[int, list[int]] = {}
+    for first, second in pairs:
+        out.setdefault(first, []).append(second)
+    return out
+
+
+def _reached(node: int, links: dict[int, list[int]]) -> list[int]:
+    """A node and those that links lead to, each once."""
+    out = [node]
+    for one in out:  # grows
+        out += [other for other in links.get(one, ()) if other not in out]
+    return out
+
+
 def _held(row: np.ndarray, tokens: list[int]) -> list[bool]:
     """Which tokens a bit row uint32[W] holds."""
     if len(tokens) > _SINGLE:
@@ -323,6 +387,15 @@ def _by_value(values: np.ndarray) -> Callable[[int], np.ndarray]:
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     return lambda value: order[np.searchsorted(ordered, value) : np.searchsorted(ordered, value, side="right")]
+
+
+class Place(NamedTuple):
+    """What a token leaves behind at a node: itself where many lead there (else -1), its forbidden set, and behaviours."""
+
+    node: int
+    token: int
+    group: int
+    behaviours: tuple[int, ...]
 
 
 class _Case(NamedTuple):

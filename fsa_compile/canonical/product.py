@@ -21,7 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.factored_artifact import assemble_factored
 from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.normal_form import check_normal
@@ -29,11 +32,18 @@ from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import explore
 from fsa_compile.canonical.stack_artifact import assemble_stack
+from fsa_compile.canonical.stack_classes import StackClasses, alike, classified
 from fsa_compile.canonical.stack_distances import StackDistances
+from fsa_compile.canonical.stack_edges import StackEdges
 from fsa_compile.canonical.tables import CanonicalTables
 from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
+
+_ROUNDS = 32
+"""Most times that the classes of stacks are split."""
+_MOST_NODES = 20_000
+"""Most nodes of a constraint whose nodes know the class of their stack."""
 
 
 def canonical_product(
@@ -92,13 +102,23 @@ def with_stack(
       LimitError: out of time.
     """
     state, last = tables.after(prompt)
-    distances = StackDistances(constraint, tables.contexts, deadline, state, last)
-    if not distances.decided:
-        return None
-    if distances.start >= FAR:
-        raise _unspellable(constraint, last >= 0)
-    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
-    return assemble_stack(constraint, distances, vocabulary, limits, deadline, extra)
+    classes = StackClasses(alike(StackEdges(constraint), words_of(np.flatnonzero(tables.single_bytes >= 0), constraint.vocab_size)))
+    for _ in range(_ROUNDS):
+        found = classified(constraint, classes, _MOST_NODES, deadline)
+        if found is None:
+            return None
+        distances = StackDistances(found.constraint, tables.contexts, deadline, state, last)
+        if distances.decided:
+            if distances.start >= FAR:
+                raise _unspellable(constraint, last >= 0)
+            extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
+            return assemble_stack(found.constraint, distances, vocabulary, limits, deadline, extra)
+        if distances.apart is not None and classes.split(found.cells, distances.apart):
+            continue
+        unsure = {found.classes[node] for node in distances.unsure}
+        if not classes.split(found.cells, [cell if classes.of(cell) in unsure else None for cell in found.cells]):
+            return None
+    return None
 
 
 def factored(

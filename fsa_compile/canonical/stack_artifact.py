@@ -47,9 +47,9 @@ def assemble_stack(
     arcs: list[tuple[np.ndarray, ...]] = []
     for node in range(1, constraint.num_nodes):
         deadline.check(_DOING)
-        token, target, cost = distances.listed(node)
+        token, target, cost = distances.tokens.listed(node)
         by_cost: dict[int, np.ndarray] = {}
-        wide = list(distances.wide(node))
+        wide = list(distances.tokens.wide(node))
         for into, held in wide:
             row = np.bitwise_or.reduce([bits for _, bits in held]) if held else rows.empty
             if held:
@@ -80,6 +80,10 @@ def assemble_stack(
     )
     effects = np.zeros((len(kinds) + 1, 6), np.int32)
     effects[1:, :2], effects[1:, 4:] = kinds[:, :2], kinds[:, 2:]
+    exceptions = [[node, rows.number(bits), number] for node, bits, number in distances.tokens.unless()]
+    if exceptions:
+        states = distances.tokens.distances.shunned_states()
+        extra = {**extra, "canonical_unless": {"states": states, "rows": exceptions}}
     nodes = np.arange(constraint.num_nodes + 1)
     group = np.array(sorted(groups), np.int32).reshape(-1, 4)
     level = np.array(levels, np.int32).reshape(-1, 4)

@@ -21,7 +21,7 @@ can be completed then, nothing was left out. Elsewhere nothing is decided, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from functools import reduce
 from typing import NamedTuple, TypeAlias
 
@@ -32,7 +32,9 @@ from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.contexts import DEPTHS, Contexts
 from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.factored_distances import FAR, Surplus
+from fsa_compile.canonical.stack_apart import by_end, by_tokens
 from fsa_compile.canonical.stack_edges import BOTTOM, StackEdges, symbols
+from fsa_compile.canonical.stack_tokens import StackTokens
 from fsa_compile.limits import Deadline
 
 CELL = 1 << 18
@@ -126,9 +128,13 @@ class StackDistances:
 
     Attributes:
       edges: of the constraint.
-      decided: whether what has no distance cannot be completed; nothing else is known where that is not so.
+      decided: whether what has no distance cannot be completed. Where that is so:
+      tokens: that can be completed.
       symbol_cost: int64[P].
-      start: distance from the start, frames below included.
+
+      Elsewhere:
+      unsure: nodes where it is not certain what can be completed.
+      apart: of each symbol what stacks with it on top should be told apart by; None where nothing of the kind is known.
     """
 
     def __init__(self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int) -> None:
@@ -137,51 +143,33 @@ class StackDistances:
         self.edges = StackEdges(constraint)
         self._none = np.zeros(constraint.rows.shape[1], np.uint32)
         self.decided = False
-        must, may = self._accepting()
-        if must != may:
+        self.apart: list[Hashable] | None = None
+        ends = self._accepting()
+        self._accept = [may for _, may in ends]
+        self.unsure = {node for node, (must, may) in enumerate(ends) if must != may}
+        if self.unsure:
+            self.apart = by_end(self.edges, ends)
             return
-        self._accept = must
         self._layout()
         for slack in _SLACKS:
             self.symbol_cost = constraint.symbol_cost.astype(np.int64) + slack
             if self._settle():
-                self.decided = self._tells_apart() and self._exact()
+                self._decide()
                 return
-
-    def own(self, node: int) -> np.ndarray:
-        """The tokens of a node of the constraint that can be completed, uint32[W]."""
-        out = words_of(self.listed(node)[0], self._constraint.vocab_size)
-        for _, held in self.wide(node):
-            for _, bits in held:
-                out |= bits
-        return out
-
-    def listed(self, node: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Token, target and cost, int64[n] each, of the tokens of a node of the constraint that are listed one by one, and can be
-        completed; targets are those of `edges`."""
-        d = self._found
-        low, high = np.searchsorted(d.source, [node, node + 1])
-        chosen = low + np.flatnonzero((d.cost[low:high] < FAR) & (d.target[low:high] < self._exit))
-        return d.token[chosen], d.target[chosen], d.cost[chosen]
-
-    def wide(self, node: int) -> Iterable[tuple[int, list[tuple[int, np.ndarray]]]]:
-        """Target, and the tokens of each cost, of the larger sets of a node of the constraint."""
-        d = self._found
-        for row, target in d.groups.get(node, ()):
-            if target < self._exit:
-                held = [(level + 1, d.row(row) & bits) for level, bits in d.wide[target].levels]
-                yield target, [(cost, bits) for cost, bits in held if bits.any()]
 
     @property
     def nearest(self) -> np.ndarray:
-        """int64[N], the least distance of each node of the constraint over the tokens that lead to it."""
-        size = self.edges.count
-        out = np.full(self._constraint.num_nodes, FAR, np.int64)
-        own = self._found.nearest[:size]
-        np.minimum.at(out, self.edges.base, np.where(own < FAR, own - self._delay, FAR))
-        return out
+        """int64[N], the least distance of each node over the tokens that lead to it."""
+        return self.tokens.nearest(self._delay)
 
-    def _accepting(self) -> tuple[list[bool], list[bool]]:
+    @property
+    def start(self) -> int:
+        """Distance from the start, frames below included."""
+        below = self.edges.strings[self._constraint.initial_push]
+        first = self.tokens.distances.start
+        return FAR if first >= FAR else first % CELL + sum(int(self.symbol_cost[symbol]) for symbol in below)
+
+    def _accepting(self) -> list[tuple[bool, bool]]:
         """Of each node, whether a text may end there whatever lies on the stack, and whether it may for some stack."""
         e, c = self.edges, self._constraint
         known: dict[int, tuple[bool, bool]] = {0: (False, False)}
@@ -197,8 +185,7 @@ class StackDistances:
                     known[node] = every, any(may for _, may in below)
             return known[node]
 
-        found = [of(node) for node in range(c.num_nodes)]
-        return [must for must, _ in found], [may for _, may in found]
+        return [of(node) for node in range(c.num_nodes)]
 
     def _layout(self) -> None:
         """Prepares the constraint without a stack: its nodes are those of `edges`, and exits behind them. Finds which nodes stand
@@ -245,17 +232,15 @@ class StackDistances:
         ending = self._ending(first=True)
         given_up: dict[int, np.ndarray] = {}
         for number in range(1, _ROUNDS + 1):
-            self._found = self._distances(ending)
-            if not self._found.fits:
+            self.tokens = self._distances(ending)
+            if not self.tokens.distances.fits:
                 return False
             before, ending = ending, _without(self._ending(), given_up)
             if not number % _PATIENCE:
                 given_up = _joined(given_up, _grown(before, ending))
                 ending = _without(ending, given_up)
             if _equal(before, ending):
-                below = self.edges.strings[self._constraint.initial_push]
-                first = self._found.start
-                self.start = FAR if first >= FAR else first % CELL + sum(int(self.symbol_cost[symbol]) for symbol in below)
+                self._certain = {node: np.bitwise_or.reduce(list(rows.values())) for node, rows in ending.items()}
                 return True
         return False
 
@@ -265,35 +250,43 @@ class StackDistances:
         A way to the end adds less than half of either at once, so one that came to more would have a place in the upper half.
         """
         half, far = CELL // 2, FAR // 2
-        d = self._found
+        d = self.tokens.distances
         levels = [level for wide in d.wide.values() for level, _ in wide.levels]
         found = np.append(d.distances, levels).astype(np.int64)
         found = found[found < FAR]
         fewest = bool((found % CELL < half).all() and (found < far).all())
         return fewest and bool((self._delay % CELL < half - _MOST[0]).all() and (self._delay < far).all())
 
-    def _exact(self) -> bool:
-        """Whether no more could be completed with every token that some stack lets follow."""
-        found = ((node, self._possible(node)) for node in self._poppable)
-        possible: _Ending = {node: {0: row} for node, row in found if row.any()}
-        every = np.bitwise_or.reduce(self._tails)
-        if any((by_distance[0] & ~every).any() for by_distance in possible.values()):
-            return False  # they end inside a character, or not, as the case may be
-        must = self._found
-        may = self._distances(possible)
-        if not (may.decided() and not may.shunned):
-            return False
-        for node in range(1, self._constraint.num_nodes):
-            self._found = must
-            live = self.own(node)
-            self._found = may
-            if (self.own(node) != live).any():
-                self._found = must
-                return False
-        self._found = must
-        return (may.start < FAR) == (must.start < FAR)
+    def _decide(self) -> None:
+        """Finds out whether no more could be completed with every token that some stack lets follow.
 
-    def _distances(self, ending: _Ending) -> DecidedDistances:
+        Tokens that depend on the filter's state are looked at where nothing else is in doubt only: there may be many of them.
+        """
+        possible = self._possible()
+        may = self._possibly(possible)
+        places = [] if may is None else list(may.beyond(self.tokens))
+        if may is not None and not places and self.tokens.distances.decided():
+            more = self._possible()
+            if more.keys() != possible.keys() or any((row != possible[node]).any() for node, row in more.items()):
+                possible, may = more, self._possibly(more)
+            if may is not None and may.distances.decided():
+                places = [*may.beyond(self.tokens), *self.tokens.sometimes_otherwise(may)]
+                if (may.distances.start < FAR) != (self.tokens.distances.start < FAR):
+                    places.append(may.distances.place_of_start())
+                self.decided = not places and self._tells_apart() and self.tokens.unless_agrees()
+        if places:
+            self.unsure = {place.node for place in places}
+            self.apart = by_tokens(self.edges, self.tokens, places, possible, self._certain)
+
+    def _possibly(self, possible: dict[int, np.ndarray]) -> StackTokens | None:
+        """What can be completed where these tokens may end frames of nodes; None where some end inside a character, or not, as the
+        case may be."""
+        every = np.bitwise_or.reduce(self._tails)
+        if any((row & ~every).any() for row in possible.values()):
+            return None
+        return self._distances({node: {0: row} for node, row in possible.items()})
+
+    def _distances(self, ending: _Ending) -> StackTokens:
         """Distances where these tokens end frames from nodes."""
         c, e = self._constraint, self.edges
         self._deadline.check("completing the canonical tokens of the constraint")
@@ -346,7 +339,7 @@ class StackDistances:
             level_row=np.zeros(0, np.int32),
         )
         surplus = Surplus(self._links, delay, tuple(range(self._exit, count)))
-        return DecidedDistances(alone, self._contexts, self._deadline, self._state, self._last, surplus)
+        return StackTokens(e, DecidedDistances(alone, self._contexts, self._deadline, self._state, self._last, surplus))
 
     def _ending(self, *, first: bool = False) -> _Ending:
         """Of each node, the tokens that end frames and can be completed whatever lies further down; at first all of them."""
@@ -361,7 +354,7 @@ class StackDistances:
             parts = []
             for symbol, at in inner:
                 if at not in known:
-                    own = [_After(0, 0, self._all_of(at))] if first else self._after(at)
+                    own = [_After(0, 0, self.edges.tokens_of(at))] if first else self._after(at)
                     known[at] = [*own, *after(at)]
                 paid = int(self.symbol_cost[symbol])
                 parts.append([_After(max(0, x.tokens - paid), max(0, x.cells - 1), x.row) for x in known[at]])
@@ -377,28 +370,28 @@ class StackDistances:
 
     def _after(self, node: int) -> list[_After]:
         """The tokens of a node of the constraint that can be completed, by what that takes after them."""
-        token, _, cost = self.listed(node)
+        token, _, cost = self.tokens.listed(node)
         by_cost: dict[int, np.ndarray] = {}
         for most in np.unique(cost).tolist():
             by_cost[most] = words_of(token[cost == most], self._constraint.vocab_size)
-        for _, held in self.wide(node):
+        for _, held in self.tokens.wide(node):
             for most, bits in held:
                 by_cost[most] = by_cost[most] | bits if most in by_cost else bits
         out = [_After((most - 1) % CELL, (most - 1) // CELL, bits) for most, bits in sorted(by_cost.items())]
         return [x for x in out if x.tokens <= _MOST[0] and x.cells <= _MOST[1]]
 
-    def _possible(self, node: int) -> np.ndarray:
-        """The tokens that end frames from a node and can be completed for some stack."""
-        out = self._none
-        for inner in self._children(node):
-            if inner:
-                out = out | self.own(inner) | self._possible(inner)
-        return out
+    def _possible(self) -> dict[int, np.ndarray]:
+        """Of nodes the tokens that end frames and can be completed for some stack, uint32[W]."""
+        known: dict[int, np.ndarray] = {}
 
-    def _all_of(self, node: int) -> np.ndarray:
-        """All tokens of a node of the constraint."""
-        c = self._constraint
-        out = words_of(c.arc_token[c.arc_offset[node] : c.arc_offset[node + 1]].astype(np.int64), c.vocab_size)
-        for row in c.group_row[c.group_offset[node] : c.group_offset[node + 1]].tolist():
-            out = out | c.rows[row]
-        return out
+        def of(node: int) -> np.ndarray:
+            out = self._none
+            for inner in self._children(node):
+                if inner:
+                    if inner not in known:
+                        known[inner] = self.tokens.own(inner) | of(inner)
+                    out = out | known[inner]
+            return out
+
+        found = ((node, of(node)) for node in self._poppable)
+        return {node: row for node, row in found if row.any()}

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.indices import joined
 
 BOTTOM = 0
@@ -60,6 +61,14 @@ class StackEdges:
     def after_pop(self, node: int, symbol: int) -> int:
         """The inner node after popping a symbol, 0 for none."""
         return int(self.constraint.delta[self.constraint.delta_offset[node] + symbol])
+
+    def tokens_of(self, node: int) -> np.ndarray:
+        """All tokens of a node of the constraint, uint32[W], but those that end its frame."""
+        c = self.constraint
+        out = words_of(c.arc_token[c.arc_offset[node] : c.arc_offset[node + 1]].astype(np.int64), c.vocab_size)
+        for row in c.group_row[c.group_offset[node] : c.group_offset[node + 1]].tolist():
+            out |= c.rows[row]
+        return out
 
     def delays(self, weight: np.ndarray) -> np.ndarray:
         """int64[N + K], the weights of the symbols that a push puts on the stack, by those of symbols int64[P]."""

@@ -1,0 +1,94 @@
+"""`StackTokens`: the distances of a constraint with a stack, by its nodes and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fsa_compile.bitmask import holds, words_of
+from fsa_compile.canonical.factored_decision import DecidedDistances, Place
+from fsa_compile.canonical.factored_distances import FAR
+from fsa_compile.canonical.indices import tokens_of
+from fsa_compile.canonical.stack_edges import StackEdges
+
+_EXAMPLES = 64
+"""Up to so many tokens of a set are looked at to tell where they lead."""
+
+
+class StackTokens:
+    """What can be completed.
+
+    Args:
+      edges: of the constraint; targets below are nodes of these.
+      distances: of the constraint without a stack, whose nodes from `edges.count` on are exits.
+    """
+
+    def __init__(self, edges: StackEdges, distances: DecidedDistances) -> None:
+        self._edges, self.distances = edges, distances
+        self._size = edges.constraint.num_nodes
+
+    def own(self, node: int) -> np.ndarray:
+        """The tokens of a node that can be completed, uint32[W], but those that end its frame."""
+        out = words_of(self.listed(node)[0], self._edges.constraint.vocab_size)
+        for _, held in self.wide(node):
+            for _, bits in held:
+                out |= bits
+        return out
+
+    def listed(self, node: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Token, target and cost, int64[n] each, of those of them that are listed one by one."""
+        d = self.distances
+        low, high = np.searchsorted(d.source, [node, node + 1])
+        chosen = low + np.flatnonzero((d.cost[low:high] < FAR) & (d.target[low:high] < self._edges.count))
+        return d.token[chosen], d.target[chosen], d.cost[chosen]
+
+    def wide(self, node: int) -> Iterator[tuple[int, list[tuple[int, np.ndarray]]]]:
+        """Target, and the tokens of each cost, of the larger sets of a node."""
+        d = self.distances
+        for row, target in d.groups.get(node, ()):
+            if target < self._edges.count:
+                held = [(level + 1, d.row(row) & bits) for level, bits in d.wide[target].levels]
+                yield target, [(cost, bits) for cost, bits in held if bits.any()]
+
+    def nearest(self, delay: np.ndarray) -> np.ndarray:
+        """int64[N], the least distance of each node over the tokens that lead to it, without the delays int64[N + K]."""
+        out = np.full(self._size, FAR, np.int64)
+        own = self.distances.nearest[: self._edges.count]
+        np.minimum.at(out, self._edges.base, np.where(own < FAR, own - delay, FAR))
+        return out
+
+    def unless(self) -> list[tuple[int, np.ndarray, int]]:
+        """Of nodes the tokens that may not lead to the states of a list, as (node, uint32[W], list)."""
+        d = self.distances
+        noted = [(node, d.unless_of(node), number) for node, number in sorted(d.shunned.items()) if node < self._size]
+        return [(node, bits, number) for node, bits, number in noted if bits is not None]
+
+    def unless_agrees(self) -> bool:
+        """Whether no token that depends on the filter's state for one stack can always be completed for another."""
+        for node, noted, _ in self.unless():
+            for inner in self.distances.inner(node):
+                if (noted & self.own(inner) & ~self.distances.sometimes(inner)).any():
+                    return False
+        return True
+
+    def beyond(self, other: StackTokens) -> Iterator[Place]:
+        """Where tokens lead that the other does not have."""
+        for node in range(1, self._size):
+            more = self.own(node) & ~other.own(node)
+            if more.any():
+                token, target, _ = self.listed(node)
+                chosen = holds(more, token)
+                into = [(target[chosen], token[chosen])]
+                for wide, held in self.wide(node):
+                    tokens = tokens_of(np.bitwise_or.reduce([bits for _, bits in held]) & more)[:_EXAMPLES]
+                    into.append((np.full(len(tokens), wide), tokens))
+                for targets, tokens in into:
+                    yield from self.distances.places(self._edges.base[targets], tokens)
+
+    def sometimes_otherwise(self, other: StackTokens) -> Iterator[Place]:
+        """Where some behaviours let complete, but others than those of the other."""
+        others = dict(other.distances.undecided())
+        for place, completes in self.distances.undecided():
+            if place.node < self._edges.count and any(completes.values()) and others.get(place) != completes:
+                yield place._replace(node=int(self._edges.base[place.node]))
