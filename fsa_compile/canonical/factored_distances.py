@@ -239,14 +239,12 @@ class FactoredDistances:
                 depth[target] = 0
         certain = at >= 0
         depth[self.target[certain]] = at[certain]
-        for a, b in self._surplus.beside:
-            depth[b] = depth[a]
+        self._spread(depth)
         inside = np.flatnonzero(~certain)
         if len(inside):
             length = self._contexts.length[self.token[inside]]
             for _ in range(DEPTHS):
-                for a, b in self._surplus.beside:
-                    depth[b] = depth[a]
+                self._spread(depth)
                 known = depth[self.source[inside]] >= 0
                 depth[self.target[inside[known]]] = (depth[self.source[inside]] - length)[known]
             some = np.flatnonzero(depth[self.source] >= 0)
@@ -255,8 +253,14 @@ class FactoredDistances:
                 at = at[some]
             at = np.where(at >= 0, at, depth[self.source] - self._contexts.length[self.token])
         right = bool((depth[self.target] == at).all()) and depth[c.start] == first and not (at < 0).any()
-        right = right and all(depth[a] == depth[b] for a, b in self._surplus.beside)
+        right = right and all(depth[a] in (-1, depth[b]) for a, b in self._surplus.beside)
         return right and all(depth[target] == 0 for groups in self.groups.values() for _, target in groups)
+
+    def _spread(self, depth: np.ndarray) -> None:
+        """Nodes beside others lie at their depth; nothing leads to those at -1."""
+        for a, b in self._surplus.beside:
+            if depth[a] >= 0:
+                depth[b] = depth[a]
 
     def _keep(self, chosen: np.ndarray) -> None:
         self.source, self.token, self.target = self.source[chosen], self.token[chosen], self.target[chosen]

@@ -40,8 +40,11 @@ from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
 
-_ROUNDS = 32
+_AT_ONCE = 6
+_ROUNDS = 24
 """Most times that the classes of stacks are split."""
+_SLACKS = (3, 8, 16)
+"""Tokens that symbols may cost beyond their costs without the filter, tried in this order."""
 _MOST_NODES = 20_000
 """Most nodes of a constraint whose nodes know the class of their stack."""
 
@@ -103,21 +106,26 @@ def with_stack(
     """
     state, last = tables.after(prompt)
     classes = StackClasses(alike(StackEdges(constraint), words_of(np.flatnonzero(tables.single_bytes >= 0), constraint.vocab_size)))
+    slacks, by_tokens = list(_SLACKS), 0
     for _ in range(_ROUNDS):
         found = classified(constraint, classes, _MOST_NODES, deadline)
         if found is None:
             return None
-        distances = StackDistances(found.constraint, tables.contexts, deadline, state, last)
+        distances = StackDistances(found.constraint, tables.contexts, deadline, state, last, slacks[0])
         if distances.decided:
             if distances.start >= FAR:
                 raise _unspellable(constraint, last >= 0)
             extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
             return assemble_stack(found.constraint, distances, vocabulary, limits, deadline, extra)
-        if distances.apart is not None and classes.split(found.cells, distances.apart):
+        by_tokens += 1
+        if distances.apart is not None and by_tokens % _AT_ONCE and classes.split(found.cells, distances.apart):
             continue
         unsure = {found.classes[node] for node in distances.unsure}
-        if not classes.split(found.cells, [cell if classes.of(cell) in unsure else None for cell in found.cells]):
-            return None
+        if classes.split_by_tops(found.cells, unsure) or classes.split_by_cells(found.cells, unsure):
+            continue
+        slacks.pop(0)
+        if not slacks:
+            break
     return None
 
 

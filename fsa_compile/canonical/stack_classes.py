@@ -9,7 +9,8 @@ that nothing tells apart stay together, however deep they are.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+import itertools
+from collections.abc import Container, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,10 +41,28 @@ class StackClasses:
         self._first = [numbers.setdefault(what, len(numbers) + 1) for what in alike]
         self.count = len(numbers) + 1
         self._of: dict[Cell, int] = {}
+        self._tops: list[Hashable] = list(range(self.count))
+        """Of classes, what they know of their topmost cells, whatever lies below these."""
 
     def of(self, cell: Cell) -> int:
         """The class of a stack with a cell on top."""
         return self._of.setdefault(cell, self._first[cell[0]])
+
+    def split_by_tops(self, cells: Sequence[Cell], chosen: Container[int]) -> bool:
+        """Splits some classes by one more of the topmost cells."""
+        before = list(self._tops)
+        apart = [before[below] if self.of((symbol, below)) in chosen else None for symbol, below in cells]
+        if not self.split(cells, apart):
+            return False
+        for cell in cells:
+            own = self.of(cell)
+            if own in chosen or own >= len(before):
+                self._tops[own] = (self._first[cell[0]], before[cell[1]])
+        return True
+
+    def split_by_cells(self, cells: Sequence[Cell], chosen: Container[int]) -> bool:
+        """Splits some classes into one for each cell on top."""
+        return self.split(cells, [cell if self.of(cell) in chosen else None for cell in cells])
 
     def split(self, cells: Sequence[Cell], apart: Sequence[Hashable]) -> bool:
         """Splits classes, so that in each the cells of one class agree in `apart`; whether there was anything to split."""
@@ -57,6 +76,7 @@ class StackClasses:
                 number[own, what] = own if first else self.count
                 if not first:
                     parent[self.count] = own
+                    self._tops.append(self._tops[own])
                     self.count += 1
             found[cell] = number[own, what]
         self._of |= found
@@ -136,7 +156,7 @@ class _Classified:
         self._c, self._classes = constraint, classes
         c = constraint
         offset, symbol = c.push_offset.tolist(), c.push_symbol.tolist()
-        self._strings = [symbol[a:b] for a, b in zip(offset, offset[1:])]
+        self._strings = [symbol[a:b] for a, b in itertools.pairwise(offset)]
         self._own: dict[int, _Own] = {}
         self.symbols: dict[Cell, int] = {}
         self._pushes: dict[tuple[int, ...], int] = {(): 0}

@@ -39,8 +39,6 @@ from fsa_compile.limits import Deadline
 
 CELL = 1 << 18
 """Weight of a cell in a distance: ways to the end take as few cells as they can, and then as few tokens."""
-_SLACKS = (3, 16)
-"""Tokens that symbols may cost beyond their costs without the filter, tried in this order: frames may take more tokens to end."""
 _ROUNDS = 40
 _PATIENCE = 8
 """Every so many rounds, tokens after which distances still grow are given up: mostly they lead to themselves again only."""
@@ -125,6 +123,7 @@ class StackDistances:
       deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
+      slack: tokens that symbols may cost beyond their costs without the filter: frames may take more tokens to end.
 
     Attributes:
       edges: of the constraint.
@@ -137,7 +136,9 @@ class StackDistances:
       apart: of each symbol what stacks with it on top should be told apart by; None where nothing of the kind is known.
     """
 
-    def __init__(self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int) -> None:
+    def __init__(
+        self, constraint: CompiledConstraint, contexts: Contexts, deadline: Deadline, state: int, last: int, slack: int
+    ) -> None:
         self._constraint, self._contexts, self._deadline = constraint, contexts, deadline
         self._state, self._last = state, last
         self.edges = StackEdges(constraint)
@@ -151,11 +152,9 @@ class StackDistances:
             self.apart = by_end(self.edges, ends)
             return
         self._layout()
-        for slack in _SLACKS:
-            self.symbol_cost = constraint.symbol_cost.astype(np.int64) + slack
-            if self._settle():
-                self._decide()
-                return
+        self.symbol_cost = constraint.symbol_cost.astype(np.int64) + slack
+        if self._settle():
+            self._decide()
 
     @property
     def nearest(self) -> np.ndarray:

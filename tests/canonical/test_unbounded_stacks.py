@@ -23,7 +23,7 @@ from fsa_compile.canonical.normal_form import check_machine_normal
 from fsa_compile.canonical.product import canonical_product, with_stack
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.canonical.windows import windowed
+from fsa_compile.canonical.without_registers import without_registers
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar_machine import machine_of
 from fsa_compile.json_schema import schema_machine
@@ -65,13 +65,9 @@ def grammar_machine(grammar: str) -> ByteMachine:
 
 
 def compiled(machine: ByteMachine, vocabulary: Vocabulary, tables: CanonicalTables) -> CompiledConstraint | None:
-    for size in (1, 2, 3, 4):
-        deadline = Deadline(LIMITS)
-        plain = promote_machine(windowed(machine, size, LIMITS, deadline), vocabulary, source="toy", limits=LIMITS)
-        found = with_stack(plain, tables, tables_for(vocabulary), LIMITS, deadline)
-        if found is not None:
-            return found
-    return None
+    deadline = Deadline(LIMITS)
+    plain = promote_machine(without_registers(machine, LIMITS, deadline), vocabulary, source="toy", limits=LIMITS)
+    return with_stack(plain, tables, tables_for(vocabulary), LIMITS, deadline)
 
 
 def texts_of(machine: ByteMachine, letters: bytes, longest: int) -> list[bytes]:
