@@ -122,7 +122,7 @@ class DecidedDistances(FactoredDistances):
         of_node: dict[int, list[_Case]] = {}
         for case in by_token.values():
             of_node.setdefault(case.node, []).append(case)
-        into = {node: ([case.token for case in some], some) for node, some in of_node.items()}
+        into = {node: _Into([case.token for case in some], some, {}) for node, some in of_node.items()}
         after = {node: self._sometimes(node, by_pair, by_token, into) for node in before}
         some = [case for case in cases if after.get(case.node) and not all(case.completes)]
         chances = self._chances(some, after)
@@ -175,21 +175,20 @@ class DecidedDistances(FactoredDistances):
         node: int,
         by_pair: dict[int, _Case],
         by_token: dict[tuple[int, int], _Case],
-        into: dict[int, tuple[list[int], list[_Case]]],
+        into: dict[int, _Into],
     ) -> list[tuple[int, _Case]]:
-        """The tokens of a node that are completed in some behaviours only, as far as is known, with what they lead to; `into` has
-        the tokens of `by_token` by node."""
+        """The tokens of a node that are completed in some behaviours, as far as is known, with what they lead to; `into` has the
+        tokens of `by_token` by node."""
         found: list[tuple[int, _Case | None]] = []
         low, high = self._first[node], self._first[node + 1]
         open_ = low + (self.cost[low:high] >= FAR).nonzero()[0]
         for token, target, pair in zip(*(of[open_].tolist() for of in (self.token, self.target, self.pair))):
             found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
+        out = [(token, case) for token, case in found if case is not None and any(case.completes)]
         for row, target in self.groups.get(node, ()):
             if target in into:
-                tokens, cases = into[target]
-                held = _held(self._constraint.rows[row], tokens)
-                found += zip(itertools.compress(tokens, held), itertools.compress(cases, held))
-        return [(token, case) for token, case in found if case is not None and any(case.completes)]
+                out += into[target].of_row(row, self._constraint.rows[row])
+        return out
 
     def _with_levels(self, some: list[_Case]) -> bool:
         """Gives distances to what can be completed in some behaviours; whether there are any."""
@@ -387,6 +386,21 @@ def _by_value(values: np.ndarray) -> Callable[[int], np.ndarray]:
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     return lambda value: order[np.searchsorted(ordered, value) : np.searchsorted(ordered, value, side="right")]
+
+
+class _Into(NamedTuple):
+    """Tokens into a wide node, and their cases; `known`: those of rows that were asked for."""
+
+    tokens: list[int]
+    cases: list[_Case]
+    known: dict[int, list[tuple[int, _Case]]]
+
+    def of_row(self, number: int, row: np.ndarray) -> list[tuple[int, _Case]]:
+        """The tokens in a bit row that are completed in some behaviours, with their cases."""
+        if number not in self.known:
+            found = itertools.compress(zip(self.tokens, self.cases), _held(row, self.tokens))
+            self.known[number] = [(token, case) for token, case in found if any(case.completes)]
+        return self.known[number]
 
 
 class Place(NamedTuple):

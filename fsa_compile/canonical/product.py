@@ -120,11 +120,9 @@ def with_stack(
         by_tokens += 1
         if distances.apart is not None and by_tokens % _AT_ONCE and classes.split(found.cells, distances.apart):
             continue
-        unsure = {found.classes[node] for node in distances.unsure}
-        if classes.split_by_tops(found.cells, unsure) or classes.split_by_cells(found.cells, unsure):
-            continue
-        slacks.pop(0)
-        if not slacks:
+        if distances.gave_up and len(slacks) > 1:
+            slacks.pop(0)
+        elif not classes.split_further(found.cells, {found.classes[node] for node in distances.unsure}):
             break
     return None
 

@@ -10,7 +10,7 @@ import numpy as np
 from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.factored_decision import Place
 from fsa_compile.canonical.indices import tokens_of
-from fsa_compile.canonical.stack_edges import StackEdges, symbols
+from fsa_compile.canonical.stack_edges import BOTTOM, StackEdges, symbols
 from fsa_compile.canonical.stack_tokens import StackTokens
 
 
@@ -26,7 +26,7 @@ def by_end(edges: StackEdges, ends: list[tuple[bool, bool]]) -> list[Hashable]:
 
 
 def by_tokens(
-    edges: StackEdges, tokens: StackTokens, places: list[Place], possible: dict[int, np.ndarray], certain: dict[int, np.ndarray]
+    edges: StackEdges, tokens: StackTokens, places: list[Place], certain: dict[int, np.ndarray]
 ) -> list[Hashable] | None:
     """By what may end frames at some places for some stacks only; None if that is not what matters.
 
@@ -34,12 +34,12 @@ def by_tokens(
       edges: of the constraint.
       tokens: that can be completed for certain.
       places: where more may be completed.
-      possible, certain: of nodes the tokens uint32[W] that end frames for some stack, and for every stack.
+      certain: of nodes the tokens uint32[W] that end frames for every stack.
     """
-    none = np.zeros(edges.constraint.rows.shape[1], np.uint32)
+    ending = _Ending(edges, tokens)
     matters: dict[int, np.ndarray] = {}
-    for node in {place.node for place in places} & possible.keys():
-        contested = tokens_of(possible[node] & ~certain.get(node, none))
+    for node in {place.node for place in places}:
+        contested = tokens_of(ending.some(node) & ~certain.get(node, ending.none))
         here = [place for place in places if place.node == node]
         chosen = contested[tokens.distances.may_come(here, contested)]
         if len(chosen):
@@ -48,20 +48,54 @@ def by_tokens(
     for node in todo:  # grows
         for symbol in symbols(edges.tops[node]):
             inner = edges.after_pop(node, symbol)
-            more = matters[node] & possible.get(inner, none) & ~certain.get(inner, none)
-            if inner and (more & ~matters.get(inner, none)).any():
-                matters[inner] = more | matters.get(inner, none)
+            more = matters[node] & ending.some(inner) & ~ending.every(inner)
+            if inner and (more & ~matters.get(inner, ending.none)).any():
+                matters[inner] = more | matters.get(inner, ending.none)
                 todo.append(inner)
     if not matters:
         return None
-    known: dict[int, np.ndarray] = {}
+    return _behind(edges, sorted(matters), lambda node, inner: (ending.every_behind(inner) & matters[node]).tobytes())
 
-    def of(node: int, inner: int) -> Hashable:
-        if inner not in known:
-            known[inner] = tokens.own(inner) | certain.get(inner, none)
-        return (known[inner] & matters[node]).tobytes()
 
-    return _behind(edges, sorted(matters), of)
+class _Ending:
+    """The tokens that end frames from nodes, uint32[W]."""
+
+    def __init__(self, edges: StackEdges, tokens: StackTokens) -> None:
+        self._edges, self._tokens = edges, tokens
+        self.none = np.zeros(edges.constraint.rows.shape[1], np.uint32)
+        self._own: dict[int, np.ndarray] = {}
+        self._some: dict[int, np.ndarray] = {}
+        self._every: dict[int, np.ndarray] = {}
+
+    def _own_of(self, node: int) -> np.ndarray:
+        if node not in self._own:
+            self._own[node] = self._tokens.own(node)
+        return self._own[node]
+
+    def some(self, node: int) -> np.ndarray:
+        """For some stack."""
+        if node not in self._some:
+            out = self.none
+            for inner in self._inner(node):
+                if inner:
+                    out = out | self._own_of(inner) | self.some(inner)
+            self._some[node] = out
+        return self._some[node]
+
+    def every(self, node: int) -> np.ndarray:
+        """For every stack."""
+        if node not in self._every:
+            rows = [self.every_behind(inner) for inner in self._inner(node)]
+            empty = not rows or self._edges.tops[node] >> BOTTOM & 1
+            self._every[node] = self.none if empty else np.bitwise_and.reduce(rows)
+        return self._every[node]
+
+    def every_behind(self, inner: int) -> np.ndarray:
+        """For every stack, after a pop that led to a node, 0 for none."""
+        return self._own_of(inner) | self.every(inner) if inner else self.none
+
+    def _inner(self, node: int) -> list[int]:
+        return [self._edges.after_pop(node, symbol) for symbol in symbols(self._edges.tops[node])]
 
 
 def _behind(edges: StackEdges, nodes: list[int], what: Callable[[int, int], Hashable]) -> list[Hashable]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,21 +48,27 @@ class StackClasses:
         """The class of a stack with a cell on top."""
         return self._of.setdefault(cell, self._first[cell[0]])
 
-    def split_by_tops(self, cells: Sequence[Cell], chosen: Container[int]) -> bool:
+    def split_further(self, cells: Sequence[Cell], chosen: set[int]) -> bool:
+        """Splits some classes, whatever they differ in, else those of the stacks below them; whether there was anything to split."""
+        while chosen:
+            if self._split_by_tops(cells, chosen) or self.split(cells, [cell if self.of(cell) in chosen else None for cell in cells]):
+                return True
+            below = chosen | {cell[1] for cell in cells if self.of(cell) in chosen}
+            if below == chosen:
+                break
+            chosen = below
+        return False
+
+    def _split_by_tops(self, cells: Sequence[Cell], chosen: set[int]) -> bool:
         """Splits some classes by one more of the topmost cells."""
         before = list(self._tops)
-        apart = [before[below] if self.of((symbol, below)) in chosen else None for symbol, below in cells]
-        if not self.split(cells, apart):
+        if not self.split(cells, [before[cell[1]] if self.of(cell) in chosen else None for cell in cells]):
             return False
         for cell in cells:
             own = self.of(cell)
             if own in chosen or own >= len(before):
                 self._tops[own] = (self._first[cell[0]], before[cell[1]])
         return True
-
-    def split_by_cells(self, cells: Sequence[Cell], chosen: Container[int]) -> bool:
-        """Splits some classes into one for each cell on top."""
-        return self.split(cells, [cell if self.of(cell) in chosen else None for cell in cells])
 
     def split(self, cells: Sequence[Cell], apart: Sequence[Hashable]) -> bool:
         """Splits classes, so that in each the cells of one class agree in `apart`; whether there was anything to split."""

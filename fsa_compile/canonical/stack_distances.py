@@ -40,7 +40,7 @@ from fsa_compile.limits import Deadline
 CELL = 1 << 18
 """Weight of a cell in a distance: ways to the end take as few cells as they can, and then as few tokens."""
 _ROUNDS = 40
-_PATIENCE = 8
+_PATIENCE = 5
 """Every so many rounds, tokens after which distances still grow are given up: mostly they lead to themselves again only."""
 _MOST = (CELL >> 2, 256)
 """Most tokens and cells that it may take to complete a text below a frame, beside what the frame's symbol pays for."""
@@ -133,6 +133,7 @@ class StackDistances:
 
       Elsewhere:
       unsure: nodes where it is not certain what can be completed.
+      gave_up: whether tokens that end frames were left out since distances after them grew without end: more slack may help.
       apart: of each symbol what stacks with it on top should be told apart by; None where nothing of the kind is known.
     """
 
@@ -145,6 +146,7 @@ class StackDistances:
         self._none = np.zeros(constraint.rows.shape[1], np.uint32)
         self.decided = False
         self.apart: list[Hashable] | None = None
+        self.gave_up = False
         ends = self._accepting()
         self._accept = [may for _, may in ends]
         self.unsure = {node for node, (must, may) in enumerate(ends) if must != may}
@@ -239,6 +241,7 @@ class StackDistances:
                 given_up = _joined(given_up, _grown(before, ending))
                 ending = _without(ending, given_up)
             if _equal(before, ending):
+                self.gave_up = bool(given_up)
                 self._certain = {node: np.bitwise_or.reduce(list(rows.values())) for node, rows in ending.items()}
                 return True
         return False
@@ -275,7 +278,7 @@ class StackDistances:
                 self.decided = not places and self._tells_apart() and self.tokens.unless_agrees()
         if places:
             self.unsure = {place.node for place in places}
-            self.apart = by_tokens(self.edges, self.tokens, places, possible, self._certain)
+            self.apart = by_tokens(self.edges, self.tokens, places, self._certain)
 
     def _possibly(self, possible: dict[int, np.ndarray]) -> StackTokens | None:
         """What can be completed where these tokens may end frames of nodes; None where some end inside a character, or not, as the
