@@ -308,21 +308,23 @@ class DecidedDistances(FactoredDistances):
                 yield Place(case.node, case.token, case.group, tuple(sorted(case.behaviour))), dict(zip(case.behaviour, case.completes))
 
     def places(self, nodes: np.ndarray, tokens: np.ndarray) -> Iterator[Place]:
-        """Where tokens int64[n] lead whose targets are nodes int64[n]."""
+        """Where tokens int64[n] lead whose targets are nodes int64[n], each once."""
         x, depth = self._contexts, self._depth[nodes]
         surroundings = x.base[depth] + x.after_at(depth, tokens)
-        for node, token, around in zip(nodes.tolist(), tokens.tolist(), surroundings.tolist()):
-            yield Place(node, token, int(self._rule.set_of[token]), x.members[around])
+        for node, group, around in np.unique(np.stack([nodes, self._rule.set_of[tokens], surroundings], 1), axis=0).tolist():
+            yield Place(node, -1, group, x.members[around])
 
     def place_of_start(self) -> Place:
         """Where the text begins."""
         behaviour = self._members[int(self._pair_surroundings[self._start])]
         return Place(self._constraint.start, -1, int(self._pair_set[self._start]), behaviour)
 
-    def may_come(self, places: list[Place], tokens: np.ndarray) -> np.ndarray:
+    def may_come(self, places: Iterable[Place], tokens: np.ndarray) -> np.ndarray:
         """bool[n], whether tokens may come next at one of some places of a node, in some of their behaviours."""
         x, out = self._contexts, np.zeros(len(tokens), bool)
         for place in places:
+            if out.all():
+                break
             alone = x.single[list(place.behaviours)]
             bits = np.bitwise_or.reduce(x.follows[alone], axis=0).take(x.column[int(self._depth[place.node])].take(tokens))
             held = self._rule.set_holds(np.array([place.group]), tokens)

@@ -38,9 +38,11 @@ def by_tokens(
     """
     ending = _Ending(edges, tokens)
     matters: dict[int, np.ndarray] = {}
-    for node in {place.node for place in places}:
+    at: dict[int, set[Place]] = {}
+    for place in places:
+        at.setdefault(place.node, set()).add(place)
+    for node, here in at.items():
         contested = tokens_of(ending.some(node) & ~certain.get(node, ending.none))
-        here = [place for place in places if place.node == node]
         chosen = contested[tokens.distances.may_come(here, contested)]
         if len(chosen):
             matters[node] = words_of(chosen, edges.constraint.vocab_size)
