@@ -18,9 +18,10 @@ Tokens into nodes that many lead to are bit rows here, all others are listed.
 from __future__ import annotations
 
 import array
+import copy
 import dataclasses
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -100,17 +101,15 @@ class Surplus(NamedTuple):
       beside: (a, b) of nodes, b ascending in order of discovery: the tokens of b may come wherever those of a may. No token leads
         to b.
       delay: int64[N], tokens that it takes to complete a text from a node, beside those of the node.
-      exits: nodes from which a text can always be completed, `delay` aside.
     """
 
     beside: tuple[tuple[int, int], ...]
     delay: np.ndarray
-    exits: tuple[int, ...]
 
     @classmethod
     def none(cls, num_nodes: int) -> Surplus:
         """That of a regular constraint."""
-        return cls((), np.zeros(num_nodes, np.int64), ())
+        return cls((), np.zeros(num_nodes, np.int64))
 
 
 class Completed(NamedTuple):
@@ -142,7 +141,7 @@ class FactoredDistances:
       deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
-      surplus: None for that of a regular constraint.
+      surplus: None for that of a regular constraint. For others distances are found by `with_exits` only.
 
     Attributes:
       fits: whether the constraint's nodes lie each at one depth (see `Contexts`); nothing else is known where they do not.
@@ -177,7 +176,20 @@ class FactoredDistances:
         self.fits = self._find_depths(contexts.depth_of(self._surroundings))
         if self.fits:
             self._number_pairs(int(self._rule.set_of[last]) if last >= 0 else 0)
-            self._settle()
+            self._follow_tokens()
+            self._exits: dict[int, list[tuple[int, np.ndarray]]] = {}
+            if surplus is None:
+                self._begin()
+                self._settle()
+
+    def with_exits(self, exits: dict[int, list[tuple[int, np.ndarray]]]) -> Self:
+        """The distances where more tokens may follow: of nodes rows of these, uint32[W], each with the distance after them."""
+        out = copy.copy(self)
+        out._exits = {node: [(distance + 1, row) for distance, row in some] for node, some in exits.items()}
+        out.shunned, out._lists, out._unless = {}, [], {}
+        out._begin()
+        out._settle()
+        return out
 
     def _list_tokens(self) -> None:
         """Lists arcs and the tokens of smaller sets, and keeps the larger sets."""
@@ -294,31 +306,35 @@ class FactoredDistances:
         place, group = np.divmod(pair, len(sets))
         self._pair_node, self._pair_surroundings = np.divmod(places[place], size)
         self._pair_set = sets[group]
-        self._distances = array.array("q", [FAR]) * (len(pair) + 1)  # the last stands for no pair
-        self._distance = np.frombuffer(self._distances, np.int64)
-        self._mark = np.empty(len(pair), np.int64)
         self.pair = np.full(len(self.token), len(pair))
         self.pair[listed] = number[:-1]
         self._offset = np.searchsorted(self._pair_node, np.arange(c.num_nodes + 1))
+        self._is_wide, self._into_wide = is_wide, into
+        self._first = self.source.searchsorted(np.arange(c.num_nodes + 1)).tolist()
+
+    def _begin(self) -> None:
+        """Forgets all distances."""
+        c, x = self._constraint, self._contexts
+        self._distances = array.array("q", [FAR]) * (len(self._pair_node) + 1)  # the last stands for no pair
+        self._distance = np.frombuffer(self._distances, np.int64)
+        self._mark = np.empty(len(self._pair_node), np.int64)
+        self.cost = np.full(len(self.token), FAR, np.int64)
+        self._sometimes_edge = np.zeros(len(self.token), bool)
         self.wide: dict[int, WideNode] = {}
-        self._is_wide = is_wide
-        wide_edges = np.flatnonzero(to_wide)
+        wide_edges = np.flatnonzero(self._is_wide[self.target])
         wide_edges = wide_edges[order_of(self.target[wide_edges])]
         begin = np.searchsorted(self.target[wide_edges], np.arange(c.num_nodes + 1))
-        for node in np.flatnonzero(is_wide).tolist():
+        for node in np.flatnonzero(self._is_wide).tolist():
             edges = wide_edges[begin[node] : begin[node + 1]]
             inside = words_of(self.token[edges], c.vocab_size)
-            if node in into:
-                rows = c.rows[into[node][0]].copy()
-                for row in into[node][1:]:
+            if node in self._into_wide:
+                rows = c.rows[self._into_wide[node][0]].copy()
+                for row in self._into_wide[node][1:]:
                     rows |= c.rows[row]
                 inside |= rows & self._between
             at = int(self._depth[node])
             waiting = holds(inside, x.inside(at)[0]) if at else np.zeros(0, bool)
             self.wide[node] = WideNode(at, inside, inside.copy(), [], edges, waiting)
-        self.cost = np.full(len(self.token), FAR, np.int64)
-        self._sometimes_edge = np.zeros(len(self.token), bool)
-        self._first = self.source.searchsorted(np.arange(c.num_nodes + 1)).tolist()
 
     def _find_wide(self) -> tuple[np.ndarray, dict[int, list[int]]]:
         """bool[N], nodes that larger sets lead to, and those inside characters behind them; and the rows of these sets."""
@@ -376,27 +392,28 @@ class FactoredDistances:
         out[inner[chosen]] = found[chosen]
         return out
 
+    def _follow_tokens(self) -> None:
+        """Finds which listed tokens lead to each pair."""
+        self._steps, others = self._certain_steps()
+        self._others = others[order_of(self.pair[others])]
+        self._others_begin = np.searchsorted(self.pair[self._others], np.arange(len(self._pair_node) + 1))
+
     def _settle(self) -> None:
-        c, x = self._constraint, self._contexts
-        steps, others = self._certain_steps()
-        order = others[order_of(self.pair[others])]
-        begin = np.searchsorted(self.pair[order], np.arange(len(self._pair_node) + 1))
+        c, x, steps = self._constraint, self._contexts, self._steps
+        order, begin = self._others, self._others_begin
         size = begin[1:] - begin[:-1]
         followed = size > 0
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
         self._later: dict[int, tuple[list[np.ndarray], list[tuple[int, np.ndarray]]]] = {}
         """What has a distance of so many tokens, by that, where nodes have delays."""
+        exits = self._listed_exits()
         self._of_open: dict[int, tuple[np.ndarray, np.ndarray, Completed]] = {}
         """The open tokens of wide nodes, their forbidden sets, and what `_completes` said, when nothing more was found."""
         self._close(np.flatnonzero(c.accept[self._pair_node] & self._all_final[self._pair_surroundings]), 0)
         for node, wide in self.wide.items():
             if c.accept[node] and not wide.depth:
                 self._close_bits(node, wide.open & x.ending, 0)
-        for node in self._surplus.exits:
-            self._close(self._pairs_of(np.array([node])), 0)
-            if node in self.wide:
-                self._close_bits(node, self.wide[node].open.copy(), 0)
         level = 0
         while True:
             self._deadline.check(_DOING)
@@ -405,18 +422,19 @@ class FactoredDistances:
                 self._take_later(level - 1)
             new = np.concatenate(self._new) if self._new else order[:0]
             bits, self._new, self._new_wide = self._new_wide, [], {}
-            if len(new) and not bits and not self._delays:
+            if len(new) and not bits and not self._delays and not self._exits:
                 new, level = self._by_steps(steps, new, followed, level)
-            if not len(new) and not bits:
-                if self._later:
-                    level = max(level, min(self._later))
+            leaving = exits.pop(level, None)
+            if not len(new) and not bits and leaving is None:
+                if self._later or exits:
+                    level = max(level, min([*self._later, *(least - 1 for least in exits)]))
                     continue
                 self._note_costs()
                 if not self._last_resort(level):
                     break
             if len(new):
                 self._close_once(steps.before(new), level)
-            if not bits and not followed[new].any():
+            if not bits and leaving is None and not followed[new].any():
                 continue
             edges = [order[joined(begin[new], size[new])]]
             for node, tokens in bits.items():
@@ -429,6 +447,8 @@ class FactoredDistances:
             source, token = self.source[found], self.token[found]
             if bits:
                 source, token = self._with_sets(source, token, bits)
+            if leaving is not None:
+                source, token = np.append(source, leaving[0]), np.append(token, leaving[1])
             if self.wide:
                 for node in np.unique(source[self._is_wide[source]]).tolist():
                     self._close_wide(node, token[source == node], level)
@@ -436,6 +456,22 @@ class FactoredDistances:
         for wide in self.wide.values():
             wide.settle(self.cost, self.token)
         self.start = int(self._distance[self._start])
+
+    def _listed_exits(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Sources and tokens of exits by cost, of larger rows some tokens only."""
+        out: dict[int, tuple[list[int], list[np.ndarray]]] = {}
+        for node, some in self._exits.items():
+            for cost, row in some:
+                known = self._contexts.rows(row & self._between)
+                every = known.size <= _LISTED or (known.size <= _ALIKE and known.kinds <= _KINDS)
+                found = known.tokens if every else known.first_of(row, _TRIED)
+                sources, tokens = out.setdefault(cost, ([], []))
+                sources.append(node)
+                tokens.append(np.append(found, tokens_of(row & ~self._between)))
+        return {
+            cost: (np.repeat(sources, [len(part) for part in tokens]), np.concatenate(tokens))
+            for cost, (sources, tokens) in out.items()
+        }
 
     def _by_steps(self, steps: CertainSteps, new: np.ndarray, followed: np.ndarray, level: int) -> tuple[np.ndarray, int]:
         """Rounds that find pairs by certain steps alone, as long as no other listed token leads to new ones (`followed`, bool of
@@ -679,6 +715,9 @@ class FactoredDistances:
     def _live(self, node: int, most: int, above: int) -> np.ndarray:
         """The tokens of a node's larger sets that cost at most so much and more than so much, uint32[W]."""
         out = np.zeros(self._constraint.rows.shape[1], np.uint32)
+        for cost, exit_row in self._exits.get(node, ()):
+            if above < cost <= most:
+                out |= exit_row
         for row, target in self.groups.get(node, ()):
             wide = self.wide[target]
             if most >= FAR - 1:
@@ -693,7 +732,9 @@ class FactoredDistances:
         """Tries all tokens where only some were tried before, and every behaviour by itself; whether any distance was found."""
         unsure = (self._distance[:-1] == FAR).nonzero()[0]
         node, surroundings = self._pair_node[unsure], self._pair_surroundings[unsure]
-        for at in sorted({*node[self._ambiguous[surroundings]].tolist(), *self.groups.keys() & {*node.tolist()}}):
+        among = {*node.tolist()}
+        with_sets = (self.groups.keys() | self._exits.keys()) & among
+        for at in sorted({*node[self._ambiguous[surroundings]].tolist(), *with_sets}):
             here = unsure[node == at]
             completes = self._completes(at, self._members_of(self._pair_surroundings[here]), self._pair_set[here])
             hit = completes.everywhere()
@@ -719,7 +760,7 @@ class FactoredDistances:
         alone = self._contexts.single[completes.behaviour[chosen]]
         group = np.repeat(sets, np.diff(completes.begin))[chosen]
         out = np.where(self._constraint.accept[node] & self._contexts.all_final[alone], 0, level)
-        costs = {*self.cost[self._first[node] : self._first[node + 1]].tolist()}
+        costs = {*self.cost[self._first[node] : self._first[node + 1]].tolist(), *(cost for cost, _ in self._exits.get(node, ()))}
         costs.update(at + 1 for _, target in self.groups.get(node, ()) for at, _ in self.wide[target].levels)
         above = 0
         for most in sorted(costs):
@@ -755,7 +796,7 @@ class FactoredDistances:
         own = slice(self._first[node], self._first[node + 1])
         cost = self.cost[own]
         tokens = self.token[own][(cost <= most) & (cost > above)]
-        live = self._live(node, most, above) if node in self.groups else np.zeros(0, np.uint32)
+        live = self._live(node, most, above) if node in self.groups or node in self._exits else np.zeros(0, np.uint32)
         if len(live) and (depth or _FEW * int(np.bitwise_count(live).sum()) < self._constraint.vocab_size):
             tokens, live = np.concatenate([tokens, tokens_of(live)]), live[:0]
         column = x.column[depth].take(tokens)

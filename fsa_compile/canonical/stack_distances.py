@@ -155,7 +155,9 @@ class StackDistances:
             return
         self._layout()
         self.symbol_cost = constraint.symbol_cost.astype(np.int64) + slack
-        if self._settle():
+        self._delay = self.edges.delays(self.symbol_cost + CELL)
+        self._alone = self._without_stack()
+        if self._alone.fits and self._settle():
             self._decide()
 
     @property
@@ -189,29 +191,20 @@ class StackDistances:
         return [of(node) for node in range(c.num_nodes)]
 
     def _layout(self) -> None:
-        """Prepares the constraint without a stack: its nodes are those of `edges`, and exits behind them. Finds which nodes stand
-        beside others, and which have tokens that end frames."""
+        """Finds which nodes stand beside others, and which have tokens that end frames."""
         e, c = self.edges, self._constraint
         n = c.num_nodes
         opened = np.zeros(n, bool)
         opened[c.start] = True
         opened[e.base[e.group_target]] = opened[e.base[e.arc_target]] = True
-        self._exit = e.count
-        place, group = e.groups_of(e.copy_of)
-        columns = (e.group_node, n + place), (e.group_row, e.group_row[group]), (e.group_target, e.group_target[group])
-        self._groups = _Edges(*map(np.concatenate, columns))
-        place, arc = e.arcs_of(e.copy_of)
-        columns = (e.arc_node, n + place), (e.arc_token, e.arc_token[arc]), (e.arc_target, e.arc_target[arc])
-        self._arcs = _Edges(*map(np.concatenate, columns)).ordered()
         self._copies: dict[int, list[int]] = {}
         for k, node in enumerate(e.copy_of.tolist()):
             self._copies.setdefault(node, []).append(n + k)
         copied = [(n + k, node) for k, node in enumerate(e.copy_of.tolist())]
         self._links = (*copied, *self._linked(np.flatnonzero(opened).tolist()))
         self._poppable = [node for node in range(n) if opened[node] and any(self._children(node))]
-        tail = self._contexts.tail
-        size = c.vocab_size
-        self._tails = [words_of(np.flatnonzero(tail[:size] == depth), size) for depth in range(DEPTHS)]
+        tail = self._contexts.tail[: c.vocab_size]
+        self._known_tails = words_of(np.flatnonzero((tail >= 0) & (tail < DEPTHS)), c.vocab_size)
 
     def _linked(self, opened: list[int]) -> Iterator[tuple[int, int]]:
         """The inner nodes that stand beside those that tokens lead to, and beside these in turn."""
@@ -229,13 +222,10 @@ class StackDistances:
 
     def _settle(self) -> bool:
         """Finds all distances; whether they fit, and are final."""
-        self._delay = self.edges.delays(self.symbol_cost + CELL)
         ending = self._ending(first=True)
         given_up: dict[int, np.ndarray] = {}
         for number in range(1, _ROUNDS + 1):
-            self.tokens = self._distances(ending)
-            if not self.tokens.distances.fits:
-                return False
+            self.tokens = self._with_ending(ending)
             before, ending = ending, _without(self._ending(), given_up)
             if not number % _PATIENCE:
                 given_up = _joined(given_up, _grown(before, ending))
@@ -283,65 +273,52 @@ class StackDistances:
     def _possibly(self, possible: dict[int, np.ndarray]) -> StackTokens | None:
         """What can be completed where these tokens may end frames of nodes; None where some end inside a character, or not, as the
         case may be."""
-        every = np.bitwise_or.reduce(self._tails)
-        if any((row & ~every).any() for row in possible.values()):
+        if any((row & ~self._known_tails).any() for row in possible.values()):
             return None
-        return self._distances({node: {0: row} for node, row in possible.items()})
+        return self._with_ending({node: {0: row} for node, row in possible.items()})
 
-    def _distances(self, ending: _Ending) -> StackTokens:
-        """Distances where these tokens end frames from nodes."""
+    def _without_stack(self) -> DecidedDistances:
+        """The constraint without its stack: its nodes are those of `edges`."""
         c, e = self._constraint, self.edges
-        self._deadline.check("completing the canonical tokens of the constraint")
-        groups, arcs = self._groups, self._arcs
-        bits: list[np.ndarray] = []
-        numbers: dict[bytes, int] = {}
-        more: list[tuple[int, int, int]] = []
-        exits = {0: self._exit}
-        for node, by_distance in ending.items():
-            for distance, row in by_distance.items():
-                for depth, tail in enumerate(self._tails):
-                    part = row & tail
-                    if part.any():
-                        key = part.tobytes()
-                        if key not in numbers:
-                            numbers[key] = len(c.rows) + len(bits)
-                            bits.append(part)
-                        at = exits.setdefault(distance, self._exit + len(exits) * DEPTHS) + depth
-                        more += [(source, numbers[key], at) for source in (node, *self._copies.get(node, ()))]
-        count = self._exit + len(exits) * DEPTHS
-        delay = np.zeros(count, np.int64)
-        delay[: self._exit] = self._delay
-        for distance, at in exits.items():
-            delay[at : at + DEPTHS] = distance
-        if more:
-            groups = _Edges(*(np.append(column, values) for column, values in zip(groups, zip(*more))))
-        groups = groups.ordered()
-        every_node = np.arange(count + 1)
-        accept = np.zeros(count, bool)
-        accept[: e.count] = np.array(self._accept)[e.base]
-        far = np.ones(count, np.int32)
-        far[: e.count] = c.distance[e.base]
+        n = c.num_nodes
+        place, group = e.groups_of(e.copy_of)
+        columns = (e.group_node, n + place), (e.group_row, e.group_row[group]), (e.group_target, e.group_target[group])
+        groups = _Edges(*map(np.concatenate, columns)).ordered()
+        place, arc = e.arcs_of(e.copy_of)
+        columns = (e.arc_node, n + place), (e.arc_token, e.arc_token[arc]), (e.arc_target, e.arc_target[arc])
+        arcs = _Edges(*map(np.concatenate, columns)).ordered()
+        every_node = np.arange(e.count + 1)
         alone = CompiledConstraint(
             vocab_size=c.vocab_size,
             fingerprint=c.fingerprint,
             stop_ids=c.stop_ids,
             source=c.source,
             start=c.start,
-            accept=accept,
-            distance=far,
-            rows=np.concatenate([c.rows, np.stack(bits)]) if bits else c.rows,
+            accept=np.array(self._accept)[e.base],
+            distance=c.distance[e.base],
+            rows=c.rows,
             group_offset=np.searchsorted(groups.node, every_node).astype(np.int32),
             group_row=groups.what.astype(np.int32),
             group_next=groups.target.astype(np.int32),
             arc_offset=np.searchsorted(arcs.node, every_node).astype(np.int32),
             arc_token=arcs.what.astype(np.int32),
             arc_effect=arcs.target.astype(np.int32),
-            level_offset=np.zeros(count + 1, np.int32),
+            level_offset=np.zeros(e.count + 1, np.int32),
             level_cost=np.zeros(0, np.int32),
             level_row=np.zeros(0, np.int32),
         )
-        surplus = Surplus(self._links, delay, tuple(range(self._exit, count)))
-        return StackTokens(e, DecidedDistances(alone, self._contexts, self._deadline, self._state, self._last, surplus))
+        surplus = Surplus(self._links, self._delay)
+        return DecidedDistances(alone, self._contexts, self._deadline, self._state, self._last, surplus)
+
+    def _with_ending(self, ending: _Ending) -> StackTokens:
+        """What can be completed where these tokens end frames from nodes."""
+        self._deadline.check("completing the canonical tokens of the constraint")
+        exits: dict[int, list[tuple[int, np.ndarray]]] = {}
+        for node, by_distance in ending.items():
+            found = [(distance, row & self._known_tails) for distance, row in by_distance.items()]
+            for one in (node, *self._copies.get(node, ())):
+                exits[one] = found
+        return StackTokens(self.edges, self._alone.with_exits(exits))
 
     def _ending(self, *, first: bool = False) -> _Ending:
         """Of each node, the tokens that end frames and can be completed whatever lies further down; at first all of them."""

@@ -21,7 +21,7 @@ class StackTokens:
 
     Args:
       edges: of the constraint; targets below are nodes of these.
-      distances: of the constraint without a stack, whose nodes from `edges.count` on are exits.
+      distances: of the constraint without a stack.
     """
 
     def __init__(self, edges: StackEdges, distances: DecidedDistances) -> None:
@@ -40,21 +40,20 @@ class StackTokens:
         """Token, target and cost, int64[n] each, of those of them that are listed one by one."""
         d = self.distances
         low, high = np.searchsorted(d.source, [node, node + 1])
-        chosen = low + np.flatnonzero((d.cost[low:high] < FAR) & (d.target[low:high] < self._edges.count))
+        chosen = low + np.flatnonzero(d.cost[low:high] < FAR)
         return d.token[chosen], d.target[chosen], d.cost[chosen]
 
     def wide(self, node: int) -> Iterator[tuple[int, list[tuple[int, np.ndarray]]]]:
         """Target, and the tokens of each cost, of the larger sets of a node."""
         d = self.distances
         for row, target in d.groups.get(node, ()):
-            if target < self._edges.count:
-                held = [(level + 1, d.row(row) & bits) for level, bits in d.wide[target].levels]
-                yield target, [(cost, bits) for cost, bits in held if bits.any()]
+            held = [(level + 1, d.row(row) & bits) for level, bits in d.wide[target].levels]
+            yield target, [(cost, bits) for cost, bits in held if bits.any()]
 
     def nearest(self, delay: np.ndarray) -> np.ndarray:
         """int64[N], the least distance of each node over the tokens that lead to it, without the delays int64[N + K]."""
         out = np.full(self._size, FAR, np.int64)
-        own = self.distances.nearest[: self._edges.count]
+        own = self.distances.nearest
         np.minimum.at(out, self._edges.base, np.where(own < FAR, own - delay, FAR))
         return out
 
@@ -90,5 +89,5 @@ class StackTokens:
         """Where some behaviours let complete, but others than those of the other."""
         others = dict(other.distances.undecided())
         for place, completes in self.distances.undecided():
-            if place.node < self._edges.count and any(completes.values()) and others.get(place) != completes:
+            if any(completes.values()) and others.get(place) != completes:
                 yield place._replace(node=int(self._edges.base[place.node]))
