@@ -30,7 +30,7 @@ import numpy as np
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.contexts import DEPTHS, Contexts
-from fsa_compile.canonical.factored_decision import DecidedDistances
+from fsa_compile.canonical.factored_decision import DecidedDistances, Place
 from fsa_compile.canonical.factored_distances import FAR, Surplus
 from fsa_compile.canonical.stack_apart import by_end, by_tokens
 from fsa_compile.canonical.stack_edges import BOTTOM, StackEdges, symbols
@@ -256,19 +256,27 @@ class StackDistances:
         """
         possible = self._possible()
         may = self._possibly(possible)
-        places = [] if may is None else list(may.beyond(self.tokens))
-        if may is not None and not places and self.tokens.distances.decided():
-            more = self._possible()
-            if more.keys() != possible.keys() or any((row != possible[node]).any() for node, row in more.items()):
-                possible, may = more, self._possibly(more)
-            if may is not None and may.distances.decided():
-                places = [*may.beyond(self.tokens), *self.tokens.sometimes_otherwise(may)]
-                if (may.distances.start < FAR) != (self.tokens.distances.start < FAR):
-                    places.append(may.distances.place_of_start())
-                self.decided = not places and self._tells_apart() and self.tokens.unless_agrees()
-        if places:
-            self.unsure = {place.node for place in places}
+        if may is None:
+            return
+        more, places = may.beyond(self.tokens), list[Place]()
+        if not more:
+            if not self.tokens.distances.decided():
+                return
+            known = self._possible()
+            if known.keys() != possible.keys() or any((row != possible[node]).any() for node, row in known.items()):
+                may = self._possibly(known)
+            if may is None or not may.distances.decided():
+                return
+            more = may.beyond(self.tokens)
+            places += self.tokens.sometimes_otherwise(may)
+        places += may.places(more, {*self._poppable})
+        if (may.distances.start < FAR) != (self.tokens.distances.start < FAR):
+            places.append(may.distances.place_of_start())
+        self.unsure = {*more, *(place.node for place in places)}
+        if self.unsure:
             self.apart = by_tokens(self.edges, self.tokens, places, self._certain)
+        else:
+            self.decided = self._tells_apart() and self.tokens.unless_agrees()
 
     def _possibly(self, possible: dict[int, np.ndarray]) -> StackTokens | None:
         """What can be completed where these tokens may end frames of nodes; None where some end inside a character, or not, as the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 
@@ -71,19 +71,25 @@ class StackTokens:
                     return False
         return True
 
-    def beyond(self, other: StackTokens) -> Iterator[Place]:
-        """Where tokens lead that the other does not have."""
-        for node in range(1, self._size):
-            more = self.own(node) & ~other.own(node)
-            if more.any():
-                token, target, _ = self.listed(node)
-                chosen = holds(more, token)
-                into = [(target[chosen], token[chosen])]
-                for wide, held in self.wide(node):
-                    tokens = tokens_of(np.bitwise_or.reduce([bits for _, bits in held]) & more)[:_EXAMPLES]
-                    into.append((np.full(len(tokens), wide), tokens))
-                for targets, tokens in into:
-                    yield from self.distances.places(self._edges.base[targets], tokens)
+    def beyond(self, other: StackTokens) -> dict[int, np.ndarray]:
+        """Of nodes the tokens uint32[W] that the other does not have."""
+        found = ((node, self.own(node) & ~other.own(node)) for node in range(1, self._size))
+        return {node: more for node, more in found if more.any()}
+
+    def places(self, tokens: dict[int, np.ndarray], among: Container[int]) -> Iterator[Place]:
+        """Where some tokens of nodes lead, as far as it is to certain nodes."""
+        base = self._edges.base
+        for node, chosen in tokens.items():
+            token, target, _ = self.listed(node)
+            held = holds(chosen, token)
+            into = [(base[target[held]], token[held])]
+            for wide, held_of in self.wide(node):
+                some = tokens_of(np.bitwise_or.reduce([bits for _, bits in held_of]) & chosen)[:_EXAMPLES]
+                into.append((np.full(len(some), base[wide]), some))
+            for targets, some in into:
+                matter = [target for target in np.unique(targets).tolist() if target in among]
+                if matter:
+                    yield from self.distances.places(targets[np.isin(targets, matter)], some[np.isin(targets, matter)])
 
     def sometimes_otherwise(self, other: StackTokens) -> Iterator[Place]:
         """Where some behaviours let complete, but others than those of the other."""
