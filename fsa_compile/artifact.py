@@ -275,18 +275,23 @@ class CompiledConstraint:
 
     @property
     def canonical_unless(self) -> tuple[list[list[int]], np.ndarray]:
-        """Of a canonical constraint: lists of states of the tokenizer's filter; and by node the row of the tokens that may not
-        lead to a state of some list, and the number of this list, int32[N, 2], row 0 for none."""
+        """Of a canonical constraint: lists of states of the tokenizer's filter; and by node rows of the tokens that may not lead to
+        a state of some list, each with the number of its list, int32[N, K, 2], row 0 for none."""
         found = self.extra.get("canonical_unless", {"states": [], "rows": []})
         if "states" not in found:
             what = "the exceptions of a canonical constraint are an earlier version's"
             raise ArtifactError(what, fix="Compile the constraint again.")
-        lists, unless = [[int(state) for state in states] for states in found["states"]], np.zeros((self.num_nodes, 2), np.int32)
-        for node, row, number in found["rows"]:
+        lists = [[int(state) for state in states] for states in found["states"]]
+        at: dict[int, int] = {}
+        for node, *_ in found["rows"]:
+            at[node] = at.get(node, 0) + 1
+        unless = np.zeros((self.num_nodes, max(at.values(), default=1), 2), np.int32)
+        for node, row, number in reversed(found["rows"]):
             if not (0 < node < self.num_nodes and 0 < row < self.num_rows and 0 <= number < len(lists)):
                 what = f"node {node}, row {row} or list {number} is out of range"
                 raise ArtifactError(f"the exceptions of a canonical constraint are damaged: {what}", fix="Compile it again.")
-            unless[node] = row, number
+            at[node] -= 1
+            unless[node, at[node]] = row, number
         return lists, unless
 
     @property

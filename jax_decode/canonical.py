@@ -110,7 +110,7 @@ def canonical_words(
     states: FilterTables,
     canonical: jax.Array,
     columns: Columns,
-    unless: tuple[jax.Array, jax.Array] | None,
+    unless: Sequence[tuple[jax.Array, jax.Array]],
 ) -> tuple[jax.Array, jax.Array]:
     """Bit planes of the tokens that may follow: of those that the last one does not forbid, and of those that it does.
 
@@ -118,13 +118,12 @@ def canonical_words(
       pairs, states: of the tokenizer.
       canonical: see `LAST`.
       columns: how tokens lie in words.
-      unless: uint32[B, W] and int32[B], tokens that may not lead to the states of a list, and the list; None where there are
-        none.
+      unless: uint32[B, W] and int32[B] each, tokens that may not lead to the states of a list, and the list.
     """
     together, apart = filter_words(states, canonical[:, FILTER])
-    if unless is not None:
-        shunned = shunned_words(states, canonical[:, FILTER], unless[1])
-        together, apart = together & ~(unless[0] & shunned[0]), apart & ~(unless[0] & shunned[1])
+    for tokens, which in unless:
+        shunned = shunned_words(states, canonical[:, FILTER], which)
+        together, apart = together & ~(tokens & shunned[0]), apart & ~(tokens & shunned[1])
     forbidden = pair_words(pairs, canonical[:, LAST], columns)
     return together & ~forbidden, apart & forbidden
 

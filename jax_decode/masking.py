@@ -207,12 +207,12 @@ def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources)
     return token, fits & (at.item >= 0)[:, None]
 
 
-def _unless(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array] | None:
+def _unless(tables: ConstraintTables, state: ConstraintState) -> list[tuple[jax.Array, jax.Array]]:
     """The tokens of rows' nodes that may not lead to shunned states of the filter, uint32[B, W], and which states, int32[B]."""
     if not tables.unless.shape[0]:
-        return None
+        return []
     noted = read(tables.unless, state.node[:, 0])
-    return read(tables.rows, noted[:, 0]), noted[:, 1]
+    return [(read(tables.rows, noted[:, k, 0]), noted[:, k, 1]) for k in range(noted.shape[1])]
 
 
 def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:

@@ -97,7 +97,7 @@ class ConstraintTables:
       max_repeats: most arcs of a node with the same token: 1 where all constraints are deterministic.
       max_pops: D, most cells one token pops; max_push: PM, most cells it pushes; stacks: K, configurations per row.
       max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
-      unless: int32[N, 2], of nodes of canonical constraints the row of the tokens that may not lead to certain states of the
+      unless: int32[N, K, 2], of nodes of canonical constraints the row of the tokens that may not lead to certain states of the
         filter, and the list of these; of no elements where there are none.
       partners: 1 where canonical constraints have two nodes for every place, else 0.
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
@@ -272,7 +272,7 @@ def to_device(
         "stop_ids": _stop_table(given),
         "num_constraints": np.int32(len(given)),
         "spelling": np.zeros(0, np.int32),
-        "unless": np.zeros((0, 2), np.int32),
+        "unless": np.zeros((0, 1, 2), np.int32),
     }
     if vocabulary is not None:
         forced = [forced_spellings(c, vocabulary)[1:] for c in constraints]
@@ -501,16 +501,17 @@ def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
 
 def _exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
     """`ConstraintTables.unless` for so many nodes, and the lists of states it numbers."""
-    out, known = np.zeros((count, 2), np.int32), list[list[int]]()
+    found = [c.canonical_unless for c in constraints]
+    out = np.zeros((count, max([unless.shape[1] for _, unless in found], default=1), 2), np.int32)
+    known: list[list[int]] = []
     node, row = 2, 2  # of the constraint's own first ones
-    for c in constraints:
-        lists, unless = c.canonical_unless
+    for c, (lists, unless) in zip(constraints, found):
         if lists:
             known += [states for states in lists if states not in known]
             number = np.array([known.index(states) for states in lists], np.int32)
-            own = out[node : node + c.num_nodes - 1]
-            own[:, 0] = np.where(unless[1:, 0] > 0, unless[1:, 0] + row - 1, 0)
-            own[:, 1] = number[unless[1:, 1]]
+            own = out[node : node + c.num_nodes - 1, : unless.shape[1]]
+            own[..., 0] = np.where(unless[1:, :, 0] > 0, unless[1:, :, 0] + row - 1, 0)
+            own[..., 1] = number[unless[1:, :, 1]]
         node, row = node + c.num_nodes - 1, row + c.num_rows
     return out if known else out[:0], known
 

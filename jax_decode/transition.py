@@ -167,8 +167,9 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
     if tables.unless.shape[0]:
         noted = read(tables.unless, first)
         column, plane = tables.columns.place(tokens)
-        bit = read(tables.rows, noted[:, 0], column) >> plane.astype(jnp.uint32)
-        may &= ((bit & 1) == 0) | ~read(tables.filter.shunned, jnp.maximum(after, 0), noted[:, 1])
+        for k in range(noted.shape[1]):
+            bit = read(tables.rows, noted[:, k, 0], column) >> plane.astype(jnp.uint32)
+            may &= ((bit & 1) == 0) | ~read(tables.filter.shunned, jnp.maximum(after, 0), noted[:, k, 1])
     node = jnp.where((may | (first == FREE))[:, None], moved.node, 0)
     canonical = jnp.stack([tokens, state.canonical[:, BOUNDED], jnp.maximum(after, 0)], 1)
     return dataclasses.replace(moved, node=node, canonical=canonical)

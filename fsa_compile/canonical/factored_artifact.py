@@ -85,8 +85,8 @@ def assemble_factored(
     effects[1:, 0], effects[1:, 4] = effect // most, effect % most
     levels = rows.levels(parts, source, token, cost, deadline)
     if bit_rows is not None:
-        unless = [(node, d.unless_of(node)) for node in sorted(d.shunned) if reached[node]]
-        noted = [[int(number[node]), bit_rows.number(bits), d.shunned[node]] for node, bits in unless if bits is not None]
+        unless = ((node, *note) for node in sorted(d.shunned) if reached[node] for note in d.unless_of(node))
+        noted = [[int(number[node]), bit_rows.number(bits), which] for node, which, bits in unless]
         if noted:
             extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}
     group = np.array(sorted(groups), np.int32).reshape(-1, 3)

@@ -16,9 +16,10 @@ from fsa_compile.bitmask import holds, words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART
 from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
 
-_Parts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 _LISTS = 16
 """Most lists of shunned behaviours: a device keeps rows of tokens for each."""
+_NOTES = 3
+"""Most of them at a node: a device looks at all."""
 _SINGLE = 16
 """Up to so many tokens are looked up one by one."""
 _ROUNDS = 8
@@ -30,7 +31,7 @@ class DecidedDistances(FactoredDistances):
 
     def decided(self) -> bool:
         """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
-        some behaviours, the same for all tokens of a node (`shunned`). Tokens of the second kind get a distance here."""
+        some behaviours, the same for many tokens of a node (`shunned`). Tokens of the second kind get a distance here."""
         cases = self._cases = [*self._open_pairs(), *self._open_tokens()]
         by_pair = {case.pair: case for case in cases if case.token < 0}
         by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
@@ -46,54 +47,73 @@ class DecidedDistances(FactoredDistances):
         return False
 
     def _all_shunned(self, some: list[_Case]) -> bool:
-        """Lists the behaviours that tokens of each node may not lead to; whether no other such token of the node can be completed
-        in one of them. Nodes share lists where they can."""
-        good: dict[int, set[int]] = {}
-        bad: dict[int, set[int]] = {}
-        for source, (completed, lost) in self._sources_of([case for case in some if not all(case.completes)]):
+        """Lists the behaviours that tokens of each node may not lead to; whether a few lists for each will do. No other such token
+        with a list can be completed in one of its behaviours. Nodes share lists where they can."""
+        kinds: dict[int, dict[int, None]] = {}
+        for source, kind in self._sources_of([case for case in some if not all(case.completes)]):
             for node in _reached(source, self._outer):
-                good.setdefault(node, set()).update(completed)
-                bad.setdefault(node, set()).update(lost)
+                kinds.setdefault(node, {})[kind] = None
         kept: list[set[int]] = []
-        for node, behaviours in bad.items():
-            if not good[node].isdisjoint(behaviours):
+        for node, own in kinds.items():
+            notes: list[tuple[set[int], set[int], list[int]]] = []
+            for kind in own:
+                completed, lost = self._kinds[kind - 1]
+                for good, bad, members in notes:
+                    if good.isdisjoint(lost) and bad.isdisjoint(completed):
+                        good.update(completed)
+                        bad.update(lost)
+                        members.append(kind)
+                        break
+                else:
+                    notes.append(({*completed}, {*lost}, [kind]))
+            for good, bad, members in notes:
+                for number, shunned in enumerate(self._lists):
+                    if kept[number].isdisjoint(bad) and good.isdisjoint(shunned):
+                        break
+                else:
+                    number = len(kept)
+                    kept.append(set())
+                    self._lists.append(set())
+                kept[number] |= good
+                self._lists[number] |= bad
+                self.shunned.setdefault(node, {})[number] = members
+            if len(notes) > _NOTES:
                 return False
-            for number, shunned in enumerate(self._lists):
-                if kept[number].isdisjoint(behaviours) and good[node].isdisjoint(shunned):
-                    break
-            else:
-                number = len(kept)
-                kept.append(set())
-                self._lists.append(set())
-            kept[number] |= good[node]
-            self._lists[number] |= behaviours
-            self.shunned[node] = number
         return len(kept) <= _LISTS
 
-    def _sources_of(self, cases: list[_Case]) -> Iterator[tuple[int, _Parts]]:
-        """The nodes with tokens that lead to some cases, and the behaviours in which these are completed, and in which not."""
+    def _kind_of(self, case: _Case) -> int:
+        """The number of what the case lets complete, and what not."""
+        parts = case.completed, tuple(itertools.compress(case.behaviour, map(operator.not_, case.completes)))
+        found = self._kind_numbers.get(parts)
+        if found is None:
+            self._kinds.append(parts)
+            found = self._kind_numbers[parts] = len(self._kinds)
+        return found
+
+    def _sources_of(self, cases: list[_Case]) -> Iterator[tuple[int, int]]:
+        """The nodes with tokens that lead to some cases, and the kinds of these."""
         pairs = _by_value(self.pair)
-        tokens: dict[int, dict[_Parts, list[int]]] = {}
+        tokens: dict[int, dict[int, list[int]]] = {}
         for case in cases:
-            parts = case.completed, tuple(itertools.compress(case.behaviour, map(operator.not_, case.completes)))
+            kind = self._kind_of(case)
             if case.token >= 0:
-                tokens.setdefault(case.node, {}).setdefault(parts, []).append(case.token)
+                tokens.setdefault(case.node, {}).setdefault(kind, []).append(case.token)
             else:
-                yield from zip(sorted(set(self.source[pairs(case.pair)].tolist())), repeat(parts))
-        rows: dict[tuple[int, int], list[_Parts]] = {}
-        for target, by_parts in tokens.items():
+                yield from zip(sorted(set(self.source[pairs(case.pair)].tolist())), repeat(kind))
+        rows: dict[tuple[int, int], list[int]] = {}
+        for target, by_kind in tokens.items():
             edges = self.wide[target].edges
             token, source_of = self.token[edges].tolist(), self.source[edges]
-            for parts, chosen in by_parts.items():
+            for kind, chosen in by_kind.items():
                 among = set(chosen)
                 at = [i for i, one in enumerate(token) if one in among]
-                yield from zip(sorted(set(source_of[at].tolist())), repeat(parts))
+                yield from zip(sorted(set(source_of[at].tolist())), repeat(kind))
         for source, groups in self.groups.items():
             for row, target in groups:
                 if target in tokens:
                     if (row, target) not in rows:
                         held = self._constraint.rows[row]
-                        rows[row, target] = [parts for parts, chosen in tokens[target].items() if any(_held(held, chosen))]
+                        rows[row, target] = [kind for kind, chosen in tokens[target].items() if any(_held(held, chosen))]
                     yield from zip(repeat(source), rows[row, target])
 
     @cached_property
@@ -208,31 +228,30 @@ class DecidedDistances(FactoredDistances):
                 break
         else:
             return False
-        into: dict[int, list[tuple[int, int, bool]]] = {}
+        into: dict[int, list[tuple[int, int, int]]] = {}
         for case in some:
-            at, always = level[id(case)], all(case.completes)
+            at, kind = level[id(case)], 0 if all(case.completes) else self._kind_of(case)
             if case.token >= 0:
-                into.setdefault(case.node, []).append((case.token, at, always))
+                into.setdefault(case.node, []).append((case.token, at, kind))
                 continue
             edges = np.flatnonzero(self.pair == case.pair)
             self._distance[case.pair] = at
-            self.cost[edges], self._sometimes_edge[edges] = at + 1, not always
+            self.cost[edges], self._kind[edges] = at + 1, kind
         size = self._constraint.vocab_size
         for node, found in into.items():
             wide = self.wide[node]
-            tokens, ats, always_of = (np.array(column) for column in zip(*sorted(found)))
+            tokens, ats, kinds = (np.array(column) for column in zip(*sorted(found)))
             every = words_of(tokens, size)
             wide.open &= ~every
             alike = ats[0] == ats[-1] and bool((ats == ats[0]).all())
             levels = [int(ats[0])] if alike else sorted(set(ats.tolist()))
             wide.levels += [(at, every if alike else words_of(tokens[ats == at], size)) for at in levels]
-            if not always_of.all():
-                self._unless[node] = words_of(tokens[~always_of], size) if always_of.any() else every
+            self._unless[node] = {kind: words_of(tokens[kinds == kind], size) for kind in {*kinds.tolist()} - {0}}
             if len(wide.edges):
                 place = np.minimum(np.searchsorted(tokens, self.token[wide.edges]), len(tokens) - 1)
                 same = tokens[place] == self.token[wide.edges]
                 self.cost[wide.edges[same]] = ats[place[same]] + 1
-                self._sometimes_edge[wide.edges[same]] = ~always_of[place[same]]
+                self._kind[wide.edges[same]] = kinds[place[same]]
         for wide in (self.wide[node] for node in into):
             joined_levels: dict[int, np.ndarray] = {}
             for at, bits in wide.levels:
@@ -246,10 +265,29 @@ class DecidedDistances(FactoredDistances):
         x = self._contexts
         return bool(self._constraint.accept[case.node]) and all(x.all_final[x.single[b]] for b in case.completed)
 
-    def unless_of(self, node: int) -> np.ndarray | None:
-        """The tokens of a node that may not lead to a state of a shunned behaviour, uint32[W]; None for none."""
-        out = np.bitwise_or.reduce([self.sometimes(one) for one in self.inner(node)])
-        return out if out.any() else None
+    def unless_of(self, node: int) -> list[tuple[int, np.ndarray]]:
+        """The lists of behaviours to which tokens of a node may not lead, each with these tokens, uint32[W]."""
+        found = ((number, self._of_kinds(node, tuple(kinds))) for number, kinds in sorted(self.shunned.get(node, {}).items()))
+        return [(number, row) for number, row in found if row.any()]
+
+    def _of_kinds(self, node: int, kinds: tuple[int, ...]) -> np.ndarray:
+        """The tokens of some kinds that may come at a node, uint32[W]."""
+        out = np.zeros(self._constraint.rows.shape[1], np.uint32)
+        for inner in self.inner(node):
+            low, high = self._first[inner], self._first[inner + 1]
+            out |= words_of(self.token[low:high][np.isin(self._kind[low:high], kinds)], self._constraint.vocab_size)
+            for row, target in self.groups.get(inner, ()):
+                if self._unless.get(target):
+                    out |= self._constraint.rows[row] & self._into_wide_of(target, kinds)
+        return out
+
+    def _into_wide_of(self, target: int, kinds: tuple[int, ...]) -> np.ndarray:
+        """The tokens of some kinds that lead to a wide node, uint32[W]."""
+        key = target, kinds
+        if key not in self._unions:
+            some = [row for kind, row in self._unless[target].items() if kind in kinds]
+            self._unions[key] = np.bitwise_or.reduce([np.zeros_like(self._constraint.rows[0]), *some])
+        return self._unions[key]
 
     def inner(self, node: int) -> list[int]:
         """A node, and the nodes whose tokens may come wherever its own may; see `Surplus.beside`."""
@@ -258,10 +296,10 @@ class DecidedDistances(FactoredDistances):
     def sometimes(self, node: int) -> np.ndarray:
         """The own tokens of a node that can be completed in some states only, uint32[W]."""
         low, high = self._first[node], self._first[node + 1]
-        out = words_of(self.token[low:high][self._sometimes_edge[low:high]], self._constraint.vocab_size)
+        out = words_of(self.token[low:high][self._kind[low:high] > 0], self._constraint.vocab_size)
         for row, target in self.groups.get(node, ()):
-            if target in self._unless:
-                out |= self._constraint.rows[row] & self._unless[target]
+            for some in self._unless.get(target, {}).values():
+                out |= self._constraint.rows[row] & some
         return out
 
     def _open_pairs(self) -> list[_Case]:

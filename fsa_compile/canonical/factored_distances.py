@@ -21,7 +21,7 @@ import array
 import copy
 import dataclasses
 import itertools
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from fsa_compile.canonical.pairs import PairRule
 from fsa_compile.distinct import order_of
 from fsa_compile.limits import Deadline
 
+Behaviours: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""Those in which a token is completed, and those in which it is not."""
 FAR = int(UNREACHABLE)
 """Distance from where no text can be completed."""
 _DOING = "completing the canonical tokens of the constraint"
@@ -150,7 +152,8 @@ class FactoredDistances:
       groups: of each node its larger sets, as (row, target).
       wide: by node.
       start: distance from the start.
-      shunned: of some nodes, which list of behaviours it is to which some of its tokens may not lead; see `factored_decision`.
+      shunned: of some nodes, to which lists of behaviours some of its tokens may not lead, and the kinds of these tokens; see
+        `factored_decision`.
     """
 
     def __init__(
@@ -169,9 +172,6 @@ class FactoredDistances:
         self._sets = len(self._rule.set_offset) - 1
         self._between = contexts.between
         self._list_tokens()
-        self.shunned: dict[int, int] = {}
-        self._lists: list[set[int]] = []
-        self._unless: dict[int, np.ndarray] = {}
         self._state, self._surroundings = state, contexts.of_state(state)
         self.fits = self._find_depths(contexts.depth_of(self._surroundings))
         if self.fits:
@@ -186,7 +186,6 @@ class FactoredDistances:
         """The distances where more tokens may follow: of nodes rows of these, uint32[W], each with the distance after them."""
         out = copy.copy(self)
         out._exits = {node: [(distance + 1, row) for distance, row in some] for node, some in exits.items()}
-        out.shunned, out._lists, out._unless = {}, [], {}
         out._begin()
         out._settle()
         return out
@@ -319,7 +318,15 @@ class FactoredDistances:
         self._distance = np.frombuffer(self._distances, np.int64)
         self._mark = np.empty(len(self._pair_node), np.int64)
         self.cost = np.full(len(self.token), FAR, np.int64)
-        self._sometimes_edge = np.zeros(len(self.token), bool)
+        self.shunned: dict[int, dict[int, list[int]]] = {}
+        self._lists: list[set[int]] = []
+        self._kinds: list[Behaviours] = []
+        """What those tokens complete that are completed in some behaviours only, and what not: kinds count from 1."""
+        self._kind_numbers: dict[Behaviours, int] = {}
+        self._kind = np.zeros(len(self.token), np.int32)
+        self._unless: dict[int, dict[int, np.ndarray]] = {}
+        """Of wide nodes the tokens uint32[W] of each kind."""
+        self._unions: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
         self.wide: dict[int, WideNode] = {}
         wide_edges = np.flatnonzero(self._is_wide[self.target])
         wide_edges = wide_edges[order_of(self.target[wide_edges])]
@@ -827,14 +834,12 @@ class FactoredDistances:
         """Distance from the start by the listed tokens there, those that are completed in some states among them."""
         low, high = self._first[self._constraint.start], self._first[self._constraint.start + 1]
         group = int(self._pair_set[self._start])
-        number = self.shunned.get(self._constraint.start)
-        shunned = [] if number is None else sorted(self._lists[number])
         best = FAR
-        for token, cost, sometimes in zip(*(x[low:high].tolist() for x in (self.token, self.cost, self._sometimes_edge))):
+        for token, cost, kind in zip(*(x[low:high].tolist() for x in (self.token, self.cost, self._kind))):
             if cost < best and self._may_follow(np.array([self._start]), np.array([token]), ALL, ALL_APART)[0]:
                 apart = bool(self._rule.set_holds(np.array([group]), np.array([token]))[0])
                 after = self._contexts.behaviours_after(np.array([self._state]), token, apart)
-                if not (sometimes and np.isin(after, shunned).any()):
+                if not (kind and np.isin(after, self._kinds[kind - 1][1]).any()):
                     best = cost
         return best
 

@@ -60,8 +60,8 @@ class StackTokens:
     def unless(self) -> list[tuple[int, np.ndarray, int]]:
         """Of nodes the tokens that may not lead to the states of a list, as (node, uint32[W], list)."""
         d = self.distances
-        noted = [(node, d.unless_of(node), number) for node, number in sorted(d.shunned.items()) if node < self._size]
-        return [(node, bits, number) for node, bits, number in noted if bits is not None]
+        nodes = [node for node in sorted(d.shunned) if node < self._size]
+        return [(node, row, number) for node in nodes for number, row in d.unless_of(node)]
 
     def unless_agrees(self) -> bool:
         """Whether no token that depends on the filter's state for one stack can always be completed for another."""

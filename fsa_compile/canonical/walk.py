@@ -128,9 +128,9 @@ class CanonicalWalk(BitmaskWalk):
             apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
             state = self.tables.filter_table.step(here.state, token, apart)
             after = self._own.after(self._partner(here.at) if apart else here.at, int(token)) if state != NONE else None
-            row, number = self._unless[here.at.node]
-            if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._shunned[number, state]:
-                after = None
+            for row, number in self._unless[here.at.node].tolist():
+                if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._shunned[number, state]:
+                    after = None
         if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         self._history.append(_Position(after, int(token), state, False))
@@ -157,11 +157,11 @@ class CanonicalWalk(BitmaskWalk):
 
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
         together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))
-        row, number = self._unless[here.at.node]
-        if row:
-            unless = self.constraint.rows[row]
-            shunned = self.tables.filter_table.leads_to(here.state, self._shunned[number])
-            together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
+        for row, number in self._unless[here.at.node].tolist():
+            if row:
+                unless = self.constraint.rows[row]
+                shunned = self.tables.filter_table.leads_to(here.state, self._shunned[number])
+                together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
         row = self._own.words_at(here.at, limit)
         if here.last < 0:
             return row & together
