@@ -16,7 +16,7 @@ from fsa_compile.bitmask import holds, words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART
 from fsa_compile.canonical.factored_distances import FAR, FactoredDistances
 
-_LISTS = 16
+_LISTS = 32
 """Most lists of shunned behaviours: a device keeps rows of tokens for each."""
 _NOTES = 3
 """Most of them at a node: a device looks at all."""
