@@ -275,8 +275,8 @@ class CompiledConstraint:
 
     @property
     def canonical_unless(self) -> tuple[list[list[int]], np.ndarray]:
-        """Of a canonical constraint: lists of states of the tokenizer's filter; and by node rows of the tokens that may not lead to
-        a state of some list, each with the number of its list, int32[N, K, 2], row 0 for none."""
+        """Of a canonical constraint: lists of states of the tokenizer's filter; and by node, rows of the tokens that may not lead
+        to a state of some list, each with the number of its list, int32[N, K, 2], row 0 for none."""
         found = self.extra.get("canonical_unless", {"states": [], "rows": []})
         if "states" not in found:
             what = "the exceptions of a canonical constraint are an earlier version's"

@@ -21,10 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.factored_artifact import assemble_factored
 from fsa_compile.canonical.factored_decision import DecidedDistances
 from fsa_compile.canonical.normal_form import check_normal
@@ -32,21 +29,11 @@ from fsa_compile.canonical.product_artifact import assemble_product
 from fsa_compile.canonical.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.product_graph import explore
 from fsa_compile.canonical.stack_artifact import assemble_stack
-from fsa_compile.canonical.stack_classes import StackClasses, alike, classified
-from fsa_compile.canonical.stack_distances import StackDistances
-from fsa_compile.canonical.stack_edges import StackEdges
+from fsa_compile.canonical.stack_search import decided_distances
 from fsa_compile.canonical.tables import CanonicalTables
 from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
-
-_AT_ONCE = 6
-_ROUNDS = 24
-"""Most times that the classes of stacks are split."""
-_SLACKS = (3, 8, 16)
-"""Tokens that symbols may cost beyond their costs without the filter, tried in this order."""
-_MOST_NODES = 20_000
-"""Most nodes of a constraint whose nodes know the class of their stack."""
 
 
 def canonical_product(
@@ -105,26 +92,14 @@ def with_stack(
       LimitError: out of time.
     """
     state, last = tables.after(prompt)
-    classes = StackClasses(alike(StackEdges(constraint), words_of(np.flatnonzero(tables.single_bytes >= 0), constraint.vocab_size)))
-    slacks, by_tokens = list(_SLACKS), 0
-    for _ in range(_ROUNDS):
-        found = classified(constraint, classes, _MOST_NODES, deadline)
-        if found is None:
-            return None
-        distances = StackDistances(found.constraint, tables.contexts, deadline, state, last, slacks[0])
-        if distances.decided:
-            if distances.start >= FAR:
-                raise _unspellable(constraint, last >= 0)
-            extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
-            return assemble_stack(found.constraint, distances, vocabulary, limits, deadline, extra)
-        by_tokens += 1
-        if distances.apart is not None and by_tokens % _AT_ONCE and classes.split(found.cells, distances.apart):
-            continue
-        if distances.gave_up and len(slacks) > 1:
-            slacks.pop(0)
-        elif not classes.split_further(found.cells, {found.classes[node] for node in distances.unsure}):
-            break
-    return None
+    found = decided_distances(constraint, tables, deadline, state, last)
+    if found is None:
+        return None
+    own, distances = found
+    if distances.start >= FAR:
+        raise _unspellable(constraint, last >= 0)
+    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
+    return assemble_stack(own, distances, vocabulary, limits, deadline, extra)
 
 
 def factored(

@@ -1,5 +1,5 @@
-"""Which stacks have to be told apart so that it is certain what can be completed: of each symbol what stacks with it on top differ
-in, for `StackClasses.split`."""
+"""Which stacks have to be told apart to be certain what can be completed: of each symbol, what stacks with it on top differ in
+(for `StackClasses.split`)."""
 
 from __future__ import annotations
 

@@ -49,9 +49,10 @@ class StackClasses:
         return self._of.setdefault(cell, self._first[cell[0]])
 
     def split_further(self, cells: Sequence[Cell], chosen: set[int]) -> bool:
-        """Splits some classes, whatever they differ in, else those of the stacks below them; whether there was anything to split."""
+        """Splits some classes, whatever they differ in, else those of the stacks below; whether there was anything to split."""
         while chosen:
-            if self._split_by_tops(cells, chosen) or self.split(cells, [cell if self.of(cell) in chosen else None for cell in cells]):
+            one_by_one = [cell if self.of(cell) in chosen else None for cell in cells]
+            if self._split_by_tops(cells, chosen) or self.split(cells, one_by_one):
                 return True
             below = chosen | {cell[1] for cell in cells if self.of(cell) in chosen}
             if below == chosen:
@@ -92,8 +93,8 @@ class StackClasses:
 
 
 def alike(edges: StackEdges, single_bytes: np.ndarray) -> list[Hashable]:
-    """Of each symbol, where it may lie on top, and what bytes may come behind it there: stacks that differ in this are better told
-    apart from the start.
+    """Of each symbol, where it may lie on top, and what bytes may come behind it there: stacks that differ in this are told apart
+    from the start.
 
     Args:
       edges: of the constraint.

@@ -31,7 +31,8 @@ from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.contexts import DEPTHS, Contexts
 from fsa_compile.canonical.factored_decision import DecidedDistances, Place
-from fsa_compile.canonical.factored_distances import FAR, Surplus
+from fsa_compile.canonical.factored_distances import FAR
+from fsa_compile.canonical.factored_pairs import Surplus
 from fsa_compile.canonical.stack_apart import by_end, by_tokens
 from fsa_compile.canonical.stack_edges import BOTTOM, StackEdges, symbols
 from fsa_compile.canonical.stack_tokens import StackTokens
@@ -279,8 +280,7 @@ class StackDistances:
             self.decided = self._tells_apart() and self.tokens.unless_agrees()
 
     def _possibly(self, possible: dict[int, np.ndarray]) -> StackTokens | None:
-        """What can be completed where these tokens may end frames of nodes; None where some end inside a character, or not, as the
-        case may be."""
+        """What can be completed where these tokens may end frames of nodes; None where some may end inside a character or not."""
         if any((row & ~self._known_tails).any() for row in possible.values()):
             return None
         return self._with_ending({node: {0: row} for node, row in possible.items()})

@@ -129,6 +129,45 @@ def test_both_forms_in_one_batch() -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize(("name", "most"), [("gpt2", 3), ("llama3", 3)])
+def test_tokens_of_a_node_may_depend_on_several_lists(name: str, most: int, data_dir: Path, exhaustive: bool) -> None:
+    """Letters: which characters may be begun depends on what came before, for some tokens of a node in other states than for
+    others. The masks are those of the states written out, on the host and on the device."""
+    if name != "gpt2" and not exhaustive:
+        pytest.skip("larger vocabularies: only with --exhaustive")
+    tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
+    tables, limits = canonical_tables(tokenizer), CompileLimits()
+    options = (tables_for(tokenizer.vocabulary), limits, Deadline(limits), *tables.after([]))
+    plain = [compile_regex(pattern, tokenizer) for pattern in (r"\w+", r"\p{L}+", "[a-z]+")]
+    made = [factored(constraint, tables, *options) for constraint in plain]
+    assert all(one is not None for one in made)
+    several = [one for one in made if one is not None]
+    assert [one.canonical_unless[1].shape[1] for one in several] == [2, most, 1]
+    rng, compared = random.Random(5), 0
+    for one, constraint in zip(several[:2], plain):
+        other = multiplied(constraint, tables, *options)
+        assert other.has_partners
+        rows = [[row for row, _ in notes if row] for notes in one.canonical_unless[1].tolist()]
+        for _ in range(150 if exhaustive else 12):
+            walk, beside = CanonicalWalk(one, tables), CanonicalWalk(other, tables)
+            for _ in range(12):
+                allowed = walk.allowed()
+                np.testing.assert_array_equal(allowed, beside.allowed())
+                compared += 1
+                noted = [t for row in rows[walk.node] for t in one.row_tokens(row).tolist() if allowed[t]]
+                more = [t for t in np.flatnonzero(allowed).tolist() if t not in one.stop_ids]
+                token = rng.choice(noted if noted and rng.random() < 0.6 else more)
+                walk.advance(token)
+                beside.advance(token)
+    assert compared > 200
+    device = jax_decode.to_device(several, canonical=tables)
+    assert device.unless.shape[1] == most
+    for _ in range(20 if exhaustive else 3):
+        follow(several, tables, device, 9, rng)
+        follow(several, tables, device, 9, rng, limits=[9, 6, 7])
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["small", "llama2", "gpt2"])
 def test_real_vocabularies(name: str, request: pytest.FixtureRequest, exhaustive: bool) -> None:
     """Free text in quotes, beside a choice: rows of both kinds; and all base rows and flips give the pair rule."""
