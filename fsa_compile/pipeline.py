@@ -207,8 +207,8 @@ def canonical_stack(
     deadline: Deadline,
     canonical: Canonical,
 ) -> CompiledConstraint | None:
-    """The canonical constraint of a machine that nests without a bound, stack and all; None where its topmost cells do not
-    tell what can be completed. The arguments are those of `compile_machine` and `canonical_form`."""
+    """The canonical constraint of a machine that nests without a bound, stack and all; None where it is not certain what can be
+    completed. The arguments are those of `compile_machine` and `canonical_form`."""
     if not machine.deterministic or machine.sets is not None or canonical is False:
         return None
     from fsa_compile.canonical.normal_form import check_machine_normal
