@@ -21,8 +21,10 @@ _ROUNDS = 24
 """Most times that classes are split."""
 _BY_TOKENS = 5
 """After so many times by tokens that matter they are split by their topmost cells once."""
-_SLACKS = (3, 8, 16)
+_SLACKS = (2, 4, 8, 16)
 """Tokens that symbols may cost beyond their costs without the filter, tried in this order."""
+_GROWING = 5
+"""More slack is given after more than so many times that distances grew without end."""
 _MOST_NODES = 20_000
 """Most nodes of a constraint whose nodes know the class of their stack."""
 
@@ -44,6 +46,7 @@ def decided_distances(
     """
     single_bytes = words_of(np.flatnonzero(tables.single_bytes >= 0), constraint.vocab_size)
     classes, slacks = StackClasses(alike(StackEdges(constraint), single_bytes)), list(_SLACKS)
+    growing = 0
     for number in range(1, _ROUNDS + 1):
         found = classified(constraint, classes, _MOST_NODES, deadline)
         if found is None:
@@ -51,6 +54,10 @@ def decided_distances(
         distances = StackDistances(found.constraint, tables.contexts, deadline, state, last, slacks[0])
         if distances.decided:
             return found.constraint, distances
+        growing += distances.gave_up
+        if growing > _GROWING and len(slacks) > 1:
+            slacks.pop(0)
+            growing = 0
         if number % (_BY_TOKENS + 1) and distances.apart is not None and classes.split(found.cells, distances.apart):
             continue
         if distances.gave_up and len(slacks) > 1:
