@@ -17,10 +17,11 @@ import numpy as np
 
 from fsa_compile.errors import ConstraintError
 
-_SINGLE = 8
+_SINGLE = 3
 """Bits of so many tokens are set one by one,"""
 _MANY = 2000
 """and those of more than so many by way of a mask."""
+_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 def bitmask_shape(batch_size: int, vocab_size: int) -> tuple[int, int]:
@@ -45,13 +46,13 @@ def words_of(tokens: Any, vocab_size: int) -> np.ndarray:
         mask = np.zeros(vocab_size, bool)
         mask[tokens] = True
         return packed(mask)
-    np.bitwise_or.at(words, tokens >> 5, np.uint32(1) << (tokens & 31).astype(np.uint32))
+    np.bitwise_or.at(words, tokens >> 5, _BITS.take(tokens & 31))
     return words
 
 
 def holds(words: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """bool[n], whether a bit row uint32[W] holds tokens."""
-    return (words[tokens >> 5] >> (tokens & 31).astype(np.uint32) & np.uint32(1)).astype(bool)
+    return (words.take(tokens >> 5) & _BITS.take(tokens & 31)).astype(bool)
 
 
 def packed(mask: np.ndarray) -> np.ndarray:

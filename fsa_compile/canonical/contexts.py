@@ -181,8 +181,10 @@ class Contexts:
             padded = np.zeros((len(found), -(-count // 64) * 64), bool)
             padded[:, :count] = found
             found = self._inside_follows[depth] = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
-        inner = self._states.inner[tokens]
-        some = np.bitwise_or.reduce(found[inner[inner > 0]], axis=0)
+        begins = np.zeros(len(found), bool)
+        begins[self._states.inner[tokens]] = True
+        begins[0] = False
+        some = np.bitwise_or.reduce(found[begins], axis=0)
         return np.unpackbits(some.view(np.uint8), bitorder="little", count=count).view(bool)
 
     def state_sets(self) -> StateSets:

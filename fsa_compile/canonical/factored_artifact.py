@@ -172,7 +172,7 @@ class Rows:
 
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
-        return np.stack(self._rows)
+        return np.concatenate(self._rows).reshape(len(self._rows), -1)
 
 
 class _ListedRows:
@@ -227,7 +227,7 @@ def _wide_sets(d: DecidedDistances) -> list[tuple[int, np.ndarray, int, list[tup
             if (number, target) not in known:
                 row = d.row(number)
                 by_cost = [(level + 1, row & bits) for level, bits in d.wide[target].levels]
-                by_cost = [(cost, bits) for cost, bits in by_cost if bits.any()]
+                by_cost = [(cost, bits) for cost, bits in by_cost if np.count_nonzero(bits)]  # sooner than `any`
                 for i, (_, bits) in enumerate(by_cost):
                     row = row | bits if i else bits
                 known[number, target] = row, by_cost

@@ -3,7 +3,6 @@ completed in some states of the filter only."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.contexts import ALL, ALL_APART, ANY, ANY_APART
 from fsa_compile.canonical.factored_distances import FAR
-from fsa_compile.canonical.factored_shunned import Case, ShunnedDistances, held_by
+from fsa_compile.canonical.factored_shunned import Case, Into, ShunnedDistances
 
 _ROUNDS = 8
 """Rounds in which tokens that can be completed in some states only are looked at."""
@@ -27,6 +26,10 @@ class DecidedDistances(ShunnedDistances):
         cases = self._cases = [*self._open_pairs(), *self._open_tokens()]
         by_pair = {case.pair: case for case in cases if case.token < 0}
         by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
+        of_node: dict[int, list[Case]] = {}
+        for case in by_token.values():
+            of_node.setdefault(case.node, []).append(case)
+        self._into = {node: Into(some, self._constraint.rows) for node, some in of_node.items()}
         for _ in range(_ROUNDS):
             some = [case for case in cases if any(case.completes)]
             if not some:
@@ -48,11 +51,7 @@ class DecidedDistances(ShunnedDistances):
         for case in self._other_pairs(before, by_pair):  # what is certain otherwise may go on with these tokens
             by_pair[case.pair] = case
             cases.append(case)
-        of_node: dict[int, list[Case]] = {}
-        for case in by_token.values():
-            of_node.setdefault(case.node, []).append(case)
-        into = {node: _Into([case.token for case in some], some, {}) for node, some in of_node.items()}
-        after = {node: self._sometimes(node, by_pair, by_token, into) for node in before}
+        after = {node: self._sometimes(node, by_pair, by_token) for node in before}
         some = [case for case in cases if after.get(case.node) and not all(case.completes)]
         chances = self._chances(some, after)
         for number, case in enumerate(some):
@@ -100,14 +99,9 @@ class DecidedDistances(ShunnedDistances):
         return out
 
     def _sometimes(
-        self,
-        node: int,
-        by_pair: dict[int, Case],
-        by_token: dict[tuple[int, int], Case],
-        into: dict[int, _Into],
+        self, node: int, by_pair: dict[int, Case], by_token: dict[tuple[int, int], Case]
     ) -> list[tuple[int, Case]]:
-        """The tokens of a node that are completed in some behaviours, as far as is known, with what they lead to; `into` has the
-        tokens of `by_token` by node."""
+        """The tokens of a node that are completed in some behaviours, as far as is known, with what they lead to."""
         found: list[tuple[int, Case | None]] = []
         low, high = self._first[node], self._first[node + 1]
         open_ = low + (self.cost[low:high] >= FAR).nonzero()[0]
@@ -115,8 +109,8 @@ class DecidedDistances(ShunnedDistances):
             found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
         out = [(token, case) for token, case in found if case is not None and any(case.completes)]
         for row, target in self.groups.get(node, ()):
-            if target in into:
-                out += into[target].of_row(row, self._constraint.rows[row])
+            if target in self._into:
+                out += [(case.token, case) for case in self._into[target].in_row(row) if any(case.completes)]
         return out
 
     def _with_levels(self, some: list[Case]) -> bool:
@@ -151,7 +145,7 @@ class DecidedDistances(ShunnedDistances):
             wide = self.wide[node]
             tokens, ats, kinds = (np.array(column) for column in zip(*sorted(found)))
             every = words_of(tokens, size)
-            wide.open &= ~every
+            wide.close(every)
             alike = ats[0] == ats[-1] and bool((ats == ats[0]).all())
             levels = [int(ats[0])] if alike else sorted(set(ats.tolist()))
             wide.levels += [(at, every if alike else words_of(tokens[ats == at], size)) for at in levels]
@@ -256,7 +250,7 @@ class DecidedDistances(ShunnedDistances):
         """The tokens without a distance into nodes that many lead to."""
         x, out = self._contexts, []
         for node, wide in self.wide.items():
-            if not wide.open.any():
+            if not wide.is_open:
                 continue
             if wide.depth:
                 tokens, _, sets = self._open_of(wide)
@@ -270,21 +264,6 @@ class DecidedDistances(ShunnedDistances):
             for token, group, parts in zip(tokens.tolist(), sets.tolist(), completes.listed()):
                 out.append(Case(node, token, -1, group, *parts, []))
         return out
-
-
-class _Into(NamedTuple):
-    """Tokens into a wide node, and their cases; `known`: those of rows that were asked for."""
-
-    tokens: list[int]
-    cases: list[Case]
-    known: dict[int, list[tuple[int, Case]]]
-
-    def of_row(self, number: int, row: np.ndarray) -> list[tuple[int, Case]]:
-        """The tokens in a bit row that are completed in some behaviours, with their cases."""
-        if number not in self.known:
-            found = itertools.compress(zip(self.tokens, self.cases), held_by(row, self.tokens))
-            self.known[number] = [(token, case) for token, case in found if any(case.completes)]
-        return self.known[number]
 
 
 class Place(NamedTuple):

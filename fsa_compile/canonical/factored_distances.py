@@ -31,7 +31,7 @@ from fsa_compile.canonical.certain_steps import CertainSteps
 from fsa_compile.canonical.contexts import ALL, ALL_APART, Contexts
 from fsa_compile.canonical.factored_pairs import FactoredPairs, Surplus, is_listed
 from fsa_compile.canonical.indices import joined, numbered, tokens_of
-from fsa_compile.distinct import order_of
+from fsa_compile.distinct import distinct, order_of
 from fsa_compile.limits import Deadline
 
 Behaviours: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -60,7 +60,7 @@ class WideNode:
     Attributes:
       depth: see `Contexts`.
       inside: these tokens.
-      open: those without a distance.
+      open: those without a distance; is_open: whether there are any.
       levels: distances, ascending, and the tokens that have each of them.
       edges: listed ones that lead here.
       waiting: inside a character, which contexts of `Contexts.inside` have no distance yet, bool[n].
@@ -72,6 +72,15 @@ class WideNode:
     levels: list[tuple[int, np.ndarray]]
     edges: np.ndarray
     waiting: np.ndarray
+    is_open: bool = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_open = bool(self.open.any())
+
+    def close(self, bits: np.ndarray) -> None:
+        """Takes tokens from `open`."""
+        self.open &= ~bits
+        self.is_open = bool(self.open.any())
 
     def settle(self, cost: np.ndarray, token: np.ndarray) -> None:
         """Joins the tokens of each distance where they were not found in order, and corrects the costs of listed tokens."""
@@ -180,6 +189,8 @@ class FactoredDistances(FactoredPairs):
         self._kinds: list[Behaviours] = []
         """What those tokens complete that are completed in some behaviours only, and what not: kinds count from 1."""
         self._kind_numbers: dict[Behaviours, int] = {}
+        self._kinds_met: dict[tuple[tuple[int, ...], tuple[bool, ...]], int] = {}
+        """The same numbers by behaviours, and whether each completes."""
         self._kind = np.zeros(len(self.token), np.int32)
         self._unless: dict[int, dict[int, np.ndarray]] = {}
         """Of wide nodes the tokens uint32[W] of each kind."""
@@ -252,7 +263,7 @@ class FactoredDistances(FactoredPairs):
             if leaving is not None:
                 source, token = np.append(source, leaving[0]), np.append(token, leaving[1])
             if self.wide:
-                for node in np.unique(source[self._is_wide[source]]).tolist():
+                for node in distinct(source[self._is_wide[source]]).tolist():
                     self._close_wide(node, token[source == node], level)
             self._close_pairs(source, token, level)
         for wide in self.wide.values():
@@ -308,7 +319,7 @@ class FactoredDistances(FactoredPairs):
         known: dict[tuple[int, int], np.ndarray] = {}
         for node, groups in self.groups.items():
             wide = self.wide.get(node)
-            if not (wide.open.any() if wide else (self._distance[self._offset[node] : self._offset[node + 1]] == FAR).any()):
+            if not (wide.is_open if wide else (self._distance[self._offset[node] : self._offset[node + 1]] == FAR).any()):
                 continue
             for row, target in groups:
                 if target in new:
@@ -347,7 +358,7 @@ class FactoredDistances(FactoredPairs):
     def _close_bits(self, node: int, bits: np.ndarray, level: int) -> None:
         if bits.any():
             wide = self.wide[node]
-            wide.open &= ~bits
+            wide.close(bits)
             if self._delays:
                 level += int(self._surplus.delay[node])
                 self._later.setdefault(level, ([], []))[1].append((node, bits))
@@ -366,7 +377,7 @@ class FactoredDistances(FactoredPairs):
     def _close_wide(self, node: int, tokens: np.ndarray, level: int) -> None:
         """Settles the tokens into a node after which, wherever they stand, one of some tokens may come."""
         wide, x = self.wide[node], self._contexts
-        if not wide.open.any():
+        if not wide.is_open:
             return
         if wide.depth:
             settled = wide.waiting & x.following_inside(wide.depth, tokens)
@@ -482,7 +493,7 @@ class FactoredDistances(FactoredPairs):
                 for value in np.unique(least).tolist():
                     self._close(here[hit][least == value], value)
         for at, wide in self.wide.items():
-            if wide.open.any() and not wide.depth:
+            if wide.is_open and not wide.depth:
                 left, around, sets = self._open_of(wide)
                 completes = self._completes(at, self._members_of(around), sets)
                 self._of_open[at] = left, sets, completes

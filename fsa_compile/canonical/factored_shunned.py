@@ -15,15 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.bitmask import holds, words_of
+from fsa_compile.bitmask import words_of
 from fsa_compile.canonical.factored_distances import FactoredDistances
 
 _LISTS = 32
 """Most lists of shunned behaviours: a device keeps rows of tokens for each."""
 _NOTES = 3
 """Most of them at a node: a device looks at all."""
-_SINGLE = 16
-"""Up to so many tokens are looked up one by one."""
 
 
 class Case(NamedTuple):
@@ -43,6 +41,29 @@ class Case(NamedTuple):
     def completed(self) -> tuple[int, ...]:
         """The behaviours in which a text can be completed."""
         return tuple(itertools.compress(self.behaviour, self.completes))
+
+
+class Into:
+    """The tokens into a wide node that have no distance.
+
+    Args:
+      cases: theirs.
+      rows: of the constraint, uint32[R, W].
+    """
+
+    def __init__(self, cases: list[Case], rows: np.ndarray) -> None:
+        tokens = np.array([case.token for case in cases], np.int64)
+        self._cases, self._rows = cases, rows
+        self._word, self._bit = tokens >> 5, (tokens & 31).astype(np.uint32)
+        self._known: dict[int, list[Case]] = {}
+
+    def in_row(self, number: int) -> list[Case]:
+        """The cases of those that a bit row holds."""
+        found = self._known.get(number)
+        if found is None:
+            held = self._rows[number].take(self._word) >> self._bit & np.uint32(1)
+            found = self._known[number] = list(itertools.compress(self._cases, held.tolist()))
+        return found
 
 
 class ShunnedDistances(FactoredDistances):
@@ -87,14 +108,18 @@ class ShunnedDistances(FactoredDistances):
         """The nodes with tokens that lead to some cases, and the kinds of these."""
         pairs = _by_value(self.pair)
         tokens: dict[int, dict[int, list[int]]] = {}
+        kind_of: dict[tuple[int, int], int] = {}
         for case in cases:
             kind = self.kind_of(case)
             if case.token >= 0:
                 tokens.setdefault(case.node, {}).setdefault(kind, []).append(case.token)
+                kind_of[case.node, case.token] = kind
             else:
                 yield from zip(sorted(set(self.source[pairs(case.pair)].tolist())), repeat(kind))
         rows: dict[tuple[int, int], list[int]] = {}
         for target, by_kind in tokens.items():
+            if not len(self.wide[target].edges):
+                continue
             edges = self.wide[target].edges
             token, source_of = self.token[edges].tolist(), self.source[edges]
             for kind, chosen in by_kind.items():
@@ -105,17 +130,19 @@ class ShunnedDistances(FactoredDistances):
             for row, target in groups:
                 if target in tokens:
                     if (row, target) not in rows:
-                        held = self._constraint.rows[row]
-                        rows[row, target] = [kind for kind, chosen in tokens[target].items() if any(held_by(held, chosen))]
+                        held = {kind_of.get((target, case.token)) for case in self._into[target].in_row(row)}
+                        rows[row, target] = [kind for kind in tokens[target] if kind in held]
                     yield from zip(repeat(source), rows[row, target])
 
     def kind_of(self, case: Case) -> int:
         """The number of what the case lets complete, and what not."""
-        parts = case.completed, tuple(itertools.compress(case.behaviour, map(operator.not_, case.completes)))
-        found = self._kind_numbers.get(parts)
+        key = tuple(case.behaviour), tuple(case.completes)
+        found = self._kinds_met.get(key)
         if found is None:
-            self._kinds.append(parts)
-            found = self._kind_numbers[parts] = len(self._kinds)
+            parts = case.completed, tuple(itertools.compress(case.behaviour, map(operator.not_, case.completes)))
+            found = self._kinds_met[key] = self._kind_numbers.setdefault(parts, len(self._kinds) + 1)
+            if found > len(self._kinds):
+                self._kinds.append(parts)
         return found
 
     def shunned_states(self) -> list[list[int]]:
@@ -132,7 +159,9 @@ class ShunnedDistances(FactoredDistances):
         out = np.zeros(self._constraint.rows.shape[1], np.uint32)
         for inner in self.inner(node):
             low, high = self._first[inner], self._first[inner + 1]
-            out |= words_of(self.token[low:high][np.isin(self._kind[low:high], kinds)], self._constraint.vocab_size)
+            own = self._kind[low:high]
+            if own.any():
+                out |= words_of(self.token[low:high][np.isin(own, kinds)], self._constraint.vocab_size)
             for row, target in self.groups.get(inner, ()):
                 if self._unless.get(target):
                     out |= self._constraint.rows[row] & self._into_wide_of(target, kinds)
@@ -143,7 +172,7 @@ class ShunnedDistances(FactoredDistances):
         key = target, kinds
         if key not in self._unions:
             some = [row for kind, row in self._unless[target].items() if kind in kinds]
-            self._unions[key] = np.bitwise_or.reduce([np.zeros_like(self._constraint.rows[0]), *some])
+            self._unions[key] = np.bitwise_or.reduce(some) if some else np.zeros_like(self._constraint.rows[0])
         return self._unions[key]
 
     def sometimes(self, node: int) -> np.ndarray:
@@ -167,13 +196,6 @@ class ShunnedDistances(FactoredDistances):
     @cached_property
     def _outer(self) -> dict[int, list[int]]:
         return _lists_by_first((b, a) for a, b in self._surplus.beside)
-
-
-def held_by(row: np.ndarray, tokens: list[int]) -> list[bool]:
-    """Which tokens a bit row uint32[W] holds."""
-    if len(tokens) > _SINGLE:
-        return holds(row, np.array(tokens, np.int64)).tolist()
-    return [bool(row.item(token >> 5) >> (token & 31) & 1) for token in tokens]
 
 
 def _lists_by_first(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:

@@ -17,7 +17,9 @@ _SPARSE = 8
 
 def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
     """The indices of many ranges, one range after another."""
-    return np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+    out = (begin + count - count.cumsum()).repeat(count)
+    out += np.arange(len(out))
+    return out
 
 
 def tokens_of(rows: np.ndarray) -> np.ndarray:

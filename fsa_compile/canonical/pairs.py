@@ -42,6 +42,11 @@ _SORTED = 256
 """So many keys are sorted before they are looked up."""
 _GRID = 64
 """Up to so many pairs of sets and tokens are looked up one by one."""
+_KNOWN = 1 << 15
+"""So many answers are kept, each at a place that its key gives,"""
+_ASKED = 16, 4096
+"""where between so many questions come together: a search among all intervals mostly waits for memory."""
+_MIX = np.int64(0x9E3779B97F4A7C15 - (1 << 64))
 _CHUNK = 20_000
 """Tokens whose intervals are made at a time."""
 
@@ -127,8 +132,27 @@ class PairRule:
         Returns:
           bool[n].
         """
-        begin, end = self._interval_keys
         key = np.asarray(group, np.int64) * (2 * self.vocab_size) + self.place[second]
+        if not _ASKED[0] <= key.size <= _ASKED[1]:
+            return self._search(key)
+        asked, known = key.reshape(-1), self._known
+        at = (asked * _MIX >> 32) & (_KNOWN - 1)
+        found = known.take(at)
+        out = (found & 1).astype(bool)
+        new = (found >> 1 != asked).nonzero()[0]
+        if len(new):
+            out[new] = held = self._search(asked[new])
+            known[at[new]] = asked[new] << 1 | held
+        return out.reshape(key.shape)
+
+    @cached_property
+    def _known(self) -> np.ndarray:
+        """int64[_KNOWN], keys of set and token with the answer as their last bit: one element each, for threads share them."""
+        return np.full(_KNOWN, -1, np.int64)
+
+    def _search(self, key: np.ndarray) -> np.ndarray:
+        """Whether keys of set and token lie in an interval."""
+        begin, end = self._interval_keys
         if key.size < _SORTED:
             return key < end[begin.searchsorted(key, side="right") - 1]
         # Sorted keys are found several times as fast: neighbours share most of the search, and what it reads.

@@ -31,11 +31,13 @@ from fsa_compile.canonical.product_graph import explore
 from fsa_compile.canonical.stack_artifact import assemble_stack
 from fsa_compile.canonical.stack_search import decided_distances
 from fsa_compile.canonical.tables import CanonicalTables
+from fsa_compile.collection import collected_rarely
 from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary_tables import VocabularyTables
 
 
+@collected_rarely
 def canonical_product(
     constraint: CompiledConstraint,
     tables: CanonicalTables,
