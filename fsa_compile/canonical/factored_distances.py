@@ -49,6 +49,8 @@ _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 10
 """Up to so many tests a round's pairs of tokens are all tested."""
+_MARKED = 8
+"""Where more than such a part of the pairs are met again, those without a distance are found by marking all of them."""
 _SAME = 256
 """Of a token that is tested after more than so many pairs all sets that hold it are looked up."""
 
@@ -303,9 +305,14 @@ class FactoredDistances(FactoredPairs):
         while len(new) and not (others and followed[new].any()):
             self._deadline.check(_DOING)
             some = steps.before(new)
-            some = some[distance.take(some) == FAR]
-            distance[some] = level
-            new, level = self._once(some), level + 1
+            if _MARKED * len(some) > len(distance):
+                marked = np.zeros(len(distance), bool)
+                marked[some] = True
+                new = (marked & (distance == FAR)).nonzero()[0]
+            else:
+                new = self._once(some[distance.take(some) == FAR])
+            distance[new] = level
+            level += 1
         return new, level
 
     def _note_costs(self) -> None:

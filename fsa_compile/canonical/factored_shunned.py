@@ -69,6 +69,9 @@ class Into:
 class ShunnedDistances(FactoredDistances):
     """Distances with notes of the tokens that can be completed in some states only."""
 
+    _into: dict[int, Into]
+    """By wide node."""
+
     def note_shunned(self, some: list[Case]) -> bool:
         """Lists the behaviours that tokens of each node may not lead to, and whether a few lists for each will do. No token with
         a list can be completed in one of its behaviours. Nodes share lists where they can."""

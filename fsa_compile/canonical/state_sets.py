@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -94,14 +95,12 @@ class StateSets:
             node = heapq.heappop(todo)[1]
             waiting.discard(node)
             here = states[node]
-            leads = [(here, to) for to in beside.get(node, ())] if beside else []
-            for i in range(begin[node], begin[node + 1]):
-                after = after_of.get(here * width + kinds[i])
-                if after is None:
-                    after = self.after(here, kinds[i])
-                out[i] = after
-                leads.append((after, targets[i]))
-            for after, to in leads:
+            first, end = begin[node], begin[node + 1]
+            for i, kind in enumerate(kinds[first:end], first):
+                found = after_of.get(here * width + kind)
+                out[i] = self.after(here, kind) if found is None else found
+            others = [(here, to) for to in beside.get(node, ())] if beside else ()
+            for after, to in itertools.chain(others, zip(out[first:end], targets[first:end])):
                 known = states.get(to, 0)
                 if after == known or not after:
                     continue

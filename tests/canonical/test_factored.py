@@ -10,7 +10,7 @@ import pytest
 from oracles import toy_merges
 
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, compile_regex
-from fsa_compile.canonical import factored_distances
+from fsa_compile.canonical import factored_distances, factored_pairs
 from fsa_compile.canonical.product import factored, multiplied
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
@@ -60,8 +60,8 @@ def test_masks_are_those_of_the_product(exhaustive: bool, monkeypatch: pytest.Mo
     patterns = ("[abé]*", "(a|b)*é", "[aé]{0,4}", "(ab|ba|é){1,3}b*", "a[bé]*a|b", "[ab]*aba[abé]{0,2}", "(é|a)(é|b)*")
     for round_ in range(200 if exhaustive else 14):
         if round_ % 2:
-            monkeypatch.setattr(factored_distances, "_LISTED", 1)
-            monkeypatch.setattr(factored_distances, "_ALIKE", 1)
+            monkeypatch.setattr(factored_pairs, "_LISTED", 1)
+            monkeypatch.setattr(factored_pairs, "_ALIKE", 1)
             monkeypatch.setattr(factored_distances, "_TRIED", rng.choice([1, 4]))
         else:
             monkeypatch.undo()

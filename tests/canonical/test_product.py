@@ -17,7 +17,7 @@ from oracles.library_encoders import segmentations
 import fsa_compile
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, assemble, compile_regex
 from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.canonical import factored_distances, product_distances, product_graph
+from fsa_compile.canonical import factored_distances, factored_pairs, product_distances, product_graph
 from fsa_compile.canonical.product import canonical_product
 from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
@@ -75,8 +75,8 @@ def test_random_small_encoders_and_splitters(exhaustive: bool, monkeypatch: pyte
     for round_ in range(600 if exhaustive else 16):
         large = round_ % 8 > 3
         monkeypatch.setattr(assemble, "NARROW", 1 if large else 64)
-        monkeypatch.setattr(factored_distances, "_LISTED", 1 if large else 512)
-        monkeypatch.setattr(factored_distances, "_ALIKE", 1 if large else 4096)
+        monkeypatch.setattr(factored_pairs, "_LISTED", 1 if large else 512)
+        monkeypatch.setattr(factored_pairs, "_ALIKE", 1 if large else 4096)
         monkeypatch.setattr(factored_distances, "_TRIED", 2 if large else 48)
         monkeypatch.setattr(product_graph, "_LISTED", 1 if large else 4096)
         monkeypatch.setattr(product_graph, "_FEW", 1 if large else 256)
