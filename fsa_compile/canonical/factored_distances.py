@@ -49,8 +49,8 @@ _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 10
 """Up to so many tests a round's pairs of tokens are all tested."""
-_MARKED = 8
-"""Where more than such a part of the pairs are met again, those without a distance are found by marking all of them."""
+_MARKED = 2048
+"""Of so many pairs, or of few for each that is met, those without a distance are found by marking them."""
 _SAME = 256
 """Of a token that is tested after more than so many pairs all sets that hold it are looked up."""
 
@@ -252,9 +252,8 @@ class FactoredDistances(FactoredPairs):
             if not bits and leaving is None and not followed[new].any():
                 continue
             edges = [order[joined(begin[new], size[new])]]
-            for node, tokens in bits.items():
-                into = self.wide[node].edges
-                into = into[holds(tokens, self.token[into])]
+            if bits:
+                into = np.concatenate([self._listed_in(node, tokens) for node, tokens in bits.items()])
                 self.cost[into] = level
                 self._close_once(steps.before_tokens(into), level)
                 edges.append(into[~steps.known[self.source[into]]])
@@ -271,6 +270,11 @@ class FactoredDistances(FactoredPairs):
         for wide in self.wide.values():
             wide.settle(self.cost, self.token)
         self.start = int(self._distance[self._start])
+
+    def _listed_in(self, node: int, tokens: np.ndarray) -> np.ndarray:
+        """The listed ones of some tokens, uint32[W], into a wide node."""
+        into = self.wide[node].edges
+        return into[holds(tokens, self.token[into])]
 
     def _listed_exits(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Sources and tokens of exits by cost, of larger rows some tokens only."""
@@ -305,7 +309,7 @@ class FactoredDistances(FactoredPairs):
         while len(new) and not (others and followed[new].any()):
             self._deadline.check(_DOING)
             some = steps.before(new)
-            if _MARKED * len(some) > len(distance):
+            if len(distance) < _MARKED + 8 * len(some):
                 marked = np.zeros(len(distance), bool)
                 marked[some] = True
                 new = (marked & (distance == FAR)).nonzero()[0]
