@@ -437,18 +437,6 @@ _NO_SETS: dict[str, tuple[int, ...]] = {
 SET_ARRAYS = tuple(_NO_SETS)
 """Those of them that files of constraints without sets of keys do not hold."""
 
-_NO_STACK: dict[str, np.ndarray] = {name: np.zeros(size, ARRAYS[name][0]) for name, size in _NO_SETS.items()} | {
-    "push_offset": np.zeros(2, np.int32),
-    "push_symbol": np.zeros(0, np.int32),
-    "push_register": np.zeros(0, np.int32),
-    "symbol_ladder": np.zeros((0, 4), np.int32),
-    "symbol_cost": np.zeros(0, np.int32),
-    "symbol_need": np.zeros(0, np.int32),
-    "symbol_slope": np.zeros((0, 3), np.int32),
-    "delta": np.zeros(0, np.int32),
-}
-"""What all regular constraints have in common; no constraint's arrays are written."""
-
 SCALARS: dict[str, type] = {
     "vocab_size": int,
     "fingerprint": str,
@@ -474,9 +462,18 @@ def _regular_arrays(c: CompiledConstraint) -> dict[str, np.ndarray]:
         "level_need": (levels,),
         "need": (n,),
         "ladder": (n, 4),
+        "push_offset": (2,),
+        "push_symbol": (0,),
+        "push_register": (0,),
+        "symbol_ladder": (0, 4),
+        "symbol_cost": (0,),
+        "symbol_need": (0,),
+        "symbol_slope": (0, 3),
         "delta_offset": (n,),
+        "delta": (0,),
     }
-    out = _NO_STACK | {name: np.zeros(size, np.int32) for name, size in sizes.items()}
+    out = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
+    out |= {name: np.zeros(_NO_SETS[name], ARRAYS[name][0]) for name in SET_ARRAYS}
     out["effects"] = np.zeros((n, 6), np.int32)
     out["effects"][1:, 0], out["effects"][1:, 4] = np.arange(1, n), 1 + c.distance[1:]
     out["level_slope"] = np.zeros((n, 3), np.int32)

@@ -119,6 +119,7 @@ class Contexts:
         self._held: dict[tuple[bytes, bytes], np.ndarray] = {}
         self._inside = [self._inside_of(d) for d in range(DEPTHS)]
         self._inside_follows: dict[int, np.ndarray] = {}
+        self._inside_unions: dict[tuple[int, bytes], np.ndarray] = {}
         self._states_after: dict[tuple[int, int], frozenset[int]] = {}
         self._then: dict[tuple[int, int, int, bool], frozenset[int]] = {}
         self._state_sets = StateSets(self)
@@ -184,7 +185,12 @@ class Contexts:
         begins = np.zeros(len(found), bool)
         begins[self._states.inner[tokens]] = True
         begins[0] = False
-        some = np.bitwise_or.reduce(found[begins], axis=0)
+        key = depth, begins.tobytes()
+        some = self._inside_unions.get(key)
+        if some is None:
+            if len(self._inside_unions) >= _MOST_UNIONS:
+                self._inside_unions.pop(next(iter(self._inside_unions)), None)
+            some = self._inside_unions[key] = np.bitwise_or.reduce(found[begins], axis=0)
         return np.unpackbits(some.view(np.uint8), bitorder="little", count=count).view(bool)
 
     def state_sets(self) -> StateSets:

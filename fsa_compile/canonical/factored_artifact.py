@@ -163,10 +163,15 @@ class Rows:
           source, token, cost: int64[E], of the listed ones, ascending by source.
         """
         out = []
+        order, begin, size = _segments(source << 32 | cost)
+        token, first = token[order], order[begin]
+        listed: dict[int, dict[int, np.ndarray]] = {node: {} for node in parts}
+        for node, most, at, count in zip(*(column.tolist() for column in (source[first], cost[first], begin, size))):
+            if node in listed:
+                listed[node][most] = token[at : at + count]
         for node in sorted(parts):
             deadline.check(_DOING)
-            begin, end = source.searchsorted([node, node + 1]).tolist()
-            up_to = _levels(parts[node], token[begin:end], cost[begin:end], self._tables)
+            up_to = _levels(parts[node], listed[node], self._tables)
             out += [(node, most, self.number(row)) for most, row in up_to]
         return out
 
@@ -261,18 +266,15 @@ def _reached(
 
 
 def _levels(
-    wide: list[tuple[int, np.ndarray]], token: np.ndarray, cost: np.ndarray, tables: VocabularyTables
+    wide: list[tuple[int, np.ndarray]], listed: dict[int, np.ndarray], tables: VocabularyTables
 ) -> list[tuple[int, np.ndarray]]:
-    """Bit rows of the tokens that cost at most so much, by ascending cost."""
+    """Bit rows of the tokens that cost at most so much, by ascending cost, of bit rows and lists of those that cost so much."""
     by_cost: dict[int, np.ndarray] = {}
     for most, bits in wide:
         by_cost[most] = by_cost[most] | bits if most in by_cost else bits
-    order, begin, size = _segments(cost)
-    token, costs = token[order], cost[order[begin]].tolist()
-    listed = {most: token[at : at + length] for most, at, length in zip(costs, begin.tolist(), size.tolist())}
     out: list[tuple[int, np.ndarray]] = []
     row = np.zeros(tables.num_words, np.uint32)
-    for most in sorted({*by_cost, *costs}):
+    for most in sorted({*by_cost, *listed}):
         row = row | by_cost[most] if most in by_cost else row.copy()
         if most in listed:
             tables.add(row, listed[most])

@@ -30,28 +30,31 @@ class DecidedDistances(ShunnedDistances):
         for case in by_token.values():
             of_node.setdefault(case.node, []).append(case)
         self._into = {node: Into(some, self._constraint.rows) for node, some in of_node.items()}
+        changed = [case for case in cases if any(case.completes)]
+        if not changed:
+            return True
         for _ in range(_ROUNDS):
-            some = [case for case in cases if any(case.completes)]
-            if not some:
-                return True
-            found = self._completed_by(cases, by_pair, by_token)
+            found = self._completed_by(changed, cases, by_pair, by_token)
             if found is None:
                 return False
             if not found:
+                some = [case for case in cases if any(case.completes)]
                 return self.note_shunned(some) and self._with_levels(some)
+            changed = found
         return False
 
     def _completed_by(
-        self, cases: list[Case], by_pair: dict[int, Case], by_token: dict[tuple[int, int], Case]
+        self, changed: list[Case], cases: list[Case], by_pair: dict[int, Case], by_token: dict[tuple[int, int], Case]
     ) -> list[Case] | None:
-        """Looks at what cannot be completed yet, and may go on with tokens that sometimes can: notes what is completed so, and
-        returns those cases; None where that is not certain."""
+        """Looks at what cannot be completed yet, and may go on with tokens that sometimes can, those that changed since the last
+        round: notes what is completed so, and returns those cases; None where that is not certain."""
         x, out = self._contexts, []
-        before = self._before([case for case in cases if any(case.completes)])
+        before = self._before(changed)
         for case in self._other_pairs(before, by_pair):  # what is certain otherwise may go on with these tokens
             by_pair[case.pair] = case
             cases.append(case)
-        after = {node: self._sometimes(node, by_pair, by_token) for node in before}
+        among = {id(case) for case in changed}
+        after = {node: self._leading_to(among, node, by_pair, by_token) for node in before}
         some = [case for case in cases if after.get(case.node) and not all(case.completes)]
         chances = self._chances(some, after)
         for number, case in enumerate(some):
@@ -98,19 +101,19 @@ class DecidedDistances(ShunnedDistances):
                 out.setdefault(number, []).append((i, held[at], may[at].nonzero()[0].tolist()))
         return out
 
-    def _sometimes(
-        self, node: int, by_pair: dict[int, Case], by_token: dict[tuple[int, int], Case]
+    def _leading_to(
+        self, among: set[int], node: int, by_pair: dict[int, Case], by_token: dict[tuple[int, int], Case]
     ) -> list[tuple[int, Case]]:
-        """The tokens of a node that are completed in some behaviours, as far as is known, with what they lead to."""
+        """The tokens of a node that lead to some cases, given by `id`, with these."""
         found: list[tuple[int, Case | None]] = []
         low, high = self._first[node], self._first[node + 1]
         open_ = low + (self.cost[low:high] >= FAR).nonzero()[0]
         for token, target, pair in zip(*(of[open_].tolist() for of in (self.token, self.target, self.pair))):
             found.append((token, by_token.get((target, token)) if target in self.wide else by_pair.get(pair)))
-        out = [(token, case) for token, case in found if case is not None and any(case.completes)]
+        out = [(token, case) for token, case in found if case is not None and id(case) in among]
         for row, target in self.groups.get(node, ()):
             if target in self._into:
-                out += [(case.token, case) for case in self._into[target].in_row(row) if any(case.completes)]
+                out += [(case.token, case) for case in self._into[target].in_row(row) if id(case) in among]
         return out
 
     def _with_levels(self, some: list[Case]) -> bool:

@@ -397,8 +397,9 @@ class FactoredDistances(FactoredPairs):
                 waiting = words_of(x.inside(wide.depth)[0][wide.waiting], self._constraint.vocab_size)
                 self._close_bits(node, wide.open & ~waiting, level)
             return
-        tokens = tokens[np.argsort(x.rank[tokens])][:_TRIED]
-        self._close_bits(node, wide.open & x.always_one_of(tokens), level)
+        rank = x.rank.take(tokens)
+        rank.sort()
+        self._close_bits(node, wide.open & x.always_one_of(x.order.take(rank[:_TRIED])), level)
 
     def _pairs_of(self, nodes: np.ndarray) -> np.ndarray:
         """The pairs without a distance of nodes, ascending as these are."""
@@ -482,7 +483,7 @@ class FactoredDistances(FactoredPairs):
         for row, target in self.groups.get(node, ()):
             wide = self.wide[target]
             if most >= FAR - 1:
-                out |= self._constraint.rows[row] & wide.inside & ~wide.open
+                out |= self._constraint.rows[row] & (wide.inside ^ wide.open)
                 continue
             for level, bits in wide.levels:
                 if above <= level < most:
