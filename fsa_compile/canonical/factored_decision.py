@@ -153,6 +153,7 @@ class DecidedDistances(ShunnedDistances):
             levels = [int(ats[0])] if alike else sorted(set(ats.tolist()))
             wide.levels += [(at, every if alike else words_of(tokens[ats == at], size)) for at in levels]
             self._unless[node] = {kind: words_of(tokens[kinds == kind], size) for kind in {*kinds.tolist()} - {0}}
+            self._kind_into[node] = {token: kind for token, _, kind in found if kind}
             if len(wide.edges):
                 place = np.minimum(np.searchsorted(tokens, self.token[wide.edges]), len(tokens) - 1)
                 same = tokens[place] == self.token[wide.edges]

@@ -21,6 +21,7 @@ import array
 import copy
 import dataclasses
 import itertools
+from functools import cached_property
 from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -83,6 +84,12 @@ class WideNode:
         """Takes tokens from `open`."""
         self.open &= ~bits
         self.is_open = bool(self.open.any())
+        self.__dict__.pop("closed", None)
+
+    @cached_property
+    def closed(self) -> np.ndarray:
+        """Those with a distance."""
+        return self.inside ^ self.open
 
     def settle(self, cost: np.ndarray, token: np.ndarray) -> None:
         """Joins the tokens of each distance where they were not found in order, and corrects the costs of listed tokens."""
@@ -196,7 +203,8 @@ class FactoredDistances(FactoredPairs):
         self._kind = np.zeros(len(self.token), np.int32)
         self._unless: dict[int, dict[int, np.ndarray]] = {}
         """Of wide nodes the tokens uint32[W] of each kind."""
-        self._unions: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
+        self._kind_into: dict[int, dict[int, int]] = {}
+        """And the kinds of these tokens."""
         self.wide: dict[int, WideNode] = {}
         wide_edges = np.flatnonzero(self._is_wide[self.target])
         wide_edges = wide_edges[order_of(self.target[wide_edges])]
@@ -483,7 +491,7 @@ class FactoredDistances(FactoredPairs):
         for row, target in self.groups.get(node, ()):
             wide = self.wide[target]
             if most >= FAR - 1:
-                out |= self._constraint.rows[row] & (wide.inside ^ wide.open)
+                out |= self._constraint.rows[row] & wide.closed
                 continue
             for level, bits in wide.levels:
                 if above <= level < most:

@@ -154,29 +154,22 @@ class ShunnedDistances(FactoredDistances):
 
     def unless_of(self, node: int) -> list[tuple[int, np.ndarray]]:
         """The lists of behaviours to which tokens of a node may not lead, each with these tokens, uint32[W]."""
-        found = ((number, self._of_kinds(node, tuple(kinds))) for number, kinds in sorted(self.shunned.get(node, {}).items()))
+        found = ((number, self._of_kinds(node, {*kinds})) for number, kinds in sorted(self.shunned.get(node, {}).items()))
         return [(number, row) for number, row in found if row.any()]
 
-    def _of_kinds(self, node: int, kinds: tuple[int, ...]) -> np.ndarray:
+    def _of_kinds(self, node: int, kinds: set[int]) -> np.ndarray:
         """The tokens of some kinds that may come at a node, uint32[W]."""
-        out = np.zeros(self._constraint.rows.shape[1], np.uint32)
+        tokens: list[int] = []
         for inner in self.inner(node):
             low, high = self._first[inner], self._first[inner + 1]
             own = self._kind[low:high]
             if own.any():
-                out |= words_of(self.token[low:high][np.isin(own, kinds)], self._constraint.vocab_size)
+                tokens += itertools.compress(self.token[low:high].tolist(), (kind in kinds for kind in own.tolist()))
             for row, target in self.groups.get(inner, ()):
-                if self._unless.get(target):
-                    out |= self._constraint.rows[row] & self._into_wide_of(target, kinds)
-        return out
-
-    def _into_wide_of(self, target: int, kinds: tuple[int, ...]) -> np.ndarray:
-        """The tokens of some kinds that lead to a wide node, uint32[W]."""
-        key = target, kinds
-        if key not in self._unions:
-            some = [row for kind, row in self._unless[target].items() if kind in kinds]
-            self._unions[key] = np.bitwise_or.reduce(some) if some else np.zeros_like(self._constraint.rows[0])
-        return self._unions[key]
+                kind_of = self._kind_into.get(target)
+                if kind_of:
+                    tokens += [case.token for case in self._into[target].in_row(row) if kind_of.get(case.token) in kinds]
+        return words_of(tokens, self._constraint.vocab_size)
 
     def sometimes(self, node: int) -> np.ndarray:
         """The own tokens of a node that can be completed in some states only, uint32[W]."""
