@@ -132,11 +132,12 @@ class FactoredPairs:
         self._spread(depth)
         inside = np.flatnonzero(~certain)
         if len(inside):
-            length = self._contexts.length[self.token[inside]]
+            length, begin, end = self._contexts.length[self.token[inside]], self.source[inside], self.target[inside]
             for _ in range(DEPTHS):
                 self._spread(depth)
-                known = depth[self.source[inside]] >= 0
-                depth[self.target[inside[known]]] = (depth[self.source[inside]] - length)[known]
+                before = depth.take(begin)
+                known = before >= 0
+                depth[end[known]] = (before - length)[known]
             some = np.flatnonzero(depth[self.source] >= 0)
             if len(some) < len(self.source):  # nothing leads to their sources
                 self._keep(depth[self.source] >= 0)
