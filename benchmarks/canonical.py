@@ -29,10 +29,10 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 from oracles.library_encoders import NAMES, pair_kinds, piece_encoder, segmentations, text_pairs, texts  # noqa: E402
 
-from fsa_compile.canonical import tables as tables_module  # noqa: E402
-from fsa_compile.canonical.merge_trees import merge_trees  # noqa: E402
-from fsa_compile.canonical.sources import encoder_of  # noqa: E402
-from fsa_compile.canonical.tables import CanonicalTables, build_tables, canonical_tables  # noqa: E402
+from fsa_compile.canonical.encoder.encoder_sources import encoder_of  # noqa: E402
+from fsa_compile.canonical.encoder.merge_trees import merge_trees  # noqa: E402
+from fsa_compile.canonical.filter import canonical_tables as tables_module  # noqa: E402
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, build_tables, canonical_tables  # noqa: E402
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer  # noqa: E402
 
 

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from fsa_compile import CanonicalWalk, CompileLimits, canonical_tables, compile_regex, load_tokenizer  # noqa: E402
-from fsa_compile.canonical.tables import CanonicalTables  # noqa: E402
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables  # noqa: E402
 from fsa_compile.errors import ConstraintError  # noqa: E402
 from fsa_compile.tokenizers import Tokenizer  # noqa: E402
 

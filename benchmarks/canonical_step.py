@@ -28,11 +28,11 @@ sys.path.insert(0, str(HERE.parent))
 
 import jax_decode  # noqa: E402
 from fsa_compile import CompileLimits, canonical_tables, compile_regex, load_tokenizer  # noqa: E402
-from jax_decode.noise import key_words  # noqa: E402
-from jax_decode.samplers import prepared  # noqa: E402
-from jax_decode.sampling import sample  # noqa: E402
-from jax_decode.state import init_state  # noqa: E402
-from jax_decode.transition import advance  # noqa: E402
+from jax_decode.kernels.noise import key_words  # noqa: E402
+from jax_decode.sampling.samplers import prepared  # noqa: E402
+from jax_decode.sampling.sampling import sample  # noqa: E402
+from jax_decode.step.state import init_state  # noqa: E402
+from jax_decode.step.transition import advance  # noqa: E402
 
 PATTERN = r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"'
 WARM = 3

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from fsa_compile import compile_choices, compile_regex
-from fsa_compile import vocabulary_tables as vt
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary import vocabulary_tables as vt
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
     python benchmarks/conformance.py [--prompts 100] [--temperature 1.0]
 
-For every task of `models.corpus`: held-out prompts, sampled in the jitted loop once without and once with the task's pattern
-as the constraint, and the same greedily. Besides the form, the share of fields that are right is given: a constraint must
-not make the content worse. Raw numbers go to `benchmarks/results/conformance.json`.
+For every task of `tools.small_model.corpus`: held-out prompts, sampled in the jitted loop once without and once with the task's
+pattern as the constraint, and the same greedily. Besides the form, the share of fields that are right is given: a constraint
+must not make the content worse. Raw numbers go to `benchmarks/results/conformance.json`.
 
 Source: Koo, Liu and He 2024, Table 3, asks the same of their models.
 """
@@ -26,8 +26,8 @@ import numpy as np
 import fsa_compile
 import jax_decode
 import models
-from models import corpus
-from models.small_report import field_score
+from tools.small_model import corpus
+from tools.small_model.small_report import field_score
 
 RESULTS = Path(__file__).parent / "results"
 NEW_TOKENS = 192

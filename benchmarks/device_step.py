@@ -34,13 +34,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
-from jax_decode.masking import mask, mask_rows, mask_words
-from jax_decode.noise import key_words
-from jax_decode.samplers import Categorical, Greedy, TopK, TopP
-from jax_decode.sampling import sample
-from jax_decode.state import init_state
-from jax_decode.tables import ConstraintTables, to_device
-from jax_decode.transition import advance
+from jax_decode.kernels.noise import key_words
+from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
+from jax_decode.sampling.sampling import sample
+from jax_decode.step.masking import mask, mask_rows, mask_words
+from jax_decode.step.state import init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables, to_device
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLERS = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.9": TopP(0.9, None)}

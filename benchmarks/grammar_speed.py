@@ -26,7 +26,7 @@ import numpy as np
 from compilers import Compiler, Constrax, Form, GlrMask, Llguidance, XGrammar
 
 from fsa_compile import ConstraintError, compile_grammar, compile_regex, library
-from fsa_compile.inspect import statistics
+from fsa_compile.inspection.explain import statistics
 
 RESULTS = Path(__file__).parent / "results" / "grammar_speed.json"
 

@@ -40,14 +40,14 @@ import numpy as np
 
 import jax_decode
 from fsa_compile import CompileLimits, compile_items
-from jax_decode import beam_loop
-from jax_decode.catalogue import only_lists
-from jax_decode.expansion import expanded
-from jax_decode.masking import mask_parts
-from jax_decode.planes import plain_log_sum
-from jax_decode.ranking import Best
-from jax_decode.requests import read_request
-from jax_decode.state import MAX_DEPTH
+from jax_decode.beams import beam_loop
+from jax_decode.beams.expansion import expanded
+from jax_decode.beams.ranking import Best
+from jax_decode.decoding.requests import read_request
+from jax_decode.kernels.planes import plain_log_sum
+from jax_decode.step.masking import mask_parts
+from jax_decode.step.state import MAX_DEPTH
+from jax_decode.tables.items import only_lists
 
 RESULTS = Path(__file__).parent / "results" / "items.json"
 VOCABULARY, LENGTH, AT_ONCE = 2048, 8, 16

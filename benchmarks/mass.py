@@ -2,10 +2,10 @@
 
     python benchmarks/mass.py [--quick] [--prompts N] [--repeats N] [--output FILE]
 
-The small model that comes with the package, 10 held-out prompts of `models.corpus` and 5 constraints: 50 masses. Exact ones
-come from all token sequences but those whose beginning is less probable than 1e-12; what these can add is bounded and recorded.
-Importance samples are drawn among the allowed tokens, 1,024 for each prompt. z is the difference of the two logarithms in
-standard errors of the sampled one. Raw figures go to `benchmarks/results/mass.json`.
+The small model that comes with the package, 10 held-out prompts of `tools.small_model.corpus` and 5 constraints: 50 masses.
+Exact ones come from all token sequences but those whose beginning is less probable than 1e-12; what these can add is bounded
+and recorded. Importance samples are drawn among the allowed tokens, 1,024 for each prompt. z is the difference of the two
+logarithms in standard errors of the sampled one. Raw figures go to `benchmarks/results/mass.json`.
 
 Times are CPU time of the process for all prompts together, warm, in the median of some repetitions, with transfers.
 """
@@ -30,7 +30,7 @@ import numpy as np
 import fsa_compile
 import models
 from jax_decode import enumerate_sequences, generate_smc, log_mass, to_device
-from models import corpus
+from tools.small_model import corpus
 
 RESULTS = Path(__file__).parent / "results" / "mass.json"
 CONSTRAINTS = {

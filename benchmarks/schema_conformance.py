@@ -26,10 +26,10 @@ from typing import Any
 
 from fsa_compile import Tokenizer, load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.composition.compose import promote_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits
-from fsa_compile.promote import promote_machine
 
 RESULTS = Path(__file__).parent / "results" / "schema_conformance.json"
 FILES = {

@@ -6,8 +6,8 @@
 the development split of MaskBench (arXiv 2501.10868), each compiled once, in an order that is always the same; `--every 1`
 takes all. Times are processor time from the decoded schema to the ready `CompiledConstraint`, vocabulary tables warm, without
 a cache of constraints; `machine` is the part from the schema to its byte machine. What a process keeps of the string bodies,
-numbers and formats of earlier schemas (`fsa_compile.leaf_walks`) counts as warm; `cold` are the same cases, and with `--cold`
-the same schemas, each compiled after that was dropped. Sizes are bytes of the arrays. Raw numbers go to
+numbers and formats of earlier schemas (`fsa_compile.composition.pushdown.summaries`) counts as warm; `cold` are the same cases,
+and with `--cold` the same schemas, each compiled after that was dropped. Sizes are bytes of the arrays. Raw numbers go to
 `benchmarks/results/schema_speed.json`, with one line per schema.
 """
 
@@ -31,12 +31,13 @@ import numpy as np
 
 from benchmarks.schema_conformance import options_of, percentiles, rows_of
 from fsa_compile import load_tokenizer
-from fsa_compile.artifact import ARRAYS, CompiledConstraint
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact.arrays import ARRAYS
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.pushdown.summaries import forget_leaves
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import FLAT_STATES, SchemaOptions, schema_machine
-from fsa_compile.leaf_walks import forget_leaves
 from fsa_compile.limits import CompileLimits
-from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
 
 RESULTS = Path(__file__).parent / "results" / "schema_speed.json"

@@ -34,7 +34,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import models  # noqa: E402
 from fsa_compile import CanonicalWalk, canonical_tables, compile_regex, load_tokenizer  # noqa: E402
-from fsa_compile.continuation import encode_continuation  # noqa: E402
+from fsa_compile.prompts.continuation import encode_continuation  # noqa: E402
 from fsa_compile.tokenizers import Tokenizer  # noqa: E402
 
 CITIES = ["Cologne", "Berlin", "Munich", "Hamburg", "Leipzig", "Vienna", "Zurich", "Salzburg"]

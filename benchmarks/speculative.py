@@ -3,9 +3,9 @@
     python benchmarks/speculative.py [--quick] [--only OBJECT] [--modes MODE ...] [--prompts N] [--repeats N] [--output FILE]
 
 The small model that comes with the package writes JSON objects: one whose keys it was trained on, for held-out prompts of
-`models.corpus`, and the example object of Koo et al. 2024, whose keys it never saw, for prompts about people of the past. Every
-mode writes the text of plain decoding with the same key, the canonical modes that of plain decoding among canonical tokens, and
-this is checked; `longest spelling` alone need not. Raw figures go to `benchmarks/results/speculative.json`.
+`tools.small_model.corpus`, and the example object of Koo et al. 2024, whose keys it never saw, for prompts about people of the
+past. Every mode writes the text of plain decoding with the same key, the canonical modes that of plain decoding among canonical
+tokens, and this is checked; `longest spelling` alone need not. Raw figures go to `benchmarks/results/speculative.json`.
 
 A pass counts for every row that takes part in it, the prompt's too, so plain decoding needs 1 per token; a row has one stop
 token. Tokens per second are those of the whole call, prompt and transfers included, without log-probabilities over all logits,
@@ -42,9 +42,9 @@ import numpy as np
 
 import fsa_compile
 import models
-from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.schema_options import SchemaOptions
 from jax_decode import Categorical, Forced, ForcedText, Greedy, ModelDraft, PromptLookup, generate, longest_spelling, to_device
-from models import corpus
+from tools.small_model import corpus
 
 RESULTS = Path(__file__).parent / "results" / "speculative.json"
 DATA = Path(os.environ.get("CONSTRAX_DATA", Path(__file__).parents[2] / "shared" / "data"))

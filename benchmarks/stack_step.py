@@ -33,11 +33,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
-from jax_decode.masking import mask_parts
-from jax_decode.stack import sources
-from jax_decode.state import ConstraintState, Status, init_state
-from jax_decode.tables import ARC_COUNT, ConstraintTables, to_device
-from jax_decode.transition import advance
+from jax_decode.step.masking import mask_parts
+from jax_decode.step.stack import sources
+from jax_decode.step.state import ConstraintState, Status, init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ARC_COUNT, ConstraintTables, to_device
 
 RESULTS = Path(__file__).parent / "results"
 MOST_RATIO = 1.5

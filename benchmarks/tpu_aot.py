@@ -30,15 +30,15 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_decode.columns import Shards
-from jax_decode.masking import mask_words
-from jax_decode.planes import allowed_logits, column_best, planes
-from jax_decode.row_layout import words_for
-from jax_decode.samplers import Categorical, Greedy, TopK
-from jax_decode.sampling import sample
-from jax_decode.state import ConstraintState, init_state
-from jax_decode.tables import ConstraintTables
-from jax_decode.transition import advance
+from jax_decode.kernels.columns import Shards
+from jax_decode.kernels.planes import allowed_logits, column_best, planes
+from jax_decode.kernels.row_layout import words_for
+from jax_decode.sampling.samplers import Categorical, Greedy, TopK
+from jax_decode.sampling.sampling import sample
+from jax_decode.step.masking import mask_words
+from jax_decode.step.state import ConstraintState, init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables
 
 HOST_OPERATIONS = re.compile(r"callback|infeed|outfeed|\bsend\(|\brecv\(|host-transfer")
 MOST_TEMPORARIES = 1 << 20

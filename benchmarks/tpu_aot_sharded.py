@@ -28,13 +28,13 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_aot import CLOCK_HZ, abstract_tables, measured
 
-from jax_decode.columns import Shards
-from jax_decode.placement import sharded_rows
-from jax_decode.row_layout import words_for
-from jax_decode.samplers import Categorical, Greedy, TopK, TopP
-from jax_decode.sampling import sample
-from jax_decode.state import init_state
-from jax_decode.transition import advance
+from jax_decode.kernels.columns import Shards
+from jax_decode.kernels.placement import sharded_rows
+from jax_decode.kernels.row_layout import words_for
+from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
+from jax_decode.sampling.sampling import sample
+from jax_decode.step.state import init_state
+from jax_decode.step.transition import advance
 
 RESULTS = Path(__file__).parent / "results" / "tpu_aot_sharded.json"
 MESHES = {

@@ -69,7 +69,7 @@ def measure(count: int, batch: int, width: int, repeats: int, names: str) -> dic
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
     import jax_decode
-    from jax_decode.sampling import sample
+    from jax_decode.sampling.sampling import sample
 
     mesh = jax.make_mesh((count,), ("ids",), axis_types=(AxisType.Auto,))
     everywhere, spread = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "ids"))

@@ -90,8 +90,8 @@ def _run(args: argparse.Namespace) -> None:
     import jax
 
     from fsa_compile import CompiledConstraint, load_tokenizer
-    from jax_decode.generating import generate
-    from jax_decode.tables import to_device
+    from jax_decode.decoding.generate import generate
+    from jax_decode.tables.tables import to_device
 
     decoder, tokenizer_path = _model(args)
     tokenizer = load_tokenizer(tokenizer_path)
@@ -138,7 +138,7 @@ def _model(args: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def _sampler(args: argparse.Namespace) -> Any:
-    from jax_decode.samplers import Categorical, Greedy, MinP, TopK, TopP, check_sampler
+    from jax_decode.sampling.samplers import Categorical, Greedy, MinP, TopK, TopP, check_sampler
 
     kinds: dict[str, Any] = {"top_k": TopK, "top_p": TopP, "min_p": MinP}
     given = [name for name in kinds if getattr(args, name) is not None]

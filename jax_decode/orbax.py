@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import ARRAYS, SCALARS, SET_ARRAYS, CompiledConstraint, check_vocabulary
-from fsa_compile.artifact_checks import check_contents
-from fsa_compile.artifact_file import MAGIC, VERSIONS, version_of
-from fsa_compile.items.artifact import MAGIC as MAGIC_OF_ITEMS
-from fsa_compile.items.artifact import CompiledItems
+from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, check_vocabulary
+from fsa_compile.artifact.artifact_checks import check_contents
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.file import MAGIC, VERSIONS, version_of
+from fsa_compile.artifact.item_trie import MAGIC as MAGIC_OF_ITEMS
+from fsa_compile.artifact.item_trie import CompiledItems
 from jax_decode.errors import DecodeError, MissingPackageError
 
 

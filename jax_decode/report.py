@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.result import Generation
 from jax_decode.errors import DecodeError, MissingPackageError
-from jax_decode.generation import Generation
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; color: #222; }

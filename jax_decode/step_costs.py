@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import DecodeError
-from jax_decode.masking import mask_rows
-from jax_decode.noise import key_words
-from jax_decode.samplers import Greedy, Sampler, check_sampler
-from jax_decode.sampling import sample
-from jax_decode.state import init_state
-from jax_decode.tables import ConstraintTables
-from jax_decode.transition import advance
+from jax_decode.kernels.noise import key_words
+from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
+from jax_decode.sampling.sampling import sample
+from jax_decode.step.masking import mask_rows
+from jax_decode.step.state import init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables
 
 _ROOM = 64
 """Tokens that the stacks of the measured rows have room for."""

@@ -5,35 +5,16 @@ Names load on first use, so that importing this package costs neither JAX nor Fl
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-_HOME = {
-    "Attention": "models.config",
-    "CONFIGS": "models.config",
-    "CheckpointError": "models.errors",
-    "ConfigError": "models.errors",
-    "Gemma": "models.gemma",
-    "GemmaConfig": "models.config",
-    "KVCache": "models.kv_cache",
-    "ModelError": "models.errors",
-    "Transformer": "models.transformer",
-    "get_config": "models.config",
-    "load": "models.checkpoint",
-    "load_small": "models.small_model",
-    "save": "models.checkpoint",
-    "small_tokenizer_path": "models.small_model",
-    "tiny_gemma": "models.tiny",
-}
+import lazy_loader
 
-__all__ = sorted(_HOME)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        return _load(name)
     except ModuleNotFoundError as error:
         raise _explained(error) from error
 
@@ -44,7 +25,3 @@ def _explained(error: ModuleNotFoundError) -> ModuleNotFoundError:
 
     missing = (error.name or "").partition(".")[0]
     return MissingPackageError(missing) if missing in ("jax", "jaxlib", "flax", "orbax", "safetensors") else error
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
 """The small trained model that comes with the package: where its files are, and how to load it.
 
-One responsibility: finding the shipped files, which needs no package. How they were made is in `models.train_small`.
+One responsibility: finding the shipped files, which needs no package. How they were made is in `tools.small_model.train_small`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _shipped(name: str) -> pathlib.Path:
             "The small model's files are not here.",
             where=str(path),
             fix="Install the package from a folder (not from inside a zip file), or run "
-            "`python -m models.train_small --out models/small` in the repository.",
+            "`python -m tools.small_model.train_small --out models/small` in the repository.",
         )
     return path
 
@@ -48,7 +48,7 @@ def small_checkpoint_path() -> pathlib.Path:
 
 
 def load_small(dtype: DTypeLike = "float32") -> Gemma:
-    """The small trained model, about 1.5 million parameters; it knows the prompts of `models.corpus`.
+    """The small trained model, about 1.5 million parameters; it knows the prompts of `tools.small_model.corpus`.
 
     Args:
       dtype: Dtype of the parameters. The file holds bfloat16, which is slow on CPUs; "bfloat16" keeps it.

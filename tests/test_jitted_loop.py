@@ -13,7 +13,7 @@ from oracles.byte_oracle import ByteOracle
 
 import fsa_compile
 import jax_decode
-from jax_decode.state import Status
+from jax_decode.step.state import Status
 
 STEPS = 20
 

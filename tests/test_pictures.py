@@ -11,7 +11,7 @@ import pytest
 import fsa_compile
 import jax_decode
 from fsa_compile import detokenize, draw
-from fsa_compile.draw_transducer import transducer_graph
+from fsa_compile.inspection.draw_transducer import transducer_graph
 
 plt = pytest.importorskip("matplotlib.pyplot")
 DOCS = Path(__file__).parents[1] / "docs"

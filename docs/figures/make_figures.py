@@ -19,7 +19,7 @@ import fsa_compile
 import jax_decode
 import models
 from fsa_compile import detokenize, draw, draw_grammar
-from fsa_compile.draw_transducer import transducer_graph
+from fsa_compile.inspection.draw_transducer import transducer_graph
 from jax_decode import report
 
 WORDS = [b"", b"a", b"b", b"c", b"ab", b"bb", b"bc", b"ba"]

@@ -17,17 +17,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.bridges import Bridges
-from fsa_compile.canonical.product import canonical_product
-from fsa_compile.canonical.splitter import Splitter
-from fsa_compile.canonical.tables import CanonicalTables
-from fsa_compile.canonical.walk import CanonicalWalk
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.canonical.canonical_walk import CanonicalWalk
+from fsa_compile.canonical.encoder.splitter import Splitter
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
+from fsa_compile.canonical.restrict import canonical_product
+from fsa_compile.composition.prefix.partial_tokens import Bridges
+from fsa_compile.composition.prefix.prepend import with_prefixes
 from fsa_compile.errors import ConstraintError, TokenizerError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.prefixed import with_prefixes
-from fsa_compile.token_lookup import TokenLookup
-from fsa_compile.vocabulary_tables import VocabularyTables
+from fsa_compile.vocabulary.lookup import TokenLookup
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 Border: TypeAlias = tuple[list[int], bytes, tuple[int, ...], CompiledConstraint]
 """Tokens that stay, bytes that are chosen again, tokens that wrote them, and the constraint."""

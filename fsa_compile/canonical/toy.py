@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsa_compile.canonical.encoder import Encoder, Engine
-from fsa_compile.canonical.merge_table import MergeTable, make_table
-from fsa_compile.canonical.tables import CanonicalTables, build_tables
-from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.canonical.encoder.encoder import Encoder, Engine
+from fsa_compile.canonical.encoder.merge_table import MergeTable, make_table
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, build_tables
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 
 def toy_merge_table(tokens: Sequence[bytes], merges: Sequence[tuple[int, int]]) -> MergeTable:

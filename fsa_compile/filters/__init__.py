@@ -10,11 +10,11 @@ Source: Cognetta et al. 2025, "Pitfalls, Subtleties, and Techniques in Automata-
 
 from __future__ import annotations
 
-from fsa_compile.filters.base import Filter, Filters, TextFilter, TokenDfa, TokenFilter, checked_filters
+from fsa_compile.filters.characters import ascii, characters, length, nfc_inert, scripts, valid_utf8
+from fsa_compile.filters.filter_base import Filter, Filters, TextFilter, TokenDfa, TokenFilter, checked_filters
 from fsa_compile.filters.nfc import nfc
-from fsa_compile.filters.sequences import forbid, words
-from fsa_compile.filters.text import ascii, characters, length, nfc_inert, scripts, valid_utf8
-from fsa_compile.filters.tokens import byte_fallback, fused_spaces, token_count, token_set
+from fsa_compile.filters.phrases import forbid, words
+from fsa_compile.filters.token_filters import byte_fallback, fused_spaces, token_count, token_set
 
 __all__ = [
     "Filter", "Filters", "TextFilter", "TokenDfa", "TokenFilter", "ascii", "byte_fallback", "characters", "checked_filters",

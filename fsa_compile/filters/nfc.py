@@ -23,12 +23,12 @@ from unicodedata import combining, decomposition, normalize
 
 import numpy as np
 
-from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.utf8_dfa import class_dfa
 from fsa_compile.errors import ConstraintError
-from fsa_compile.filters.base import TextFilter
-from fsa_compile.filters.class_dfa import class_dfa
-from fsa_compile.language import Language
+from fsa_compile.filters.filter_base import TextFilter
+from fsa_compile.languages.language import Language
+from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
 
 _OPEN_SYLLABLES = range(0xAC00, 0xD7A4, 28)  # of Hangul, without a trailing consonant; the others compose with nothing
 _MANY = 8

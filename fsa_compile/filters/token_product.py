@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.artifact import UNREACHABLE, CompiledConstraint
-from fsa_compile.assemble import assemble, distances
-from fsa_compile.bridges import WHOLE_TOKENS
-from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.entry_walk import NARROW
+from fsa_compile.artifact.arrays import UNREACHABLE
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.composition.prefix.partial_tokens import WHOLE_TOKENS
+from fsa_compile.composition.regular.regular_artifact import assemble, distances
+from fsa_compile.composition.regular.trie_walk import TokenArcs, walk_tokens
+from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.errors import LimitError
-from fsa_compile.filters.base import TokenDfa, TokenFilter, empty_after
+from fsa_compile.filters.filter_base import TokenDfa, TokenFilter, empty_after
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.token_walk import TokenArcs, walk_tokens
-from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import VocabularyTables, tables_for
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, tables_for
 
 _DOING = "Filtering the tokens of the constraint"
 _DENSE = 1 << 26

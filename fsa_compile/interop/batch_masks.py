@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.bitmask import BitmaskWalk, bitmask_shape, words_of
+from fsa_compile.artifact.bitmask import BitmaskWalk, bitmask_shape, words_of
 from fsa_compile.errors import ConstraintError
 from fsa_compile.interop.walks import walk_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.bitmask import BitmaskWalk
+from fsa_compile.artifact.bitmask import BitmaskWalk
 
 MAX_FORCED_BYTES = 4096
 """Longest text that is looked for at one go."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.bitmask import BitmaskWalk, write_row
+from fsa_compile.artifact.bitmask import BitmaskWalk, write_row
 from fsa_compile.errors import ConstraintError
 from fsa_compile.interop.jump_forward import forced_bytes
 from fsa_compile.interop.walks import check_tokenizer, walk_of

@@ -12,18 +12,19 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.compiler.arguments import Canonical, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.interop.frame_text import framed_machine
-from fsa_compile.interop.output_format import Format, FreeText, Json, OneOf, Parts, Text, separated
-from fsa_compile.interop.request import FormatError, child, elements, flag, members, text
+from fsa_compile.formats.framing import framed_machine
+from fsa_compile.formats.request import FormatError, child, elements, flag, members, text
+from fsa_compile.formats.text_automaton import text_automaton
+from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Text, separated
 from fsa_compile.interop.structural_tags import Tag, structural_tag, triggered
-from fsa_compile.interop.text_automaton import text_automaton
 from fsa_compile.json_schema import SchemaError, SchemaOptions, compile_json_schema, schema_machine
-from fsa_compile.json_schema.truncated import without_counters
+from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, check_depth, compile_dfa, compile_machine, filters_of, vocabulary_of
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -108,7 +109,7 @@ def compile_response_format(
       SchemaError: a schema in it is refused; the pointer leads through the request.
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
     >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
     >>> schema = {"type": "json_schema", "json_schema": {"name": "flag", "schema": {"type": "boolean"}}}
     >>> compile_response_format(schema, vocabulary).walk().allowed().tolist()

@@ -11,20 +11,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from fsa_compile.interop.output_format import (
-    NOTHING,
-    Format,
-    FreeText,
-    Json,
-    OneOf,
-    Parts,
-    Regex,
-    Repeated,
-    Text,
-    Until,
-    separated,
-)
-from fsa_compile.interop.request import FormatError, child, decoded, elements, flag, kind_of, members, text, texts
+from fsa_compile.formats.request import FormatError, child, decoded, elements, flag, kind_of, members, text, texts
+from fsa_compile.formats.tree import NOTHING, Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Until, separated
 
 MAX_DEPTH = 40
 """Formats inside each other."""

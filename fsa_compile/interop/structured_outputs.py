@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.interop.request import FormatError, child, decoded, flag, kind_of, members, text, texts
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.compiler.arguments import Canonical
+from fsa_compile.compiler.entry_points import compile_choices, compile_grammar, compile_regex
+from fsa_compile.formats.request import FormatError, child, decoded, flag, kind_of, members, text, texts
 from fsa_compile.interop.response_format import compile_response_format
 from fsa_compile.json_schema import SchemaError, SchemaOptions
 from fsa_compile.limits import CompileLimits
-from fsa_compile.pipeline import Canonical, compile_choices, compile_grammar, compile_regex
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -45,7 +46,7 @@ def compile_structured_outputs(
       FormatError: not well formed, an unknown field, none or several of the kinds.
       ConstraintError: as `compile_response_format`, `compile_regex`, `compile_grammar`.
 
-    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
     >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b"n", b""], stop_ids=[3])
     >>> compile_structured_outputs({"choice": ["no"]}, vocabulary).walk().allowed().tolist()
     [False, True, False, False]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsa_compile.artifact import CompiledConstraint, check_vocabulary
-from fsa_compile.bitmask import BitmaskWalk
+from fsa_compile.artifact.arrays import check_vocabulary
+from fsa_compile.artifact.bitmask import BitmaskWalk
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError, ConstraintError
-from fsa_compile.items.artifact import CompiledItems
 
 
 def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None) -> BitmaskWalk:
@@ -32,7 +33,7 @@ def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None) -
     if tables is None:
         fix = "Pass tables=fsa_compile.canonical_tables(tokenizer)."
         raise ArtifactError("a constraint on canonical tokens is walked together with its tokenizer's tables", fix=fix)
-    from fsa_compile.canonical.walk import CanonicalWalk
+    from fsa_compile.canonical.canonical_walk import CanonicalWalk
 
     return CanonicalWalk(constraint, tables, max_depth)
 

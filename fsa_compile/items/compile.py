@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
-from fsa_compile.items.artifact import CompiledItems
-from fsa_compile.items.inputs import catalogue_vocabulary, item_matrix
+from fsa_compile.items.item_inputs import catalogue_vocabulary, item_matrix
 from fsa_compile.items.trie import trie_of
 from fsa_compile.limits import CompileLimits, Deadline
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.items.artifact import LONGEST_ITEM
+from fsa_compile.artifact.item_trie import LONGEST_ITEM
 from fsa_compile.limits import Deadline
 
 _DOING = "Building the trie of the items"

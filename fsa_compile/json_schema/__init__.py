@@ -30,27 +30,28 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.canonical.tables import canonical_tables
-from fsa_compile.collection import collected_rarely
-from fsa_compile.compile_cache import CompileCache
+from fsa_compile.arrays.garbage import collected_rarely
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.canonical.filter.canonical_tables import canonical_tables
+from fsa_compile.compiler.arguments import Canonical, filters_of, vocabulary_of
+from fsa_compile.compiler.cache import CompileCache
+from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.json_schema.controls import Controls
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
+from fsa_compile.json_schema.containers import Frames
+from fsa_compile.json_schema.decision_diagrams import Decisions
+from fsa_compile.json_schema.derivatives import Residuals
 from fsa_compile.json_schema.documents import Document, read_schema
-from fsa_compile.json_schema.errors import SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
-from fsa_compile.json_schema.frames import Frames
 from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.machine import Reach, byte_machine
-from fsa_compile.json_schema.options import DEFAULT_OPTIONS, SchemaOptions
-from fsa_compile.json_schema.residuals import Residuals
+from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.spelling import Speller
-from fsa_compile.json_schema.truncated import depths_of, truncated, without_counters
+from fsa_compile.json_schema.schema_errors import SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
+from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions
+from fsa_compile.json_schema.schema_pushdown import Reach, byte_machine
+from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, compile_dfa, compile_machine, filters_of, vocabulary_of
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -96,7 +97,7 @@ def compile_json_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
     >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
     >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
     [True, False, False, False]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from fsa_compile.json_schema.atoms import Has, Members
-from fsa_compile.json_schema.decisions import FIRST_NODE, Decisions
+from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
 from fsa_compile.json_schema.keywords import Keywords
 
 _MOST_STEPS, _MOST_STEPS_IN_ALL = 10_000, 300_000

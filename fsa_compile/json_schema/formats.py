@@ -17,10 +17,10 @@ from __future__ import annotations
 import functools
 import re
 
-from fsa_compile.json_schema.text_dfa import TextDfa, from_letters
+from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.regex_automaton import build_automaton
-from fsa_compile.regex_syntax import parse
+from fsa_compile.patterns.python_syntax import parse
+from fsa_compile.patterns.regex_automaton import build_automaton
 
 REFUSED_FORMATS = frozenset({"idn-hostname"})
 """Formats of the standard that no automaton here decides."""

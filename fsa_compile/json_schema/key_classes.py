@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 from typing import Any, NamedTuple
 
-from fsa_compile.code_points import is_surrogate
-from fsa_compile.json_schema.decisions import Decisions
-from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.automata.labelled_dfa import Row, TextDfa, any_text, words_trie
+from fsa_compile.automata.labelled_product import product
+from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.text_dfa import Row, TextDfa, any_text, words_trie
-from fsa_compile.json_schema.text_product import product
+from fsa_compile.json_schema.schema_options import SchemaOptions
+from fsa_compile.unicode.code_points import is_surrogate
 
 _OTHERS = 1
 """Label of the keys that are not named, in a trie."""

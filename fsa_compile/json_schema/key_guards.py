@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fsa_compile.artifact import MAX_KEYS
-from fsa_compile.json_schema.controls import Controls
-from fsa_compile.key_sets import NO_GUARD, Guard, Guards, KeySets, composed
+from fsa_compile.artifact.arrays import MAX_KEYS
+from fsa_compile.artifact.guards import NO_GUARD, Guard, Guards, KeySets, composed
+from fsa_compile.json_schema.machine_builder import Controls
 
 _OTHERS = 1 << MAX_KEYS
 """Stands, among keys that may come, for those without a bit."""

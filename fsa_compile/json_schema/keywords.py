@@ -11,7 +11,6 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from fsa_compile.code_points import is_surrogate
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import (
     ARRAY,
@@ -43,13 +42,14 @@ from fsa_compile.json_schema.atoms import (
     Spelled,
     holds_of,
 )
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.documents import Document
-from fsa_compile.json_schema.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
-from fsa_compile.json_schema.options import SchemaOptions
 from fsa_compile.json_schema.patterns import listed_words, without_count
+from fsa_compile.json_schema.schema_errors import SchemaError, UnsupportedSchemaError
+from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
+from fsa_compile.unicode.code_points import is_surrogate
 
 SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""

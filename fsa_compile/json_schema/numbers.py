@@ -15,8 +15,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol, TypeAlias
 
+from fsa_compile.automata.labelled_dfa import TextDfa, minimized
 from fsa_compile.errors import LimitError
-from fsa_compile.json_schema.text_dfa import TextDfa, minimized
 
 Universe: TypeAlias = Literal["plain", "integers with exponent", "all"]
 _CHARACTERS = sorted("+-.0123456789Ee")

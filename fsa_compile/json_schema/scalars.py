@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from fsa_compile.automata.labelled_dfa import TextDfa
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
-from fsa_compile.json_schema.controls import Moves
+from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
-from fsa_compile.json_schema.text_dfa import TextDfa
 
 _LITERALS = ("null", "true", "false")
 _FEW_ATOMS, _MOST_NUMBERS = 4, 256

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsa_compile.byte_machine import UNCOUNTED
-from fsa_compile.errors import ConstraintError, LimitError
-from fsa_compile.json_schema.atoms import Found, HasFormat, Length, OneOf, Spelled
-from fsa_compile.json_schema.controls import Bounds, Controls
-from fsa_compile.json_schema.decisions import Decisions
-from fsa_compile.json_schema.errors import UnsupportedSchemaError
-from fsa_compile.json_schema.formats import format_dfa
-from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.options import Escapes, SchemaOptions
-from fsa_compile.json_schema.patterns import search_dfa
-from fsa_compile.json_schema.spelling import QUOTE, Speller, encoded
-from fsa_compile.json_schema.text_dfa import (
+from fsa_compile.automata.labelled_dfa import (
     TextDfa,
     any_text,
     from_letters,
@@ -26,10 +15,21 @@ from fsa_compile.json_schema.text_dfa import (
     steps,
     words_trie,
 )
-from fsa_compile.json_schema.text_product import product
+from fsa_compile.automata.labelled_product import product
+from fsa_compile.automata.pushdown import UNCOUNTED
+from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.json_schema.atoms import Found, HasFormat, Length, OneOf, Spelled
+from fsa_compile.json_schema.decision_diagrams import Decisions
+from fsa_compile.json_schema.formats import format_dfa
+from fsa_compile.json_schema.keywords import Keywords
+from fsa_compile.json_schema.machine_builder import Bounds, Controls
+from fsa_compile.json_schema.patterns import search_dfa
+from fsa_compile.json_schema.schema_errors import UnsupportedSchemaError
+from fsa_compile.json_schema.schema_options import Escapes, SchemaOptions
+from fsa_compile.json_schema.string_spelling import QUOTE, Speller, encoded
+from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.regex_automaton import build_automaton
-from fsa_compile.regex_syntax import parse
+from fsa_compile.patterns.regex_automaton import build_automaton
 
 _IN_STRING = 1 << 8
 """Outcomes of the counted characters of a string are above this, so that they are not mistaken for outcomes of values."""
@@ -88,7 +88,7 @@ class Strings:
         assert isinstance(atom, (Found, Spelled))
         try:
             if isinstance(atom, Spelled):
-                tree = parse(atom.pattern, 0, self._limits)
+                tree = parse_with_groups(atom.pattern, 0, self._limits)
                 return from_letters(build_automaton(tree, self._limits, Deadline(self._limits)))
             return search_dfa(atom.pattern, self._limits)
         except LimitError:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fsa_compile.json_schema.documents import Document
-from fsa_compile.json_schema.errors import UnsupportedSchemaError
-from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.schema_errors import UnsupportedSchemaError
+from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, Value, Values
 
 

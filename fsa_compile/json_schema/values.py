@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fsa_compile.json_schema.atoms import KINDS, OBJECT, Has
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decision_diagrams import Decisions
 
 Order: TypeAlias = "tuple[str, ...]"
 """Keys in the order in which an object lists them."""

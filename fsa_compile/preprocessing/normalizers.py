@@ -23,16 +23,16 @@ from unicodedata import category, combining
 
 import numpy as np
 
-from fsa_compile import algebra
-from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.choice_trie import choices_dfa
+from fsa_compile.automata import boolean as algebra
+from fsa_compile.automata.acyclic import choices_dfa
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.transducers import character_map, image, prepended, replacement, stripped
+from fsa_compile.automata.utf8_dfa import class_dfa
 from fsa_compile.errors import ConstraintError, TokenizerError
-from fsa_compile.filters.class_dfa import class_dfa
 from fsa_compile.filters.nfc import nfc
-from fsa_compile.language import Language
+from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.preprocessing.transducers import character_map, image, prepended, replacement, stripped
-from fsa_compile.tokenizers.base import require
+from fsa_compile.tokenizers.tokenizer import require
 
 _FEW_TEXTS = 20_000
 """Finite languages up to this size can be normalized text by text."""

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.errors import ConstraintError
-from fsa_compile.filters.base import TokenDfa, TokenFilter
-from fsa_compile.language import Language, literal, regex
+from fsa_compile.filters.filter_base import TokenDfa, TokenFilter
+from fsa_compile.languages.constructors import regex
+from fsa_compile.languages.language import Language
+from fsa_compile.languages.pattern_language import literal
 from fsa_compile.limits import CompileLimits
-from fsa_compile.tokenizers.base import Tokenizer
-from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.tokenizers.tokenizer import Tokenizer
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

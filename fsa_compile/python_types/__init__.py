@@ -24,24 +24,25 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.compiler.arguments import Canonical, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.grammar_machine import machine_of
+from fsa_compile.formats.free_text import text_then
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.json_schema import SchemaOptions, schema_machine
-from fsa_compile.json_schema.truncated import without_counters
+from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, check_depth, compile_machine, filters_of, vocabulary_of
 from fsa_compile.python_types.calls import Call, shape_of_calls, split_text
-from fsa_compile.python_types.constraints import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
-from fsa_compile.python_types.errors import TypeTextError, UnsupportedTypeError
-from fsa_compile.python_types.free_text import text_then
-from fsa_compile.python_types.json_schema import schema_of
 from fsa_compile.python_types.json_values import read_json, write_json
-from fsa_compile.python_types.python_grammar import grammar_of
+from fsa_compile.python_types.marks import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
 from fsa_compile.python_types.python_values import read_python, write_python
 from fsa_compile.python_types.reader import read_type
 from fsa_compile.python_types.shapes import TypeShape
+from fsa_compile.python_types.to_grammar import grammar_of
+from fsa_compile.python_types.to_json_schema import schema_of
+from fsa_compile.python_types.type_errors import TypeTextError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -83,7 +84,7 @@ def compile_type(
       UnsupportedTypeError: a part of the type cannot be enforced exactly; says where.
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
     >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
     >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
     [True, False, True, False]

@@ -8,9 +8,10 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fsa_compile.python_types.errors import TypeTextError, UnsupportedTypeError
-from fsa_compile.python_types.reader import Reader, Scope
+from fsa_compile.python_types.reader import Reader
+from fsa_compile.python_types.scopes import Scope
 from fsa_compile.python_types.shapes import Either, Field, Option, Options, Record, TypeShape
+from fsa_compile.python_types.type_errors import TypeTextError, UnsupportedTypeError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from fsa_compile.python_types import checks, spellings
-from fsa_compile.python_types.errors import TypeTextError
+from fsa_compile.python_types import spellings
+from fsa_compile.python_types import value_checks as checks
 from fsa_compile.python_types.shapes import (
     Anything,
     Binary,
@@ -30,6 +30,7 @@ from fsa_compile.python_types.shapes import (
     TypeShape,
     Wrapped,
 )
+from fsa_compile.python_types.type_errors import TypeTextError
 
 
 class _Number(str):

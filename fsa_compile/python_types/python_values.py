@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from fsa_compile.python_types import checks, python_literals, spellings
-from fsa_compile.python_types.errors import TypeTextError
+from fsa_compile.python_types import python_literals, spellings
+from fsa_compile.python_types import value_checks as checks
 from fsa_compile.python_types.shapes import (
     Anything,
     Binary,
@@ -35,6 +35,7 @@ from fsa_compile.python_types.shapes import (
     Wrapped,
     constructor,
 )
+from fsa_compile.python_types.type_errors import TypeTextError
 
 _LONG_NUMBER = re.compile(r"[0-9]{600}")
 

@@ -13,11 +13,11 @@ import types
 import typing
 import uuid
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from fsa_compile.python_types import records, spellings
-from fsa_compile.python_types.errors import UnsupportedTypeError
-from fsa_compile.python_types.metadata import Condition, conditions
+from fsa_compile.python_types.read_marks import Condition, conditions
+from fsa_compile.python_types.scopes import Scope, substituted, type_of_variable
 from fsa_compile.python_types.shapes import (
     Anything,
     Binary,
@@ -36,6 +36,7 @@ from fsa_compile.python_types.shapes import (
     Truth,
     TypeShape,
 )
+from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
 _MANY: dict[Any, type] = {
     list: list, set: set, frozenset: frozenset, collections.deque: collections.deque,
@@ -44,18 +45,6 @@ _MANY: dict[Any, type] = {
 }  # fmt: skip
 _MAPPINGS = (dict, collections.OrderedDict, collections.abc.Mapping, collections.abc.MutableMapping)
 _QUALIFIERS = ("Final", "Required", "NotRequired", "ReadOnly", "InitVar")
-
-
-class Scope(NamedTuple):
-    """What names and type variables mean in some place.
-
-    Attributes:
-      names: for forward references.
-      variables: types by type variable.
-    """
-
-    names: dict[str, Any]
-    variables: dict[Any, Any]
 
 
 def read_type(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
@@ -122,7 +111,7 @@ class Reader:
         if isinstance(T, (str, typing.ForwardRef)):
             return self._forward(T, place, scope, marks)
         if isinstance(T, typing.TypeVar):
-            return self.read(_variable(T, scope), place, scope, marks)
+            return self.read(type_of_variable(T, scope), place, scope, marks)
         if hasattr(T, "__supertype__"):
             return self.read(T.__supertype__, place, scope, marks)
         origin, args = typing.get_origin(T), typing.get_args(T)
@@ -267,27 +256,6 @@ def _may_hash(shape: Shape) -> bool:
     if hasattr(shape, "type"):
         return shape.type.__hash__ is not None
     return True
-
-
-def _variable(T: Any, scope: Scope) -> Any:
-    if T in scope.variables:
-        return scope.variables[T]
-    default = getattr(T, "__default__", None)
-    if default is not None and type(default).__name__ not in ("NoDefaultType", "NoDefault"):
-        return default
-    if T.__constraints__:
-        return typing.Union[T.__constraints__]  # noqa: UP007
-    return T.__bound__ if T.__bound__ is not None else Any
-
-
-def substituted(T: Any, scope: Scope) -> Any:
-    """A type argument with the type variables of its scope replaced."""
-    if isinstance(T, typing.TypeVar):
-        return _variable(T, scope)
-    parameters = getattr(T, "__parameters__", ())
-    if parameters and typing.get_origin(T) is not None:
-        return T[tuple([_variable(p, scope) for p in parameters])]
-    return T
 
 
 # finite lists

@@ -6,19 +6,17 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsa_compile.python_types.errors import UnsupportedTypeError
-from fsa_compile.python_types.metadata import Condition, conditions
+from fsa_compile.python_types.read_marks import Condition, conditions
+from fsa_compile.python_types.scopes import Scope, TypeReader, substituted
 from fsa_compile.python_types.shapes import Field, Record, Shape, Wrapped
-
-if TYPE_CHECKING:
-    from fsa_compile.python_types.reader import Reader, Scope
+from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
 _CODE = "Remove it, or pass allow_code=True: then parse runs it, and may refuse a text that the constraint accepts."
 
 
-def read(reader: Reader, T: Any, origin: Any, args: tuple[Any, ...], scope: Scope, tag: str | None = None) -> Shape | None:
+def read(reader: TypeReader, T: Any, origin: Any, args: tuple[Any, ...], scope: Scope, tag: str | None = None) -> Shape | None:
     """The shape of a class with fields, or None for any other type; the field `tag` cannot be left out."""
     cls = origin if isinstance(origin, type) else T
     if not isinstance(cls, type):
@@ -33,8 +31,6 @@ def read(reader: Reader, T: Any, origin: Any, args: tuple[Any, ...], scope: Scop
         make = _named_tuple
     else:
         return None
-    from fsa_compile.python_types.reader import Scope, substituted
-
     given = tuple([substituted(x, scope) for x in args])
     variables = dict(zip(getattr(cls, "__type_params__", ()) or getattr(cls, "__parameters__", ()), given))
     module = sys.modules.get(cls.__module__)
@@ -65,8 +61,6 @@ def _hints(cls: type, scope: Scope, name: str) -> dict[str, Any]:
 
 def _variables(cls: type, scope: Scope) -> Scope:
     """The scope with the type variables of generic bases, as the class binds them."""
-    from fsa_compile.python_types.reader import substituted
-
     variables = dict(scope.variables)
     for base in getattr(cls, "__orig_bases__", ()):
         origin = typing.get_origin(base)
@@ -80,7 +74,7 @@ def _variables(cls: type, scope: Scope) -> Scope:
 # dataclasses
 
 
-def _dataclass(reader: Reader, cls: Any, name: str, scope: Scope) -> Shape:
+def _dataclass(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
     code = [x for x in ("__post_init__",) if hasattr(cls, x)]
     if not cls.__dataclass_params__.init:
         raise UnsupportedTypeError("a dataclass without a made __init__ is not supported", place=name, fix="Remove init=False.")
@@ -102,7 +96,7 @@ def _dataclass(reader: Reader, cls: Any, name: str, scope: Scope) -> Shape:
 # pydantic
 
 
-def _pydantic(reader: Reader, cls: Any, name: str, scope: Scope) -> Shape:
+def _pydantic(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
     config = _checked_config(reader, cls, name)
     fields_of = cls.__pydantic_fields__
     if any(_unresolved(f.annotation) for f in fields_of.values()):
@@ -135,7 +129,7 @@ def _unresolved(annotation: Any) -> bool:
 _CONFIG_OF_TEXT = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
 
 
-def _checked_config(reader: Reader, cls: Any, name: str) -> dict[str, Any]:
+def _checked_config(reader: TypeReader, cls: Any, name: str) -> dict[str, Any]:
     config = dict(getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {})
     for option in _CONFIG_OF_TEXT:
         if config.get(option):
@@ -181,7 +175,7 @@ def _alias(field: Any, name: str, config: dict[str, Any], place: str) -> str:
 # typed dicts and named tuples
 
 
-def _typed_dict(reader: Reader, cls: Any, name: str, scope: Scope) -> Shape:
+def _typed_dict(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
     hints, inner = _hints(cls, scope, name), _variables(cls, scope)
     fields = []
     for key, hint in hints.items():
@@ -203,7 +197,7 @@ def _qualifier(hint: Any) -> str | None:
     return None
 
 
-def _named_tuple(reader: Reader, cls: Any, name: str, scope: Scope) -> Shape:
+def _named_tuple(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
     hints, inner = _hints(cls, scope, name), _variables(cls, scope)
     if cls.__new__.__qualname__ not in (f"{cls.__qualname__}.__new__", "__new__") and not reader.allow_code:
         raise UnsupportedTypeError("__new__ is code, which may refuse values", place=name, fix=_CODE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 from fsa_compile.errors import TokenizerError
-from fsa_compile.tokenizers.base import Tokenizer, checked_text
-from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 
 class ExplicitTokenizer(Tokenizer):

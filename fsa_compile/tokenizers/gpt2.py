@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
-from fsa_compile.tokenizers.base import Tokenizer, checked_text, require
 from fsa_compile.tokenizers.byte_level import BYTE_TO_CHAR, unprint_bytes
 from fsa_compile.tokenizers.families import GPT2_PATTERN
 from fsa_compile.tokenizers.hugging_face import names_by_id
-from fsa_compile.tokenizers.names import default_bos_id, default_stop_ids, named_ids, resolve_stop_ids
-from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
+from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
+from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
 _GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 """SHA-256 of the published vocab.bpe."""

@@ -9,16 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
-from fsa_compile.tokenizers.base import Tokenizer, checked_text, require
 from fsa_compile.tokenizers.decoders import Decoder, read_decoder
-from fsa_compile.tokenizers.names import (
-    default_bos_id,
-    default_stop_ids,
-    is_markup,
-    named_ids,
-    resolve_stop_ids,
-)
-from fsa_compile.vocabulary import MAX_TOKENS, Vocabulary
+from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, is_markup, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
+from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
 _MODEL_TYPES = ("BPE", "Unigram", "WordLevel", "WordPiece")
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
-from fsa_compile.tokenizers import gpt2, hugging_face, ranks, sentence_piece
-from fsa_compile.tokenizers.base import MAX_FILE_BYTES, Tokenizer, read_file
+from fsa_compile.tokenizers import gpt2, hugging_face, sentence_piece
+from fsa_compile.tokenizers import tiktoken_ranks as ranks
 from fsa_compile.tokenizers.explicit import ExplicitTokenizer
-from fsa_compile.tokenizers.names import named_ids, resolve_stop_ids
-from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.tokenizers.markup_names import named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.tokenizer import MAX_FILE_BYTES, Tokenizer, read_file
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 _SNIFFED = 4096
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* +\d+\s*")

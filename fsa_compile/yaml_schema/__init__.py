@@ -20,27 +20,28 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.canonical.tables import canonical_tables
-from fsa_compile.compile_cache import CompileCache
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.canonical.filter.canonical_tables import canonical_tables
+from fsa_compile.compiler.arguments import Canonical, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.cache import CompileCache
+from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import _deep_recursion
-from fsa_compile.json_schema.controls import Controls
-from fsa_compile.json_schema.decisions import Decisions
+from fsa_compile.json_schema.decision_diagrams import Decisions
+from fsa_compile.json_schema.derivatives import Residuals
 from fsa_compile.json_schema.documents import Document, read_schema
-from fsa_compile.json_schema.errors import UnsatisfiableSchemaError
 from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.machine import Reach
-from fsa_compile.json_schema.residuals import Residuals
+from fsa_compile.json_schema.machine_builder import Controls
+from fsa_compile.json_schema.schema_errors import UnsatisfiableSchemaError
+from fsa_compile.json_schema.schema_pushdown import Reach
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import Canonical, check_depth, compile_machine, filters_of, vocabulary_of
-from fsa_compile.yaml_schema.frames import Codes, YamlFrames
-from fsa_compile.yaml_schema.machine import byte_machine
-from fsa_compile.yaml_schema.options import DEFAULT_LAYOUT, Style, YamlOptions
-from fsa_compile.yaml_schema.spelling import YamlSpeller
-from fsa_compile.yaml_schema.texts import Texts, YamlScalars
+from fsa_compile.yaml_schema.yaml_containers import Codes, YamlFrames
+from fsa_compile.yaml_schema.yaml_options import DEFAULT_LAYOUT, Style, YamlOptions
+from fsa_compile.yaml_schema.yaml_pushdown import byte_machine
+from fsa_compile.yaml_schema.yaml_scalars import Texts, YamlScalars
+from fsa_compile.yaml_schema.yaml_strings import YamlSpeller
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -84,7 +85,7 @@ def compile_yaml_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary import Vocabulary
+    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
     >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
     >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
     >>> walk = compile_yaml_schema(schema, vocabulary).walk()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fsa_compile.code_points import LAST
-from fsa_compile.json_schema.controls import Bounds, Controls, Moves
-from fsa_compile.json_schema.text_dfa import TextDfa
-from fsa_compile.yaml_schema.spelling import APOSTROPHE, YamlSpeller
+from fsa_compile.automata.labelled_dfa import TextDfa
+from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
+from fsa_compile.unicode.code_points import LAST
+from fsa_compile.yaml_schema.yaml_strings import APOSTROPHE, YamlSpeller
 
 
 def counted_single(

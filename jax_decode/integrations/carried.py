@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode import inputs
+from jax_decode.decoding import inputs
 from jax_decode.errors import DecodeError
-from jax_decode.masking import dense, mask_parts
-from jax_decode.state import ConstraintState, Status, init_state
-from jax_decode.tables import FREE, ConstraintTables
-from jax_decode.transition import advance
+from jax_decode.step.masking import dense, mask_parts
+from jax_decode.step.state import ConstraintState, Status, init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import FREE, ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True)

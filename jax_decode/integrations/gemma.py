@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax_decode.errors import DecodeError
 from jax_decode.integrations.carried import Carried, Layout, carry, named
 from jax_decode.integrations.gemma_decoder import GemmaDecoder
-from jax_decode.state import MAX_DEPTH, Status
-from jax_decode.tables import ConstraintTables
+from jax_decode.step.state import MAX_DEPTH, Status
+from jax_decode.tables.tables import ConstraintTables
 
 __all__ = ["ConstrainedModel", "GemmaDecoder", "constrain", "statuses"]
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from jax_decode.errors import DecodeError, MissingPackageError
 from jax_decode.integrations.carried import Carried, carry, named
-from jax_decode.state import MAX_DEPTH, Status
-from jax_decode.tables import ConstraintTables
+from jax_decode.step.state import MAX_DEPTH, Status
+from jax_decode.tables.tables import ConstraintTables
 
 _STATE = "constraint_state"
 """Key in the cache, beside the layers."""

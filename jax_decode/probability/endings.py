@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.masking import mask_parts
-from jax_decode.requests import Request
-from jax_decode.stack import accepts, sources
-from jax_decode.state import ConstraintState, Status
-from jax_decode.tables import SHORTEST, ConstraintTables
+from jax_decode.decoding.requests import Request
+from jax_decode.step.masking import mask_parts
+from jax_decode.step.stack import accepts, sources
+from jax_decode.step.state import ConstraintState, Status
+from jax_decode.tables.tables import SHORTEST, ConstraintTables
 
 
 def goes_on(tables: ConstraintTables, state: ConstraintState) -> jax.Array:

@@ -10,16 +10,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode import inputs
+from jax_decode.decoding import inputs
+from jax_decode.decoding.requests import Request, read_positive
 from jax_decode.errors import DecodeError
-from jax_decode.placement import on_automatic_axes
+from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.particles import WeightedGeneration, weighted
 from jax_decode.probability.proposals import Masked
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, enumerated, read_constrained
 from jax_decode.probability.weights import effective_sample_size, log_mean_exp
-from jax_decode.requests import Request, read_positive
-from jax_decode.state import MAX_DEPTH
-from jax_decode.tables import ConstraintTables
+from jax_decode.step.state import MAX_DEPTH
+from jax_decode.tables.tables import ConstraintTables
 
 BATCH = 64
 """Samples of one prompt that are drawn together."""

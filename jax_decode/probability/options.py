@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
-from jax_decode.placement import on_automatic_axes
+from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
 from jax_decode.probability.weights import by_group, log_mean_exp
-from jax_decode.state import MAX_DEPTH
-from jax_decode.tables import ConstraintTables
+from jax_decode.step.state import MAX_DEPTH
+from jax_decode.tables.tables import ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

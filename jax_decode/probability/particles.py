@@ -10,19 +10,19 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode import inputs
+from jax_decode.decoding import inputs
+from jax_decode.decoding.requests import Request, read_positive
+from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError, no_numbers
-from jax_decode.generation import Generation, collect
-from jax_decode.noise import key_words
-from jax_decode.placement import on_automatic_axes, put_rows
+from jax_decode.kernels.noise import key_words
+from jax_decode.kernels.placement import on_automatic_axes, put_rows
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
 from jax_decode.probability.smc import run_particles
 from jax_decode.probability.weights import draw_rows, effective_sample_size, log_mean_exp
-from jax_decode.requests import Request, read_positive
-from jax_decode.state import MAX_DEPTH, Status
-from jax_decode.tables import ConstraintTables
+from jax_decode.step.state import MAX_DEPTH, Status
+from jax_decode.tables.tables import ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.columns import Columns
 from jax_decode.errors import DecodeError
-from jax_decode.masking import mask_parts
-from jax_decode.planes import NEVER, clean, log_add, log_sum
-from jax_decode.reading import read
-from jax_decode.row_layout import words_for
-from jax_decode.samplers import Categorical
-from jax_decode.sampling import Choice, among, choose, sample
-from jax_decode.state import ConstraintState
-from jax_decode.tables import ConstraintTables
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.gather import read
+from jax_decode.kernels.planes import NEVER, clean, log_add, log_sum
+from jax_decode.kernels.row_layout import words_for
+from jax_decode.sampling.samplers import Categorical
+from jax_decode.sampling.sampling import Choice, among, choose, sample
+from jax_decode.step.masking import mask_parts
+from jax_decode.step.state import ConstraintState
+from jax_decode.tables.tables import ConstraintTables
 
 _PLAIN = Categorical(None)  # temperature 1, as `samplers.prepared` writes it
 

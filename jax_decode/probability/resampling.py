@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jax_decode.noise import threefry
-from jax_decode.planes import NEVER, finite, log_sum
+from jax_decode.kernels.noise import threefry
+from jax_decode.kernels.planes import NEVER, finite, log_sum
 
 _INDEX = 2**32 - 1
 """Counter of the uniform numbers; the draws of tokens use small ones."""

@@ -12,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fsa_compile.artifact import UNREACHABLE
-from jax_decode.decoder import Decoder
+from fsa_compile.artifact.arrays import UNREACHABLE
+from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.inputs import bucket
+from jax_decode.decoding.requests import Request, read_request
 from jax_decode.errors import DecodeError, no_numbers
-from jax_decode.forking import fork_cache
-from jax_decode.inputs import bucket
-from jax_decode.placement import on_automatic_axes
-from jax_decode.planes import NEVER, clean, log_shares, log_sum
+from jax_decode.kernels.placement import on_automatic_axes
+from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import complete, goes_on, stop_columns
 from jax_decode.probability.tree import next_tokens
-from jax_decode.requests import Request, read_request
-from jax_decode.state import MAX_DEPTH, ConstraintState
-from jax_decode.tables import ConstraintTables
-from jax_decode.transition import advance
+from jax_decode.step.forking import fork_cache
+from jax_decode.step.state import MAX_DEPTH, ConstraintState
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables
 
 _BLOCK = 32
 """Positions whose logits are held at once."""

@@ -10,14 +10,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.requests import Request, read_request
 from jax_decode.errors import DecodeError, no_numbers
-from jax_decode.placement import on_automatic_axes
+from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, walk_tree
 from jax_decode.probability.weights import by_group
-from jax_decode.requests import Request, read_request
-from jax_decode.state import MAX_DEPTH
-from jax_decode.tables import ConstraintTables
+from jax_decode.step.state import MAX_DEPTH
+from jax_decode.tables.tables import ConstraintTables
 
 MAX_PREFIXES = 1024
 """Default limit of the prefixes of one length that can go on: rows of the cache."""

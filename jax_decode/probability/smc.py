@@ -12,16 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.decoder import Decoder
-from jax_decode.forking import fork, fork_cache
-from jax_decode.planes import NEVER, log_sum
+from jax_decode.decoding.decoder import Decoder
+from jax_decode.kernels.planes import NEVER, log_sum
 from jax_decode.probability.endings import ended
 from jax_decode.probability.proposals import Proposal, draw
 from jax_decode.probability.resampling import effective_size, systematic
-from jax_decode.sampling import checked
-from jax_decode.state import ConstraintState, Status
-from jax_decode.tables import ConstraintTables
-from jax_decode.transition import advance
+from jax_decode.sampling.sampling import checked
+from jax_decode.step.forking import fork, fork_cache
+from jax_decode.step.state import ConstraintState, Status
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,16 +10,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.requests import read_request
 from jax_decode.errors import DecodeError
-from jax_decode.placement import on_automatic_axes
+from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import exact_or_samples
 from jax_decode.probability.scoring import scored
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
 from jax_decode.probability.tokenizations import tokenizations
 from jax_decode.probability.weights import by_group, log_mean_exp
-from jax_decode.requests import read_request
-from jax_decode.state import MAX_DEPTH
-from jax_decode.tables import ConstraintTables, to_device
+from jax_decode.step.state import MAX_DEPTH
+from jax_decode.tables.tables import ConstraintTables, to_device
 
 _ROWS = 64
 """Tokenizations that are scored together."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
+from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.constraint import CompiledConstraint
 from jax_decode.errors import DecodeError
 
 

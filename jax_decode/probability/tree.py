@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.decoder import Decoder
-from jax_decode.forking import fork, fork_cache
-from jax_decode.masking import mask
-from jax_decode.planes import NEVER, clean, log_shares, log_sum
+from jax_decode.decoding.decoder import Decoder
+from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import ended, stop_columns
-from jax_decode.state import ConstraintState, Status
-from jax_decode.tables import ConstraintTables
-from jax_decode.transition import advance
+from jax_decode.step.forking import fork, fork_cache
+from jax_decode.step.masking import mask
+from jax_decode.step.state import ConstraintState, Status
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables
 
 
 class Levels(NamedTuple):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.result import Generation
 from jax_decode.errors import DecodeError, no_numbers
-from jax_decode.generation import Generation
-from jax_decode.state import Status
+from jax_decode.step.state import Status
 
 Floats = NDArray[np.float64]
 

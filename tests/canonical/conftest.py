@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from oracles.library_encoders import piece_encoder
 
-from fsa_compile.canonical.encoder import Encoder
-from fsa_compile.canonical.merge_trees import MergeTrees, merge_trees
-from fsa_compile.canonical.pairs import PairRule, pair_rule
-from fsa_compile.canonical.sources import encoder_of
+from fsa_compile.canonical.encoder.encoder import Encoder
+from fsa_compile.canonical.encoder.encoder_sources import encoder_of
+from fsa_compile.canonical.encoder.merge_trees import MergeTrees, merge_trees
+from fsa_compile.canonical.encoder.pair_rule import PairRule, pair_rule
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer
 
 

@@ -14,7 +14,7 @@ from oracles.library_encoders import segmentations, texts
 
 import jax_decode
 from fsa_compile import CanonicalWalk, compile_regex, heal
-from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer
 from fsa_compile.tokenizers.sentence_piece import SentencePieceTokenizer, load_sentence_piece

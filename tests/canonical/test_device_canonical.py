@@ -15,19 +15,19 @@ from oracles import toy_merges
 
 import jax_decode
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, compile_regex
-from fsa_compile.canonical.product import canonical_product, factored, multiplied
-from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.restrict import canonical_product, factored, multiplied
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.limits import Deadline
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
-from jax_decode.canonical import forbids, pair_words
-from jax_decode.forced import only_token
-from jax_decode.masking import mask
-from jax_decode.state import ConstraintState, Status, init_state
-from jax_decode.tables import ConstraintTables
-from jax_decode.transition import advance
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
+from jax_decode.step.forced import only_token
+from jax_decode.step.masking import mask
+from jax_decode.step.state import ConstraintState, Status, init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.canonical import forbids, pair_words
+from jax_decode.tables.tables import ConstraintTables
 
 SMALL = Path(__file__).parents[2] / "models" / "small" / "tokenizer.model"
 STRING = r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"'

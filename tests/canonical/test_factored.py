@@ -10,15 +10,16 @@ import pytest
 from oracles import toy_merges
 
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, compile_regex
-from fsa_compile.canonical import factored_distances, factored_pairs
-from fsa_compile.canonical.product import factored, multiplied
-from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.lazy_product import lazy_distances as factored_distances
+from fsa_compile.canonical.lazy_product import pairs as factored_pairs
+from fsa_compile.canonical.restrict import factored, multiplied
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import UnspellableError
 from fsa_compile.limits import Deadline
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 LIMITS = CompileLimits()
 STRING = r'"([^"\\\x00-\x1f]|\\["\\/bfnrt])*"'

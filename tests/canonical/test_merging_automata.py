@@ -6,11 +6,11 @@ import random
 
 import pytest
 from oracles import toy_merges
+from oracles.cartesian_merge import all_spellings, cartesian_merge
+from oracles.direct_merge import direct_merge, tokenizer_automaton
+from oracles.token_automaton import TokenAutomaton
 
-from fsa_compile.canonical.cartesian_merge import all_spellings, cartesian_merge
-from fsa_compile.canonical.direct_merge import direct_merge, tokenizer_automaton
-from fsa_compile.canonical.pairs import pair_rule
-from fsa_compile.canonical.token_automaton import TokenAutomaton
+from fsa_compile.canonical.encoder.pair_rule import pair_rule
 from fsa_compile.canonical.toy import toy_merge_table
 
 LONGEST = 7

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fsa_compile import CanonicalWalk, CompileLimits, Language, compile_language, compile_regex, filters
-from fsa_compile.canonical.normal_form import is_normal, nfc_inert_points
-from fsa_compile.canonical.product import canonical_product
+from fsa_compile.canonical.encoder.normal_form import is_normal, nfc_inert_points
+from fsa_compile.canonical.restrict import canonical_product
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 
 def test_characters_that_stay() -> None:

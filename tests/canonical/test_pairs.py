@@ -11,9 +11,9 @@ import pytest
 from oracles import toy_merges
 from oracles.library_encoders import pair_kinds, text_pairs
 
-from fsa_compile.canonical.merge_table import all_splits
-from fsa_compile.canonical.merge_trees import merge_trees
-from fsa_compile.canonical.pairs import PairRule, pair_rule
+from fsa_compile.canonical.encoder.merge_table import all_splits
+from fsa_compile.canonical.encoder.merge_trees import merge_trees
+from fsa_compile.canonical.encoder.pair_rule import PairRule, pair_rule
 from fsa_compile.canonical.toy import toy_merge_table
 from tests.canonical.conftest import load_encoder, load_piece_encoder
 

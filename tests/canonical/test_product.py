@@ -15,22 +15,25 @@ from oracles import toy_merges
 from oracles.library_encoders import segmentations
 
 import fsa_compile
-from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, assemble, compile_regex
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.canonical import factored_distances, factored_pairs, product_distances, product_graph
-from fsa_compile.canonical.product import canonical_product
-from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_regex
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.automata.unfold_configurations import written_out
+from fsa_compile.canonical.explicit_product import product_distances, product_graph
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.lazy_product import lazy_distances as factored_distances
+from fsa_compile.canonical.lazy_product import pairs as factored_pairs
+from fsa_compile.canonical.restrict import canonical_product
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.canonical.written_out import written_out
+from fsa_compile.compiler.grammars import parse_grammar
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.regular import regular_artifact as assemble
 from fsa_compile.errors import ArtifactError, ConstraintError, LimitError, TokenizerError, UnsatisfiableError, UnspellableError
-from fsa_compile.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.limits import Deadline
-from fsa_compile.pipeline import parse_grammar
-from fsa_compile.promote import promote_machine
-from fsa_compile.python_types.constraints import Ge, Le
+from fsa_compile.python_types.marks import Ge, Le
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 from tests.canonical.conftest import load_piece_encoder
 
 

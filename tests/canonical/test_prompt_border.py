@@ -13,15 +13,15 @@ from oracles import toy_merges
 import fsa_compile
 import models
 from fsa_compile import CanonicalWalk, CompileLimits, compile_regex
-from fsa_compile.bridges import Bridges
+from fsa_compile.canonical.filter.canonical_tables import canonical_tables
 from fsa_compile.canonical.prompt_border import canonical_border
-from fsa_compile.canonical.tables import canonical_tables
 from fsa_compile.canonical.toy import toy_tables
+from fsa_compile.composition.prefix.partial_tokens import Bridges
 from fsa_compile.errors import ConstraintError, UnspellableError
-from fsa_compile.token_lookup import token_lookup
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.lookup import token_lookup
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 from tests.canonical.test_product import SPLITTERS, walked
 
 PATTERNS = ("[abc]{0,3}", "(a|b)c", "a{0,4}", "(ab|ba|c){1,2}", "abc|ab|bca|aabb", "b?")

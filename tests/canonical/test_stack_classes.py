@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from fsa_compile import CompileLimits, compile_grammar
-from fsa_compile.bitmask import words_of
-from fsa_compile.byte_machine import UNCOUNTED
-from fsa_compile.canonical.stack_classes import EMPTY, StackClasses, alike, classified
-from fsa_compile.canonical.stack_edges import StackEdges
-from fsa_compile.canonical.without_registers import without_registers
+from fsa_compile.artifact.bitmask import words_of
+from fsa_compile.automata.pushdown import UNCOUNTED
+from fsa_compile.automata.unfold_counters import without_registers
+from fsa_compile.canonical.stacks.stack_classes import EMPTY, StackClasses, alike, classified
+from fsa_compile.canonical.stacks.stack_edges import StackEdges
+from fsa_compile.compiler.grammars import parse_grammar
 from fsa_compile.errors import LimitError
-from fsa_compile.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.limits import Deadline
-from fsa_compile.pipeline import parse_grammar
 from fsa_compile.vocabulary import Vocabulary
 
 LIMITS = CompileLimits()

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fsa_compile.canonical import tables as module
-from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.filter import canonical_tables as module
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import ArtifactError, TokenizerError
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.tokenizers.byte_level import BYTE_TO_CHAR
-from fsa_compile.tokenizers.ranks import load_ranks
+from fsa_compile.tokenizers.tiktoken_ranks import load_ranks
 from fsa_compile.vocabulary import Vocabulary
 from tests.canonical.conftest import load_encoder
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from oracles.library_encoders import segmentations, texts
 
-from fsa_compile.canonical.splitter import build_splitter
-from fsa_compile.canonical.splitter_syntax import parse_splitter
-from fsa_compile.canonical.tables import CanonicalTables, build_tables, canonical_tables
+from fsa_compile.automata.utf8_classes import BAD, utf8_classes
+from fsa_compile.canonical.encoder.splitter import build_splitter
+from fsa_compile.canonical.encoder.splitter_syntax import parse_splitter
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, build_tables, canonical_tables
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.canonical.utf8_classes import BAD, utf8_classes
 from fsa_compile.errors import UnsupportedPatternError
 from fsa_compile.tokenizers import families, load_tokenizer
 from tests.canonical.conftest import load_encoder, load_piece_encoder

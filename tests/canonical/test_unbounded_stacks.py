@@ -17,23 +17,23 @@ from oracles.toy_decoder import toy
 import jax_decode
 import models
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, SchemaOptions, compile_grammar, compile_json_schema
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.canonical import stack_artifact, stack_distances
-from fsa_compile.canonical.normal_form import check_machine_normal
-from fsa_compile.canonical.product import canonical_product, with_stack
-from fsa_compile.canonical.tables import CanonicalTables, canonical_tables
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.automata.unfold_counters import without_registers
+from fsa_compile.canonical.encoder.normal_form import check_machine_normal
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
+from fsa_compile.canonical.restrict import canonical_product, with_stack
+from fsa_compile.canonical.stacks import stack_artifact, stack_distances
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.canonical.without_registers import without_registers
+from fsa_compile.compiler.grammars import parse_grammar
+from fsa_compile.composition.compose import promote_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.filters import nfc_inert
-from fsa_compile.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.limits import Deadline
-from fsa_compile.pipeline import parse_grammar
-from fsa_compile.promote import promote_machine
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 LIMITS = CompileLimits()
 GRAMMARS = (

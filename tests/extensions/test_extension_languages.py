@@ -16,6 +16,7 @@ from oracles.token_strings import check_all_token_strings
 from oracles.toy import every_byte, few_bytes
 
 from fsa_compile import CompileLimits, Vocabulary, choices, compile_regex, literal, regex
+from fsa_compile.automata.byte_nfa import ByteNfa
 from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsatisfiableError, UnsupportedPatternError
 from fsa_compile.extensions import (
     EXTENSION_NAMES,
@@ -26,9 +27,8 @@ from fsa_compile.extensions import (
     text_until,
     unquoted_text,
 )
-from fsa_compile.extensions.byte_nfa import ByteNfa
 from fsa_compile.limits import Deadline
-from fsa_compile.regex_syntax import parse
+from fsa_compile.patterns.python_syntax import parse
 
 
 def agrees(language, member, alphabet: str, longest: int, extra: int = 60) -> None:

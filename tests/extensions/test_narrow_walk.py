@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from oracles.toy import every_byte, few_bytes
 
-from fsa_compile import regex, token_walk
+from fsa_compile import regex
+from fsa_compile.composition.regular import trie_walk as token_walk
+from fsa_compile.composition.regular.trie_walk import walk_tokens
 from fsa_compile.extensions import substring_of
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.token_walk import walk_tokens
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 PATTERNS = ["(?P<T>)", '"(?P<T>)"|[^"]*', "[ab]{1,40}.", "(?P<T>)*"]
 TEXT = 'aab abc "é日本€" 12.1 a@b 😀 -- Ab u0 ' * 3

@@ -10,12 +10,12 @@ import pytest
 
 import fsa_compile
 from fsa_compile import filters, regex
+from fsa_compile.automata.pushdown_product import filtered_machine
+from fsa_compile.compiler.grammars import parse_grammar
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
-from fsa_compile.filters.machine_product import filtered_machine
-from fsa_compile.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pipeline import parse_grammar
 from fsa_compile.vocabulary import Vocabulary
 
 LIMITS = CompileLimits()

@@ -12,12 +12,12 @@ import pytest
 import regex as regex_package
 
 from fsa_compile import filters, regex
-from fsa_compile.algebra import combine
-from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.canonical.normal_form import nfc_inert_points
+from fsa_compile.automata.boolean import combine
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.openfst import to_pynini
+from fsa_compile.canonical.encoder.normal_form import nfc_inert_points
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pynini_bridge import to_pynini
 
 LIMITS = CompileLimits()
 INERT = set(nfc_inert_points().tolist())

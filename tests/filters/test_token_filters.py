@@ -13,8 +13,8 @@ import pytest
 import fsa_compile
 from fsa_compile import filters
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
+from fsa_compile.filters.token_filters import byte_tokens
 from fsa_compile.filters.token_product import joined
-from fsa_compile.filters.tokens import byte_tokens
 from fsa_compile.limits import CompileLimits
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
@@ -220,7 +220,7 @@ def test_refusals():
 
 
 def test_joins_in_parts_make_the_same_masks(data_dir, monkeypatch):
-    from fsa_compile import token_walk
+    from fsa_compile.composition.regular import trie_walk as token_walk
 
     tokenizer = real("gpt2", data_dir)
     for pattern in ("[a-z]+ (true|false)", r'"(?:[^"\\]|\\.)*"', "[ab]{3,9}[^x]*"):

@@ -10,10 +10,10 @@ import pynini
 import pytest
 from oracles.text_walks import accepted_texts, all_texts, is_trim, mutations
 
+from fsa_compile.automata.openfst import to_pynini
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
-from fsa_compile.language import acceptor, regex
+from fsa_compile.languages.constructors import acceptor, regex
 from fsa_compile.limits import CompileLimits
-from fsa_compile.pynini_bridge import to_pynini
 
 
 def test_pynini_bytes():

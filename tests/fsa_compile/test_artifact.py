@@ -18,8 +18,9 @@ from oracles import hand_pushdown as by_hand
 from oracles.toy import every_byte
 
 import fsa_compile
-from fsa_compile import artifact_file
-from fsa_compile.artifact import ARRAYS, SET_ARRAYS, CompiledConstraint
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact import file as artifact_file
+from fsa_compile.artifact.arrays import ARRAYS, SET_ARRAYS
 from fsa_compile.errors import ArtifactError
 
 VOCABULARY = every_byte()
@@ -392,7 +393,7 @@ def test_headers_promising_huge_arrays_allocate_nothing(saved: Path) -> None:
 
 
 def test_importing_the_artifact_needs_numpy_only() -> None:
-    code = "import sys, fsa_compile.artifact; print([m for m in ('jax', 'pynini', 'regex', 'tiktoken') if m in sys.modules])"
+    code = "import sys, fsa_compile.artifact.arrays; print([m for m in ('jax', 'pynini', 'regex', 'tiktoken') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

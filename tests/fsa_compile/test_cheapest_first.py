@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from fsa_compile import cheapest_first
-from fsa_compile.cheapest_first import Waits, Ways, least_sums, least_values
+from fsa_compile.composition.pushdown import least_fixpoint as cheapest_first
+from fsa_compile.composition.pushdown.least_fixpoint import Waits, Ways, least_sums, least_values
 
 _FAR = 1 << 30
 

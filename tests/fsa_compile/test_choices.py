@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.text_walks import is_trim
 
-from fsa_compile import choice_trie as module
+from fsa_compile.automata import acyclic as module
+from fsa_compile.automata.openfst import to_pynini
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
-from fsa_compile.language import choices, regex
+from fsa_compile.languages.constructors import choices, regex
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pynini_bridge import to_pynini
 
 LIMITS = CompileLimits()
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fsa_compile import CompiledConstraint, cli
+from fsa_compile import CompiledConstraint
+from fsa_compile.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
 TOKENIZER = str(ROOT / "models" / "small" / "tokenizer.model")

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 import fsa_compile
-from fsa_compile.collection import rare_collections
+from fsa_compile.arrays.garbage import rare_collections
 from fsa_compile.json_schema import UnsupportedSchemaError, schema_machine
 
 

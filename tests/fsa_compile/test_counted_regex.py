@@ -13,13 +13,13 @@ from oracles.counting import language_difference, mask_differences
 
 from fsa_compile import compile_regex, load_tokenizer, regex
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.artifact_checks import check_contents
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.counted_regex import counted_machine
+from fsa_compile.artifact.artifact_checks import check_contents
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.compose import promote
 from fsa_compile.errors import UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.promote import promote
-from fsa_compile.regex_syntax import parse
+from fsa_compile.patterns.counting.counted_regex import counted_machine
+from fsa_compile.patterns.python_syntax import parse
 from fsa_compile.vocabulary import Vocabulary
 
 LIMITS = CompileLimits()

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsa_compile import leaf_walks, stack_walk
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.derived_controls import NONE_DERIVED, derived_controls
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
+from fsa_compile.composition.pushdown import summaries as leaf_walks
+from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls
+from fsa_compile.composition.pushdown.length_summaries import measure_of
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.measured_leaves import measure_of
-from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 _PIECES = (
     'na nam name names ame me e ": "," ", "} {" {"na {"name": " :" ":" ":{" ":{} }} },{ } "}, null nul true number er num "] ],',

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fsa_compile import Vocabulary, compile_regex, draw, regex
-from fsa_compile.draw_layout import layout
 from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.inspection.draw_layout import layout
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fsa_compile import Vocabulary, compile_grammar, draw, draw_grammar, library
+from fsa_compile.compiler.grammars import parse_grammar
 from fsa_compile.errors import ArtifactError, ConstraintError
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.pipeline import parse_grammar
+from fsa_compile.grammar.grammar_machine import machine_of
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -7,17 +7,17 @@ import random
 import pytest
 from oracles import machines
 
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.flatten import flattened
-from fsa_compile.grammar_machine import machine_of
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.automata.unfold_stacks import flattened
+from fsa_compile.composition.compose import promote, promote_machine
+from fsa_compile.composition.shared_loops import known_tokens
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.json_schema import SchemaOptions, compile_json_schema, schema_machine
-from fsa_compile.json_schema.options import Escapes
-from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.json_schema.schema_options import Escapes
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.promote import promote, promote_machine
-from fsa_compile.regular_leaves import known_tokens
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 SCHEMAS = {
     "string": {"type": "string"},

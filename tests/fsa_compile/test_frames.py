@@ -11,13 +11,13 @@ import warnings
 import numpy as np
 import pytest
 
-from fsa_compile.byte_machine import END_HERE, RETURN, ByteMachine, Configuration
+from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine, Configuration
 from fsa_compile.errors import GrammarConflictError, GrammarError, LimitError, UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.frames import members, split_sets
-from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence, SpecialToken
-from fsa_compile.grammar_checks import GrammarWarning
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.grammar.frame_subsets import members, split_sets
+from fsa_compile.grammar.grammar_checks import GrammarWarning
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence, SpecialToken
+from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.library import grammar_text
 from fsa_compile.limits import CompileLimits
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from oracles.grammar_spans import accepts
 
 from fsa_compile.errors import ConstraintError, GrammarError, GrammarSyntaxError, LimitError, UnsupportedGrammarError
-from fsa_compile.gbnf_syntax import parse_gbnf
-from fsa_compile.grammar import Choice, FreeText, Literal, Pattern, Reference, Repeat, Sequence, SpecialToken
-from fsa_compile.grammar_text import MAX_DEPTH, walk
+from fsa_compile.grammar.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar.grammar_tree import Choice, FreeText, Literal, Pattern, Reference, Repeat, Sequence, SpecialToken
+from fsa_compile.grammar.source import MAX_DEPTH, walk
 from fsa_compile.limits import CompileLimits
 
 JSON = r"""

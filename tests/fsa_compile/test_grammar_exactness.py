@@ -23,14 +23,14 @@ from oracles.toy import every_byte
 
 import fsa_compile
 from fsa_compile import library
-from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.composition.compose import promote_machine
 from fsa_compile.errors import GrammarConflictError, GrammarError, UnsatisfiableError
-from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Sequence
-from fsa_compile.grammar import Rule as GrammarRule
-from fsa_compile.grammar_checks import GrammarWarning
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.lark_syntax import parse_lark
-from fsa_compile.promote import promote_machine
+from fsa_compile.grammar.grammar_checks import GrammarWarning
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Sequence
+from fsa_compile.grammar.grammar_tree import Rule as GrammarRule
+from fsa_compile.grammar.lark_syntax import parse_lark
 
 
 def lit(text: str) -> Literal:
@@ -229,7 +229,7 @@ def test_random_grammars(mode: str, exhaustive: bool) -> None:
             check_bytes(sets, recogniser, texts),
             check_recogniser(constraint, recogniser, iter(texts), sampler, rng, tokens=90, shown=5),
         ):
-            # Lexemes on parallel stacks respect one another by a rough rule, which may refuse more (`fsa_compile.contenders`).
+            # Lexemes on parallel stacks respect one another by a rough rule, which may refuse more (`fsa_compile.grammar.competing_lexemes`).
             rough = mode == "longest" and stacks > 1
             assert [w for w in tally.wrong if not (rough and w["kind"] == "false reject")] == [], (seed, g.rules)
             assert rough or tally.undecided == [], (seed, g.rules)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from oracles import grammar_judges as judges
 
 from fsa_compile import ConstraintError, Vocabulary, compile_grammar, library
-from fsa_compile.byte_machine import END_HERE, END_RETURN, RETURN, ByteMachine
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.inspect import spell
-from fsa_compile.pipeline import parse_grammar
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.compiler.grammars import parse_grammar
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.inspection.explain import spell
 
 MUTATIONS = 40
 JUDGES = {

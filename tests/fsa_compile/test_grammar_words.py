@@ -11,10 +11,10 @@ from oracles.grammar_checks import check_bytes, recogniser_texts
 from oracles.stack_sets import StackSets
 
 from fsa_compile.errors import GrammarConflictError, GrammarError, UnsatisfiableError
-from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Rule, Sequence
-from fsa_compile.grammar_checks import GrammarWarning
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.grammar.grammar_checks import GrammarWarning
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Rule, Sequence
+from fsa_compile.grammar.lark_syntax import parse_lark
 
 DANGLING = 'start: stmt\nstmt: "if" NAME "then" stmt ["else" stmt] | NAME ";"\nNAME: /[a-z]+/\n%ignore " "'
 STATEMENTS = 'start: s*\ns: NAME ";" | "if" s ["else" s]\nNAME: /[a-z]+/\n%ignore " "'

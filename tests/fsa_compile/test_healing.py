@@ -25,10 +25,10 @@ from fsa_compile import (
     load_tokenizer,
     regex,
 )
-from fsa_compile.artifact_checks import check_contents
-from fsa_compile.continuation import encode_continuation
-from fsa_compile.healing import Healed, heal, heal_batch
-from fsa_compile.host_walk import HostWalk
+from fsa_compile.artifact.artifact_checks import check_contents
+from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.prompts.continuation import encode_continuation
+from fsa_compile.prompts.healing import Healed, heal, heal_batch
 
 PERSON = {
     "type": "object",
@@ -309,9 +309,9 @@ def test_texts_are_json_and_valid(tokenizer, constraints):
 def test_unspellable_prefixes_are_errors():
     vocabulary = Vocabulary.from_tokens([b"ab", b"b", b""], stop_ids=[2])
     constraint = compile_regex("b", vocabulary)
-    from fsa_compile.bridges import Bridges
-    from fsa_compile.prefixed import with_prefixes
-    from fsa_compile.token_lookup import token_lookup
+    from fsa_compile.composition.prefix.partial_tokens import Bridges
+    from fsa_compile.composition.prefix.prepend import with_prefixes
+    from fsa_compile.vocabulary.lookup import token_lookup
 
     lookup = token_lookup(vocabulary)
     with pytest.raises(UnspellableError, match="no tokens of the vocabulary write b'aa'"):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsa_compile import stack_nodes
-from fsa_compile.stack_nodes import Increments
+from fsa_compile.composition.pushdown import nodes as stack_nodes
+from fsa_compile.composition.pushdown.nodes import Increments
 
 _SIZE = 40
 Contents = dict[bytes, tuple[np.ndarray, np.ndarray]]

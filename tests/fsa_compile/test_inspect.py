@@ -10,7 +10,7 @@ import pytest
 
 from fsa_compile import Vocabulary, compile_choices, compile_regex
 from fsa_compile.errors import ArtifactError, ConstraintError
-from fsa_compile.inspect import byte_ranges, explain, sample, shortest_tokens, spell, statistics, token_text
+from fsa_compile.inspection.explain import byte_ranges, explain, sample, shortest_tokens, spell, statistics, token_text
 
 TOKENS = [b"a", b"b", b"ab", b"ba", b"aab", b"\xc3", b"\xa9", "bé".encode(), b"", b"a", b"c"]
 STOP = 8

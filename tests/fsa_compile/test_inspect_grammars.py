@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fsa_compile import Vocabulary, compile_grammar, library
-from fsa_compile.inspect import explain, sample, shortest_tokens, statistics
-from fsa_compile.stack_view import effects, outgoing_sets, stack_at, stack_history
+from fsa_compile.artifact.stack_view import effects, outgoing_sets, stack_at, stack_history
+from fsa_compile.inspection.explain import explain, sample, shortest_tokens, statistics
 
 BYTES = [bytes([b]) for b in range(256)]
 VOCABULARY = Vocabulary.from_tokens([*BYTES, b"((", b"))", b"(x", b"x)", b"))))", b'{"', b'":', b"]}", b"}]", b""], stop_ids=[265])

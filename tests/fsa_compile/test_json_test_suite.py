@@ -16,7 +16,7 @@ from oracles.stack_sets import random_tokens
 
 import fsa_compile
 from fsa_compile import library
-from fsa_compile.host_walk import HostWalk
+from fsa_compile.artifact.host_walk import HostWalk
 
 OPEN_ACCEPTED = {
     # Numbers have no bound: their range is the reader's affair.

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.text_walks import all_texts, is_trim
 
-from fsa_compile import algebra
+from fsa_compile.automata import boolean as algebra
+from fsa_compile.automata.openfst import to_pynini
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
-from fsa_compile.language import acceptor, choices, literal, regex
+from fsa_compile.languages.constructors import acceptor, choices, regex
+from fsa_compile.languages.pattern_language import literal
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.pynini_bridge import to_pynini
 
 TEXTS = all_texts("aé1", 4)
 PATTERNS = ["a*", r"\w{1,3}", "[^a]*", "(?:aé|1)+", r".*1.*", "a|é|1a", "(?!a).*", "aé1", r"\d*a?", "(?:..)*", ""]

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.grammar_spans import accepts
 
-from fsa_compile.common_terminals import COMMON_TERMINALS
 from fsa_compile.errors import ConstraintError, GrammarError, GrammarSyntaxError, LimitError, UnsupportedGrammarError
-from fsa_compile.grammar import Choice, FreeText, Literal, Pattern, Reference, Repeat, Sequence, SpecialToken
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.grammar_text import MAX_DEPTH, walk
-from fsa_compile.lark_syntax import parse_lark
+from fsa_compile.grammar.common_terminals import COMMON_TERMINALS
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import Choice, FreeText, Literal, Pattern, Reference, Repeat, Sequence, SpecialToken
+from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.grammar.source import MAX_DEPTH, walk
 from fsa_compile.limits import CompileLimits
 
 JSON = r"""

@@ -1,4 +1,4 @@
-"""Terminals as automata, and the rules of longest match: each sentence of `lexical_rules` has a text that shows it."""
+"""Terminals as automata, and the rules of longest match: each sentence of `longest_match` has a text that shows it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from collections.abc import Callable
 import pytest
 from oracles.earley import Recogniser
 
-from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import GrammarError, UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.gbnf_syntax import parse_gbnf
-from fsa_compile.grammar import Choice, Expression, FreeText, Grammar, Literal, Pattern, Reference, Repeat, Rule, Sequence
-from fsa_compile.grammar_checks import GrammarWarning
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.lark_syntax import parse_lark
-from fsa_compile.lexemes import Automaton, automaton_of, widest
-from fsa_compile.lexical_rules import trimmed
+from fsa_compile.grammar.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar.grammar_checks import GrammarWarning
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import (
+    Choice,
+    Expression,
+    FreeText,
+    Grammar,
+    Literal,
+    Pattern,
+    Reference,
+    Repeat,
+    Rule,
+    Sequence,
+)
+from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.grammar.longest_match import trimmed
+from fsa_compile.grammar.terminals import Automaton, automaton_of, widest
 from fsa_compile.limits import CompileLimits, Deadline
 
 
@@ -55,7 +66,7 @@ class TestTerminals:
         assert not built.run(b"\xff")
 
     def test_special_tokens_are_symbols(self) -> None:
-        from fsa_compile.grammar import SpecialToken
+        from fsa_compile.grammar.grammar_tree import SpecialToken
 
         token = SpecialToken("<turn>", 0, 1)
         built = machine_of(one_rule(Sequence((token, Pattern("a+", 0, 1), token), 0, 1), "longest"), specials={"<turn>": 77})
@@ -65,7 +76,7 @@ class TestTerminals:
         assert not built.accepts([256, 97])
 
     def test_a_special_token_inside_a_terminal_is_refused(self) -> None:
-        from fsa_compile.grammar import SpecialToken
+        from fsa_compile.grammar.grammar_tree import SpecialToken
 
         body = Sequence((SpecialToken(5, 0, 1), Literal("a", 0, 1)), 0, 1)
         rules = {"start": Rule("start", Reference("T", 0, 1), False, 0, 0, 1), "T": Rule("T", body, True, 0, 0, 1)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pynini
 import pytest
 
-from fsa_compile import minimize as module
-from fsa_compile.determinize import determinize
+from fsa_compile.automata import minimize as module
+from fsa_compile.automata.minimize import letter_classes, minimize
+from fsa_compile.automata.openfst import to_pynini
+from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.minimize import letter_classes, minimize
-from fsa_compile.positions import Positions
-from fsa_compile.pynini_bridge import to_pynini
-from fsa_compile.regex_syntax import parse
-from fsa_compile.utf8 import to_byte_dfa
+from fsa_compile.patterns.glushkov import Positions
+from fsa_compile.patterns.python_syntax import parse
+from fsa_compile.patterns.subset_construction import determinize
 
 LIMITS = CompileLimits()
 PATTERNS = ["(?:ab|cb)*", "(?:a{2}|a{3})+", r"\w+( \w+)*", "(?:[ab]c|dc){1,9}", "x*(?:yx*)*", "(?:red|bed|fed)+", "[a-z ]{5,}",

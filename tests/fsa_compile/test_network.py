@@ -9,22 +9,22 @@ import warnings
 import pytest
 from oracles.derivation import derives
 
-from fsa_compile.conflicts import find_conflict
+from fsa_compile.automata.symbol_dfa import SymbolDfa, minimised, without_empty
 from fsa_compile.errors import GrammarError, LimitError, UnsatisfiableError
-from fsa_compile.frame_trim import trim
-from fsa_compile.frames import FrameBuilder
-from fsa_compile.gbnf_syntax import parse_gbnf
-from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
-from fsa_compile.grammar_checks import GrammarWarning, check_grammar
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.hoisting import WAYS, Hoisting
-from fsa_compile.lark_syntax import parse_lark
-from fsa_compile.lexemes import Lexicon
+from fsa_compile.grammar.conflicts import find_conflict
+from fsa_compile.grammar.frame_subsets import FrameBuilder
+from fsa_compile.grammar.frame_trim import trim
+from fsa_compile.grammar.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar.grammar_checks import GrammarWarning, check_grammar
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
+from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.grammar.minimize_machine import minimal_machine
+from fsa_compile.grammar.outlining import WAYS, Hoisting
+from fsa_compile.grammar.rule_expressions import strong_components
+from fsa_compile.grammar.terminals import Lexicon
+from fsa_compile.grammar.transition_network import Network, build_network
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.machine_minimize import minimal_machine
-from fsa_compile.network import Network, build_network
-from fsa_compile.rule_nodes import strong_components
-from fsa_compile.symbol_dfa import SymbolDfa, minimised, without_empty
 
 
 def characters(text: str) -> Grammar:
@@ -75,7 +75,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::fsa_compile.grammar_checks.GrammarWarning")
+@pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
 @pytest.mark.parametrize("name", LOOPS)
 def test_one_sided_recursion_needs_no_stack(name: str) -> None:
     grammar = characters(LOOPS[name])
@@ -96,7 +96,7 @@ EMBEDDING = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::fsa_compile.grammar_checks.GrammarWarning")
+@pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
 @pytest.mark.parametrize("name", EMBEDDING)
 def test_embedding_is_called(name: str) -> None:
     grammar = characters(EMBEDDING[name])

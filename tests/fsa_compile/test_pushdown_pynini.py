@@ -15,11 +15,11 @@ from oracles.pushdown_pynini import (
     within_calls,
 )  # fmt: skip
 
-from fsa_compile.detokenize import build_cycles, build_trie
-from fsa_compile.gbnf_syntax import parse_gbnf
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.labels import token_label
-from fsa_compile.promote import promote_machine
+from fsa_compile.automata.labels import token_label
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.detokenize import build_cycles, build_trie
+from fsa_compile.grammar.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.vocabulary import Vocabulary
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsa_compile import labels
-from fsa_compile.byte_dfa import ByteDfa
+from fsa_compile.automata import labels
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.openfst import Arcs, arcs_from_fst, from_pynini, fst_from_arcs, to_pynini
 from fsa_compile.errors import ConstraintError, LimitError
-from fsa_compile.language import regex
-from fsa_compile.pynini_bridge import Arcs, arcs_from_fst, from_pynini, fst_from_arcs, to_pynini
+from fsa_compile.languages.constructors import regex
 
 
 def by_hand(dfa: ByteDfa) -> pynini.Fst:

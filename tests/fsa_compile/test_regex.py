@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles.text_walks import SCALARS, accepted_characters, accepted_texts, all_texts, is_trim, mutations
 
+from fsa_compile.automata.openfst import to_pynini
 from fsa_compile.errors import LimitError, UnsatisfiableError
-from fsa_compile.language import regex
+from fsa_compile.languages.constructors import regex
 from fsa_compile.limits import CompileLimits
-from fsa_compile.pynini_bridge import to_pynini
 
 ALL_TEXT = "".join(map(chr, SCALARS))
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from oracles.text_walks import all_texts, is_trim
 
 from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsatisfiableError, UnsupportedPatternError
-from fsa_compile.language import regex
+from fsa_compile.languages.constructors import regex
 from fsa_compile.limits import CompileLimits
-from fsa_compile.regex_syntax import MAX_DEPTH, parse
-from fsa_compile.syntax_tree import Alternate, Chars, Concat, Look, Repeat, Text
+from fsa_compile.patterns.python_syntax import MAX_DEPTH, parse
+from fsa_compile.patterns.regex_tree import Alternate, Chars, Concat, Look, Repeat, Text
 
 MALFORMED = [
     ("(a", 0, "never closed"),

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fsa_compile import row_pool
+from fsa_compile.composition.tokens import row_pool
+from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits
-from fsa_compile.row_pool import RowPool
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import VocabularyTables, build_tables
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, build_tables
 
 _TOKENS = [bytes([i]) for i in range(256)] + [bytes([97 + i % 26, 97 + i // 26]) for i in range(600)]
 

@@ -13,8 +13,8 @@ from oracles.saved_artifacts import CITIES, ITEMS, KINDS, TOKENS, VOCABULARY
 import fsa_compile
 import jax_decode
 import models
-from fsa_compile import artifact_file
-from fsa_compile.items import artifact as items_file
+from fsa_compile.artifact import file as artifact_file
+from fsa_compile.artifact import item_trie as items_file
 
 FOLDER = Path(__file__).parents[1] / "artifacts"
 SAVED = sorted(FOLDER.glob("format-[23]/*.npz"))

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fsa_compile import load_tokenizer, stack_walk
+from fsa_compile import load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine, Configuration
+from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.automata.pushdown import ByteMachine, Configuration
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
+from fsa_compile.composition.tokens.subtrees import kinds_read, subtrees_of
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
-from fsa_compile.host_walk import HostWalk
 from fsa_compile.limits import CompileLimits
-from fsa_compile.promote import promote_machine
-from fsa_compile.trie_subtrees import kinds_read, subtrees_of
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 from tests.oracles.counting import mask_differences
 from tests.oracles.machines import (
     BACK,

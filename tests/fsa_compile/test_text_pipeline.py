@@ -10,7 +10,7 @@ import pytest
 import fsa_compile
 import models
 from fsa_compile import CanonicalWalk, ChatTemplateError, ConstraintError, TextPipeline, filters
-from fsa_compile.continuation import encode_continuation
+from fsa_compile.prompts.continuation import encode_continuation
 
 
 @dataclasses.dataclass

@@ -16,14 +16,17 @@ from oracles.byte_oracle import ByteOracle
 from oracles.toy import every_byte, few_bytes
 
 import fsa_compile
-from fsa_compile import assemble, detokenize, entry_walk
-from fsa_compile.artifact import ARC_BURST, ARRAYS, UNREACHABLE, CompiledConstraint
-from fsa_compile.host_walk import HostWalk
+from fsa_compile import detokenize
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNREACHABLE
+from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.composition.compose import promote
+from fsa_compile.composition.regular import regular_artifact as assemble
+from fsa_compile.composition.regular.trie_walk import join
+from fsa_compile.composition.tokens import class_walk as entry_walk
 from fsa_compile.limits import Deadline
-from fsa_compile.promote import promote
-from fsa_compile.token_walk import join
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 TOY_VOCABULARIES = {"every byte": every_byte(), "few bytes": few_bytes()}
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsa_compile.errors import ConstraintError, TokenizerError
-from fsa_compile.tokenizers import Tokenizer, base, load_tokenizer
+from fsa_compile.tokenizers import Tokenizer, load_tokenizer
+from fsa_compile.tokenizers import tokenizer as base
 from fsa_compile.vocabulary import Vocabulary
 
 RANKS = b"YQ== 0\nYg== 1\nYWI= 2\n"

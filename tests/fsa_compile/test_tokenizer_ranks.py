@@ -15,15 +15,8 @@ from hypothesis import strategies as st
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.tokenizers.byte_level import BYTE_TO_CHAR, unprint_bytes
-from fsa_compile.tokenizers.families import (
-    CL100K_PATTERN,
-    GPT2_PATTERN,
-    LLAMA3_PATTERN,
-    O200K_PATTERN,
-    QWEN_PATTERN,
-    find_family,
-)
-from fsa_compile.tokenizers.ranks import load_ranks
+from fsa_compile.tokenizers.families import CL100K_PATTERN, GPT2_PATTERN, LLAMA3_PATTERN, O200K_PATTERN, QWEN_PATTERN, find_family
+from fsa_compile.tokenizers.tiktoken_ranks import load_ranks
 
 TOKENS = [bytes([byte]) for byte in range(256)] + [
     b"ab",

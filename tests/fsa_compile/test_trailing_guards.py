@@ -10,12 +10,12 @@ import lark
 import pytest
 from oracles.earley import Recogniser
 
-from fsa_compile.code_points import NONE, interval
 from fsa_compile.errors import UnsupportedGrammarError
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.lark_syntax import parse_lark
-from fsa_compile.regex_syntax import parse
-from fsa_compile.trailing_guards import forbidden_bytes, split_guard
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.patterns.python_syntax import parse
+from fsa_compile.patterns.trailing_guards import forbidden_bytes, split_guard
+from fsa_compile.unicode.code_points import NONE, interval
 
 
 def texts(letters: str, longest: int) -> Iterator[str]:

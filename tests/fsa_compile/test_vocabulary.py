@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsa_compile.errors import ConstraintError, TokenizerError
-from fsa_compile.vocabulary import MAX_TOKEN_BYTES, MAX_TOKENS, Vocabulary
+from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary import MAX_TOKEN_BYTES, MAX_TOKENS
 
 TOKENS = [b"a", b"b", b"ab", b"\xff", "é".encode()[:1], b"a", b"", b""]
 
@@ -99,7 +100,7 @@ def test_fingerprint_is_that_of_the_tokens_and_not_of_their_concatenation(tokens
 
 def test_fingerprint_is_the_same_in_another_process():
     code = (
-        "from fsa_compile.vocabulary import Vocabulary;"
+        "from fsa_compile.vocabulary.vocabulary import Vocabulary;"
         f"print(Vocabulary.from_tokens({TOKENS!r}, special={{'<bos>': 7, '<eos>': 6}}, stop_ids=[6]).fingerprint)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -190,7 +191,7 @@ def test_decode_not_integers(ids):
 
 def test_imports_neither_pynini_nor_jax():
     code = (
-        "import sys, fsa_compile.vocabulary;"
+        "import sys, fsa_compile.vocabulary.vocabulary;"
         "assert not {'jax', 'pynini', 'sentencepiece', 'tiktoken', 'tokenizers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.toy import AMBIGUOUS, every_byte
 
-from fsa_compile import vocabulary_tables as vt
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary import vocabulary_tables as vt
 
 
 def of(tokens: list[bytes]) -> vt.VocabularyTables:

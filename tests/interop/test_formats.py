@@ -16,12 +16,12 @@ from interop.constraints import vocabulary
 from python_types.walks import random_text
 
 from fsa_compile import canonical_tables, filters, load_tokenizer
-from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import ConstraintError
+from fsa_compile.formats.framing import framed_machine
+from fsa_compile.formats.text_automaton import text_automaton
 from fsa_compile.interop import FormatError, Matcher, ToolTags, compile_response_format, compile_structured_outputs
-from fsa_compile.interop.frame_text import framed_machine
 from fsa_compile.interop.response_format import requested
-from fsa_compile.interop.text_automaton import text_automaton
 from fsa_compile.json_schema import SchemaError, SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits, Deadline
 

@@ -11,13 +11,13 @@ from interop.constraints import all_kinds, vocabulary
 
 import fsa_compile
 from fsa_compile import bitmask
-from fsa_compile.canonical.product import canonical_product
+from fsa_compile.canonical.restrict import canonical_product
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import ArtifactError, ConstraintError
 from fsa_compile.interop import BatchMasks, Matcher, forced_bytes
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary import Vocabulary
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 TOKENS = [b"a", b"b", b"ab", b"aa", b"aba", b""]
 KINDS = ("pattern", "words", "counter", "stack", "stacks", "keys", "items")

@@ -9,9 +9,9 @@ import pytest
 from interop.constraints import all_kinds, vocabulary
 
 import fsa_compile
-from fsa_compile.cli import main
+from fsa_compile.cli.main import main
 from fsa_compile.errors import ArtifactError, ConstraintError
-from fsa_compile.registry import Registry
+from fsa_compile.interop.registry import Registry
 
 
 def test_saved_is_loaded(tmp_path):

@@ -14,8 +14,9 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile import compile_items
-from jax_decode import Status, beam_search, catalogue, sample_without_replacement
-from jax_decode.planes import plain_log_sum
+from jax_decode import Status, beam_search, sample_without_replacement
+from jax_decode.kernels.planes import plain_log_sum
+from jax_decode.tables import items as catalogue
 
 V, BEAMS = 24, 4
 PROMPTS = [[1, 2], [3], [9, 8, 7], [4], [5, 6], [7, 7]]

@@ -13,7 +13,8 @@ import pytest
 import fsa_compile
 import jax_decode
 from fsa_compile import CompiledItems, compile_items, draw, inspect
-from jax_decode import Status, catalogue
+from jax_decode import Status
+from jax_decode.tables import items as catalogue
 
 V = 12
 STOP = 11

@@ -25,7 +25,7 @@ from oracles.markdown import python_blocks
 import fsa_compile
 import jax_decode
 import models
-from jax_decode import catalogue
+from jax_decode.tables import items as catalogue
 
 SPREADS = {"rows": (8, 1), "ids": (1, 8), "both": (4, 2)}
 AXES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
@@ -276,7 +276,7 @@ def refusals() -> None:
             jax_decode.generate(block_toy(width), PROMPTS[:5], None, max_new_tokens=2, stop_ids=[0])
         except jax_decode.DecodeError as error:
             print("refused:", str(error).splitlines()[0])
-        rows = jax_decode.placement.put_rows(np.zeros((16, 2)))
+        rows = jax_decode.kernels.placement.put_rows(np.zeros((16, 2)))
     print("pieces:", sorted({shard.data.shape for shard in rows.addressable_shards}))
     try:
         jax_decode.to_device(mixed.regular(), logits_width=width + 1, sharding=NamedSharding(mesh, P()), vocabulary_axis="rows")

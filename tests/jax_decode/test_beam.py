@@ -14,8 +14,9 @@ from oracles import hand_pushdown as by_hand
 from oracles.toy_decoder import toy
 
 import jax_decode
-from jax_decode import DecodeError, Status, beam_loop, beam_search, sample_without_replacement
-from jax_decode.ranking import Best
+from jax_decode import DecodeError, Status, beam_search, sample_without_replacement
+from jax_decode.beams import beam_loop
+from jax_decode.beams.ranking import Best
 
 SIZE = len(by_hand.BRACKET_TOKENS)
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]

@@ -12,10 +12,10 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile import CanonicalWalk, CompileLimits, Vocabulary, compile_regex
-from fsa_compile.canonical.product import canonical_product
+from fsa_compile.canonical.restrict import canonical_product
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.limits import Deadline
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 from jax_decode import Categorical, ModelDraft, PromptLookup, Status
 
 PATTERNS = ("[abc]{2,12}", "(a|b)*c", "(abcab|abba){1,4}c")

@@ -20,16 +20,16 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, Vocabulary, compile_grammar, compile_regex
-from fsa_compile.canonical.product import canonical_product, multiplied
-from fsa_compile.canonical.tables import CanonicalTables
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
+from fsa_compile.canonical.restrict import canonical_product, multiplied
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import ArtifactError
-from fsa_compile.inspect import statistics
+from fsa_compile.inspection.explain import statistics
 from fsa_compile.limits import Deadline
-from fsa_compile.vocabulary_tables import tables_for
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 from jax_decode import Categorical, Greedy, ModelDraft, Status
-from jax_decode.forced import only_token
 from jax_decode.integrations.carried import carry
+from jax_decode.step.forced import only_token
 
 NESTED = ('start: "(" (start | "a" | "b")* ")"', 'start: item\nitem: "(" [item ("a" item)*] ")" | "b"+')
 CUTS = r"\(+|a+(?!b)|[\s\S]"

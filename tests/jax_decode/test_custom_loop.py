@@ -94,7 +94,7 @@ def histories():
 
 
 def walked(tokens):
-    walk = TWINS.walk(jax_decode.state.MAX_DEPTH)
+    walk = TWINS.walk(jax_decode.step.state.MAX_DEPTH)
     for i, token in enumerate(tokens):
         if token == 0:
             break

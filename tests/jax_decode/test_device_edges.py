@@ -12,7 +12,7 @@ import pytest
 from oracles import hand_made
 
 import jax_decode
-from fsa_compile.artifact import ARRAYS
+from fsa_compile.artifact.arrays import ARRAYS
 from fsa_compile.errors import ArtifactError
 from jax_decode import Categorical, DecodeError, Status
 

@@ -16,10 +16,10 @@ from oracles.toy_decoder import toy
 import fsa_compile
 import jax_decode
 from fsa_compile import library
-from fsa_compile.counted_regex import counted_machine
+from fsa_compile.composition.compose import promote_machine
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.promote import promote_machine
-from fsa_compile.regex_syntax import parse
+from fsa_compile.patterns.counting.counted_regex import counted_machine
+from fsa_compile.patterns.python_syntax import parse
 from jax_decode import Categorical, Status
 
 VOCABULARY = every_byte(

@@ -12,10 +12,10 @@ from oracles import hand_made
 
 import jax_decode
 from jax_decode import Categorical, Greedy, MinP, TopK, TopP
-from jax_decode.noise import gumbel, key_words, threefry
-from jax_decode.samplers import check_sampler, prepared
-from jax_decode.sampling import sample
-from jax_decode.summary import Noise, _fused, _in_two_passes, _on_cpu
+from jax_decode.kernels.noise import gumbel, key_words, threefry
+from jax_decode.sampling.samplers import check_sampler, prepared
+from jax_decode.sampling.sampling import sample
+from jax_decode.sampling.summary import Noise, _fused, _in_two_passes, _on_cpu
 
 SAMPLERS = [Greedy(), Categorical(), Categorical(0.7), TopK(4), TopP(0.6), MinP(0.2, 1.3)]
 SIMPLE = [Greedy(), Categorical(), TopK(4, 0.7)]

@@ -15,10 +15,10 @@ from oracles.stack_walks import advance, any_of, favouring, mask, walk_together
 from oracles.toy_decoder import toy
 
 import jax_decode
-from fsa_compile.artifact_checks import check_contents
+from fsa_compile.artifact.artifact_checks import check_contents
 from jax_decode import Categorical, DecodeError, Status
-from jax_decode.stack import _scattered, _selected
-from jax_decode.state import ConstraintState
+from jax_decode.step.stack import _scattered, _selected
+from jax_decode.step.state import ConstraintState
 
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
 WORD_TOKENS = [b"", b"a", b"b", b"aa", b"ab", b"ba", b"aba", b"abba", b"bb", b"baab"]
@@ -209,7 +209,7 @@ def test_no_configuration_is_counted_twice():
     tokens, c = WORD_TOKENS, ON_DEVICE["palindromes"]
     tables = jax_decode.to_device(c)
     state = jax_decode.init_state(tables, np.zeros(1, np.int32), np.full(1, 20))
-    draw, listing = jax.jit(jax_decode.sample), jax.jit(jax_decode.masking.candidates)
+    draw, listing = jax.jit(jax_decode.sample), jax.jit(jax_decode.step.masking.candidates)
     logits = jnp.log(jnp.arange(1, len(tokens) + 1, dtype=jnp.float32))[None]
     for token in (3, 3, 1):
         allowed = np.asarray(mask(tables, state))[0]

@@ -11,11 +11,11 @@ import pytest
 from oracles import hand_made
 
 import jax_decode
-from fsa_compile.host_walk import Configuration, HostWalk
-from jax_decode import row_layout
-from jax_decode import tables as layout
-from jax_decode.state import ConstraintState, Status, unconstrained_state
-from jax_decode.transition import next_node
+from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from jax_decode.kernels import row_layout
+from jax_decode.step.state import ConstraintState, Status, unconstrained_state
+from jax_decode.step.transition import next_node
+from jax_decode.tables import tables as layout
 
 mask = jax.jit(jax_decode.mask, static_argnames="width")
 advance = jax.jit(jax_decode.advance)

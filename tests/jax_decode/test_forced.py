@@ -20,9 +20,10 @@ from oracles.toy_decoder import toy
 import fsa_compile
 import jax_decode
 from fsa_compile import Vocabulary
-from jax_decode import Categorical, DecodeError, Forced, ForcedText, ModelDraft, PromptLookup, Status, speculation
-from jax_decode.drafts import look_up
-from jax_decode.row_layout import only_tokens
+from jax_decode import Categorical, DecodeError, Forced, ForcedText, ModelDraft, PromptLookup, Status
+from jax_decode.decoding import block_loop as speculation
+from jax_decode.decoding.drafts import look_up
+from jax_decode.kernels.row_layout import only_tokens
 
 DECODER = block_toy(mixed.SIZE, scale=1.5)
 KEY = jax.random.key(4)

@@ -13,7 +13,8 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile.vocabulary import Vocabulary
-from jax_decode import Categorical, DecodeError, Greedy, Status, TopP, loop
+from jax_decode import Categorical, DecodeError, Greedy, Status, TopP
+from jax_decode.decoding import loop
 
 PROMPTS = [[1, 2, 3], [4], [9, 8, 7, 6, 5]]
 CONSTRAINTS = [hand_made.random_constraint(i) for i in range(3)]

@@ -13,8 +13,8 @@ from oracles import hand_made
 import jax_decode
 from jax_decode import DecodeError, Rejection
 from jax_decode.probability.proposals import check_proposal, draw, weighted_rejection
-from jax_decode.samplers import Categorical
-from jax_decode.sampling import Choice, sample
+from jax_decode.sampling.samplers import Categorical
+from jax_decode.sampling.sampling import Choice, sample
 
 ROWS = 20_000
 SIZE = 16

@@ -13,8 +13,8 @@ from oracles import hand_pushdown as by_hand
 
 import jax_decode
 from jax_decode import Status
-from jax_decode.forced import advance_some
-from jax_decode.stack_layout import PARENT, REGISTER, SYMBOL
+from jax_decode.step.forced import advance_some
+from jax_decode.tables.stack_layout import PARENT, REGISTER, SYMBOL
 
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
 CASES = {

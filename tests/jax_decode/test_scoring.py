@@ -11,7 +11,7 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile import compile_choices
-from fsa_compile.artifact_checks import check_contents
+from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.vocabulary import Vocabulary
 from jax_decode import DecodeError
 from jax_decode.probability.scoring import teacher_forced

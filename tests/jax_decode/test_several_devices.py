@@ -18,8 +18,8 @@ from oracles import hand_made
 from oracles.markdown import python_blocks
 
 import jax_decode
-from jax_decode.columns import Columns, Shards
-from jax_decode.row_layout import packed, words_for
+from jax_decode.kernels.columns import Columns, Shards
+from jax_decode.kernels.row_layout import packed, words_for
 
 ROOT = Path(__file__).parents[2]
 SAMPLED = ["regular:both:explicit:top_k"]

@@ -16,7 +16,7 @@ from oracles.toy_decoder import toy
 import fsa_compile
 import jax_decode
 from fsa_compile import Vocabulary
-from fsa_compile.json_schema.options import SchemaOptions
+from fsa_compile.json_schema.schema_options import SchemaOptions
 from jax_decode import DecodeError, Masked, Rejection, Status
 from jax_decode.probability import weights
 from jax_decode.probability.resampling import effective_size, systematic

@@ -10,8 +10,9 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile.vocabulary import Vocabulary
-from jax_decode import Categorical, DecodeError, Status, StopStrings, StopWhen, TimeLimit, loop, stream
-from jax_decode.incremental import RowText
+from jax_decode import Categorical, DecodeError, Status, StopStrings, StopWhen, TimeLimit, stream
+from jax_decode.decoding import loop
+from jax_decode.decoding.incremental import RowText
 
 TOKENS = [
     b"", b"a", b"b", b"c", b"ab", b"bc", b"abc", b" ", b".", b"\n", "é".encode(), b"\xc3", b"\xa9", "€".encode(), b"\xe2", b"\x82\xac",

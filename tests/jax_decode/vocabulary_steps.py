@@ -22,10 +22,10 @@ from oracles.filtered_walks import marked
 
 import jax_decode
 from fsa_compile import canonical_tables, compile_grammar, compile_regex, load_tokenizer
-from jax_decode.expansion import expanded
+from jax_decode.beams.expansion import expanded
+from jax_decode.beams.ranking import Perturbed
 from jax_decode.probability.proposals import draw
-from jax_decode.ranking import Perturbed
-from jax_decode.sampling import sample
+from jax_decode.sampling.sampling import sample
 
 SAMPLERS = {
     "greedy": jax_decode.Greedy(),

@@ -15,12 +15,12 @@ import pytest
 import fsa_compile
 import jax_decode
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.artifact.guards import Guard, composed
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.pushdown.guarded_pops import possible_cases
 from fsa_compile.errors import ArtifactError, LimitError
-from fsa_compile.guarded_pops import possible_cases
 from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
-from fsa_compile.key_sets import Guard, composed
-from fsa_compile.promote import promote_machine
 from fsa_compile.vocabulary import Vocabulary
 
 ANY = SchemaOptions(key_order="any")

@@ -11,13 +11,13 @@ from oracles.counting import language_difference, mask_differences
 
 import fsa_compile
 import models
-from fsa_compile.byte_machine import UNCOUNTED
-from fsa_compile.flatten import flattened
+from fsa_compile.automata.labelled_dfa import lengths, longest_text, shortest_rests, steps, words_trie
+from fsa_compile.automata.pushdown import UNCOUNTED
+from fsa_compile.automata.unfold_stacks import flattened
+from fsa_compile.composition.compose import promote_machine
 from fsa_compile.json_schema import SchemaOptions, patterns, schema_machine, strings
 from fsa_compile.json_schema.formats import format_dfa
 from fsa_compile.json_schema.patterns import without_count
-from fsa_compile.json_schema.text_dfa import lengths, longest_text, shortest_rests, steps, words_trie
-from fsa_compile.promote import promote_machine
 
 STRINGS = [
     {"pattern": "^a(ba)*$", "maxLength": 10},

@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, residuals, schema_machine
+from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, schema_machine
+from fsa_compile.json_schema import derivatives as residuals
 from fsa_compile.json_schema.patterns import listed_words
 
 INTEGER, STRING = {"type": "integer"}, {"type": "string"}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_machine import ByteMachine
-from fsa_compile.host_walk import HostWalk
+from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.json_schema import compile_json_schema, schema_machine
 from fsa_compile.vocabulary import Vocabulary
 

@@ -6,15 +6,9 @@ import json
 
 import pytest
 
-from fsa_compile.byte_machine import RETURN
+from fsa_compile.automata.pushdown import RETURN
 from fsa_compile.errors import LimitError
-from fsa_compile.json_schema import (
-    SchemaError,
-    SchemaOptions,
-    UnsatisfiableSchemaError,
-    UnsupportedSchemaError,
-    schema_machine,
-)
+from fsa_compile.json_schema import SchemaError, SchemaOptions, UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
 
 PERSON = {
     "type": "object",

@@ -11,14 +11,15 @@ import warnings
 
 import pytest
 
+from fsa_compile.automata.labelled_dfa import any_text, lengths, words_trie
+from fsa_compile.automata.labelled_product import product
 from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.json_schema.formats import FORMATS, format_dfa
-from fsa_compile.json_schema.patterns import parse_ecma, search_dfa
-from fsa_compile.json_schema.spelling import encoded
-from fsa_compile.json_schema.text_dfa import any_text, lengths, words_trie
-from fsa_compile.json_schema.text_product import product
+from fsa_compile.json_schema.patterns import search_dfa
+from fsa_compile.json_schema.string_spelling import encoded
 from fsa_compile.limits import CompileLimits
+from fsa_compile.patterns.ecma_syntax import parse_ecma
 
 LIMITS = CompileLimits()
 PATTERNS = [

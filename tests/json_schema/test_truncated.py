@@ -18,7 +18,7 @@ from fsa_compile.json_schema import (
     compile_json_schema,
     schema_machine,
 )
-from fsa_compile.json_schema.truncated import Depths, truncated, without_counters
+from fsa_compile.json_schema.bounded_depth import Depths, truncated, without_counters
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary import Vocabulary
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from models import corpus, corpus_tokens, corpus_words
 from models.small_model import small_tokenizer_path
+from tools.small_model import corpus, corpus_tokens, corpus_words
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ import pytest
 import sentencepiece
 
 import models
-from models import corpus, small_model, small_report, train_small
+from models import small_model
+from tools.small_model import corpus, small_report, train_small
 
 MAX_BYTES = 7_500_000
 
@@ -128,5 +129,5 @@ def test_learning_rate_follows_steps_or_clock():
 
 def test_text_and_ids_need_no_jax():
     """Worker processes that make text start without JAX."""
-    code = "import sys, models.corpus_tokens; sys.exit('jax' in sys.modules)"
+    code = "import sys, tools.small_model.corpus_tokens; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(models.__file__).parents[1]).returncode == 0

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.byte_dfa import ByteDfa
-from fsa_compile.byte_machine import ByteMachine, Configuration
-from fsa_compile.counted_frames import UNLIMITED
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.pushdown import ByteMachine, Configuration
+from fsa_compile.patterns.counting.counted_loops import UNLIMITED
 
 
 def joint_bytes(dfa: ByteDfa, machine: ByteMachine) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsa_compile.grammar import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Sequence
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Pattern, Reference, Repeat, Sequence
 
 
 def derives(grammar: Grammar, text: str) -> bool:

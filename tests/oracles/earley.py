@@ -1,9 +1,9 @@
-"""A recogniser of grammars by characters, straight from `fsa_compile.grammar.Grammar`: Earley's algorithm, independent of the compiler.
+"""A recogniser of grammars by characters, straight from `fsa_compile.grammar.grammar_tree.Grammar`: Earley's algorithm, independent of the compiler.
 
 There is no network, no frame, no loop made of a recursion and no byte automaton in it. Lexemes are automata by derivatives
 (`lexeme_automata`), rules are read as they stand, bytes of an unfinished character are kept aside.
 
-Longest-match mode follows what `fsa_compile.lexical_rules` promises, by other means: a lexeme that ends leaves behind which
+Longest-match mode follows what `fsa_compile.grammar.longest_match` promises, by other means: a lexeme that ends leaves behind which
 characters may not come next; Earley sets are told apart by position and these characters. Which texts a lexeme loses to a
 keyword is settled on expressions, from the pairs of lexemes that are neighbours in some text; of others that end together in
 one set the best remains.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 
 from oracles import lexeme_automata as la
 
-from fsa_compile import grammar as g
+from fsa_compile.grammar import grammar_tree as g
 
 _GUARDED = re.compile(r"(?P<bare>.*)(?:\(\?!(?P<set>\[(?:[^]\\]|\\.)+\]|[^()\\])\)|(?P<boundary>\\b))", re.S).fullmatch
 """A pattern with a condition at its end: a character that may not follow, or the end of a word."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile import CompiledConstraint
-from fsa_compile.canonical.tables import CanonicalTables
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 
 
 def marked(constraint: CompiledConstraint, tables: CanonicalTables, prompt: Sequence[int] = ()) -> CompiledConstraint:

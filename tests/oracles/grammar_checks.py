@@ -18,12 +18,12 @@ from oracles.stack_sets import Configurations, StackSets, random_tokens
 
 from fsa_compile import library
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.gbnf_syntax import parse_gbnf
-from fsa_compile.grammar import Grammar
-from fsa_compile.grammar_machine import machine_of
-from fsa_compile.host_walk import HostWalk
-from fsa_compile.lark_syntax import parse_lark
-from fsa_compile.promote import promote_machine
+from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.composition.compose import promote_machine
+from fsa_compile.grammar.gbnf_syntax import parse_gbnf
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.vocabulary import Vocabulary
 
 BRACKETS = b"()[]{}<>\"',:;= \n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from fsa_compile.grammar import Choice, Expression, FreeText, Grammar, Literal, Pattern, Reference, Repeat, Sequence
+from fsa_compile.grammar.grammar_tree import Choice, Expression, FreeText, Grammar, Literal, Pattern, Reference, Repeat, Sequence
 
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fsa_compile.artifact import ARC_BURST, UNREACHABLE, CompiledConstraint
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
 
 
 def from_table(

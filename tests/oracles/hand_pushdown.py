@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fsa_compile.arc_effects import arc_effects
-from fsa_compile.artifact import ARC_BURST, CompiledConstraint
-from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact.arrays import ARC_BURST
+from fsa_compile.artifact.effects import arc_effects
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenSet:
-    """Tokens of one effect at a node; see `fsa_compile.artifact`. `lands`: the node it leads to where that is not the base;
+    """Tokens of one effect at a node; see `fsa_compile.artifact.arrays`. `lands`: the node it leads to where that is not the base;
     `extra`: what the slope adds there."""
 
     tokens: tuple[int, ...]

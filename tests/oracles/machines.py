@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.byte_machine import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 
 BACK = "return"
 """Target of an arc that returns."""

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 import pynini
 
-from fsa_compile import grammar as g
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.labels import byte_label, token_label
+from fsa_compile.automata.labels import byte_label, token_label
+from fsa_compile.grammar import grammar_tree as g
 from fsa_compile.vocabulary import Vocabulary
 
 FIRST_RULE, FIRST_PARENTHESIS = 10_000, 20_000

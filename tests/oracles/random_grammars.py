@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fsa_compile.grammar import (
+from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Choice,
     Expression,
     Grammar,
@@ -15,7 +15,7 @@ from fsa_compile.grammar import (
     Repeat,
     Rule,
     Sequence,
-)  # fmt: skip
+)
 
 _LEXEMES = ["a", "b", "ab", "(", ")", "[", "]", ",", "aé"]
 _PATTERNS = ["[ab]+", "a*b", "[0-9]+", r"[0-9]+(\.[0-9]+)?", "(ab)*a", "[aé€]", "b{1,3}", "a?"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fsa_compile.byte_machine import ByteMachine, Configuration
+from fsa_compile.automata.pushdown import ByteMachine, Configuration
 
 Configurations = frozenset[Configuration]
 

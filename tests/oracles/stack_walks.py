@@ -11,10 +11,10 @@ import numpy as np
 
 import jax_decode
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.host_walk import Configuration
-from jax_decode import tables as layout
-from jax_decode.stack_layout import DEPTH, PARENT, REGISTER, SYMBOL
-from jax_decode.state import Status
+from fsa_compile.artifact.host_walk import Configuration
+from jax_decode.step.state import Status
+from jax_decode.tables import tables as layout
+from jax_decode.tables.stack_layout import DEPTH, PARENT, REGISTER, SYMBOL
 
 mask = jax.jit(jax_decode.mask, static_argnames="width")
 advance = jax.jit(jax_decode.advance)

@@ -10,18 +10,10 @@ from oracles.toy import every_byte
 from python_types.sample_types import Point
 from python_types.walks import random_text
 
+from fsa_compile.formats.free_text import text_then
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.python_types import (
-    Call,
-    Ge,
-    TypeTextError,
-    UnsupportedTypeError,
-    compile_call,
-    machine_of_type,
-    parse_call,
-)
+from fsa_compile.python_types import Call, Ge, TypeTextError, UnsupportedTypeError, compile_call, machine_of_type, parse_call
 from fsa_compile.python_types.calls import shape_of_calls
-from fsa_compile.python_types.free_text import text_then
 
 STYLES = ("json", "python")
 TRIGGER = "<<call>"

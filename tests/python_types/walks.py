@@ -12,7 +12,7 @@ import typing
 from fractions import Fraction
 from typing import Any
 
-from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.automata.pushdown import ByteMachine
 
 
 def random_text(machine: ByteMachine, seed: int, eager: int = 40, limit: int = 4000) -> str | None:

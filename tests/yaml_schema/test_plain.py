@@ -7,7 +7,7 @@ import random
 import pytest
 import yaml
 
-from fsa_compile.yaml_schema.plain import NUMERIC_KEY, other_keys, plain_text
+from fsa_compile.yaml_schema.plain_scalars import NUMERIC_KEY, other_keys, plain_text
 
 LETTERS = "aA0123456789-+._:;#?,[]{}!&*|>'\"%@`~<=eExobTZ tnuylrs\té\xa0\u2028\ufeff"
 AMBIGUOUS = [

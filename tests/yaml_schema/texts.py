@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fsa_compile.byte_machine import ByteMachine
+from fsa_compile.automata.pushdown import ByteMachine
 
 
 class DeadEndError(AssertionError):

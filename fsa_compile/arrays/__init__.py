@@ -1,0 +1,1 @@
+"""Integer-array arithmetic shared by all stages: sorting, ranges, hashing."""

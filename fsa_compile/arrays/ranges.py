@@ -1,0 +1,52 @@
+"""Ranges and segments of integer arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def segment_starts(values: np.ndarray) -> np.ndarray:
+    """Indices at which a new value begins, int64."""
+    if not len(values):
+        return np.zeros(0, np.int64)
+    begins = np.empty(len(values), bool)
+    begins[0] = True
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return begins.nonzero()[0]
+
+
+def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the range, index) for every index of every range."""
+    return spread(begin, end - begin)
+
+
+def spread(begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the range, index) for every index of every range, from where the ranges begin and how many indices each has."""
+    upto = size.cumsum()
+    at = np.arange(upto[-1] if len(upto) else 0)
+    at += (begin + size - upto).repeat(size)
+    return np.arange(len(size)).repeat(size), at
+
+
+def indices(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Every index of every range, one range after the other."""
+    size = end - begin
+    upto = size.cumsum()
+    at = np.arange(upto[-1] if len(upto) else 0)
+    at += (end - upto).repeat(size)
+    return at
+
+
+def gather_segments(start: np.ndarray, count: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets of the chosen segments laid end to end, and the indices of their elements."""
+    sizes = count[chosen]
+    offset = np.concatenate([[0], np.cumsum(sizes)])
+    index = np.arange(int(offset[-1])) + np.repeat(start[chosen] - offset[:-1], sizes)
+    return offset.astype(np.int32), index
+
+
+def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The indices of many ranges, one range after another."""
+    out = (begin + count - count.cumsum()).repeat(count)
+    out += np.arange(len(out))
+    return out

@@ -1,0 +1,200 @@
+"""What the arrays of an artifact must hold, so that no file can lead a device step out of bounds or past its stack.
+
+Imports NumPy only. The layout is described in `artifact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE, ConstraintArrays
+from fsa_compile.artifact.guard_checks import are_twins, check_key_sets, first_twin
+from fsa_compile.errors import ArtifactError
+
+MAX_STACKS = 64
+"""Most configurations that may be followed at once."""
+_MOST = 2**28
+"""Largest cost, need, bound or addition: sums of three of them, and a saturated one, fit int32."""
+
+_Need = Callable[[Any, str], None]
+
+
+def check_contents(c: ConstraintArrays, path: Path) -> None:
+    """Raises `ArtifactError` for the first id, offset or bit that a device step could trip over; `path` is named in it."""
+
+    def need(condition: Any, sentence: str) -> None:
+        if not condition:
+            raise ArtifactError(sentence, where=str(path), fix="Compile and save the constraint again.")
+
+    _check_nodes_and_rows(c, need)
+    _check_sets(c, need)
+    _check_levels(c, need)
+    _check_symbols(c, need)
+    _check_pushes(c, need)
+    _check_effects(c, need)
+    if c.has_sets:
+        check_key_sets(c, need)
+    _check_pops(c, need)
+
+
+def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
+    n = c.num_nodes
+    need(n >= 2 and len(c.distance) == n, "'accept' and 'distance' must describe the same nodes, at least 2")
+    need(0 < c.start < n, f"start node {c.start} is not one of nodes 1..{n - 1}")
+    words = (c.vocab_size + 31) // 32
+    need(len(c.rows) >= 1 and c.rows.shape[1] == words, f"'rows' must have {words} words for {c.vocab_size:,} tokens")
+    need(not c.rows[0].any(), "row 0 must be empty")
+    spare = words * 32 - c.vocab_size
+    if spare:
+        need(not (c.rows[:, -1] >> np.uint32(32 - spare)).any(), "a row has bits past the end of the vocabulary")
+    need(not c.accept[0], "the dead node accepts")
+    for name, width in (("need", 0), ("ladder", 4), ("level_slope", 3)):
+        need(getattr(c, name).shape == ((n, width) if width else (n,)), f"'{name}' must have one entry per node")
+    if c.is_regular:
+        need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
+    inside = (c.distance[1:] < (n if c.is_regular else _MOST)).all()
+    inside &= (c.distance >= (-_MOST if c.has_sets else 0)).all() and c.distance[0] <= UNREACHABLE
+    need(inside, "a node cannot reach an accepting one")
+    _check_numbers(c.need, "need", need)
+    need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
+    need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
+    need(c.is_regular or not c.has_partners, "only places of regular constraints have two nodes")
+
+
+def _check_sets(c: ConstraintArrays, need: _Need) -> None:
+    n, r = c.num_nodes, len(c.rows)
+    for kind, length in (("group", len(c.group_row)), ("arc", len(c.arc_token)), ("level", len(c.level_row))):
+        offset = getattr(c, f"{kind}_offset")
+        need(len(offset) == n + 1, f"'{kind}_offset' must have one entry per node and one more")
+        ascending = offset[0] == 0 and offset[-1] == length and (np.diff(offset) >= 0).all()
+        need(ascending, f"'{kind}_offset' must rise from 0 to the number of {kind}s ({length})")
+        need(offset[1] == 0, f"the dead node must have no {kind}s")
+    for name, low, bound in (
+        ("group_row", 1, r),
+        ("group_next", 1, n),
+        ("arc_token", 0, c.vocab_size),
+        ("arc_effect", 1, len(c.effects)),
+        ("level_row", 1, r),
+    ):
+        _check_ids(getattr(c, name), name, low, bound, need)
+    for first, *others in (
+        ("group_row", "group_next", "group_push", "group_add", "group_set"),
+        ("arc_token", "arc_effect"),
+        ("level_row", "level_cost", "level_need"),
+    ):
+        for other in others:
+            need(len(getattr(c, first)) == len(getattr(c, other)), f"'{first}' and '{other}' differ in length")
+    rising = _ascending(c.arc_token, c.arc_offset, strictly=c.stacks == 1 and not c.has_sets)
+    need(rising, "the arcs of a node are not sorted by token")
+    if c.has_sets:  # only twins may have a token twice
+        plain = c.arc_offset[: first_twin(c) + 1]
+        need(_ascending(c.arc_token[: plain[-1]], plain, strictly=c.stacks == 1), "a node has two arcs with one token")
+
+
+def _check_levels(c: ConstraintArrays, need: _Need) -> None:
+    _check_numbers(np.abs(c.level_cost) if c.has_sets else c.level_cost, "level_cost", need)
+    _check_numbers(c.level_need, "level_need", need)
+    both = (c.level_cost + (_MOST if c.has_sets else 0)).astype(np.int64) * _MOST + c.level_need
+    need(_ascending(both, c.level_offset, strictly=True), "the levels of a node are not sorted by cost")
+    no_level = np.diff(c.level_offset) == 0
+    need(not np.diff(c.group_offset)[no_level].any(), "a node has groups but no mask row")
+    burst = no_level & ~are_twins(c)
+    need((np.diff(c.arc_offset)[burst] <= ARC_BURST).all(), f"a node without mask row has over {ARC_BURST} arcs")
+    _check_slopes(c.level_slope, "level_slope", need)
+
+
+def _check_symbols(c: ConstraintArrays, need: _Need) -> None:
+    p = c.num_symbols
+    for name, width in (("symbol_need", 0), ("symbol_ladder", 4), ("symbol_slope", 3)):
+        need(getattr(c, name).shape == ((p, width) if width else (p,)), f"'{name}' must have one entry per symbol")
+    _check_numbers(c.symbol_cost, "symbol_cost", need)
+    _check_numbers(c.symbol_need, "symbol_need", need)
+    _check_slopes(c.symbol_slope, "symbol_slope", need)
+    _check_ladders(c.ladder, c.num_nodes, "ladder", need)
+    _check_ladders(c.symbol_ladder, p, "symbol_ladder", need)
+
+
+def _check_pushes(c: ConstraintArrays, need: _Need) -> None:
+    offset, length = c.push_offset, len(c.push_symbol)
+    need(len(offset) >= 2 and offset[0] == 0 and offset[1] == 0, "'push_offset' must begin with the empty push string")
+    need(offset[-1] == length and (np.diff(offset) >= 0).all(), f"'push_offset' must rise to the number of symbols ({length})")
+    need(len(c.push_register) == length, "'push_symbol' and 'push_register' differ in length")
+    _check_ids(c.push_symbol, "push_symbol", 0, c.num_symbols, need)
+    _check_numbers(c.push_register, "push_register", need)
+    longest = int(np.diff(offset).max())
+    need(c.max_push == longest, f"'max_push' is {c.max_push}; the longest push string has {longest} symbols")
+    need(0 <= c.initial_push < len(offset) - 1, f"initial push string {c.initial_push} is not one of {len(offset) - 1}")
+
+
+def _check_effects(c: ConstraintArrays, need: _Need) -> None:
+    tables = len(c.increments)
+    need(c.increments.shape[1] == c.vocab_size, f"'increments' must have {c.vocab_size:,} columns")
+    width = 8 if c.has_sets else 6
+    need(len(c.effects) and c.effects.shape[1] == width, f"'effects' must have {width} columns and a first row for none")
+    target, push, add, set_to, cost, cells = c.effects[1:, :6].T
+    _check_ids(target, "effects: target", 1, c.num_nodes, need)
+    for name, value in (("group_push", c.group_push), ("effects: push", push)):
+        _check_ids(value, name, 0, len(c.push_offset) - 1, need)
+    registers = (c.group_add, c.group_set, add, set_to)
+    for name, value in zip(("group_add", "group_set", "effects: add", "effects: set"), registers):
+        _check_ids(value, name, -tables, _MOST, need)
+    _check_numbers(np.abs(cost) if c.has_sets else cost, "effects: cost", need)
+    _check_numbers(cells, "effects: need", need)
+
+
+def _check_pops(c: ConstraintArrays, need: _Need) -> None:
+    n, p = c.num_nodes, c.num_symbols
+    need(len(c.delta_offset) == n, "'delta_offset' must have one entry per node")
+    if not p:
+        need(not len(c.delta) and not c.delta_offset.any(), "'delta' must be empty where there are no symbols")
+        need(c.max_pops == 0, f"'max_pops' is {c.max_pops}, but there are no symbols")
+        return
+    need(len(c.delta) and len(c.delta) % p == 0 and not (c.delta_offset % p).any(), f"'delta' must be segments of {p}")
+    _check_ids(c.delta_offset, "delta_offset", 0, len(c.delta) - p + 1, need)
+    _check_ids(c.delta, "delta", 0, n, need)
+    children = c.delta.reshape(-1, p)
+    segments = c.pop_offset.T // p if c.has_sets else c.delta_offset[None] // p
+    need(not children[segments[:, 0]].any(), "the dead node has children")
+    need(0 <= c.max_pops < n, f"'max_pops' {c.max_pops} is out of range")
+    # Nodes that can pop at least k symbols in a row, for k = 0, 1, …
+    pops = np.arange(n) > 0
+    for k in range(c.max_pops + 1):
+        pops = (pops[children] & (children > 0)).any(1)[segments].any(0)
+        need(pops.any() == (k < c.max_pops), f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
+
+
+def _check_ids(ids: np.ndarray, name: str, low: int, bound: int, need: _Need) -> None:
+    inside = not len(ids) or (ids.min() >= low and ids.max() < bound)
+    need(inside, f"'{name}' has an id outside {low}..{bound - 1}")
+
+
+def _check_numbers(numbers: np.ndarray, name: str, need: _Need) -> None:
+    need(not len(numbers) or (numbers.min() >= 0 and numbers.max() < _MOST), f"'{name}' has a number out of range")
+
+
+def _check_ladders(ladder: np.ndarray, size: int, name: str, need: _Need) -> None:
+    """Every entry is some base, or none: with all its rungs it stays inside."""
+    _check_numbers(ladder.reshape(-1), name, need)
+    top = np.arange(size) + ladder[:, 1].astype(np.int64) + ladder[:, 3]
+    need((top < size).all(), f"a rung of '{name}' lies outside")
+
+
+def _check_slopes(slope: np.ndarray, name: str, need: _Need) -> None:
+    _check_numbers(slope.reshape(-1), name, need)
+    steep = slope.astype(np.int64)
+    need((steep[:, 1] > 0).all(), f"'{name}' divides by zero")
+    need((steep[:, 2] * -(-steep[:, 0] // np.maximum(steep[:, 1], 1)) < _MOST).all(), f"'{name}' is too steep")
+
+
+def _ascending(values: np.ndarray, offset: np.ndarray, *, strictly: bool) -> bool:
+    """Whether values rise within each segment."""
+    if len(values) < 2:
+        return True
+    first = np.zeros(len(values) + 1, bool)
+    first[offset] = True
+    rises = np.diff(values) > 0 if strictly else np.diff(values) >= 0
+    return bool((rises | first[1:-1]).all())

@@ -1,0 +1,188 @@
+"""Token masks as bit rows, in the order that serving engines exchange: token t is bit t % 32 of word t // 32, low bit first.
+
+`BitmaskWalk` gives a host walk the methods that write such rows. Imports NumPy only.
+
+Source: the layout is that of XGrammar's `allocate_token_bitmask` and of llguidance, which vLLM and SGLang upload; it is also the
+order of the rows in an artifact.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Hashable
+from typing import Any, Self
+
+import numpy as np
+
+from fsa_compile.arrays.index_sets import _SPARSE
+from fsa_compile.errors import ConstraintError
+
+_SINGLE = 3
+"""Bits of so many tokens are set one by one,"""
+_MANY = 2000
+"""and those of more than so many by way of a mask."""
+_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+
+
+def bitmask_shape(batch_size: int, vocab_size: int) -> tuple[int, int]:
+    """(B, ceil(V / 32))."""
+    return batch_size, math.ceil(vocab_size / 32)
+
+
+def allocate_bitmask(batch_size: int, vocab_size: int) -> np.ndarray:
+    """int32[B, ceil(V / 32)] that allows everything."""
+    return np.full(bitmask_shape(batch_size, vocab_size), -1, np.int32)
+
+
+def words_of(tokens: Any, vocab_size: int) -> np.ndarray:
+    """uint32[ceil(V / 32)] with the bits of some token ids, each in range; they may come twice."""
+    tokens = np.asarray(tokens, np.int64)
+    words = np.zeros(math.ceil(vocab_size / 32), np.uint32)
+    if tokens.size <= _SINGLE:
+        for token in tokens.ravel().tolist():
+            words[token >> 5] |= np.uint32(1 << (token & 31))
+        return words
+    if tokens.size > _MANY:
+        mask = np.zeros(vocab_size, bool)
+        mask[tokens] = True
+        return packed(mask)
+    np.bitwise_or.at(words, tokens >> 5, _BITS.take(tokens & 31))
+    return words
+
+
+def holds(words: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """bool[n], whether a bit row uint32[W] holds tokens."""
+    return (words.take(tokens >> 5) & _BITS.take(tokens & 31)).astype(bool)
+
+
+def packed(mask: np.ndarray) -> np.ndarray:
+    """A mask, bool[V], as uint32[ceil(V / 32)]; bits past V are 0."""
+    out = np.zeros(4 * math.ceil(len(mask) / 32), np.uint8)
+    data = np.packbits(mask, bitorder="little")
+    out[: len(data)] = data
+    return out.view("<u4").astype(np.uint32, copy=False)
+
+
+def unpacked(bitmask: Any, vocab_size: int) -> np.ndarray:
+    """Bit rows as booleans, bool[..., V]; V may be larger than the rows are, nothing is allowed there."""
+    data = np.ascontiguousarray(host_array(bitmask)).view(np.uint8)
+    bits = np.unpackbits(data, axis=-1, bitorder="little", count=vocab_size)
+    return bits.view(bool)
+
+
+def apply_bitmask(logits: np.ndarray, bitmask: Any) -> np.ndarray:
+    """Logits with -inf in place of those whose bit is 0.
+
+    Args:
+      logits: float[B, V'].
+      bitmask: int32[B, W] or uint32[B, W]; ids past 32 * W are not allowed.
+    """
+    return np.where(unpacked(bitmask, logits.shape[-1]), logits, -np.inf).astype(logits.dtype)
+
+
+def host_array(bitmask: Any) -> np.ndarray:
+    """A NumPy array, or a tensor on the CPU, as a NumPy array of the same memory."""
+    return bitmask if isinstance(bitmask, np.ndarray) else np.asarray(bitmask)
+
+
+def write_row(out: Any, row: int, words: np.ndarray) -> None:
+    """Writes one bit row; words of `out` past it become 0.
+
+    Raises:
+      ConstraintError: `out` is no array (or CPU tensor) of 32-bit integers, too small, or not writable.
+    """
+    fix = "Use allocate_bitmask(batch_size, vocab_size)."
+    array = host_array(out)
+    if array.dtype not in (np.int32, np.uint32) or array.ndim not in (1, 2):
+        raise ConstraintError(f"a bitmask is int32[B, W], not {array.dtype} of {array.ndim} dimensions", fix=fix)
+    array = array[None] if array.ndim == 1 else array
+    if not 0 <= row < len(array):
+        raise ConstraintError(f"row {row} is not one of the bitmask's {len(array)}", fix=fix)
+    if array.shape[1] < len(words) or not array.flags.writeable:
+        what = "it cannot be written" if array.shape[1] >= len(words) else f"it has {array.shape[1]} words of {len(words)}"
+        raise ConstraintError(f"the bitmask does not take a row of this vocabulary: {what}", fix=fix)
+    array[row, : len(words)] = words.view(array.dtype)
+    array[row, len(words) :] = 0
+
+
+class BitmaskWalk(abc.ABC):
+    """What host walks share: `allowed` and `fill_bitmask`, made of their `allowed_words`."""
+
+    @property
+    @abc.abstractmethod
+    def finished(self) -> bool:
+        """Whether an end-of-text token has been taken."""
+
+    @property
+    @abc.abstractmethod
+    def accepting(self) -> bool:
+        """Whether the text may end here."""
+
+    @property
+    @abc.abstractmethod
+    def vocab_size(self) -> int:
+        """V, ids of the vocabulary."""
+
+    @property
+    @abc.abstractmethod
+    def position(self) -> Hashable:
+        """What everything that may follow depends on."""
+
+    @abc.abstractmethod
+    def allowed_words(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
+
+    @abc.abstractmethod
+    def advance(self, token: int, remaining: int | None = None) -> None:
+        """Takes one token, chosen under a limit; raises `ValueError` (`ConstraintError` is one) where it is forbidden."""
+
+    @abc.abstractmethod
+    def rewind(self, n: int) -> None:
+        """Takes back the last n tokens."""
+
+    @abc.abstractmethod
+    def copy(self) -> Self:
+        """A walk at the same place that goes its own way."""
+
+    def allowed(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token.
+
+        Args:
+          remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after which the
+            text can still be completed inside it are allowed. When even the shortest completion does not fit, the limit is
+            disregarded, as on the device.
+
+        Returns:
+          bool[V].
+        """
+        return unpacked(self.allowed_words(remaining), self.vocab_size)
+
+    def fill_bitmask(self, out: Any, row: int = 0, remaining: int | None = None) -> bool:
+        """Writes the mask of the next token into one row of a bitmask.
+
+        Args:
+          out: int32[B, W] with W at least ceil(V / 32), as NumPy array or CPU tensor; its row is overwritten in place.
+          row: which row.
+          remaining: as in `allowed`.
+
+        Returns:
+          Whether anything is forbidden, so that the mask must be applied.
+
+        Raises:
+          ConstraintError: `out` is something else.
+        """
+        words = self.allowed_words(remaining)
+        write_row(out, row, words)
+        whole, rest = divmod(self.vocab_size, 32)
+        return not (bool((words[:whole] == 0xFFFFFFFF).all()) and (not rest or int(words[whole]) == (1 << rest) - 1))
+
+
+def tokens_of(rows: np.ndarray) -> np.ndarray:
+    """int64[n], the tokens of bit rows uint32[R, W], row by row and ascending, or of one, uint32[W]."""
+    flat = rows.reshape(-1)
+    some = (flat != 0).nonzero()[0]
+    if rows.ndim == 1 and _SPARSE * len(some) > len(flat):
+        return np.unpackbits(flat.astype("<u4", copy=False).view(np.uint8), bitorder="little").view(bool).nonzero()[0]
+    place = np.unpackbits(flat[some].astype("<u4", copy=False).view(np.uint8), bitorder="little").view(bool).nonzero()[0]
+    return (some % rows.shape[-1] << 5)[place >> 5] | (place & 31)

@@ -1,0 +1,71 @@
+"""`CompiledConstraint`: a constraint's arrays with what people do to them: save, load, walk. Imports NumPy only."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from fsa_compile.artifact import file as artifact_file
+from fsa_compile.artifact.arrays import ConstraintArrays, check_vocabulary
+from fsa_compile.artifact.artifact_checks import check_contents
+from fsa_compile.artifact.host_walk import HostWalk
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class CompiledConstraint(ConstraintArrays):
+    """A constraint over one vocabulary, ready for the host walk and for the device.
+
+    Its fields are those of `ConstraintArrays`.
+    """
+
+    @property
+    def shortest_completion(self) -> int:
+        """Number of tokens within which some accepted text is complete (the end-of-text token not counted); the least one
+        for a regular constraint, at most a little more for others, and for canonical ones with `canonical_unless` or a stack."""
+        if self.is_canonical:
+            return self.canonical_start[1]
+        return self.walk().distance
+
+    @property
+    def shortest_depth(self) -> int:
+        """Number of stack cells within which some accepted text is complete."""
+        return HostWalk.of_arrays(self).need
+
+    def walk(self, max_depth: int | None = None) -> HostWalk:
+        """A new host executor at the start of the text, within a depth of stack or without limit."""
+        return HostWalk(self, max_depth)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the constraint to one uncompressed `.npz` file, atomically.
+
+        An interrupted save leaves the old file, or none, never half of one.
+
+        Args:
+          path: file to write; replaced when it exists.
+
+        Raises:
+          OSError: the file cannot be written.
+        """
+        artifact_file.write(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> Self:
+        """Reads a constraint and checks everything a device step relies on.
+
+        Nothing is unpickled, and no array is allocated before its size was checked against the file's own length.
+
+        Args:
+          path: file written by `save`.
+          vocabulary: optional; a `Vocabulary`, or a tokenizer that has one: its fingerprint must be the artifact's.
+
+        Raises:
+          ArtifactError: what is wrong with the file, or that it belongs to another vocabulary.
+        """
+        path = Path(path)
+        constraint = cls(**artifact_file.read(path))
+        check_contents(constraint, path)
+        if vocabulary is not None:
+            check_vocabulary(constraint, vocabulary, where=str(path))
+        return constraint

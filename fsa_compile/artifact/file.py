@@ -1,0 +1,210 @@
+"""The file form of a constraint: an uncompressed `.npz` with a JSON header. Knows names and shapes, not meanings.
+
+Imports NumPy and the standard library only. What the arrays must hold is checked in `artifact_checks`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
+from fsa_compile.errors import ArtifactError
+
+MAGIC = "constrax constraint"
+FORMAT_VERSION = 3
+PLAIN_VERSION = 2
+"""Version of the files of constraints without sets of keys: they are what they were before there were any."""
+VERSIONS = (PLAIN_VERSION, FORMAT_VERSION)
+_MAX_HEADER = 64 << 20
+
+
+def version_of(constraint: ConstraintArrays) -> int:
+    """The version of a constraint's file."""
+    return FORMAT_VERSION if constraint.has_sets else PLAIN_VERSION
+
+
+def write(constraint: ConstraintArrays, path: Path) -> None:
+    """Writes a constraint atomically; see `CompiledConstraint.save`."""
+    names = [name for name in ARRAYS if constraint.has_sets or name not in SET_ARRAYS]
+    header = {
+        "magic": MAGIC,
+        "format_version": version_of(constraint),
+        "arrays": {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names},
+        **{name: getattr(constraint, name) for name in SCALARS},
+    }
+    text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
+    write_members(path, {"header": np.frombuffer(text, np.uint8)} | {name: getattr(constraint, name) for name in names})
+
+
+def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
+    """Writes arrays to an uncompressed `.npz` file: all of it, or nothing."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "wb") as file:
+            np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_members(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file, every size checked before it is allocated.
+
+    Raises:
+      ArtifactError: no such file, or not an uncompressed `.npz` of plain arrays.
+    """
+    bad = _complaint(path)
+    with _opened(path, bad) as archive:
+        infos = archive.infolist()
+        if len(infos) > 4 * len(ARRAYS):
+            raise bad("this is not a constraint file: it has too many members")
+        length = path.stat().st_size
+        return {info.filename.removesuffix(".npy"): _member(archive, info, length, bad) for info in infos}
+
+
+def read_header(path: Path, magics: tuple[str, ...]) -> dict[str, Any]:
+    """The header of a file alone; the kinds of files are told apart by their magic strings.
+
+    Raises:
+      ArtifactError: no such file, or its header is not one of these, or damaged.
+    """
+    bad = _complaint(path)
+    with _opened(path, bad) as archive:
+        infos = {info.filename: info for info in archive.infolist()}
+        if "header.npy" not in infos:
+            raise bad("this is not a constraint file: it has no header")
+        data = _member(archive, infos["header.npy"], path.stat().st_size, bad)
+    try:
+        header: Any = json.loads(data.tobytes()) if data.dtype == np.uint8 and data.size <= _MAX_HEADER else None
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict) or header.get("magic") not in magics:
+        raise bad("this is not a constraint file: its header does not say so")
+    for name, kind in (("vocab_size", int), ("format_version", int), ("fingerprint", str)):
+        if not isinstance(header.get(name), kind):
+            raise bad(f"the header's '{name}' is missing or not of type {kind.__name__}")
+    return header
+
+
+def _complaint(path: Path) -> Callable[..., ArtifactError]:
+    """An error about a file, from what is wrong with it."""
+
+    def bad(what: str, fix: str = "Compile and save the constraint again.") -> ArtifactError:
+        return ArtifactError(what, where=str(path), fix=fix)
+
+    return bad
+
+
+def _opened(path: Path, bad: Callable[..., ArtifactError]) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except FileNotFoundError as e:
+        raise bad("there is no such file", "Check the path.") from e
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
+        raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The fields of a file's constraint, whose contents are still to be checked.
+
+    Raises:
+      ArtifactError: the file is no constraint file, is damaged, or is of another version.
+    """
+    header, arrays = _read(path)
+    fields: dict[str, Any] = {**arrays, **{name: header[name] for name in SCALARS}}
+    fields["stop_ids"] = tuple(header["stop_ids"])
+    return fields
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays of a file, every size checked before it is allocated."""
+
+    bad = _complaint(path)
+    with _opened(path, bad) as archive:
+        length = path.stat().st_size
+        infos = {info.filename: info for info in archive.infolist()}
+        if len(infos) > 4 * len(ARRAYS):
+            raise bad("this is not a constraint file: it has too many members")
+        if "header.npy" not in infos:
+            raise bad("this is not a constraint file: it has no header")
+        header_bytes = _member(archive, infos["header.npy"], length, bad)
+        if header_bytes.dtype != np.uint8 or header_bytes.ndim != 1 or header_bytes.size > _MAX_HEADER:
+            raise bad("the header is not a byte string of sane length")
+        try:
+            header = json.loads(header_bytes.tobytes())
+        except (ValueError, RecursionError) as e:
+            raise bad("the header is not JSON") from e
+        _check_header(header, bad)
+        arrays = {}
+        for name, (dtype, ndim) in ARRAYS.items():
+            if name in SET_ARRAYS and header["format_version"] == PLAIN_VERSION:
+                continue
+            if f"{name}.npy" not in infos:
+                raise bad(f"array '{name}' is missing")
+            value = _member(archive, infos[f"{name}.npy"], length, bad)
+            if value.dtype != dtype or value.ndim != ndim:
+                raise bad(
+                    f"array '{name}' is {value.dtype} of {value.ndim} dimensions, "
+                    f"not {np.dtype(dtype)} of {ndim}"
+                )
+            if [str(value.dtype), list(value.shape)] != header["arrays"].get(name):
+                raise bad(f"array '{name}' has not the shape its header promises")
+            arrays[name] = value
+    return header, arrays
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int, bad: Any) -> np.ndarray:
+    """One array of the archive; its size is known to be at most the file's before anything is read."""
+    name = info.filename.removesuffix(".npy")
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > length or info.file_size != info.compress_size:
+        raise bad(f"array '{name}' is compressed or larger than the file; constraint files are neither")
+    try:
+        data = archive.read(info)  # checks the CRC
+        stream = io.BytesIO(data)
+        version = np.lib.format.read_magic(stream)
+        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran, dtype = reader(stream)
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, SyntaxError, RuntimeError) as e:
+        raise bad(f"array '{name}' is corrupt ({e})") from e
+    if dtype.hasobject or dtype.fields is not None or fortran:
+        raise bad(f"array '{name}' is not a plain numeric array")
+    count = 1
+    for extent in shape:
+        count *= extent
+    if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - stream.tell():
+        raise bad(f"array '{name}' does not hold as many values as its shape says")
+    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
+
+
+def _check_header(header: Any, bad: Any) -> None:
+    if not isinstance(header, dict) or header.get("magic") != MAGIC:
+        raise bad("this is not a constraint file: its header does not say so")
+    version = header.get("format_version")
+    if version not in VERSIONS:
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        raise bad(
+            f"the file has format version {version}; this constrax reads versions {PLAIN_VERSION} and {FORMAT_VERSION}",
+            "Upgrade constrax." if newer else "Compile and save the constraint again.",
+        )
+    for name, kind in SCALARS.items():
+        value = header.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise bad(f"the header's '{name}' is missing or not of type {kind.__name__}")
+    if not isinstance(header.get("arrays"), dict):
+        raise bad("the header does not list the arrays")
+    if not 0 < header["vocab_size"] < 2**24:
+        raise bad(f"the header's vocab_size {header['vocab_size']} is out of range")
+    for token in header["stop_ids"]:
+        if not isinstance(token, int) or not 0 <= token < header["vocab_size"]:
+            raise bad(f"stop id {token!r} is not an id of the vocabulary")

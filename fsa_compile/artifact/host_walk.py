@@ -1,0 +1,365 @@
+"""`HostWalk`: executes a constraint token by token in NumPy, with the semantics of the device step.
+
+Slow and plain, one configuration at a time; the layout it reads is described in `artifact`. Imports NumPy only.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
+from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
+from fsa_compile.artifact.guards import Guard
+from fsa_compile.errors import ArtifactError
+
+
+class Cell(NamedTuple):
+    """One suspended frame: its effective symbol, its register, the cost of this cell and all below it, and its set of keys."""
+
+    symbol: int
+    register: int
+    cost: int
+    used: int = 0
+
+
+class Configuration(NamedTuple):
+    """A node, the register of its frame, and the suspended frames, bottom first; the set of keys of its frame, as bits."""
+
+    node: int
+    register: int
+    stack: tuple[Cell, ...]
+    used: int = 0
+
+
+class Effect(NamedTuple):
+    """What a token set does: the target's base node, and see `artifact`."""
+
+    target: int
+    push: int
+    add: int
+    set_to: int
+    guard: int = 0
+    held: int = 0
+
+
+class Source(NamedTuple):
+    """A node reached by popping: the register of its frame, how many cells are left, and the set of its frame."""
+
+    node: int
+    register: int
+    left: int
+    used: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Position:
+    configurations: tuple[Configuration, ...]
+    finished: bool
+    dropped: bool
+
+
+class HostWalk(BitmaskWalk):
+    """Where a text stands in its constraint.
+
+    End-of-text ids are allowed exactly where the text so far is accepted; after one the walk is `finished` and allows
+    nothing more.
+
+    Args:
+      constraint: what to execute.
+      max_depth: most stack cells, or None for no limit. Only tokens after which the text can still be completed within it are
+        allowed; where it is less than `constraint.shortest_depth`, nothing is.
+
+    Raises:
+      ArtifactError: the constraint is canonical: what it allows depends on more than its own arrays.
+    """
+
+    def __init__(self, constraint: ConstraintArrays, max_depth: int | None = None) -> None:
+        if constraint.is_canonical:
+            what = "a constraint on canonical tokens is walked together with its tokenizer's tables"
+            raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
+        self._begin(constraint, max_depth)
+
+    @classmethod
+    def of_arrays(cls, constraint: ConstraintArrays, max_depth: int | None = None) -> HostWalk:
+        """A walk by the arrays alone: of a canonical constraint, what is allowed before the tokenizer's tables narrow it."""
+        walk = cls.__new__(cls)
+        walk._begin(constraint, max_depth)
+        return walk
+
+    def _begin(self, constraint: ConstraintArrays, max_depth: int | None) -> None:
+        self.constraint = constraint
+        self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
+        self._keys = [int.from_bytes(row.astype("<u4").tobytes(), "little") for row in constraint.keys]
+        self._guards = [
+            Guard(tuple(self._keys[first : first + count]), self._keys[every], self._keys[more])
+            for first, count, every, more in constraint.guards.tolist()
+        ]
+        first = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
+        self._history = [_Position((first,), False, False)]
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """What is followed: one configuration in a deterministic constraint, else at most `constraint.stacks`."""
+        return self._history[-1].configurations
+
+    @property
+    def node(self) -> int:
+        """Current node of the first configuration; 0 only for a constraint that accepts nothing."""
+        return self.configurations[0].node
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text so far belongs to the language."""
+        return any(map(self.accepts_at, self.configurations))
+
+    @property
+    def finished(self) -> bool:
+        """Whether an end-of-text id was taken."""
+        return self._history[-1].finished
+
+    @property
+    def dropped(self) -> bool:
+        """Whether more configurations arose than are followed: then some accepted texts may be refused."""
+        return self._history[-1].dropped
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, the end-of-text id included."""
+        return len(self._history) - 1
+
+    @property
+    def distance(self) -> int:
+        """Number of further tokens within which the text can be completed; the least one for a regular constraint."""
+        return min(self._distance(at) for at in self.configurations)
+
+    @property
+    def need(self) -> int:
+        """Depth of stack within which the text can be completed."""
+        return min(self._need(at) for at in self.configurations)
+
+    def sources(self, at: Configuration) -> list[Source]:
+        """The live nodes whose tokens pop 0, 1, … cells of a configuration; each of them before its twin."""
+        c = self.constraint
+        out = [Source(at.node, at.register, len(at.stack), at.used)]
+        for cell in at.stack[: -c.max_pops - 1 : -1]:
+            node = int(c.delta[self._children(out[-1]) + cell.symbol])
+            if not node:
+                break
+            out.append(Source(node, cell.register, out[-1].left - 1, cell.used))
+        if c.has_sets:
+            twins = [source._replace(node=int(c.twin[source.node])) for source in out]
+            out = [s for pair in zip(out, twins) for s in pair if s.node]
+        return out
+
+    def _children(self, source: Source) -> int:
+        """Where the children of a source begin in `delta`."""
+        c = self.constraint
+        if not c.has_sets:
+            return int(c.delta_offset[source.node])
+        guards = c.pop_guard[source.node].tolist()
+        case = sum(1 << i for i, guard in enumerate(guards) if guard and self._guards[guard].allows(source.used))
+        return int(c.pop_offset[source.node, case])
+
+    def allowed_words(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token as bits, uint32[ceil(V / 32)]: a union of the artifact's rows; see `allowed`."""
+        c = self.constraint
+        words = np.zeros(c.rows.shape[1], np.uint32)
+        if self.finished:
+            return words
+        limit = self._limit(remaining)
+        for at in self.configurations:
+            words |= self.words_at(at, limit)
+        if self.accepting:
+            words |= words_of(c.stop_ids, c.vocab_size)
+        return words
+
+    def words_at(self, at: Configuration, limit: int) -> np.ndarray:
+        """The text tokens of a configuration that some completion within `limit` tokens takes, uint32[ceil(V / 32)]."""
+        words = np.zeros(self.constraint.rows.shape[1], np.uint32)
+        for source in self.sources(at):
+            below = at.stack[source.left - 1].cost if source.left else 0
+            self._add_tokens(words, source, limit - below, self.max_depth - source.left)
+        return words
+
+    def accepts_at(self, at: Configuration) -> bool:
+        """Whether the text may end at a configuration."""
+        return any(self.constraint.accept[source.node] for source in self.sources(at))
+
+    def after(self, at: Configuration, token: int) -> Configuration | None:
+        """Where a text token leads from a configuration of a deterministic constraint, None where it is forbidden."""
+        return next((there for there, _ in self._reached([at], token, int(UNREACHABLE))), None)
+
+    def next_node(self, token: int) -> int:
+        """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
+        after = self._after(int(token), None)
+        return after.configurations[0].node if after else 0
+
+    def advance(self, token: int, remaining: int | None = None) -> None:
+        """Takes one token.
+
+        Args:
+          token: id of the token.
+          remaining: the limit it was chosen under. It matters only where several configurations are followed: those that can be
+            completed within it are kept, if there are any.
+
+        Raises:
+          ValueError: the token is not allowed here; the walk is unchanged.
+        """
+        after = self._after(int(token), remaining)
+        if after is None:
+            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+        self._history.append(after)
+
+    @property
+    def vocab_size(self) -> int:
+        """V, ids of the vocabulary."""
+        return self.constraint.vocab_size
+
+    @property
+    def position(self) -> Hashable:
+        """What everything that may follow depends on."""
+        return self._history[-1]
+
+    def copy(self) -> HostWalk:
+        """A walk at the same place that goes its own way."""
+        walk = copy.copy(self)
+        walk._history = list(self._history)
+        return walk
+
+    def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
+        """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
+        walk = copy.copy(self)
+        walk._history = [_Position(tuple(configurations), False, False)]
+        return walk
+
+    def rewind(self, n: int) -> None:
+        """Takes back the last n tokens.
+
+        Raises:
+          ValueError: n is negative or larger than `num_tokens`.
+        """
+        if not 0 <= n <= self.num_tokens:
+            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
+        del self._history[len(self._history) - n :]
+
+    def _limit(self, remaining: int | None) -> int:
+        return int(UNREACHABLE) if remaining is None or remaining < self.distance else remaining
+
+    def _distance(self, at: Configuration) -> int:
+        c = self.constraint
+        own = int(c.distance[at.node])
+        if c.has_sets and (guard := int(c.wanted[at.node, 0])) and self._guards[guard].allows(at.used):
+            own = int(c.wanted[at.node, 1])
+        own += sloped(c.level_slope[at.node], at.register)
+        return own + (at.stack[-1].cost if at.stack else 0)
+
+    def _need(self, at: Configuration, known: int = 0) -> int:
+        """Depth of stack that a configuration needs, apart from what its lowest `known` suspended frames need."""
+        c = self.constraint
+        below = [i + int(c.symbol_need[at.stack[i].symbol]) for i in range(known, len(at.stack))]
+        return max([len(at.stack) + int(c.need[at.node]), *below])
+
+    def _add_tokens(self, words: np.ndarray, source: Source, cost: int, need: int) -> None:
+        """Adds the tokens of a source that fit into limits of cost and need."""
+        c, n = self.constraint, source.node
+        cost -= sloped(c.level_slope[n], source.register)
+        lo, hi = int(c.level_offset[n]), int(c.level_offset[n + 1])
+        if hi > lo:
+            fitting = np.flatnonzero((c.level_cost[lo:hi] <= cost) & (c.level_need[lo:hi] <= need))
+            if len(fitting):
+                words |= c.rows[c.level_row[lo + fitting[-1]]]
+        else:
+            arcs = slice(c.arc_offset[n], c.arc_offset[n + 1])
+            least = c.effects[c.arc_effect[arcs], 4:]
+            fits = (least[:, 0] <= cost) & (least[:, 1] <= need)
+            if c.has_sets:
+                allows = [self._guards[guard].allows(source.used) for guard in least[:, 2].tolist()]
+                fits &= np.array(allows, bool)
+            words |= words_of(c.arc_token[arcs][fits], c.vocab_size)
+
+    def _after(self, token: int, remaining: int | None) -> _Position | None:
+        """The next position, or None when the token is not allowed."""
+        c = self.constraint
+        if self.finished or not 0 <= token < c.vocab_size:
+            return None
+        if token in c.stop_ids:
+            return dataclasses.replace(self._history[-1], finished=True) if self.accepting else None
+        reached = dict(self._reached(self.configurations, token, self._limit(remaining) - 1))
+        fitting = [there for there, fits in reached.items() if fits]
+        kept = fitting or list(reached)
+        if not kept:
+            return None
+        return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
+
+    def _reached(
+        self, configurations: Iterable[Configuration], token: int, limit: int
+    ) -> Iterator[tuple[Configuration, bool]]:
+        """All configurations that a token leads to, and whether they can be completed in `limit` tokens and within the depth."""
+        every = [(at, source) for at in configurations for source in self.sources(at)]
+        for effects in (self._wide, self._narrow):
+            for at, source in every:
+                for effect in effects(source.node, token):
+                    if effect.guard and not self._guards[effect.guard].allows(source.used):
+                        continue
+                    there = self._applied(at.stack[: source.left], source, effect, token)
+                    fits = self._distance(there) <= limit and self._need(there, source.left) <= self.max_depth
+                    yield there, fits
+
+    def _applied(self, stack: tuple[Cell, ...], source: Source, effect: Effect, token: int) -> Configuration:
+        register = min(source.register + self._number(effect.add, token), MAX_REGISTER)
+        used = source.used | (self._guards[effect.guard].set if effect.guard else 0)
+        if effect.push:
+            stack = self._pushed(stack, effect.push, register, used)
+            register = min(self._number(effect.set_to, token), MAX_REGISTER)
+            used = self._keys[effect.held] if effect.held else 0
+        return Configuration(effect.target + rung(self.constraint.ladder[effect.target], register), register, stack, used)
+
+    def _wide(self, node: int, token: int) -> Iterator[Effect]:
+        """Effects of the groups of a node that hold the token."""
+        c = self.constraint
+        for g in range(c.group_offset[node], c.group_offset[node + 1]):
+            if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
+                yield Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
+
+    def _narrow(self, node: int, token: int) -> Iterator[Effect]:
+        """Effects of the arcs of a node with the token."""
+        c = self.constraint
+        lo, hi = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
+        first, last = np.searchsorted(c.arc_token[lo:hi], [token, token + 1])
+        for a in range(lo + int(first), lo + int(last)):
+            effect = c.effects[c.arc_effect[a]].tolist()
+            yield Effect(*effect[:4], *effect[6:])
+
+    def _number(self, value: int, token: int) -> int:
+        return value if value >= 0 else int(self.constraint.increments[-1 - value, token])
+
+    def _pushed(self, stack: tuple[Cell, ...], push: int, first: int | None, used: int = 0) -> tuple[Cell, ...]:
+        """The stack with a push string on top; `first` is the register of its first cell, None for the string's own, and `used`
+        that cell's set of keys."""
+        c = self.constraint
+        cost = stack[-1].cost if stack else 0
+        for i in range(c.push_offset[push], c.push_offset[push + 1]):
+            base, register = int(c.push_symbol[i]), int(c.push_register[i]) if first is None else first
+            symbol = base + rung(c.symbol_ladder[base], register)
+            cost += int(c.symbol_cost[symbol]) + sloped(c.symbol_slope[symbol], register)
+            stack += (Cell(symbol, register, min(cost, int(UNREACHABLE)), used),)
+            cost, first = stack[-1].cost, None
+            used = self._keys[c.push_keys[i + 1]] if c.has_sets and i + 1 < c.push_offset[push + 1] else 0
+        return stack
+
+
+def rung(ladder: np.ndarray, register: int) -> int:
+    """Which class of a ladder a register falls in."""
+    a0, b0, a1, b1 = (int(x) for x in ladder)
+    return min(max(register - a0, 0), b0) + min(max(register - a1, 0), b1)
+
+
+def sloped(slope: np.ndarray, register: int) -> int:
+    """Tokens that a slope adds at a register."""
+    a, k, w = (int(x) for x in slope)
+    return w * -(-max(0, a - register) // k)

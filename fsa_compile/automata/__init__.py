@@ -1,0 +1,1 @@
+"""Automata and algorithms on them, whatever language they came from."""

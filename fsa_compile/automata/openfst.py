@@ -1,0 +1,208 @@
+"""Arrays to OpenFst and back, whole automata at a time. Nothing else may serialise an FST.
+
+OpenFst's binary formats are written and read with NumPy, which costs microseconds; adding or iterating arcs one by one from
+Python costs a call per arc. The layouts are those of OpenFst 1.7 and later ("vector" version 2, "const" version 2); both are
+checked when read, and `tests/fsa_compile/test_pynini_bridge.py` compares with arc-by-arc construction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.labels import FIRST_BYTE, LAST_BYTE
+from fsa_compile.errors import ConstraintError, LimitError, MissingPackageError
+from fsa_compile.limits import CompileLimits, Deadline
+
+try:
+    import pynini
+    import pywrapfst
+except ModuleNotFoundError as error:
+    ways = (
+        " (wheels are for Linux on x86-64; elsewhere: conda install -c conda-forge pynini). Constraints that are compiled "
+        "already need NumPy only: fsa_compile.CompiledConstraint.load(path)."
+    )
+    raise MissingPackageError("pynini", "Compiling", "compile", otherwise=ways) from error
+
+_MAGIC = 2125659606
+_INFINITY = 0x7F800000  # bits of float32 infinity: the tropical weight of a state that is not final
+_VECTOR_HEAD = struct.pack("<ii6si8sii", _MAGIC, 6, b"vector", 8, b"standard", 2, 0)
+_ACCEPTOR = 0x10003  # properties: expanded, mutable, acceptor
+_CONST_STATE = np.dtype([("weight", "<f4"), ("first", "<u4"), ("arcs", "<u4"), ("ieps", "<u4"), ("oeps", "<u4")])
+_CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("next", "<i4")])
+
+_DETERMINIZING = "Making the automaton deterministic"
+_BYTES_PER_SUBSET, _BYTES_PER_ARC = 200, 60  # of the lists and dictionaries that hold them
+
+
+class Arcs(NamedTuple):
+    """An unweighted acceptor as arrays.
+
+    Attributes:
+      start: initial state, or -1 when there is none.
+      final: bool[S].
+      source, label, target: int64[E], sorted by source.
+    """
+
+    start: int
+    final: np.ndarray
+    source: np.ndarray
+    label: np.ndarray
+    target: np.ndarray
+
+
+def fst_from_arcs(arcs: Arcs) -> pynini.Fst:
+    """The acceptor as an OpenFst vector FST over the tropical semiring."""
+    final, source = arcs.final, arcs.source
+    S, E = len(final), len(source)
+    count = np.bincount(source, minlength=S)
+    size = 3 + 4 * count
+    offset = size.cumsum() - size
+    words = np.zeros(3 * S + 4 * E, np.int32)
+    words[offset] = np.where(final, 0, _INFINITY)
+    words[offset + 1] = count
+    at = 4 * np.arange(E) + 3 * (source + 1)
+    words[at] = words[at + 1] = arcs.label
+    words[at + 3] = arcs.target
+    head = _VECTOR_HEAD + struct.pack("<Qqqq", _ACCEPTOR, arcs.start, S, E)
+    return pynini.Fst.read_from_string(head + words.tobytes())
+
+
+def arcs_from_fst(fst: pynini.Fst) -> Arcs:
+    """The states and input labels of an acceptor; weights other than "final or not" are dropped."""
+    data = pywrapfst.convert(fst, "const").write_to_string()
+    magic, length = struct.unpack_from("<ii", data)
+    at = 8 + length
+    kind = data[8:at]
+    (length,) = struct.unpack_from("<i", data, at)
+    arc_type = data[at + 4 : at + 4 + length]
+    at += 4 + length
+    version, flags = struct.unpack_from("<ii", data, at)
+    if (magic, kind, arc_type, version) != (_MAGIC, b"const", b"standard", 2) or flags & 3:
+        raise ConstraintError(
+            f"OpenFst wrote a {kind!r} automaton over {arc_type!r} (version {version}, flags {flags}), which is not understood",
+            fix="Give an unweighted acceptor over the standard (tropical) arc type, without symbol tables.",
+        )
+    start, S, E = struct.unpack_from("<qqq", data, at + 16)
+    at += 40
+    if flags & 4:  # aligned to 16 bytes
+        at = -(-at // 16) * 16
+    states = np.frombuffer(data, _CONST_STATE, S, at)
+    at += 20 * S
+    if flags & 4:
+        at = -(-at // 16) * 16
+    raw = np.frombuffer(data, _CONST_ARC, E, at)
+    source = np.repeat(np.arange(S), states["arcs"])
+    final = np.isfinite(states["weight"])
+    return Arcs(start, final, source, raw["ilabel"].astype(np.int64), raw["next"].astype(np.int64))
+
+
+def to_pynini(dfa: ByteDfa) -> pynini.Fst:
+    """The byte automaton as a pynini acceptor; byte b has label b + 1, state q of `dfa` is state q - 1."""
+    if dfa.start == 0:
+        return pynini.Fst()
+    source, byte, target = dfa.arcs
+    return fst_from_arcs(Arcs(dfa.start - 1, dfa.final[1:], source - 1, byte + FIRST_BYTE, target - 1))
+
+
+def from_pynini(fst: pynini.Fst, *, max_states: int = 2_000_000) -> ByteDfa:
+    """A minimal byte automaton with the language of a pynini acceptor whose byte b has label b + 1.
+
+    Args:
+      fst: unweighted acceptor; epsilons and nondeterminism are removed. It is not changed.
+      max_states: largest deterministic automaton.
+
+    Raises:
+      LimitError: the deterministic automaton has more states.
+      ConstraintError: a label is not a byte.
+    """
+    arcs = arcs_from_fst(determinize(fst, CompileLimits(max_states=max_states)))
+    wrong = arcs.label[(arcs.label < FIRST_BYTE) | (arcs.label > LAST_BYTE)]
+    if len(wrong):
+        raise ConstraintError(f"label {int(wrong[0])} is not a byte label ({FIRST_BYTE}..{LAST_BYTE})")
+    return byte_dfa_from_arcs(arcs)
+
+
+def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | None = None) -> pynini.Fst:
+    """A trimmed, epsilon-free, deterministic and minimal copy.
+
+    The subset construction is done here: OpenFst's asks neither clock nor memory, and ends the process when there is none left.
+
+    Raises:
+      LimitError: it would have more than `max_states` states, or the construction exceeds `max_bytes` or its time.
+    """
+    out = fst.copy()
+    if not out.properties(pywrapfst.NO_EPSILONS, True):
+        out.rmepsilon()
+    if not out.properties(pywrapfst.I_DETERMINISTIC, True):
+        out.connect()
+        if out.num_states():
+            out = fst_from_arcs(_subsets(arcs_from_fst(out), limits, deadline or Deadline(limits)))
+    if out.num_states() > limits.max_states:
+        raise LimitError("max_states", limits.max_states, _DETERMINIZING)
+    out.connect()
+    out.arcsort()  # OpenFst's minimisation tells states apart by the order of their arcs too
+    out.minimize()
+    return out
+
+
+def _subsets(arcs: Arcs, limits: CompileLimits, deadline: Deadline) -> Arcs:
+    """Subset construction on an epsilon-free acceptor with an initial state."""
+    S = len(arcs.final)
+    order = np.lexsort((arcs.target, arcs.label, arcs.source))
+    label, target = arcs.label[order], arcs.target[order]
+    begin = np.searchsorted(arcs.source[order], np.arange(S + 1))
+    first = np.array([arcs.start], np.int32).tobytes()
+    ids, todo = {first: 0}, [first]
+    final, count, labels, targets = [], [], [], []
+    used = 0
+    for number, key in enumerate(todo):
+        members = np.frombuffer(key, np.int32)
+        size = begin[members + 1] - begin[members]
+        at = np.arange(int(size.sum())) + np.repeat(begin[members] - (np.cumsum(size) - size), size)
+        pair = np.unique(label[at] * S + target[at])
+        read = pair // S
+        cut = np.flatnonzero(np.diff(read, prepend=-1))
+        after = (pair - read * S).astype(np.int32).tobytes()
+        ends = [*(4 * cut).tolist(), len(after)]
+        keys = [after[b:e] for b, e in itertools.pairwise(ends)]
+        reached = [ids.setdefault(k, len(ids)) for k in keys]
+        for k, r in zip(keys, reached):
+            if r == len(todo):
+                todo.append(k)
+                used += len(k) + _BYTES_PER_SUBSET
+        final.append(bool(arcs.final[members].any()))
+        count.append(len(cut))
+        labels.append(read[cut])
+        targets += reached
+        used += _BYTES_PER_ARC * len(cut)
+        if len(todo) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, _DETERMINIZING)
+        if used > limits.max_bytes:
+            raise LimitError("max_bytes", limits.max_bytes, _DETERMINIZING)
+        if not number & 255:
+            deadline.check(_DETERMINIZING)
+    source = np.repeat(np.arange(len(todo)), count)
+    return Arcs(0, np.array(final), source, np.concatenate(labels), np.array(targets, np.int64))
+
+
+def byte_dfa_from_arcs(arcs: Arcs) -> ByteDfa:
+    """A deterministic trimmed acceptor over byte labels as a `ByteDfa`: state q becomes q + 1, unused bytes share a column."""
+    S = len(arcs.final)
+    final = np.zeros(S + 1, bool)
+    final[1:] = arcs.final
+    byte = arcs.label - FIRST_BYTE
+    if S < 1024:
+        byte_class = np.arange(256, dtype=np.uint8)
+        columns = 256
+    else:
+        used = np.bincount(byte, minlength=256) > 0
+        byte_class = np.where(used, used.cumsum() - (1 if used.all() else 0), 0).astype(np.uint8)
+        columns = int(byte_class.max()) + 1
+    table = np.zeros((S + 1, columns), np.int32)
+    table[arcs.source + 1, byte_class[byte]] = arcs.target + 1
+    return ByteDfa(table=table, byte_class=byte_class, final=final, start=arcs.start + 1)

@@ -1,0 +1,1 @@
+"""Many constraints at once."""

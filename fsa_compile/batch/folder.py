@@ -1,0 +1,271 @@
+"""Thousands of constraints of any kind, compiled into a folder: by several processes, on several machines, and resumable.
+
+The folder holds a file `NAME.npz` per constraint and a manifest, to which a line is appended whenever a constraint is done,
+refused ones too. A run that was killed is started again with the same arguments: it reads the manifest and goes on.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+import json
+import multiprocessing
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, TextIO
+
+from fsa_compile.batch.schemas import cores, output_folder, shown
+from fsa_compile.compiler.arguments import vocabulary_of
+from fsa_compile.compiler.cache import CompileCache
+from fsa_compile.errors import ConstraintError
+from fsa_compile.interop.structured_outputs import compile_structured_outputs
+from fsa_compile.json_schema import SchemaOptions
+from fsa_compile.limits import CompileLimits
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
+
+_AHEAD = 4
+"""Constraints per process that are handed out before they are needed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """A line of a manifest.
+
+    Attributes:
+      name: of the constraint.
+      key: digest of the constraint, the options, the vocabulary and this package's code: where it differs, it is compiled again.
+      bytes: size of `NAME.npz`, 0 where there is none.
+      error: why there is no file, or None; kind: the error's type. A constraint whose compilation killed its process has one.
+      seconds: that it took.
+    """
+
+    name: str
+    key: str
+    bytes: int = 0
+    error: str | None = None
+    kind: str | None = None
+    seconds: float = 0.0
+
+
+def compile_folder(
+    constraints: Mapping[str, Mapping[str, Any]] | str | os.PathLike[str],
+    tokenizer: Any,
+    folder: str | os.PathLike[str],
+    *,
+    options: SchemaOptions | None = None,
+    limits: CompileLimits | None = None,
+    workers: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+    retry: bool = False,
+    progress: bool | None = None,
+) -> dict[str, Record]:
+    """Compiles constraints into a folder, and goes on where an earlier run with the same arguments stopped.
+
+    No constraint stops the others: what cannot be compiled is a record with an error, whatever the reason.
+
+    Args:
+      constraints: by name what `compile_structured_outputs` takes, such as `{"json": schema}`, `{"regex": pattern}`,
+        `{"choice": [...]}`, `{"grammar": text}`; or a file with one such object a line, its name in `name`.
+      tokenizer, options, limits: see `compile_structured_outputs`; the limits are for each constraint.
+      folder: where `NAME.npz` and the manifests go; made if missing.
+      workers: processes; None: one per core. They are started afresh, so a script that calls this needs
+        `if __name__ == "__main__":`.
+      shard: (i, n): only the i-th of n parts, for n machines that share the folder. Names decide, not their order; every part has
+        a manifest of its own.
+      retry: compile those again that had an error.
+      progress: show a progress bar on standard error; None: if that is a terminal. Needs tqdm.
+
+    Returns:
+      The records of all constraints that were asked for, in their order, earlier runs' included. `read_manifest` reads them back.
+
+    Raises:
+      ConstraintError: the vocabulary or the file of constraints cannot be read, a name cannot be a file's, or an argument is
+        wrong.
+
+    >>> import tempfile
+    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = compile_folder({"answer": {"choice": ["no"]}, "odd": {"regex": "["}}, vocabulary, folder, workers=1)
+    ...     {name: record.kind for name, record in made.items()}, read_manifest(folder) == made
+    ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
+    """
+    part, parts = _checked_shard(shard)
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ConstraintError(f"workers must be a positive int, not {workers!r}")
+    if not isinstance(constraints, Mapping):
+        constraints = read_constraints(constraints)
+    names = [name for name in constraints if zlib.crc32(str(name).encode()) % parts == part]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    task = _Task(vocabulary_of(tokenizer), options, limits, output_folder(folder, constraints))
+    known = read_manifest(folder)
+    keys = {name: task.key(constraints[name]) for name in names}
+    found = {name: known[name] for name in names if name in known and _still_holds(known[name], keys[name], task.folder, retry)}
+    left = {name: (keys[name], constraints[name]) for name in names if name not in found}
+    if left:
+        tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
+        count = min(workers or cores(), len(left))
+        made = map(task, left, *zip(*left.values())) if count == 1 else _in_processes(task, left, count)
+        with _appended(task.folder / _manifest(part, parts)) as manifest:
+            for record in shown(made, len(left), progress, "constraints"):
+                manifest.write(json.dumps({k: v for k, v in dataclasses.asdict(record).items() if v is not None}) + "\n")
+                manifest.flush()
+                found[record.name] = record
+    return {name: found[name] for name in names}
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:
+    """The last record of every constraint of a folder, from the manifests of all its parts, in the order they were done.
+
+    A line that a killed run left unfinished is passed over.
+    """
+    found: dict[str, Record] = {}
+    for path in sorted(Path(folder).glob("manifest*.jsonl")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                record = Record(**json.loads(line))
+                found[record.name] = record
+    return found
+
+
+def read_constraints(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Constraints from a file with one JSON object a line: `{"name": ..., "json": ...}`, see `compile_folder`.
+
+    Raises:
+      ConstraintError: a line is no such object, or two have the same name; says which line.
+      OSError: the file cannot be read.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with open(path, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            where, fix = f"{path}, line {number}", 'Write one object a line: {"name": "date", "regex": "[0-9]{4}"}.'
+            try:
+                item = json.loads(line)
+                name = item.pop("name")
+            except (ValueError, AttributeError, TypeError, KeyError) as e:
+                raise ConstraintError("this line is not a JSON object with a name", where=where, fix=fix) from e
+            if not isinstance(name, str) or name in found:
+                raise ConstraintError(f"the name {name!r} is not a string, or was there before", where=where, fix=fix)
+            found[name] = item
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Task:
+    """What every process needs to know."""
+
+    vocabulary: Vocabulary
+    options: SchemaOptions | None
+    limits: CompileLimits | None
+    folder: Path
+
+    def key(self, constraint: Any) -> str:
+        return CompileCache.key([constraint, repr(self.options), repr(self.limits)], self.vocabulary)
+
+    def __call__(self, name: str, key: str, constraint: Any) -> Record:
+        start = time.perf_counter()
+        path = self.folder / f"{name}.npz"
+        try:
+            made = compile_structured_outputs(constraint, self.vocabulary, options=self.options, limits=self.limits)
+            made.save(path)
+        except Exception as error:  # whatever it is, the others go on, and the manifest tells
+            path.unlink(missing_ok=True)
+            return Record(name=name, key=key, error=str(error), kind=type(error).__name__, seconds=_since(start))
+        return Record(name=name, key=key, bytes=path.stat().st_size, seconds=_since(start))
+
+
+_task: _Task | None = None
+"""In a worker process: what to do."""
+
+
+def _begin(task: _Task) -> None:
+    global _task
+    _task = task
+
+
+def _work(name: str, key: str, constraint: Any) -> Record:
+    assert _task is not None
+    return _task(name, key, constraint)
+
+
+def _in_processes(task: _Task, left: Mapping[str, tuple[str, Any]], count: int) -> Iterator[Record]:
+    """Records as they are done. Where a process dies, what was handed out is done again, one by one, to find the reason."""
+    waiting = iter(left)
+    while True:
+        suspects = yield from _until_broken(task, left, waiting, count, count * _AHEAD)
+        if suspects is None:
+            return
+        again = iter(suspects)
+        while (guilty := (yield from _until_broken(task, left, again, 1, 1))) is not None:
+            for name in guilty:
+                what = "its process died: out of memory, perhaps"
+                yield Record(name=name, key=left[name][0], error=what, kind="BrokenProcessPool")
+
+
+def _until_broken(task: _Task, left: Mapping[str, tuple[str, Any]], waiting: Iterator[str], count: int, ahead: int) -> Any:
+    """Yields records; returns None when all are done, or the names that were handed out when a process died, at most `ahead`."""
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
+    with concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,)) as pool:
+        out: dict[Any, str] = {}
+        try:
+            while True:
+                for name in itertools.islice(waiting, ahead - len(out)):
+                    out[pool.submit(_work, name, *left[name])] = name
+                if not out:
+                    return None
+                done, _ = concurrent.futures.wait(out, return_when=concurrent.futures.FIRST_COMPLETED)
+                for future in done:
+                    record = future.result()
+                    del out[future]
+                    yield record
+        except BrokenProcessPool:
+            return list(out.values())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _still_holds(record: Record, key: str, folder: Path, retry: bool) -> bool:
+    """Whether a constraint need not be compiled again."""
+    if record.key != key:
+        return False
+    if record.error is not None:
+        return not retry
+    path = folder / f"{record.name}.npz"
+    return path.exists() and path.stat().st_size == record.bytes
+
+
+@contextlib.contextmanager
+def _appended(path: Path) -> Iterator[TextIO]:
+    """A manifest to write lines to, behind what is there: a line that a killed run left unfinished is ended first."""
+    torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    with open(path, "a", encoding="utf-8") as file:
+        if torn:
+            file.write("\n")
+        yield file
+
+
+def _manifest(part: int, parts: int) -> str:
+    return "manifest.jsonl" if parts == 1 else f"manifest-{part}-of-{parts}.jsonl"
+
+
+def _checked_shard(shard: Any) -> tuple[int, int]:
+    try:
+        part, parts = shard
+        if isinstance(part, int) and isinstance(parts, int) and 0 <= part < parts:
+            return part, parts
+    except (TypeError, ValueError):
+        pass
+    raise ConstraintError(f"the shard is {shard!r}", fix="Give (i, n) with i from 0 to n - 1.")
+
+
+def _since(start: float) -> float:
+    return round(time.perf_counter() - start, 4)

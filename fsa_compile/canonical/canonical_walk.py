@@ -1,0 +1,188 @@
+"""`CanonicalWalk`: executes a canonical constraint token by token in NumPy, with the semantics of the device step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.artifact.arrays import UNREACHABLE
+from fsa_compile.artifact.bitmask import BitmaskWalk, packed, words_of
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
+from fsa_compile.canonical.filter.token_filter import NONE
+from fsa_compile.errors import ArtifactError
+
+
+class _Position(NamedTuple):
+    at: Configuration
+    last: int
+    state: int
+    finished: bool
+
+
+class CanonicalWalk(BitmaskWalk):
+    """Where a token sequence stands in a canonical constraint.
+
+    A token is allowed exactly when the sequence with it can be completed to the tokens that the tokenizer's encoder makes of some
+    accepted text. End-of-text ids are allowed where the sequence so far is such a one.
+
+    Args:
+      constraint: compiled with `canonical=True`, or behind a prompt, whose last token is then the one before the first.
+      tables: of the same tokenizer.
+      max_depth: most stack cells, or None for no limit; see `HostWalk`.
+
+    Raises:
+      ArtifactError: the constraint is not canonical, for other tables, or followed on several stacks.
+    """
+
+    def __init__(self, constraint: CompiledConstraint, tables: CanonicalTables, max_depth: int | None = None) -> None:
+        check_tables(constraint, tables)
+        if constraint.stacks > 1:
+            raise ArtifactError("a canonical constraint cannot be followed on several stacks", fix="Compile it with max_depth=.")
+        self.constraint, self.tables = constraint, tables
+        last, _, state = constraint.canonical_start
+        if state >= tables.filter_table.num_states:
+            raise ArtifactError(f"the tokenizer's filter has no state {state}", fix="Compile the constraint again.")
+        self._own = HostWalk.of_arrays(constraint, max_depth)
+        (first,) = self._own.configurations
+        self._history = [_Position(first, last, state, False)]
+        lists, self._unless = constraint.canonical_unless
+        self._shunned = np.zeros((max(1, len(lists)), tables.filter_table.num_states), bool)
+        for number, states in enumerate(lists):
+            if not all(0 <= state < tables.filter_table.num_states for state in states):
+                raise ArtifactError("the tokenizer's filter lacks a state of an exception", fix="Compile the constraint again.")
+            self._shunned[number, states] = True
+
+    @property
+    def node(self) -> int:
+        """Current node. Where the constraint `has_partners`, tokens that the last one forbids are those of the next node."""
+        return self.configuration.node
+
+    @property
+    def configuration(self) -> Configuration:
+        """Current node and stack."""
+        return self._history[-1].at
+
+    @property
+    def state(self) -> int:
+        """State of the tokenizer's filter, of `CanonicalTables.filter_table`."""
+        return self._history[-1].state
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the sequence so far is what the encoder makes of an accepted text."""
+        here = self._history[-1]
+        return self._own.accepts_at(here.at) and bool(self.tables.filter_table.final[here.state])
+
+    @property
+    def finished(self) -> bool:
+        """Whether an end-of-text id was taken."""
+        return self._history[-1].finished
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, the end-of-text id included."""
+        return len(self._history) - 1
+
+    @property
+    def vocab_size(self) -> int:
+        """V, ids of the vocabulary."""
+        return self.constraint.vocab_size
+
+    @property
+    def position(self) -> Hashable:
+        """What everything that may follow depends on."""
+        return self._history[-1]
+
+    def copy(self) -> CanonicalWalk:
+        """A walk at the same place that goes its own way."""
+        walk = copy.copy(self)
+        walk._history = list(self._history)
+        return walk
+
+    def allowed_words(self, remaining: int | None = None) -> np.ndarray:
+        """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
+        c, here = self.constraint, self._history[-1]
+        if here.finished:
+            return np.zeros(c.rows.shape[1], np.uint32)
+        words = self._tokens(here, int(UNREACHABLE) if remaining is None else remaining)
+        if not words.any() and not (self.accepting and remaining is not None and remaining >= 0):
+            words = self._tokens(here, int(UNREACHABLE))
+        return words | words_of(c.stop_ids, c.vocab_size) if self.accepting else words
+
+    def advance(self, token: int, remaining: int | None = None) -> None:
+        """Takes one token; the limit it was chosen under does not matter here.
+
+        Raises:
+          ValueError: the token is not allowed here; the walk is unchanged.
+        """
+        here, c = self._history[-1], self.constraint
+        if not here.finished and token in c.stop_ids and self.accepting:
+            self._history.append(here._replace(finished=True))
+            return
+        after, state = None, NONE
+        if not here.finished and 0 <= token < c.vocab_size and token not in c.stop_ids:
+            apart = here.last >= 0 and bool(self.tables.rule.forbidden(np.array(here.last), np.array(token)))
+            state = self.tables.filter_table.step(here.state, token, apart)
+            after = self._own.after(self._partner(here.at) if apart else here.at, int(token)) if state != NONE else None
+            for row, number in self._unless[here.at.node].tolist():
+                if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._shunned[number, state]:
+                    after = None
+        if after is None:
+            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+        self._history.append(_Position(after, int(token), state, False))
+
+    def rewind(self, n: int) -> None:
+        """Takes back the last n tokens.
+
+        Raises:
+          ValueError: n is negative or larger than `num_tokens`.
+        """
+        if not 0 <= n <= self.num_tokens:
+            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
+        del self._history[len(self._history) - n :]
+
+    def shortest(self) -> list[int]:
+        """A shortest sequence of tokens from the start to the end of an accepted text; among equals the one of lowest ids. With a
+        stack it may take a little more; see `CompiledConstraint.shortest_completion`."""
+        walk = CanonicalWalk(self.constraint, self.tables)
+        for left in range(self.constraint.shortest_completion, 0, -1):
+            if walk.accepting:
+                break
+            walk.advance(int(np.argmax(walk.allowed(left))))
+        return [position.last for position in walk._history[1:]]
+
+    def _tokens(self, here: _Position, limit: int) -> np.ndarray:
+        together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))
+        for row, number in self._unless[here.at.node].tolist():
+            if row:
+                unless = self.constraint.rows[row]
+                shunned = self.tables.filter_table.leads_to(here.state, self._shunned[number])
+                together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
+        row = self._own.words_at(here.at, limit)
+        if here.last < 0:
+            return row & together
+        forbidden = packed(self.tables.rule.forbidden_row(here.last))
+        behind = self._own.words_at(self._partner(here.at), limit) if self.constraint.has_partners else row
+        return (row & together & ~forbidden) | (behind & apart & forbidden)
+
+    def _partner(self, at: Configuration) -> Configuration:
+        """Where the tokens lie that the last one forbids."""
+        return at._replace(node=at.node + 1) if self.constraint.has_partners else at
+
+
+def check_tables(constraint: CompiledConstraint, tables: CanonicalTables) -> None:
+    """Raises `ArtifactError` unless a constraint is canonical and made with these tables."""
+    wanted = constraint.extra.get("canonical")
+    if wanted is None:
+        fix = "Compile it with canonical=True, or use constraint.walk()."
+        raise ArtifactError("the constraint allows every tokenization", fix=fix)
+    if wanted != tables.identity or constraint.fingerprint != tables.fingerprint:
+        raise ArtifactError(
+            f"the constraint was made with canonical tables {str(wanted)[:12]}; these are {tables.identity[:12]}",
+            fix="Use the same tokenizer and the same version of its encoder's package, or compile the constraint again.",
+        )

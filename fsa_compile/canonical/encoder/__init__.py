@@ -1,0 +1,1 @@
+"""A tokenizer's merges and splitting, read from its files."""

@@ -1,0 +1,1 @@
+"""The product of constraint and filter, written out."""

@@ -1,0 +1,1 @@
+"""The automaton over tokens that accepts canonical sequences only."""

@@ -1,0 +1,1 @@
+"""Constraint and filter side by side, combined when a mask is made."""

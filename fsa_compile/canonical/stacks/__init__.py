@@ -1,0 +1,1 @@
+"""Canonical constraints that keep their stack."""

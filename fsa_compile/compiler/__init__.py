@@ -1,0 +1,1 @@
+"""The order of the steps, and nothing else: arguments, machine, canonical form, cache."""

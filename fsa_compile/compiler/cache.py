@@ -1,0 +1,119 @@
+"""Artifacts on disk by what they were made from, so that a constraint is compiled once per machine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+
+_MAX_BYTES = 1 << 30
+
+
+class CompileCache:
+    """A folder of artifacts. Several processes may use it at the same time.
+
+    A file is named by a digest of what was compiled, of all options, of the vocabulary and of this package's code, so a file that
+    does not fit is never read. Damaged files are compiled again. Reading checks an artifact as `CompiledConstraint.load` does.
+
+    Args:
+      folder: where the files lie; made when first needed. None: `constraints` in `$CONSTRAX_CACHE`, else in the user's cache
+        folder.
+      max_bytes: the files used longest ago are deleted when all together take more.
+
+    Attributes:
+      folder: where the files lie.
+      hits, misses: how often an artifact was read, and how often it was compiled.
+
+    >>> import tempfile
+    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+    >>> from fsa_compile.compiler.entry_points import compile_choices
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cache = CompileCache(folder)
+    ...     for _ in range(2):
+    ...         made = cache.get({"choices": ["yes"]}, vocabulary, lambda: compile_choices(["yes"], vocabulary))
+    ...     print(cache.hits, cache.misses, made.source)
+    1 1 1 choices
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+            raise ConstraintError(f"max_bytes must be an int that is not negative, not {max_bytes!r}")
+        self.folder = _default_folder() if folder is None else Path(folder)
+        self.hits = self.misses = 0
+        self._max_bytes = max_bytes
+
+    def get(self, what: Any, vocabulary: Vocabulary, make: Callable[[], CompiledConstraint]) -> CompiledConstraint:
+        """The artifact of a constraint, from disk or made now.
+
+        Args:
+          what: everything that the result depends on besides the vocabulary, as JSON values; the order of keys matters.
+          vocabulary: which the constraint is compiled over.
+          make: compiles it; its exceptions pass through, and nothing is kept of them.
+        """
+        path = self.folder / f"{self.key(what, vocabulary)}.npz"
+        if path.exists():
+            with contextlib.suppress(ArtifactError, OSError):
+                found = CompiledConstraint.load(path, vocabulary)
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # the time of last use, for `_shrink`
+                self.hits += 1
+                return found
+        made = make()
+        self.misses += 1
+        with contextlib.suppress(OSError):  # a disk that cannot be written only costs time
+            self.folder.mkdir(parents=True, exist_ok=True)
+            made.save(path)
+            self._shrink(keep=path)
+        return made
+
+    @staticmethod
+    def key(what: Any, vocabulary: Vocabulary) -> str:
+        """Name of a constraint's file."""
+        text = json.dumps([what, vocabulary.fingerprint, _code_digest()], default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+    def clear(self) -> None:
+        """Deletes all artifacts of the folder."""
+        for path in self._files():
+            path.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return [path for path in self.folder.glob("*.npz") if len(path.stem) == 40]
+
+    def _shrink(self, keep: Path) -> None:
+        sizes = []
+        for path in self._files():
+            with contextlib.suppress(OSError):  # another process may have deleted it
+                status = path.stat()
+                sizes.append((path == keep, status.st_mtime, status.st_size, path))
+        total = sum(size for _, _, size, _ in sizes)
+        for new, _, size, path in sorted(sizes):
+            if total <= self._max_bytes or new:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _default_folder() -> Path:
+    given = os.environ.get("CONSTRAX_CACHE")
+    base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "constrax"
+    return base / "constraints"
+
+
+@functools.cache
+def _code_digest() -> str:
+    """Digest of the compiling half's own source: other code may make other artifacts."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,218 @@
+"""The only module that knows the order of the steps: language → byte automaton → token automaton → artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.compiler.arguments import Canonical, _checked_limits, _is_result, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.canonical_forms import canonical_form
+from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, parse_grammar
+from fsa_compile.compiler.machines import (
+    _every_tokenization,
+    _starting,
+    compile_machine,
+)
+from fsa_compile.errors import ConstraintError
+from fsa_compile.grammar.grammar_tree import LexicalMode
+from fsa_compile.languages import constructors as languages
+from fsa_compile.languages.language import Extension, Language
+from fsa_compile.limits import CompileLimits, Deadline
+
+if TYPE_CHECKING:
+    from fsa_compile.filters import Filter
+
+
+def compile_language(
+    language: Language,
+    tokenizer: Any,
+    *,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    starts_text: bool = False,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a language over a tokenizer's vocabulary.
+
+    Args:
+      language: from `regex`, `choices`, `literal` or `acceptor`, possibly combined with `|`, `&`, `-`, `~`, `+`.
+      tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes (a path, for example).
+      canonical: whether only those token sequences are allowed that the tokenizer itself makes of a text. It takes a byte-pair
+        encoder (not a bare `Vocabulary`), and `fsa_compile.canonical_tables(tokenizer)` beside the artifact when it is used.
+        Token ids of a prompt instead of True: only those that, behind the prompt, are the tokenizer's own for both together.
+        "heal": all of them, but counts and stacks are written out as for True, which is what `heal(..., canonical=True)` takes.
+      filters: from `fsa_compile.filters`, or languages: only texts, and spellings of them, that pass all of these.
+      starts_text: whether the output starts a text instead of continuing a prompt. Then its first token begins with the space
+        that the tokenizer puts before a text, if it does, and decoding takes away again; see `fsa_compile.preprocessing`.
+      limits: bounds of the compilation; defaults to `CompileLimits()`.
+
+    Returns:
+      The artifact. The constraint is on the text that is generated, exactly as its tokens spell it.
+
+    Raises:
+      ConstraintError: one of its subclasses, each saying what is wrong, where, and what to do: a pattern that cannot be
+        enforced, a language without members, a vocabulary that cannot spell it, a limit exceeded.
+
+    >>> tokens = [b"yes", b"no", b"n", b"o", b""]
+    >>> from fsa_compile import regex
+    >>> walk = compile_language(regex("yes|no"), Vocabulary.from_tokens(tokens, stop_ids=[4])).walk()
+    >>> walk.allowed().tolist()
+    [True, True, True, False, False]
+    """
+    if not isinstance(language, Language):
+        raise ConstraintError(
+            f"a language is needed, not {type(language).__name__}",
+            fix="Make one with regex(...), choices([...]) or acceptor(...).",
+        )
+    _checked_limits(limits)
+    vocabulary = vocabulary_of(tokenizer)
+    limits = limits or CompileLimits()
+    passing = filters_of(filters)
+    if passing:
+        if language.symbols:
+            what = "filters are for text, and this language also holds special tokens or whole tokens"
+            raise ConstraintError(what, where=f"  {language.description:.200}", fix="Filter the texts in it: language & filter.")
+        language = passing.applied_to(language)
+    if starts_text:
+        language, passing = _starting(language, tokenizer, passing)
+    constraint = _every_tokenization(
+        language, vocabulary, limits, counters=canonical is False, tokenizer=tokenizer, passing=passing,
+        levels=_is_result(canonical),
+    )  # fmt: skip
+    return constraint if canonical is False else canonical_form(constraint, tokenizer, vocabulary, limits, canonical)
+
+
+def compile_regex(
+    pattern: str | Language,
+    tokenizer: Any,
+    *,
+    flags: int = 0,
+    extensions: Mapping[str, Extension] | None = None,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    starts_text: bool = False,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    r"""Compiles a regular expression: the texts that `re.fullmatch(pattern, text, flags)` matches.
+
+    Args:
+      pattern: Python's dialect, plus `\p{...}` and lookbehind of any width; or a language made from patterns.
+      tokenizer: see `compile_language`.
+      flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.X`.
+      extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
+      canonical, filters, starts_text, limits: see `compile_language`.
+
+    Raises:
+      RegexSyntaxError, UnsupportedPatternError: with the offset in the pattern and a caret below it.
+      ConstraintError: see `compile_language`.
+    """
+    if isinstance(pattern, Language) and extensions:
+        what = "extensions are for a pattern in text, and this one is a language already"
+        raise ConstraintError(what, fix="Give them to regex(pattern, extensions=...).")
+    language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
+    return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
+
+
+def compile_choices(
+    strings: Iterable[str],
+    tokenizer: Any,
+    *,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    starts_text: bool = False,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a finite list of texts, through a minimal trie; 100,000 of them are fine.
+
+    Args:
+      strings: the texts; duplicates do no harm.
+      tokenizer, canonical, filters, starts_text, limits: see `compile_language`.
+    """
+    language = languages.choices(strings)
+    return compile_language(
+        language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
+    )
+
+
+def compile_acceptor(
+    automaton: Any,
+    tokenizer: Any,
+    *,
+    alphabet: Literal["bytes", "code points"] = "bytes",
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    starts_text: bool = False,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a user's own automaton: a pynini acceptor, an `interegular` FSM, or a transition table.
+
+    Args:
+      automaton: see `fsa_compile.acceptor` for the forms and their labels.
+      alphabet: what its labels stand for.
+      tokenizer, canonical, filters, starts_text, limits: see `compile_language`.
+    """
+    language = languages.acceptor(automaton, alphabet)
+    return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
+
+
+def compile_grammar(
+    text: str,
+    tokenizer: Any,
+    *,
+    start: str | None = None,
+    syntax: Syntax | None = None,
+    mode: LexicalMode | None = None,
+    stacks: int = 1,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    starts_text: bool = False,
+    max_depth: int | None = None,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a context-free grammar, written in Lark's syntax or in GBNF.
+
+    Args:
+      text: the grammar; `fsa_compile.library.grammar_text(name)` has ready ones.
+      tokenizer: see `compile_language`.
+      start: the start rule; by default `start` in Lark's syntax, `root` in GBNF.
+      syntax: "lark" or "gbnf"; None tells them apart by GBNF's `::=`.
+      mode: "longest" cuts text into lexemes as a lexer does, with `%ignore` between them (the default in Lark's syntax);
+        "characters" concatenates terminals as they are (the default, and the only mode, in GBNF).
+      stacks: parallel stacks for grammars that one stack cannot decide; 1 makes every conflict an error. With more, the
+        constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
+        the decoding result says so.
+      canonical: see `compile_language`. Counts and stacks are written out, so that such a constraint keeps none while decoding.
+      starts_text: see `compile_language`; texts that begin with a space are left out for tokenizers that cannot keep it.
+      filters: see `compile_language`. Those over text keep the stack; those over tokens have it written out, as `canonical` does.
+      max_depth: where stacks are written out, how many frames of rules that contain themselves may be open at once; what nests
+        deeper is left out. Needed for grammars that nest without bound.
+      limits: see `compile_language`.
+
+    Returns:
+      The artifact.
+
+    Raises:
+      GrammarError: with line, column and the way out: not well formed, not supported, or undecidable with this many stacks.
+      ConstraintError: see `compile_language`.
+    """
+    from fsa_compile.grammar.grammar_machine import machine_of
+
+    _checked_limits(limits)
+    passing = filters_of(filters)
+    check_depth(max_depth, canonical, passing)
+    if not isinstance(text, str):
+        what = f"a grammar is a str, not {type(text).__name__}"
+        raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
+    if not isinstance(stacks, int) or isinstance(stacks, bool) or not 1 <= stacks <= MAX_STACKS:
+        raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
+    limits = limits or CompileLimits()
+    deadline = Deadline(limits)
+    grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=limits)
+    vocabulary = vocabulary_of(tokenizer)
+    specials = _special_ids(grammar, vocabulary)
+    machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
+    return compile_machine(
+        machine, tokenizer, vocabulary, source=text, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
+        starts_text=starts_text, max_depth=max_depth, stacks=stacks,
+    )  # fmt: skip

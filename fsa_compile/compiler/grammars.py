@@ -1,0 +1,88 @@
+"""Arguments that grammars have besides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
+from fsa_compile.limits import CompileLimits
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    pass
+
+
+Syntax = Literal["lark", "gbnf"]
+
+
+MAX_STACKS = 16
+"""Most parallel stacks of a constraint: the cost of a step grows with them."""
+
+
+def parse_grammar(
+    text: str,
+    *,
+    start: str | None = None,
+    syntax: Syntax | None = None,
+    mode: LexicalMode | None = None,
+    limits: CompileLimits | None = None,
+) -> Grammar:
+    """Reads a grammar without compiling it; the arguments and errors are `compile_grammar`'s."""
+    limits = limits or CompileLimits()
+    if syntax not in (None, "lark", "gbnf"):
+        raise ConstraintError(f"unknown grammar syntax {syntax!r}", fix='Write syntax="lark" or syntax="gbnf".')
+    if mode not in (None, "longest", "characters"):
+        raise ConstraintError(f"unknown lexical mode {mode!r}", fix='Write mode="longest" or mode="characters".')
+    if syntax == "gbnf" or (syntax is None and re.search(r"^[ \t]*[A-Za-z][\w-]*[ \t]*::=", text, re.M)):
+        from fsa_compile.grammar.gbnf_syntax import parse_gbnf
+
+        if mode == "longest":
+            what = "GBNF describes characters; it has no lexer to match longest"
+            raise ConstraintError(what, fix='Leave mode out, or write the grammar in Lark\'s syntax.')
+        return parse_gbnf(text, start=start or "root", limits=limits)
+    from fsa_compile.grammar.lark_syntax import parse_lark
+
+    return parse_lark(text, start=start or "start", mode=mode, limits=limits)
+
+
+def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int]:
+    """Token id of every special token that the grammar names.
+
+    Raises:
+      UnsupportedGrammarError: the vocabulary has no such token, or it is text, or it ends the text.
+    """
+    out: dict[str | int, int] = {}
+    for node in special_tokens(grammar):
+        token = vocabulary.special.get(node.name, -1) if isinstance(node.name, str) else node.name
+        what = fix = ""
+        if not 0 <= token < vocabulary.size:
+            what = f"the vocabulary has no special token {node.name!r}"
+            known = ", ".join(sorted(vocabulary.special)[:8])
+            fix = f"Its special tokens begin with {known}." if known else "It has no named special tokens: write <[id]>."
+        elif vocabulary.tokens[token]:
+            what = f"token {token} is the text {vocabulary.tokens[token]!r}, not a special token"
+            fix = "Write the text as a string instead."
+        elif token in vocabulary.stop_ids:
+            what = f"special token {node.name!r} ends the text, so nothing can follow it"
+            fix = "Leave it out: it is allowed wherever the grammar is complete."
+        if what:
+            raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix=fix)
+        out[node.name] = token
+    return out
+
+
+def special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
+    """Every place in a grammar where a special token stands."""
+    todo: list[Expression] = [rule.body for rule in grammar.rules.values()] + list(grammar.ignore)
+    while todo:
+        node = todo.pop()
+        match node:
+            case SpecialToken():
+                yield node
+            case Sequence(parts=children) | Choice(branches=children):
+                todo += children
+            case Repeat(part=child):
+                todo.append(child)

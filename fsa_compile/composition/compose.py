@@ -1,0 +1,137 @@
+"""Promotion (Koo et al. 2024, §2.4): a byte automaton becomes a token automaton over one vocabulary, as an artifact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.arrays.garbage import collected_rarely
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.automata.unfold_stacks import flattened
+from fsa_compile.composition.counter.counter_artifact import assemble_counter
+from fsa_compile.composition.counter.counter_walk import counts_alone, walk_counter
+from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
+from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
+from fsa_compile.composition.regular.regular_artifact import assemble
+from fsa_compile.composition.regular.trie_walk import walk_tokens
+from fsa_compile.composition.shared_loops import known_tokens
+from fsa_compile.errors import UnsatisfiableError, UnspellableError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, tables_for
+
+
+@collected_rarely
+def promote(
+    dfa: ByteDfa,
+    vocabulary: Vocabulary,
+    *,
+    source: str,
+    limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
+    extra: dict[str, Any] | None = None,
+    keep_loops: bool = False,
+    levels: bool = True,
+) -> CompiledConstraint:
+    """The artifact of a byte automaton over a vocabulary.
+
+    Every mask of the result is exact: a token is allowed if and only if some accepted text continues with it, spelled by
+    any sequence of further tokens.
+
+    Args:
+      dfa: trimmed byte automaton.
+      vocabulary: exact bytes per token id.
+      source: what was compiled, for people.
+      limits: defaults to `CompileLimits()`.
+      deadline: an already running time budget.
+      extra: small JSON values kept in the artifact.
+      keep_loops: keep what is found of loops such as string bodies for other automata, and use what was kept.
+      levels: with the rows that limits on the number of tokens need; an artifact without them is a step of other compilations.
+
+    Raises:
+      UnsatisfiableError: the automaton accepts nothing.
+      UnspellableError: no token sequence spells an accepted text.
+      LimitError: a limit would be exceeded.
+    """
+    limits = limits or CompileLimits()
+    deadline = deadline or Deadline(limits)
+    if dfa.start == 0:
+        raise UnsatisfiableError("the constraint accepts no text at all", where=source)
+    tables = tables_for(vocabulary)
+    known = known_tokens(dfa, tables, limits, deadline) if keep_loops else None
+    arcs = walk_tokens(dfa, tables, deadline, known)
+    return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, levels=levels)
+
+
+@collected_rarely
+def promote_machine(
+    machine: ByteMachine,
+    vocabulary: Vocabulary,
+    *,
+    source: str,
+    limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
+    extra: dict[str, Any] | None = None,
+    stacks: int = 1,
+    flat_states: int = 0,
+) -> CompiledConstraint:
+    """The artifact of a machine with a stack over a vocabulary.
+
+    Every mask of the result is exact when the vocabulary has a token for each byte: a token is allowed if and only if some
+    accepted text continues with it. With other vocabularies, tokens are also refused after which some ending of an open
+    frame could not be spelled; machines with sets of keys then need a token for each byte that they read.
+
+    Args:
+      machine: trimmed.
+      vocabulary: exact bytes per token id.
+      source: what was compiled, for people.
+      limits: defaults to `CompileLimits()`; `max_states` bounds the artifact's nodes.
+      deadline: an already running time budget.
+      extra: small JSON values kept in the artifact.
+      stacks: how many configurations of a machine that is not deterministic are followed at once.
+      flat_states: a machine that needs at most so many states with its stacks written out becomes a regular artifact.
+
+    Raises:
+      UnsatisfiableError: the machine accepts nothing.
+      UnspellableError: no token sequence spells an accepted text.
+      ConstraintError: a special token that is text; a token that could pop any number of cells.
+      LimitError: a limit would be exceeded.
+    """
+    limits = limits or CompileLimits()
+    deadline = deadline or Deadline(limits)
+    if machine.start == 0:
+        raise UnsatisfiableError("the constraint accepts no text at all", where=source)
+    flat = flattened(machine, flat_states) if flat_states and machine.sets is None else None
+    if flat is not None:
+        return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra, keep_loops=True)
+    tables = tables_for(vocabulary)
+    if machine.sets is not None:
+        _check_spelling(machine, tables, source)
+    if machine.sets is None and tables.spells_every_byte and counts_alone(machine):
+        counted = walk_counter(machine, tables, deadline)
+        return assemble_counter(
+            machine, counted, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}
+        )
+    arcs = walk_machine(machine, tables, limits, deadline)
+    return assemble_machine(
+        machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
+    )
+
+
+def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str) -> None:
+    """Raises `UnspellableError` where a byte that a machine with sets reads has no token of its own.
+
+    Whether what follows can be spelled would then depend on which keys are still open, which no mask of a node says.
+    """
+    read = (machine.action[:, machine.byte_class[:256]] != 0).any(0)
+    child = tables.root_child
+    missing = np.flatnonzero(read & ~((child > 0) & (tables.trie_token[child] >= 0)))
+    if len(missing):
+        raise UnspellableError(
+            f"the vocabulary has no token for the byte {bytes([missing[0]])!r} alone, and sets of keys or elements need one",
+            where=source[:200],
+            fix='Use key_order="declared" and few values for uniqueItems, or a tokenizer with a token for each byte.',
+        )

@@ -1,0 +1,1 @@
+"""Text put before a compiled constraint."""

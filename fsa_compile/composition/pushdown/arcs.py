@@ -1,0 +1,68 @@
+"""`StackArcs`: what the token walk of a machine with a stack found. Data only."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.artifact.guards import Guards
+from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
+from fsa_compile.composition.pushdown.default_transitions import Derived
+from fsa_compile.composition.pushdown.guarded_pops import PopClasses
+from fsa_compile.composition.tokens.class_walk import TokenSet
+from fsa_compile.composition.tokens.token_sets import Parts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StackArcs:
+    """What every node and run reads, before pushes are put together.
+
+    Owners are numbered in one space: `node_owner` says which of them are nodes; the first S are the controls.
+
+    Attributes:
+      node_owner: int64[N], owner of each node; node c < S is control c.
+      registers: of the machine.
+      kind: int64[N], kind of each node's frame, see `Registers`.
+      shape: int64[N], shape of its classes, see `Classes`.
+      classes: of the registers.
+      accept: bool[N], whether the text may end here, if the register allows it.
+      owner, token, target, count: int64[A] each, single tokens; count is the register after it, in nodes what is added to it.
+      row_owner, row_target, row_set: int64[B] each, large sets of tokens that leave the register as it is.
+      sets: what they are.
+      link_run, link_caller, link_symbol, link_count: int64[K] each, calls; `link_count` is the register of the caller's frame
+        while it is suspended, in nodes what is added to it. Symbol -1: the run is a part of its caller's own frame.
+      delta_row: int64[*], row of `delta` for every class of every node, by node.
+      delta: int64[*, P], node after popping a symbol, 0 for none.
+      num_owners: nodes and runs.
+      derived: controls whose tokens are those of another one as well, but for the lost ones.
+      guards: what counts stand for in frames with sets; only `Guards()` where no frame has one.
+      pops: more rows of `delta`, of nodes whose tokens leave a frame under a condition on its set.
+      leaves: tokens found earlier; their owners have no others above.
+    """
+
+    node_owner: np.ndarray
+    registers: Registers
+    kind: np.ndarray
+    shape: np.ndarray
+    classes: Classes
+    accept: np.ndarray
+    owner: np.ndarray
+    token: np.ndarray
+    target: np.ndarray
+    count: np.ndarray
+    row_owner: np.ndarray
+    row_target: np.ndarray
+    row_set: np.ndarray
+    sets: list[TokenSet]
+    link_run: np.ndarray
+    link_caller: np.ndarray
+    link_symbol: np.ndarray
+    link_count: np.ndarray
+    delta_row: np.ndarray
+    delta: np.ndarray
+    num_owners: int
+    derived: Derived
+    guards: Guards
+    pops: PopClasses
+    leaves: list[Parts]

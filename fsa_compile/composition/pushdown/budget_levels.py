@@ -1,0 +1,144 @@
+"""Unions of a node's token sets by limits of cost and need: the cells of a grid, and which of them are worth storing.
+
+Every cell that adds a token becomes a level of the artifact, whose bit row takes V / 8 bytes. Equal rows are stored once, but
+grammars with many nodes and many distinct costs can still have thousands. Where the rows of all levels would take more than
+1 MB (`pushdown_artifact`), levels that add fewer than 4 tokens to the level below are left out; where they would take more than
+10 MB, those that add fewer than 16, 64, … tokens, and in the last resort all of a node but the first and the largest. Registers
+close to the upper bound of a counted frame have two levels for each need, if there are many of them. What this means for a text:
+
+* without limits on tokens and depth, nothing: the largest level of a node holds all of its tokens;
+* under limits, a token of a level that was left out is allowed only where the next stored level fits. Masks are then
+  stricter than they need be close to the limits, never looser;
+* no text gets stuck: the first level of a node for each need, which holds its cheapest tokens, is always stored.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from fsa_compile.arrays.integers import firsts, numbered, order_of
+
+
+class Grid:
+    """The cells of all nodes; those of a node are its distinct costs times its distinct needs, in this order.
+
+    Args:
+      node, cost, need, hashes, count: of every token set, [M] each; by node. Sets of one node are disjoint.
+
+    Attributes:
+      node, cost, need: int64[L], of every cell.
+      union: uint64[L], hash of all tokens within the cell's limits.
+      count: int64[L], their number.
+    """
+
+    def __init__(
+        self, node: np.ndarray, cost: np.ndarray, need: np.ndarray, hashes: np.ndarray, count: np.ndarray
+    ) -> None:
+        nodes, local = numbered(node)
+        costs, of_cost, num_costs, first_cost = _steps(local, cost, len(nodes))
+        needs, of_need, num_needs, first_need = _steps(local, need, len(nodes))
+        size = num_costs * num_needs
+        first = size.cumsum() - size
+        self._at = first[local] + of_cost * num_needs[local] + of_need
+        where = np.repeat(np.arange(len(nodes)), size)
+        within = np.arange(len(where)) - first[where]
+        self._row, self._column = within // num_needs[where], within % num_needs[where]
+        self.node = nodes[where]
+        self.cost, self.need = costs[first_cost[where] + self._row], needs[first_need[where] + self._column]
+        self._num_needs = num_needs[where]
+        self._turned = first[where] + self._column * num_costs[where] + self._row
+        self.union, self.count = self._summed(hashes), self._summed(count)
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        """Of every cell, the sum over all token sets within its limits."""
+        own = np.zeros(len(self.node), values.dtype)
+        np.add.at(own, self._at, values)
+        across = _running(own, self._column == 0)
+        flipped, starts = np.empty_like(across), np.empty(len(own), bool)
+        flipped[self._turned], starts[self._turned] = across, self._row == 0
+        return _running(flipped, starts)[self._turned]
+
+    def stored(self, fewest: int = 1) -> np.ndarray:
+        """Cells that are kept, ascending.
+
+        The last kept cell within two limits holds every token within them (`fewest` 1), or all but some: a cell is left out
+        when it adds fewer than `fewest` tokens to the last kept one within its limits. It never lacks all of them, and the
+        largest cell of a node is always kept, as are those that need any number of tokens for `fewest` 1.
+        """
+        if fewest <= 1:
+            index = np.arange(len(self.node))
+            leaner = np.where(self._column == 0, 0, self.count[index - 1])
+            cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
+            return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
+        last = np.append(self.node[1:] != self.node[:-1], True)
+        some = last.copy()
+        some[self.stored()] = True
+        cells = some.nonzero()[0]
+        # Most nodes keep all: those of whose cells each adds enough to the one before, and needs as much.
+        node, need, count = self.node[cells], self.need[cells], self.count[cells]
+        short = (node[1:] == node[:-1]) & ((need[1:] < need[:-1]) | (count[1:] - count[:-1] < fewest))
+        searched = np.zeros(int(self.node[-1]) + 1 if len(self.node) else 0, bool)
+        searched[node[1:][short]] = True
+        out = cells[~searched[node]]
+        return np.sort(np.concatenate((out, self._enough(cells[searched[node]], last, fewest))))
+
+    def _enough(self, cells: np.ndarray, last: np.ndarray, fewest: int) -> np.ndarray:
+        """Of the cells of some nodes, those that add enough to the last kept one within their limits."""
+        kept: list[tuple[int, int]] = []  # (need, count) of the node's cells, so far
+        out: list[int] = []
+        columns = (cells, self.need[cells], self.count[cells], last[cells])
+        for i, need, count, end in zip(*(column.tolist() for column in columns)):
+            before = 0
+            for less, known in reversed(kept):
+                if less <= need:
+                    before = known
+                    break
+            if count > before and (not before or end or count - before >= fewest):
+                kept.append((need, count))
+                out.append(i)
+            if end:
+                kept = []
+        return np.array(out, np.int64)
+
+    @cached_property
+    def _members(self) -> tuple[np.ndarray, np.ndarray]:
+        """(token sets by cell, where those of each cell begin)."""
+        return order_of(self._at), firsts(self._at, len(self.node))
+
+    def difference(self, cells: np.ndarray, i: int) -> tuple[int, np.ndarray]:
+        """(hash of an earlier kept cell of the same node within the limits of kept cell i, or 0; token sets that cell i adds)."""
+        cell = int(cells[i])
+        members, first = self._members
+        low = first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
+        mine = members[low : first[cell + 1]]
+        mine = mine[self._need_of(mine) <= self.need[cell]]
+        j = i - 1
+        while j >= 0 and self.node[cells[j]] == self.node[cell]:
+            if self.need[cells[j]] <= self.need[cell]:
+                known = self._at[mine] <= cells[j]
+                known &= self._need_of(mine) <= self.need[cells[j]]
+                return int(self.union[cells[j]]), mine[~known]
+            j -= 1
+        return 0, mine
+
+    def _need_of(self, member: np.ndarray) -> np.ndarray:
+        return self.need[self._at[member]]
+
+
+def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct values of every node, by node: (values, place of each entry among its node's, how many, first of each)."""
+    keys, which = numbered(local << 32 | value)
+    count = np.bincount(keys >> 32, minlength=size)
+    first = count.cumsum() - count
+    return keys & 0xFFFFFFFF, which - first[local], count, first
+
+
+def _running(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Running sums that begin anew where `starts` says."""
+    if not len(values):
+        return values
+    total = values.cumsum(dtype=values.dtype)
+    first = starts.nonzero()[0]
+    return total - np.repeat(total[first] - values[first], np.diff(np.append(first, len(values))))

@@ -1,0 +1,440 @@
+"""How many tokens and stack cells it takes to finish a frame: bounds under which a text can always be completed.
+
+A configuration is safe within T tokens and H cells when
+
+    distance[control] + sum of cost[symbol] over the stack <= T   and
+    max(depth + need[control], max over cells i of i + need[symbol i]) <= H       (i: cells below the cell).
+
+For every safe configuration that does not accept there is *one* token after which it is safe within T - 1 and H: a witness
+for both limits at once. It is a token of the first place, on the way down the stack through frames that end at once, whose
+bounds come from a token; that holds for all values that satisfy
+
+* by a token of the place: need' = what the token's pushes and target need, distance' = 1 + cost of its pushes + distance of
+  its target; only tokens that need no more than the place's own `need` count for `distance`;
+* by ending the frame, whatever symbol lies on top: distance' >= distance of the place after popping it - cost[symbol], and
+  likewise for `need`.
+
+So an ending may be paid for by the symbol or by the control that ends the frame. The symbol pays where it can: cost[symbol]
+is the most that any ending takes. Where an ending leads to the same symbol again (the word `not`, which another `not` may
+follow, where an identifier would do), no such maximum exists; it is left out, and its control pays the difference.
+
+A frame that counts ends from its lower bound on. What is missing at register n is paid for apart (`counter_costs`): from
+every control that may end the frame, one token (and what it opens) begins some more iterations and comes to an end again.
+Distances within a frame are those of ways that begin no more iterations than they must, so they are open whatever the
+register.
+
+Frames with a set of keys: see `guard_costs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import chain, repeat
+from typing import TypeAlias
+
+import numpy as np
+
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
+from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.artifact.arrays import UNREACHABLE
+from fsa_compile.automata.pushdown import END_HERE, ByteMachine
+from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.counter_costs import STRIDE, Rests, Windows
+from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts, least_of_each
+from fsa_compile.composition.pushdown.least_fixpoint import Waits, Ways, least_sums, least_values
+from fsa_compile.composition.pushdown.token_groups import Groups
+from fsa_compile.limits import Deadline
+
+_FAR = int(UNREACHABLE)
+_DOING = "bounding the rest of a text"
+_ROOM = 1 << 62
+_Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+_Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
+_After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Costs:
+    """Bounds; `UNREACHABLE` where there is no way to the end.
+
+    Attributes:
+      distance, need: int64[S], by control; `distance` without what is missing up to a lower bound.
+      symbol_cost, symbol_need: int64[P], likewise.
+      group_cost, group_need: int64[G], the token included; without what is missing in the node's own frame.
+      rests: tokens for missing iterations, by kind of frame.
+      sets: weights of missing keys, and what they change; None where no frame has a set.
+    """
+
+    distance: np.ndarray
+    need: np.ndarray
+    symbol_cost: np.ndarray
+    symbol_need: np.ndarray
+    group_cost: np.ndarray
+    group_need: np.ndarray
+    rests: Rests
+    sets: SetCosts | None = None
+
+    def at_most(self, bound: int) -> Costs:
+        """The same with no value above the bound."""
+        return Costs(
+            distance=np.minimum(self.distance, bound),
+            need=np.minimum(self.need, bound),
+            symbol_cost=np.minimum(self.symbol_cost, bound),
+            symbol_need=np.minimum(self.symbol_need, bound),
+            group_cost=np.minimum(self.group_cost, bound),
+            group_need=np.minimum(self.group_need, bound),
+            rests=self.rests.at_most(bound),
+            sets=self.sets,
+        )
+
+
+class _Effects:
+    """The distinct effects of token sets.
+
+    Attributes:
+      of_group: int64[G].
+      target, push, add, set, sets: int64[E] each, as in `Groups`.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self.sets = groups.sets
+        if groups.sets is not None:  # each for itself
+            self.of_group = np.arange(len(groups.target))
+            self.target, self.push, self.add, self.set = groups.target, groups.push, groups.add, groups.set
+            return
+        columns = (groups.target, groups.push, groups.add, groups.set)
+        key = groups.target
+        for column in columns[1:]:
+            width = int(column.max(initial=0)) + 1
+            if width * (int(key.max(initial=0)) + 1) >= _ROOM:
+                key = numbered(key)[1]
+            key = key * width + column
+        _, example, self.of_group = exampled(key)
+        self.target, self.push, self.add, self.set = (column[example] for column in columns)
+
+
+class _Places:
+    """(node, control) pairs: the controls, and the controls that frames return to, at the inner nodes after the return.
+
+    Attributes:
+      node, control: int64[Q]; place c < S is control c.
+      above, symbol, below: int64[E], ways to end a frame: from a place, popping a symbol, to a place (-1: no token goes on).
+      ends: bool[Q], the text may end here.
+    """
+
+    def __init__(self, machine: ByteMachine, arcs: StackArcs) -> None:
+        s = machine.num_controls
+        numbers: dict[int, int] = {}
+        node, control = [np.arange(s)], [np.arange(s)]
+        above, symbol, below = [], [], []
+        begin, count = 0, s
+        classes = arcs.classes
+        size = classes.size[arcs.shape]
+        class_begin = size.cumsum() - size
+        closing = classes.ladder[:, 1]  # the first class in which a frame may end
+        returning, symbols, after = machine.returns
+        first_return = firsts(returning, s)
+        while begin < count:
+            at, way = ranges(first_return[control[-1]], first_return[control[-1] + 1])
+            popped, there = symbols[way], after[way]
+            shape = arcs.shape[node[-1][at]]
+            which, place = ranges(closing[shape], classes.size[shape])
+            at, popped, there = at[which], popped[which], there[which]
+            child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped]
+            keys, first, which = exampled(child * s + there)
+            ids = np.array([*map(numbers.get, keys.tolist(), repeat(-1))], np.int64)
+            new = ((ids < 0) & (keys >= s)).nonzero()[0]  # the dead node is none
+            ids[new] = np.arange(count, count + len(new))
+            numbers.update(zip(keys[new].tolist(), ids[new].tolist()))
+            width = len(numbers) + s + 1
+            ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
+            above.append(ways // width // machine.num_symbols)
+            symbol.append(ways // width % machine.num_symbols)
+            below.append(ways % width - 1)
+            node.append(child[first[new]])
+            control.append(there[first[new]])
+            begin, count = count, count + len(new)
+        self.node, self.control = np.concatenate(node), np.concatenate(control)
+        self.above, self.symbol, self.below = np.concatenate(above), np.concatenate(symbol), np.concatenate(below)
+        self.kind = arcs.kind[self.node]
+        self.ends = (machine.end[self.control] == END_HERE) & arcs.accept[self.node]
+
+
+def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> Costs:
+    """Least bounds of all controls, symbols and token sets."""
+    return _Bounds(machine, arcs, groups, deadline).found()
+
+
+class _Bounds:
+    """The solution, step by step. The value of a place or symbol leaves out what is missing up to a lower bound."""
+
+    def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> None:
+        self.effects, self.deadline = _Effects(groups), deadline
+        self.places = places = _Places(machine, arcs)
+        self.registers = registers = arcs.registers
+        self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
+        first = firsts(groups.node, len(arcs.node_owner))
+        place, group = ranges(first[places.node], first[places.node + 1])
+        longest = max(map(len, groups.strings))
+        self.string = np.full((len(groups.strings), longest), self.num_symbols)
+        register = np.zeros(self.string.shape, np.int64)
+        self.length = np.array([len(string) for string in groups.strings])
+        which, at = spread(np.zeros(len(self.length), np.int64), self.length)
+        flat = chain.from_iterable(chain.from_iterable(groups.strings))
+        pairs = np.fromiter(flat, np.int64, 2 * len(which)).reshape(-1, 2)
+        self.string[which, at], register[which, at] = pairs.T
+        self.may_close = np.zeros(len(places.node), bool)
+        self.may_close[places.above] = True
+        # What is missing in the frames that a token opens; the node's own, also while suspended, is left out.
+        self.string_kind = np.append(registers.of_symbol, 0)[self.string]
+        self.string_kind[:, :1] = 0
+        self.string_missing = np.maximum(0, registers.low[self.string_kind] - register)
+        self.string_register = register
+        effects = self.effects
+        self.target_kind = np.where(effects.push > 0, registers.of_control[effects.target], 0)
+        self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
+        self.windows = Windows(registers, arcs.classes)
+        self.sets: SetCosts | None = None
+        self.case = np.zeros(len(place), np.int64)
+        if machine.sets is not None:
+            self.sets = SetCosts(machine, registers, groups, arcs.kind, places.node, places.control, place, group)
+            place, group, self.case = self.sets.pairs
+        self._choose(place, effects.of_group[group])
+        self.agreed = False
+        self.waits: Waits | None = None
+        self.in_order = self.sets is None and not registers.low.any()
+        none = np.zeros(0, np.int64)
+        self.iterates, self.must_iterate = (none, none), none
+        if registers.counts:
+            self._separate_iterations()
+
+    def found(self) -> Costs:
+        most = np.where(self.registers.low > 0, _FAR, 0)
+        for rounds in range(1_000):
+            need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most, 0)
+            need = np.maximum(need, more[self.places.kind])
+            symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
+            if self.sets is None:
+                token_need = self._token_needs(need, symbol_need, more)
+                break
+
+            def token_needs(of_target: np.ndarray) -> np.ndarray:
+                return self._needs_apart(of_target, symbol_need, more)  # noqa: B023
+
+            if self.sets.settle_needs(token_needs, need):
+                token_need = self.sets.needs(token_needs, need)
+                self.sets.select(token_need, need)
+                self.sets.count_leads()
+                self.agreed = True
+                break
+            self.sets.check_rounds(rounds)
+        self._select(token_need, need, symbol_need)
+        best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
+        while True:
+            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best, 1)
+            if not self.windows.lengthen(known, self.places.kind[self.must_iterate]):
+                break
+        for rounds in range(1 if self.sets is None else 1_000):
+            if self.sets is None or self.sets.settle(self._costs_apart(distance, symbol_cost, known), distance):
+                break
+            self.sets.check_rounds(rounds)
+            distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, known, 1)
+        token_cost = self._token_costs(distance, symbol_cost, known)
+        if self.sets is not None:
+            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
+        s = self.num_controls
+        rests = self._rests(known)
+        of_group = self.effects.of_group
+        of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
+        cost, most = token_cost[of_group], token_need[of_group]
+        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
+
+    def _separate_iterations(self) -> None:
+        """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
+        apart as ways to begin one more."""
+        places, effects = self.places, self.effects
+        # One node for each place, and behind them one for each symbol: the place after any return.
+        size = len(places.node)
+        first = np.concatenate((places.ends | self.may_close, np.zeros(self.num_symbols, bool)))
+        bottom = np.where(self.length > 0, self.string[:, 0], 0) if self.string.shape[1] else self.length
+        after = np.where(effects.push > 0, size + bottom[effects.push], effects.target)
+        known = (places.below >= 0).nonzero()[0]
+        value = least_sums(
+            first,
+            np.concatenate((self.place, size + places.symbol[known])),
+            np.concatenate((after[self.effect], places.below[known])),
+            np.concatenate((effects.add[self.effect], np.zeros(len(known), np.int64))),
+            _FAR,
+        )
+        after = value[after]
+        begun = (effects.add + after)[self.effect]
+        closes = (places.ends | self.may_close) & (self.registers.low[places.kind] > 0)
+        added = effects.add[self.effect]
+        iterates = closes[self.place] & (added > 0) & (begun == added)
+        stays = closes.copy()
+        stays[self.place[iterates & (added == 1)]] = False  # cannot go on below the lower bound: not an end that counts
+        self.may_close &= ~stays
+        iterates &= ~stays[self.place]
+        self.iterates = self.place[iterates], self.effect[iterates]
+        self.must_iterate = (closes & ~stays).nonzero()[0]
+        few = begun <= value[self.place]
+        self.case = self.case[few]
+        self._choose(self.place[few], self.effect[few])
+
+    def _select(self, token_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
+        """From now on, only tokens and endings within each place's need count."""
+        fits = token_need[self.effect] <= need[self.place]
+        self.case = self.case[fits]
+        self._choose(self.place[fits], self.effect[fits])
+        place, effect = self.iterates
+        fits = token_need[effect] <= need[place]
+        self.iterates = place[fits], effect[fits]
+        self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
+
+    def _choose(self, place: np.ndarray, effect: np.ndarray) -> None:
+        self.place, self.effect, self.begin = place, effect, segment_starts(place)
+
+    def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
+        target = self.effects.target
+        needs = self._needs_apart(need[target], symbol_need, more)
+        return needs if self.effects.sets is None else np.where(self.effects.sets.wanted, _FAR, needs)
+
+    def _needs_apart(self, of_target: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
+        """Needs of token sets from those of their targets' frames."""
+        push = self.effects.push
+        padded = np.append(symbol_need, -self.string.shape[1])
+        string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
+        string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
+        own = np.maximum(of_target, np.where(self.target_missing > 0, more[self.target_kind], 0))
+        return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
+
+    def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
+        values = self._costs_apart(distance, symbol_cost, best)
+        return values if self.effects.sets is None else np.where(self.effects.sets.wanted, _FAR, values)
+
+    def _costs_apart(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
+        """Costs without the values of controls where required keys are next."""
+        string, own = np.append(symbol_cost, 0)[self.string], distance[self.effects.target]
+        if self.registers.low.any():
+            rests = self._rests(best)
+            string = string + rests.at(self.string_kind, self.string_register)
+            own = own + rests.at(self.target_kind, self.effects.set)
+        if self.sets is not None:
+            assert self.effects.sets is not None
+            own = np.where(self.effects.sets.wanted, 0, own) + self.sets.opened(distance)
+        return np.minimum(1 + own + string.sum(1)[self.effects.push], _FAR)
+
+    def _rests(self, best: np.ndarray) -> Rests:
+        return self.windows.rests(best, self.places.kind[self.must_iterate])
+
+    def _needs_after(self, need: np.ndarray, symbol_need: np.ndarray) -> np.ndarray:
+        """What each ending asks of the control that ends the frame, beyond what the popped symbol allows."""
+        below = np.append(need, _FAR)[self.places.below]
+        return np.where(below <= symbol_need[self.places.symbol], 0, np.where(below >= _FAR, _FAR, below - 1))
+
+    def _costs_after(self, distance: np.ndarray, symbol_cost: np.ndarray) -> np.ndarray:
+        below = np.append(distance, _FAR)[self.places.below]
+        allowed = symbol_cost[self.places.symbol]
+        return np.where((below >= _FAR) | (allowed >= _FAR), _FAR, np.maximum(below - allowed, 0))
+
+    def _ending(self, asked: np.ndarray) -> np.ndarray:
+        """The most that any ending asks of each place; nothing where the text may end, `UNREACHABLE` where nothing ends."""
+        out = np.where(self.may_close, 0, _FAR)
+        np.maximum.at(out, self.places.above, asked)
+        out = np.where(self.places.ends, 0, out)
+        return out if self.sets is None or self.agreed else self.sets.raised(out)
+
+    def _by_token(self, values: np.ndarray) -> np.ndarray:
+        """The least of each place's token sets."""
+        out = np.full(len(self.places.node), _FAR)
+        if self.sets is not None:
+            out = least_of_each(Pairs(self.place, self.effect, self.case), values, len(out))
+            self.sets.agree(out, costs=self.agreed)
+            return out if self.agreed else self.sets.raised(out)
+        if len(self.begin):
+            out[self.place[self.begin]] = np.minimum.reduceat(values[self.effect], self.begin)
+        return out
+
+    def _iteration_needs(self, values: np.ndarray) -> np.ndarray:
+        """int64[F], what one more iteration takes at most, by kind of frame; 0 where there is no lower bound."""
+        out = np.zeros(len(self.registers.low), np.int64)
+        if self.registers.counts:
+            at = self.must_iterate
+            np.maximum.at(out, self.places.kind[at], self._iterating(values)[:, 1])
+        return out
+
+    def _iterating(self, values: np.ndarray) -> np.ndarray:
+        """int64[n, STRIDE + 2], the least value of the tokens that begin k iterations, of the places that have to begin some;
+        the last column is that of more than `STRIDE`."""
+        out = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
+        place, effect = self.iterates
+        row = self.must_iterate.searchsorted(place)
+        np.minimum.at(out, (row, np.minimum(self.effects.add[effect], STRIDE + 1)), values[effect])
+        return out
+
+    def _solved(
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray, step: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values of all places, symbols, and of iterations that satisfy all rules.
+
+        Args:
+          token_values: of all effects, from those of places, symbols and iterations.
+          values_after: what each ending asks of its control, from those of places and symbols.
+          iterating: values of iterations from those of effects.
+          unknown: values of iterations to begin with.
+          step: what one token adds: 1 for costs, 0 for needs.
+        """
+        places = self.places
+        left_out = np.zeros(len(places.above), bool)
+        while True:
+            in_order = self.in_order and not left_out.any()
+            if in_order:
+                value, symbol, iteration = *self._in_order(step), unknown
+            else:
+                value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
+            known = np.append(value, _FAR)[places.below] < _FAR
+            some = np.zeros(self.num_symbols, bool)
+            some[places.symbol[known]] = True
+            more = ~left_out & ~known & (some & (symbol >= _FAR))[places.symbol]
+            if not more.any():
+                break
+            left_out |= more
+        while True:  # symbols settled, controls pay no more than the difference
+            new = self._by_token(token_values(value, symbol, iteration))
+            new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
+            if (new == value).all():
+                return value, symbol, iteration
+            value = new
+
+    def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
+        places = self.places
+        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, self.string)
+        if self.waits is None:
+            self.waits = Waits(ways, places.symbol, places.below, len(places.node), self.num_symbols)
+        return least_values(places.ends | self.may_close, ways, self.waits, step, _FAR)
+
+    def _least(
+        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Least values, from above, when the endings left out are paid for in full by their controls."""
+        places, paid = self.places, (~left_out).nonzero()[0]
+        paid = paid[places.symbol[paid].argsort(kind="stable")]
+        begin = segment_starts(places.symbol[paid])
+        returned, paid_below = places.symbol[paid[begin]], places.below[paid]
+        known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
+        asked = np.zeros(len(places.above), np.int64)
+        while True:
+            self.deadline.check(_DOING)
+            symbol = np.full(self.num_symbols, _FAR)
+            if len(begin):
+                symbol[returned] = np.maximum.reduceat(known[paid_below], begin)
+            values = token_values(known[:-1], symbol, iteration)
+            if left_out.any():
+                asked = np.where(left_out, known[places.below], 0)
+            new = np.minimum(self._by_token(values), self._ending(asked))
+            more = iterating(values) if self.registers.counts else iteration
+            if (new == known[:-1]).all() and (more is iteration or (more == iteration).all()):
+                return new, symbol, iteration
+            known[:-1], iteration = new, more

@@ -1,0 +1,137 @@
+"""How many tokens it takes to begin what iterations are missing up to the lower bound of a counted frame.
+
+`rest(n)` of a frame at register n is a bound such that from every control where the frame may end, some token begins k
+iterations and comes to such a control again within `rest(n) - rest(n + k)` tokens:
+
+* it is 0 from the lower bound on;
+* in a window below it, the least over k of the tokens that begin k iterations, and of `rest(n + k)`, but never less than
+  `rest(n + 1)`, so that a token that counts does not lengthen the rest of a text;
+* below the window, `largest` + w * ceil((first - n) / k), where `first` is its first register, w tokens begin k iterations or
+  more, and `largest` is at least w and the rest at `first`. This is the slope of the artifact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.artifact.arrays import UNREACHABLE
+from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
+
+_FAR = int(UNREACHABLE)
+STRIDE = 16
+"""Most iterations that are reckoned to begin at once."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rests:
+    """`rest(n)` of every kind of frame.
+
+    Attributes:
+      low, first: int64[F], the lower bound, and the first register of the window, 0 when no register is below it.
+      stride, tokens: int64[F], k and w of the slope below the window.
+      largest: int64[F], see above.
+      begin: int64[F], where the windows begin in `window`.
+      window: int64[*], rest(n) for n = low, low - 1, …, first of every kind.
+    """
+
+    low: np.ndarray
+    first: np.ndarray
+    stride: np.ndarray
+    tokens: np.ndarray
+    largest: np.ndarray
+    begin: np.ndarray
+    window: np.ndarray
+
+    def at(self, kind: np.ndarray, register: np.ndarray) -> np.ndarray:
+        """int64, rest of registers of frames of the given kinds; 0 for kind 0."""
+        below = np.maximum(self.first[kind] - register, 0)
+        sloped = self.largest[kind] - (-below // self.stride[kind]) * self.tokens[kind]
+        missing = np.clip(self.low[kind] - register, 0, self.low[kind] - self.first[kind])
+        return np.minimum(np.where(below > 0, sloped, self.window[self.begin[kind] + missing]), _FAR)
+
+    def beyond(self, kind: np.ndarray, begun: np.ndarray) -> np.ndarray:
+        """int64, rest after a token that begins some iterations anywhere below the window, without the slope at its register."""
+        return self.largest[kind] - np.where(begun >= self.stride[kind], self.tokens[kind], 0)
+
+    def at_most(self, bound: int) -> Rests:
+        """The same with no rest of one step above the bound."""
+        return dataclasses.replace(
+            self,
+            tokens=np.minimum(self.tokens, bound),
+            largest=np.minimum(self.largest, bound),
+            window=np.minimum(self.window, bound),
+        )
+
+
+class Windows:
+    """Makes `Rests` from the tokens that begin iterations.
+
+    Args:
+      classes: registers below the first class are told apart by the slope alone.
+    """
+
+    def __init__(self, registers: Registers, classes: Classes) -> None:
+        self._low = registers.low
+        below = classes.ladder[: len(registers.low), 0]
+        self._first = np.where(below > 0, below + 1, 0)
+        self._slack = registers.high - registers.low
+        self._size = self._low - self._first + 1
+        self._begin = np.cumsum(self._size) - self._size
+        self._stride = np.ones(len(self._low), np.int64)
+        self._known: dict[tuple[int, bytes], list[int]] = {}
+
+    def lengthen(self, best: np.ndarray, kind: np.ndarray) -> bool:
+        """Takes the strides that cost the least for each iteration, once; whether any is longer than 1.
+
+        Args:
+          best: int64[n, STRIDE + 2], of places that have to begin iterations: tokens that begin k, in the last column more.
+          kind: int64[n], of their frames.
+        """
+        if self._stride.max() > 1:
+            return False
+        for f in (self._first > 0).nonzero()[0].tolist():
+            tokens = _at_least(best[kind == f])
+            pace = np.where(tokens < _FAR, tokens, _FAR)[1:] / np.arange(1, STRIDE + 1)
+            self._stride[f] = 1 + int(pace.argmin())
+        return bool(self._stride.max() > 1)
+
+    def rests(self, best: np.ndarray, kind: np.ndarray) -> Rests:
+        """Rests with the strides taken; arguments as above."""
+        windows, tokens = [], np.zeros(len(self._low), np.int64)
+        for f, low in enumerate(self._low.tolist()):
+            of_kind = best[kind == f] if low else best[:0]
+            windows.append(self._window(f, of_kind))
+            if len(of_kind) and self._first[f]:
+                tokens[f] = _at_least(of_kind)[self._stride[f]]
+        return Rests(
+            low=self._low,
+            first=self._first,
+            stride=self._stride,
+            tokens=tokens,
+            largest=np.maximum(tokens, [window[-1] for window in windows]),
+            begin=self._begin,
+            window=np.array([rest for window in windows for rest in window]),
+        )
+
+    def _window(self, f: int, best: np.ndarray) -> list[int]:
+        size, slack = int(self._size[f]), int(self._slack[f])
+        if not len(best):
+            return [0] * size
+        key = f, best.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            rows = [[(k, t) for k, t in enumerate(row[:-1]) if k and t < _FAR] for row in np.unique(best, axis=0).tolist()]
+            found = [0]
+            for missing in range(1, size):
+                within = missing + slack
+                ways = [min((t + found[max(missing - k, 0)] for k, t in row if k <= within), default=_FAR) for row in rows]
+                found.append(min(max(found[-1], *ways), _FAR))
+            self._known[key] = found
+        return found
+
+
+def _at_least(best: np.ndarray) -> np.ndarray:
+    """int64[STRIDE + 1], tokens that begin k iterations or more, whatever the place."""
+    return np.minimum.accumulate(best[:, ::-1], axis=1)[:, ::-1].max(0)[:-1]

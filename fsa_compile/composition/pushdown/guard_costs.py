@@ -1,0 +1,384 @@
+"""Bounds in frames with a set of keys: what required keys that have not come still take, and why some token always helps.
+
+The bound of a configuration has, for every frame, the weights of its required keys that have not come. After a member, the rest
+of a frame's bound is what ending it takes; the weight of a key is what its whole member takes. Between a comma and the end of a
+key there are two cases: some required key that may come next has not come (`wanted`; the key about to be read brings its weight
+back), or none (then it is one more key than there must be). In either case, whatever key of the case is free, there is a token on
+the way to it after which the bound is smaller: the value of a control is the largest, over those keys, of the least of the tokens
+that lead to the key.
+
+Needs likewise, but that required keys raise the need of the whole frame, wherever it stands.
+
+Weights are found by counting the tokens to the end of each key, and raised until the values of `wanted` controls that members
+are followed by fit below those of the ends: keys that begin alike can make this necessary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.arrays.integers import distinct
+from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.artifact.arrays import UNREACHABLE
+from fsa_compile.artifact.guards import Guard
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.pushdown.counter_classes import Registers
+from fsa_compile.composition.pushdown.guarded_groups import others_next, required_next
+from fsa_compile.composition.pushdown.token_groups import Groups
+from fsa_compile.errors import ConstraintError
+
+_FAR = int(UNREACHABLE)
+_MOST_ROUNDS = 64
+
+
+class Pairs(NamedTuple):
+    """Which token sets may be the one that helps: int64[n] each, by ascending place and case.
+
+    place, group: a token set of a place; case: pairs of a place with one case are alternatives, all cases count.
+    """
+
+    place: np.ndarray
+    group: np.ndarray
+    case: np.ndarray
+
+
+def _pairs(rows: list[tuple[int, int, int]]) -> Pairs:
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    table = table[np.lexsort((table[:, 1], table[:, 0]))]
+    return Pairs(table[:, 0], table[:, 2], table[:, 1])
+
+
+def least_of_each(pairs: Pairs, values: np.ndarray, size: int) -> np.ndarray:
+    """int64[size], of every place the largest of its cases' least values."""
+    out = np.full(size, -_FAR)
+    if len(pairs.place):
+        begin = segment_starts(pairs.place * (int(pairs.case.max()) + 1) + pairs.case)
+        np.maximum.at(out, pairs.place[begin], np.minimum.reduceat(values[pairs.group], begin))
+    return np.where(out == -_FAR, _FAR, out)
+
+
+class SetCosts:
+    """Weights, and the cases of places in frames with sets.
+
+    Attributes:
+      pairs: of all places, apart from the case of `wanted`.
+      wanted: of every control that has required keys next, its cost in that case; else UNREACHABLE.
+      wanted_need: likewise.
+      floor: by kind, cells that reading required keys may take.
+    """
+
+    def __init__(
+        self, machine: ByteMachine, registers: Registers, groups: Groups, kind: np.ndarray, node: np.ndarray, control: np.ndarray,
+        place: np.ndarray, group: np.ndarray,
+    ) -> None:  # fmt: skip
+        assert machine.sets is not None
+        assert groups.sets is not None
+        self._sets, self._groups, self._of = machine.sets, groups, groups.sets
+        self._node, self._control = node, control
+        self._required, self._others = required_next(machine.sets), others_next(machine.sets)
+        self._num_places = len(node)
+        self._own_kind = machine.sets.kind[control]
+        self._group_kind = registers.set_kind[kind[groups.node]]
+        self._number_keys(machine, registers)
+        self._find_pairs(place, group)
+        self.wanted = np.full(machine.num_controls, _FAR)
+        self.wanted_need = np.full(machine.num_controls, _FAR)
+        self.floor = np.zeros(len(machine.sets.required), np.int64)
+
+    # weights
+
+    def _number_keys(self, machine: ByteMachine, registers: Registers) -> None:
+        """Numbers the required keys, and the (kind, set) pairs in which some may be missing."""
+        sets, groups = self._sets, self._groups
+        self._key_number: dict[tuple[int, int], int] = {}
+        for kind, mask in enumerate(sets.required):
+            for bit in _bits(mask):
+                self._key_number[kind, bit] = len(self._key_number)
+        ends = (sets.end >= 0).nonzero()[0]
+        pairs = [(self._key_number.get((int(sets.kind[c]), int(sets.end[c])), -1), int(c)) for c in ends]
+        table = np.array([pair for pair in pairs if pair[0] >= 0], np.int64).reshape(-1, 2)
+        self._end_key, self._end_control = table.T
+        self.lead = np.ones(len(self._key_number), np.int64)
+        self.weight = np.full(len(self._key_number), _FAR)
+        lacking: dict[tuple[int, int], int] = {(0, 0): 0}
+
+        def lack(kind: int, held: int) -> int:
+            missing = sets.required[kind] & ~self._of.guards.all[held].set
+            return lacking.setdefault((kind, missing), len(lacking)) if missing else 0
+
+        of_control, of_symbol = registers.set_kind[registers.of_control], registers.set_kind[registers.of_symbol]
+        longest = max(map(len, groups.strings))
+        string = np.zeros((len(groups.strings), longest + 1), np.int64)
+        for i, (entries, kept) in enumerate(zip(groups.strings, self._of.strings)):
+            for k in range(1, len(entries)):
+                string[i, k] = lack(int(of_symbol[entries[k][0]]), kept[k])
+        target = np.zeros(len(groups.node), np.int64)
+        # The frame of a text's first value becomes an object's frame without a push.
+        opens = ((groups.push > 0) | (self._group_kind == 0)) & (of_control[groups.target] > 0)
+        brought = np.where(groups.push > 0, self._of.held, self._of.guard)
+        for g in opens.nonzero()[0].tolist():
+            target[g] = lack(int(of_control[groups.target[g]]), int(brought[g]))
+        suspends = np.append(of_symbol, 0)[[entries[0][0] if entries else -1 for entries in groups.strings]][groups.push]
+        begins = (groups.push > 0) & (self._group_kind == 0) & (suspends > 0)
+        suspended = np.zeros(len(groups.node), np.int64)
+        for g in begins.nonzero()[0].tolist():
+            suspended[g] = lack(int(suspends[g]), int(self._of.guard[g]))
+        self._string, self._target, self._suspended = string, target, suspended
+        self._lacking = np.zeros((len(lacking), len(self._key_number)), np.int64)
+        for (kind, missing), i in lacking.items():
+            for bit in _bits(missing):
+                self._lacking[i, self._key_number[kind, bit]] = 1
+
+    def opened(self, value: np.ndarray) -> np.ndarray:
+        """int64[G], weights of what is missing in the frames that token sets open, from the values of places."""
+        found = np.zeros(len(self.weight), np.int64)
+        np.maximum.at(found, self._end_key, value[self._end_control])
+        self.weight = np.minimum(np.where(found > 0, found - 1 + self.lead, _FAR), _FAR)
+        missing = np.minimum(self._lacking @ np.minimum(self.weight, _FAR), _FAR)
+        inner = missing[self._string].sum(1)[self._groups.push]
+        return np.minimum(missing[self._target] + missing[self._suspended] + inner, _FAR)
+
+    def total(self, kind: int) -> int:
+        """Sum of the weights of a kind of frame's required keys."""
+        return self.of_keys(kind, self._sets.required[kind])
+
+    def of_keys(self, kind: int, keys: int) -> int:
+        """Sum of the weights of the required ones among some keys."""
+        return sum(int(self.weight[self._key_number[kind, bit]]) for bit in _bits(keys & self._sets.required[kind]))
+
+    def rewards(self) -> np.ndarray:
+        """int64[G], weights of the required keys that token sets bring."""
+        out = np.zeros(len(self._groups.node), np.int64)
+        brings = np.array([guard.set > 0 for guard in self._of.guards.all])[self._of.guard]
+        memo: dict[tuple[int, int], int] = {}
+        for g in brings.nonzero()[0].tolist():
+            key = int(self._group_kind[g]), int(self._of.guard[g])
+            if key not in memo:
+                memo[key] = self.of_keys(key[0], self._of.guards.all[key[1]].set)
+            out[g] = memo[key]
+        return out
+
+    # cases
+
+    def _find_pairs(self, place: np.ndarray, group: np.ndarray) -> None:
+        sets, guards = self._sets, self._of.guards.all
+        keyed = self._own_kind[place] > 0
+        rest = (~keyed).nonzero()[0]
+        free = [(int(p), 0, int(g)) for p, g in zip(place[rest], group[rest]) if not self._of.wanted[g]]
+        costs = list(free)
+        wanted: list[tuple[int, int, int]] = []
+        checked: list[tuple[int, int, int]] = []
+        going_on: list[tuple[int, int, int]] = []
+        fixed = set[int]()
+        keys_of = [_free_keys(guard) for guard in guards]
+        at = keyed.nonzero()[0]
+        for p, g in zip(place[at].tolist(), group[at].tolist()):
+            c, number = int(self._control[p]), int(self._of.guard[g])
+            kind = int(self._own_kind[p])
+            guard, wants, free_keys = guards[number], bool(self._of.wanted[g]), keys_of[number]
+            required, all_required = self._required[c], sets.required[kind]
+            unmet = guard.all & ~all_required
+            if sets.first[c]:
+                if all_required:
+                    fixed.add(p)
+                    if not guard.all:
+                        checked.append((p, 0, g))
+                elif not guard.all:
+                    costs.append((p, 0, g))
+            elif sets.keys[c] or sets.open[c]:
+                if not guard.all:
+                    wanted += [(p, j, g) for j in _bits(free_keys & required & self._leads_to(g, guard))]
+                if not self._others[c]:
+                    fixed.add(p)
+                elif not wants and not guard.all & ~required:
+                    if sets.open[c]:
+                        costs += [(p, 0, g)] if not guard.unset else []
+                    else:
+                        costs += [(p, j, g) for j in _bits(free_keys & sets.keys[c] & ~all_required)]
+            elif sets.after[c]:
+                if not wants and not unmet:
+                    costs += [] if guard.unset else [(p, 0, g)]
+                    going_on += [(p, j, g) for j in _bits(free_keys & ~all_required)] if guard.unset else []
+                if not guard.all:
+                    checked += [(p, j, g) for j in _bits(free_keys & all_required & self._leads_to(g, guard))]
+            elif not guard.conditional:
+                costs += [] if wants else [(p, 0, g)]
+        ending = {p for p, _, _ in costs}
+        costs += [pair for pair in going_on if pair[0] not in ending]  # the object cannot end yet
+        self.pairs = _pairs(costs)
+        self._fixed = np.array(sorted(fixed), np.int64)
+        self._wanted, self._checked = _pairs(wanted), _pairs(checked)
+
+    def _leads_to(self, group: int, guard: Guard) -> int:
+        """The required keys that a token set brings, or that are nearer after it."""
+        wants = self._of.wanted[group] and not self._groups.push[group]
+        return guard.set | (self._required[self._groups.target[group]] if wants else 0)
+
+    def agree(self, values: np.ndarray, *, costs: bool) -> None:
+        """Puts in the values of places that are agreed on: one token ends such a frame (UNREACHABLE where some required key
+        cannot come); as to needs, what the frame needs anyway."""
+        far = np.array([costs and self.total(kind) >= _FAR for kind in range(len(self._sets.required))])
+        values[self._fixed] = np.where(far[self._own_kind[self._fixed]], _FAR, int(costs))
+
+    def raised(self, needs: np.ndarray) -> np.ndarray:
+        """Needs of places with those of their frames' required keys."""
+        return np.where(needs < _FAR, np.maximum(needs, self.floor[self._own_kind]), needs)
+
+    def settle_needs(self, group_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> bool:
+        """Finds the needs of `wanted` controls; raises `floor` where reading a required key takes more.
+
+        Args:
+          group_needs: needs of all token sets from those of their targets.
+          need: of all places.
+
+        Returns:
+          Whether no floor was raised.
+        """
+        own, inner = self._own_and_inner()
+        self.wanted_need = np.full(len(self.wanted), _FAR)
+        floor = self.floor[self._sets.kind]
+        while True:
+            values = group_needs(self._targets(need))
+            new = least_of_each(own, values, self._num_places)[: len(self.wanted)]
+            new = np.where(new < _FAR, np.maximum(new, floor), new)
+            if (new == self.wanted_need).all():
+                break
+            self.wanted_need = new
+        raised = self.floor.copy()
+        for pairs in (self._checked, inner):
+            least = least_of_each(pairs, values, self._num_places)
+            at = distinct(pairs.place)
+            at = at[least[at] < _FAR]
+            np.maximum.at(raised, self._own_kind[at], least[at])
+        same = bool((raised == self.floor).all())
+        self.floor = raised
+        return same
+
+    def _own_and_inner(self) -> tuple[Pairs, Pairs]:
+        """The pairs of the case of `wanted`: of controls, and of inner nodes."""
+        own = self._node[self._wanted.place] == self._control[self._wanted.place]
+        return Pairs(*(column[own] for column in self._wanted)), Pairs(*(column[~own] for column in self._wanted))
+
+    def _targets(self, need: np.ndarray) -> np.ndarray:
+        """int64[G], needs of the targets of token sets."""
+        target = self._groups.target
+        return np.where(self._of.wanted, self.wanted_need[target], need[target])
+
+    def needs(self, group_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> np.ndarray:
+        """int64[G], needs of all token sets."""
+        return group_needs(self._targets(need))
+
+    def of_nodes(self, need: np.ndarray) -> np.ndarray:
+        """int64[S], needs of controls in either case."""
+        size = len(self.wanted)
+        some = self.wanted_need < _FAR
+        return np.where(some, np.maximum(need[:size], self.wanted_need), need[:size])
+
+    def select(self, group_need: np.ndarray, need: np.ndarray) -> None:
+        """From now on, only token sets within each place's need count."""
+        size = len(self.wanted)
+        own = np.append(self.wanted_need, np.full(self._num_places - size, _FAR))
+        wanted = np.where(np.arange(self._num_places) < size, own, self.raised(need))
+        for name, most in (("_wanted", wanted), ("_checked", need)):
+            pairs: Pairs = getattr(self, name)
+            fits = group_need[pairs.group] <= most[pairs.place]
+            setattr(self, name, Pairs(*(column[fits] for column in pairs)))
+
+    # the case that required keys are next
+
+    def count_leads(self) -> None:
+        """Sets `lead`: tokens from the end of a member to the end of each required key, the last of them included."""
+        groups, pairs = self._groups, self._wanted
+        control = np.concatenate((self._control[pairs.place], self._control[self._checked.place]))
+        own = np.concatenate((self._node[pairs.place] == self._control[pairs.place], np.zeros(len(self._checked.place), bool)))
+        group = np.concatenate((pairs.group, self._checked.group))
+        key = np.concatenate((pairs.case, self._checked.case))
+        first = self._sets.first[control]
+        control, own, group, key = control[~first], own[~first], group[~first], key[~first]
+        brings = np.array([guard.set for guard in self._of.guards.all], object)[self._of.guard[group]]
+        done = np.array([bool(mask >> k & 1) for mask, k in zip(brings, key.tolist())], bool)
+        going = ~done & (groups.push[group] == 0) & self._of.wanted[group]
+        length = np.full((len(self._sets.keys), int(key.max(initial=0)) + 1), _FAR)
+        while True:
+            value = np.where(done, 1, np.where(going, 1 + length[groups.target[group], key], _FAR))
+            new = np.full(length.shape, _FAR)
+            np.minimum.at(new, (control[own], key[own]), value[own])
+            if (new == length).all():
+                break
+            length = new
+        best: dict[tuple[int, int], int] = {}
+        for c, k, v in zip(control[~own].tolist(), key[~own].tolist(), value[~own].tolist()):
+            best[c, k] = min(best.get((c, k), _FAR), v)
+        for (c, k), v in best.items():
+            number = self._key_number[int(self._sets.kind[c]), k]
+            if v < _FAR:
+                self.lead[number] = max(int(self.lead[number]), v)
+
+    def settle(self, group_costs: np.ndarray, value: np.ndarray) -> bool:
+        """Finds the values of `wanted` controls; raises `lead` where they do not fit below the values of ends.
+
+        Args:
+          group_costs: int64[G], without those of the targets of `wanted` token sets, and without rewards.
+          value: of all places.
+
+        Returns:
+          Whether all fit.
+        """
+        base = np.where(group_costs >= _FAR, _FAR, group_costs - self.rewards())
+        pairs, inner = self._own_and_inner()
+        self.wanted = np.full(len(self.wanted), _FAR)
+        while True:
+            costs = self._complete(base)
+            new = least_of_each(pairs, costs, self._num_places)[: len(self.wanted)]
+            if (new == self.wanted).all():
+                break
+            self.wanted = new
+        costs = self._complete(base)
+        excess: dict[int, int] = {}
+        for kept in (self._checked, inner):
+            least = least_of_each(kept, costs, self._num_places)
+            at = distinct(kept.place)
+            for p in at[(least[at] > value[at]) & (least[at] < _FAR) & (value[at] < _FAR)].tolist():
+                kind = int(self._own_kind[p])
+                excess[kind] = max(excess.get(kind, 0), int(least[p] - value[p]))
+        for kind, more in excess.items():
+            for bit in _bits(self._sets.required[kind]):
+                self.lead[self._key_number[kind, bit]] += more
+        return not excess
+
+    def _complete(self, base: np.ndarray) -> np.ndarray:
+        to = np.where(self._of.wanted, self.wanted[self._groups.target], 0)
+        return np.where((base >= _FAR) | (to >= _FAR), _FAR, base + to)
+
+    def group_costs(self, group_costs: np.ndarray) -> np.ndarray:
+        """The costs of all token sets, with the values of `wanted` controls and the rewards."""
+        return self._complete(np.where(group_costs >= _FAR, _FAR, group_costs - self.rewards()))
+
+    @staticmethod
+    def check_rounds(number: int) -> None:
+        """Weights of a machine of finite frames settle soon."""
+        if number > _MOST_ROUNDS:
+            raise ConstraintError(
+                "no bound was found for objects whose keys come in every order",
+                fix='Use SchemaOptions(key_order="declared").',
+            )
+
+
+def _bits(mask: int) -> list[int]:
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def _free_keys(guard: Guard) -> int:
+    """Keys of which one that has not come is all that the conditions on unset bits ask for."""
+    out = -1 if not guard.unset else guard.unset[0]
+    for mask in guard.unset[1:]:
+        out &= mask
+    return out if out >= 0 else (1 << 257) - 1

@@ -1,0 +1,108 @@
+"""Token sets of machines whose frames have sets of keys: guards told apart from registers, and targets by what is still wanted.
+
+At a control before or in a key, it matters to the bounds of the rest whether one of the required keys that may come next is
+still to come (then reading it is progress) or not (then the next key is one more than there must be). So token sets that lead to
+such a control are split by a condition of their own, and each half has the cost of its case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, KeySets, composed
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets, ranges
+
+
+def required_next(sets: KeySets) -> list[int]:
+    """Per control, the required keys that may come next; none where the frame begins, since no key has come before."""
+    first = sets.first.tolist()
+    return [0 if f else keys & sets.required[kind] for keys, kind, f in zip(sets.keys, sets.kind.tolist(), first)]
+
+
+def others_next(sets: KeySets) -> np.ndarray:
+    """Per control, whether a key that is not required may come next: bool[S]."""
+    beyond = [keys & ~sets.required[kind] > 0 for keys, kind in zip(sets.keys, sets.kind.tolist())]
+    return sets.open | np.array(beyond)
+
+
+def with_sets(machine: ByteMachine, arcs: StackArcs, groups: Groups) -> Groups:
+    """The token sets with their guards apart; the registers of frames with sets are 0."""
+    if machine.sets is None:
+        return groups
+    registers = arcs.registers
+    plain = ~registers.counted
+    own, target = arcs.kind[groups.node], registers.of_control[groups.target]
+    guard = np.where(plain[own], groups.add, 0)
+    held = np.where(registers.set_kind[target] > 0, groups.set, 0)
+    strings, kept = [], []
+    for string in groups.strings:
+        keyed = [bool(plain[registers.of_symbol[symbol]]) for symbol, _ in string]
+        strings.append(tuple((symbol, 0 if k else register) for (symbol, register), k in zip(string, keyed)))
+        kept.append(tuple(register if k and registers.set_kind[registers.of_symbol[symbol]] else 0
+                          for (symbol, register), k in zip(string, keyed)))  # fmt: skip
+    cleaned = dataclasses.replace(
+        groups,
+        add=np.where(plain[own], 0, groups.add),
+        set=np.where(plain[target], 0, groups.set),
+        strings=strings,
+    )
+    fresh = registers.set_kind[own] == 0
+    return _split(machine.sets, arcs, cleaned, _known_empty(arcs, guard, fresh), held, fresh, kept)
+
+
+def _known_empty(arcs: StackArcs, guard: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+    """Guards, decided where the set begins within the token without a push: where a text's first value becomes an object."""
+    out = guard.copy()
+    at = (fresh & (guard > 0)).nonzero()[0]
+    out[at] = [arcs.guards.composition(0, number, known=True) for number in guard[at].tolist()]
+    return out
+
+
+def _split(
+    sets: KeySets, arcs: StackArcs, groups: Groups, guard: np.ndarray, held: np.ndarray, fresh: np.ndarray,
+    strings: list[tuple[int, ...]],
+) -> Groups:  # fmt: skip
+    """The token sets that can be, split where both cases of their targets are possible.
+
+    Args:
+      guard: int64[G], IMPOSSIBLE for those that cannot be.
+      fresh: bool[G], their set was empty before.
+    """
+    guards = arcs.guards
+    required, others = required_next(sets), others_next(sets)
+    wanting = np.array([mask > 0 for mask in required])
+    rows: list[tuple[int, int, bool]] = []
+    possible = guard != IMPOSSIBLE
+    at = (wanting[groups.target] & possible).nonzero()[0]
+    for g, target, push in zip(at.tolist(), groups.target[at].tolist(), groups.push[at].tolist()):
+        mask, number = required[target], int(guard[g])
+        if push:
+            rows.append((g, number, bool(mask & ~guards.all[held[g]].set)))
+        elif fresh[g]:
+            rows.append((g, number, bool(mask & ~guards.all[number].set)))
+        elif not others[target]:
+            rows.append((g, number, True))
+        else:
+            for condition, wanted in ((Guard((mask,)), True), (Guard((), mask), False)):
+                both = composed(guards.all[number], condition)
+                if both is not None:
+                    rows.append((g, guards.number(both), wanted))
+    rest = (~wanting[groups.target] & possible).nonzero()[0]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    index = np.concatenate((rest, table[:, 0]))
+    order = np.argsort(index, kind="stable")
+    index = index[order]
+    guarded = np.concatenate((guard[rest], table[:, 1]))[order]
+    wants = np.concatenate((np.zeros(len(rest), bool), table[:, 2] > 0))[order]
+    which, part = ranges(groups.part_offset[index], groups.part_offset[index + 1])
+    return dataclasses.replace(
+        groups,
+        **{name: getattr(groups, name)[index] for name in ("node", "target", "push", "add", "set", "hash", "size", "reduced")},
+        part_offset=np.searchsorted(which, np.arange(len(index) + 1)),
+        part=groups.part[part],
+        sets=GroupSets(guards, guarded, held[index], wants, strings),
+    )

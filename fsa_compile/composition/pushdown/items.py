@@ -1,0 +1,191 @@
+"""What the token walk of a machine with a stack works on: the trie, what is still to be read, and the machine's moves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fsa_compile.artifact.guards import Guards
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.pushdown.counter_classes import Registers
+from fsa_compile.composition.tokens.subtrees import kinds_read
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.vocabulary.memo import remember
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+
+class Trie(NamedTuple):
+    """The vocabulary's trie with nodes for the end of the text and for special tokens, which have no byte.
+
+    Attributes:
+      first, children: int64[T'], first child and number of children.
+      symbol: int64[T'], byte, or 256 + i for special token i; -1 for the end of the text and the root.
+      token: int64[T'], token that ends here, or -1.
+      level: int64[L + 1], first node of every depth, from depth 1.
+      end: node of the end of the text.
+    """
+
+    first: np.ndarray
+    children: np.ndarray
+    symbol: np.ndarray
+    token: np.ndarray
+    level: np.ndarray
+    end: int
+
+
+def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
+    """The trie for a machine with the given special tokens."""
+    found = tables.memo.get(("trie", specials))
+    if found is not None:
+        return found
+    size, more = len(tables.trie_first), len(specials) + 1
+    none = np.zeros(more, np.int64)
+    level = [1]
+    while level[-1] < size:
+        level.append(int(tables.trie_first[level[-1]]))
+    symbol = np.concatenate([tables.trie_byte, [-1], 256 + np.arange(len(specials))])
+    symbol[0] = -1
+    trie = Trie(
+        first=np.concatenate([tables.trie_first, none]),
+        children=np.concatenate([tables.trie_count, none]),
+        symbol=symbol,
+        token=np.concatenate([tables.trie_token, [-1], np.array(specials, np.int64)]),
+        level=np.array(level),
+        end=size,
+    )
+    return remember(tables, ("trie", specials), trie)
+
+
+class Items(NamedTuple):
+    """What is still to be read, by owner.
+
+    Attributes:
+      owner: int64[n].
+      node: int64[n], trie node whose symbol is read next (or was read last).
+      control: int64[n], before that (or after).
+      begun: int64[n], register of the frame: in runs absolute, in nodes what was added to it.
+    """
+
+    owner: np.ndarray
+    node: np.ndarray
+    control: np.ndarray
+    begun: np.ndarray
+
+    def at(self, index: np.ndarray | slice) -> Items:
+        return Items(self.owner[index], self.node[index], self.control[index], self.begun[index])
+
+
+def joined(items: list[Items]) -> Items:
+    return items[0] if len(items) == 1 else Items(*(np.concatenate(column) for column in zip(*items)))
+
+
+NO_ITEMS = Items(*(np.zeros(0, np.int64),) * 4)
+
+
+class Moves:
+    """The entries of a machine by control and symbol class.
+
+    Attributes:
+      next, push, add, guard: int64[E], of every entry; one more stands for none.
+      forks: whether some control has several entries at a symbol.
+      simple: whether the machine neither forks nor counts.
+      kept, counted: uint64[S], bits of the bytes that leave each control as it is, and its register as it is or one higher; see
+        `subtrees`.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        offset, none = machine.entry_offset.astype(np.int64), len(machine.entry_next)
+        self._action = machine.action.ravel()
+        self._size = size = np.diff(offset)
+        self._begin = begin = np.where(size > 0, offset[:-1], none)
+        guard = np.zeros(none, np.int32) if machine.sets is None else machine.sets.entry
+        self.next, self.push, self.add, self.guard = (
+            np.append(column, 0).astype(np.int64) for column in (machine.entry_next, machine.entry_push, machine.entry_add, guard)
+        )
+        self.forks = bool((size > 1).any())
+        counts = bool(machine.entry_add.any()) or any(add for string in machine.pushes for _, add in string)
+        self.simple = not self.forks and not counts
+        self._plain = np.where((self.push == 0) & (self.next >= 0) & (self.guard == 0), self.next, -1)[begin]
+        control, symbol, action = machine.cells
+        same = (np.where(size == 1, self._plain, -1)[action] == control).nonzero()[0]
+        control, symbol, action = control[same], symbol[same], action[same]
+        kind, adds = machine.byte_class[:256], self.add[begin[action]]
+        one, shape = adds == 1, machine.action.shape
+        self.kept = kinds_read(control[~one], symbol[~one], shape, kind)
+        self.counted = kinds_read(control[one], symbol[one], shape, kind) if one.any() else np.zeros_like(self.kept)
+
+    def live(self, at: np.ndarray) -> np.ndarray:
+        """Whether anything is read at control * C + class."""
+        return self._size[self._action[at]] > 0
+
+    def begin(self, at: np.ndarray) -> np.ndarray:
+        """First entry at control * C + class."""
+        return self._begin[self._action[at]]
+
+    def size(self, at: np.ndarray) -> np.ndarray:
+        """Number of entries at control * C + class."""
+        return self._size[self._action[at]]
+
+    def plain(self, at: np.ndarray) -> np.ndarray:
+        """At control * C + class of a simple machine, 0, the next control, or -1 where more happens."""
+        return self._plain[self._action[at]]
+
+
+class Columns:
+    """Columns of equal length that grow.
+
+    Attributes:
+      columns: int64, longer than they are filled.
+      size: how far they are filled.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.columns = [np.zeros(1024, np.int64) for _ in range(number)]
+        self.size = 0
+
+    def extend(self, *more: np.ndarray) -> None:
+        """Appends to every column."""
+        end = self.size + len(more[0])
+        if end > len(self.columns[0]):
+            self.columns = [np.concatenate([column[: self.size], np.zeros(2 * end, np.int64)]) for column in self.columns]
+        for column, values in zip(self.columns, more):
+            column[self.size : end] = values
+        self.size = end
+
+
+def alike(rows: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """The first row equal to each row, int64; the first row is all 0.
+
+    Args:
+      some: int64[*], the rows that are not.
+    """
+    seen: dict[bytes, int] = {}
+    out = np.zeros(len(rows), np.int64)
+    out[some] = [seen.setdefault(row.tobytes(), i) for i, row in zip(some.tolist(), rows[some])]
+    return out
+
+
+class WalkContext(Protocol):
+    """What return nodes use of the walk that they belong to.
+
+    Attributes:
+      pending: tokens that have left the frames of the last wave's nodes.
+      num_owners: nodes and runs so far.
+      ret: control after a return, by control and symbol.
+      stack_class: of controls that every symbol returns from alike.
+    """
+
+    machine: ByteMachine
+    registers: Registers
+    guards: Guards
+    trie: Trie
+    moves: Moves
+    limits: CompileLimits
+    deadline: Deadline
+    pending: list[Items]
+    num_owners: int
+    ret: np.ndarray
+    stack_class: np.ndarray
+    kind: np.ndarray
+    width: int

@@ -1,0 +1,310 @@
+"""Least fixpoints over a pushdown network, cheapest value first: every value is final when it is taken from the queue.
+
+A place is worth the least of its ways; a way that calls is worth what the callee and the symbols that it pushes are worth, and a
+symbol the *most* of what may follow the return. All of these are superior functions (monotone, and no result is below any
+argument), so values can be settled in ascending order as in Dijkstra's algorithm: every way is looked at once, where rounds over
+everything would need as many rounds as the longest chain of tokens. Many places that become known at once are worked on together.
+
+Source: D. E. Knuth, "A generalization of Dijkstra's algorithm", Information Processing Letters 6 (1977).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.arrays.integers import firsts, occupied, order_of
+from fsa_compile.arrays.ranges import indices, ranges
+
+_FEW = 64
+"""So many places are worked on one by one."""
+_SHORT = 4_000
+"""Networks of so many ways are worked on place by place throughout."""
+_LISTED = 100_000
+"""So many ways are kept as a list too, whose single items are read faster."""
+
+
+class Ways(NamedTuple):
+    """Ways from places, by tokens with effects.
+
+    Attributes:
+      place, effect: int64[W], the ways.
+      target: int64[E], place that each effect leads to.
+      push: int64[E], push string of each effect, 0 for none.
+      string: int64[n, L], symbols of each push string, padded with the number of symbols.
+    """
+
+    place: np.ndarray
+    effect: np.ndarray
+    target: np.ndarray
+    push: np.ndarray
+    string: np.ndarray
+
+
+class Waits:
+    """What the calls among some ways wait for: their targets, and the symbols that they push; the same whichever ways count.
+
+    Args:
+      ways: their places and effects do not matter.
+      symbol, below: int64[R], returns: where popping a symbol may lead, -1 where nothing goes on.
+      size, num_symbols: Q and P.
+
+    Attributes:
+      num_symbols: as given.
+      strings: symbols of each push string.
+      calling: bool[E], effects that push.
+      callers, waiting, returned: (items, where those of each key begin), effects by target, effects by symbol that they push, and
+        symbols by the place after the return.
+      returns: how many returns each symbol has.
+      asked: what each effect waits for: its target and its distinct symbols.
+      some: bool[Q], places that a call or a symbol waits for.
+    """
+
+    def __init__(self, ways: Ways, symbol: np.ndarray, below: np.ndarray, size: int, num_symbols: int) -> None:
+        self.num_symbols = num_symbols
+        self.strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
+        self.calling = ways.push > 0
+        calling = self.calling.nonzero()[0]
+        string = np.sort(ways.string, axis=1)
+        once = string < num_symbols
+        once[:, 1:] &= string[:, 1:] != string[:, :-1]
+        effect, column = occupied(once[ways.push[calling]])
+        waiting = calling[effect]
+        known = (below >= 0).nonzero()[0]
+        self.callers = _lists(ways.target[calling], calling, size)
+        self.waiting = _lists(string[ways.push[waiting], column], waiting, num_symbols)
+        self.returned = _lists(below[known], symbol[known], size)
+        self.returns = np.bincount(symbol, minlength=num_symbols).tolist()
+        self.asked = (1 + once.sum(1)[ways.push]).tolist()
+        self.some = np.zeros(size, bool)
+        self.some[ways.target[calling]] = True
+        self.some[below[known]] = True
+
+
+def least_values(
+    first: np.ndarray, ways: Ways, waits: Waits, step: int, unreachable: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least values of places and symbols: of tokens to the end, or of stack cells that the way there takes.
+
+    A way that pushes is worth 1 + the value of its target + those of the symbols, where tokens are counted; where cells are, the
+    most of its target's value beside all symbols of the string, and of each symbol's value beside those below it.
+
+    Args:
+      first: bool[Q], places of value 0.
+      ways: all others.
+      waits: of the ways.
+      step: what a way without a push adds to the value of its target: 1 for tokens, 0 for cells.
+      unreachable: value of what no way settles; larger than any other.
+
+    Returns:
+      int64[Q] and int64[P].
+    """
+    size = len(first)
+    calls = _Calls(ways, waits, step, unreachable)
+    plain = (ways.push[ways.effect] == 0).nonzero()[0]
+    before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
+    if len(ways.place) <= _SHORT:
+        return _in_turn(first, before.tolist(), before_at.tolist(), calls, waits, step, unreachable)
+    begin, some, waited_for = before_at.tolist(), waits.some, waits.some.data
+    one_by_one = before.tolist() if len(before) <= _LISTED else before
+    value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
+    values, known = value.data, settled.data  # the same memory; single items are read several times as fast
+    queue: dict[int, list[list[int] | np.ndarray]] = {0: [first.nonzero()[0]]}
+
+    def put(places: np.ndarray, found: int) -> None:
+        """Places for which a lesser value was found."""
+        number = np.arange(len(places))
+        mark[places] = number
+        value[places] = found
+        queue.setdefault(found, []).append(places[mark[places] == number])  # once each
+
+    while queue:
+        at = min(queue)
+        parts = queue.pop(at)
+        beyond = at + step
+        if sum(map(len, parts)) <= _FEW:
+            few = [p for part in parts for p in (part if isinstance(part, list) else part.tolist()) if not known[p]]
+            more = []
+            for place in few:
+                known[place] = True
+                for other in one_by_one[begin[place] : begin[place + 1]]:
+                    if values[other] > beyond:
+                        values[other] = beyond
+                        more.append(other)
+            if more:
+                queue.setdefault(beyond, []).append(more)
+            hot = [place for place in few if waited_for[place]]
+        else:
+            now = np.concatenate(parts)
+            now = now[~settled[now]]
+            settled[now] = True
+            others = before[indices(before_at[now], before_at[now + 1])]
+            others = others[value[others] > beyond]
+            if len(others):
+                put(others, beyond)
+            hot = now[some[now]].tolist()
+        done = calls.settle(hot, at) if hot else hot
+        if len(done) <= _FEW:
+            for effect in done:
+                found = calls.worth(effect, values)
+                more = [place for place in calls.places(effect) if found < values[place]]
+                if more:
+                    for place in more:
+                        values[place] = found
+                    queue.setdefault(found, []).append(more)
+            continue
+        places, worth = calls.worth_of(np.array(done), value)
+        while len(places):
+            better = worth < value[places]
+            places, worth = places[better], worth[better]
+            if len(places):
+                least = int(worth.min())
+                put(places[worth == least], least)
+    return value, np.array(calls.of_symbol, np.int64)
+
+
+def _in_turn(
+    first: np.ndarray, before: list[int], begin: list[int], calls: _Calls, waits: Waits, step: int, unreachable: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for few ways, place by place.
+
+    Args:
+      before, begin: places from which ways without a push lead to each place, and where those of each place begin.
+    """
+    now: list[int] = first.nonzero()[0].tolist()
+    value, settled, waited_for = [unreachable] * len(first), [False] * len(first), waits.some.tolist()
+    for place in now:
+        value[place] = 0
+    callers, callers_at = calls.listed()
+    queue = {0: now}
+    while queue:
+        at = min(queue)
+        now, hot = queue.pop(at), []
+        beyond = at + step
+        later = now if not step else queue.get(beyond, [])
+        for place in now:  # which may grow meanwhile
+            if settled[place]:
+                continue
+            settled[place] = True
+            for other in before[begin[place] : begin[place + 1]]:
+                if value[other] > beyond:
+                    value[other] = beyond
+                    later.append(other)
+            if waited_for[place]:
+                hot.append(place)
+        if step and later:
+            queue[beyond] = later
+        for effect in calls.settle(hot, at) if hot else hot:
+            found = calls.worth(effect, value)
+            for place in callers[callers_at[effect] : callers_at[effect + 1]]:
+                if found < value[place]:
+                    value[place] = found
+                    queue.setdefault(found, []).append(place)
+    return np.array(value, np.int64), np.array(calls.of_symbol, np.int64)
+
+
+class _Calls:
+    """Ways that call, and what they still wait for.
+
+    Attributes:
+      of_symbol: values of the symbols so far.
+    """
+
+    def __init__(self, ways: Ways, waits: Waits, step: int, unreachable: int) -> None:
+        self._ways, self._waits, self._step = ways, waits, step
+        self._target, self._push = ways.target.data, ways.push.data
+        self.of_symbol = [unreachable] * waits.num_symbols
+        self._of_string: dict[int, int] = {}
+        calling = waits.calling[ways.effect].nonzero()[0]
+        self._places, self._places_at = _by(ways.effect[calling], ways.place[calling], len(ways.push))
+        self._open, self._missing = waits.returns.copy(), waits.asked.copy()
+
+    def settle(self, now: list[int], at: int) -> list[int]:
+        """The effects of calls that know all they need, now that some places are settled at a value."""
+        done, missing = list[int](), self._missing
+        waits = self._waits
+        (callers, callers_at), (returned, returned_at), (waiting, waiting_at) = waits.callers, waits.returned, waits.waiting
+        for place in now:
+            told = callers[callers_at[place] : callers_at[place + 1]]
+            for s in returned[returned_at[place] : returned_at[place + 1]]:
+                self._open[s] -= 1
+                if not self._open[s]:
+                    self.of_symbol[s] = at
+                    told = told + waiting[waiting_at[s] : waiting_at[s + 1]]
+            for effect in told:
+                missing[effect] -= 1
+                if not missing[effect]:
+                    done.append(effect)
+        return done
+
+    def listed(self) -> tuple[list[int], list[int]]:
+        """Places by effect, and where those of each effect begin."""
+        return self._places.tolist(), self._places_at.tolist()
+
+    def places(self, effect: int) -> list[int]:
+        """The places that have an effect."""
+        return self._places[self._places_at[effect] : self._places_at[effect + 1]].tolist()
+
+    def worth(self, effect: int, value: memoryview[int] | list[int]) -> int:
+        """What a call is worth, from the values of places."""
+        target, push = value[self._target[effect]], self._push[effect]
+        string = self._waits.strings[push]
+        known = self._of_string.get(push)
+        if known is None:  # its symbols have been settled
+            values = [self.of_symbol[s] for s in string]
+            known = self._of_string[push] = sum(values) if self._step else max([v + i for i, v in enumerate(values)], default=0)
+        return 1 + target + known if self._step else max(len(string) + target, known)
+
+    def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(places, what they are worth by a call) of many effects."""
+        target, string = value[self._ways.target[effects]], self._ways.string[self._ways.push[effects]]
+        pushed, values = string < self._waits.num_symbols, np.array([*self.of_symbol, 0])[string]
+        if self._step:
+            worth = 1 + target + values.sum(1)
+        else:
+            worth = np.maximum(pushed.sum(1) + target, np.where(pushed, values + np.arange(string.shape[1]), 0).max(1))
+        which, place = ranges(self._places_at[effects], self._places_at[effects + 1])
+        return self._places[place], worth[which]
+
+
+def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight: np.ndarray, unreachable: int) -> np.ndarray:
+    """Least sums of weights on the way to a first node (Dijkstra).
+
+    Args:
+      first: bool[Q], nodes of value 0.
+      source, target, weight: int64[E], edges; the value of a source is at most that of the target plus the weight, 0 or more.
+      unreachable: value of nodes without a way.
+
+    Returns:
+      int64[Q].
+    """
+    value = np.where(first, 0, unreachable).tolist()
+    order = order_of(target)
+    edges = list(zip(source[order].tolist(), weight[order].tolist()))
+    begin = firsts(target, len(first)).tolist()
+    queue: dict[int, list[int]] = {0: first.nonzero()[0].tolist()}
+    settled = [False] * len(first)
+    while queue:
+        at = min(queue)
+        for node in queue[at]:  # which may grow meanwhile
+            if settled[node]:
+                continue
+            settled[node] = True
+            for other, more in edges[begin[node] : begin[node + 1]]:
+                if at + more < value[other]:
+                    value[other] = at + more
+                    queue.setdefault(at + more, []).append(other)
+        del queue[at]
+    return np.array(value, np.int64)
+
+
+def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Items by key, and where those of each key begin."""
+    order = order_of(key)
+    return item[order], firsts(key, size)
+
+
+def _lists(key: np.ndarray, item: np.ndarray, size: int) -> tuple[list[int], list[int]]:
+    items, begin = _by(key, item, size)
+    return items.tolist(), begin.tolist()

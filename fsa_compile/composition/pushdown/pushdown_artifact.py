@@ -1,0 +1,668 @@
+"""Makes the artifact of a machine with a stack: rows, arcs and levels of every class of every node, pushes and delta."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.effects import arc_effects
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.budget_levels import Grid
+from fsa_compile.composition.pushdown.costs import Costs, costs_of
+from fsa_compile.composition.pushdown.counter_classes import Registers
+from fsa_compile.composition.pushdown.guard_arrays import SetLayout
+from fsa_compile.composition.pushdown.guarded_groups import with_sets
+from fsa_compile.composition.pushdown.nodes import Increments, Nodes
+from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
+from fsa_compile.composition.regular.regular_artifact import unspellable
+from fsa_compile.composition.tokens.class_walk import NARROW
+from fsa_compile.composition.tokens.row_pool import RowPool
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_DOING = "assembling the artifact"
+_TOKEN_BITS = 22
+_UNBOUNDED = 1 << 20
+"""Cost and need of what is not known to be bounded."""
+_FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
+"""(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
+out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
+_SEVERAL_CLASSES = 32
+"""A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
+every further level would be a row for each class."""
+
+
+def assemble_machine(
+    machine: ByteMachine,
+    arcs: StackArcs,
+    tables: VocabularyTables,
+    *,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    extra: dict[str, Any],
+    stacks: int,
+) -> CompiledConstraint:
+    """The artifact of a walked machine.
+
+    Raises:
+      UnspellableError: no token sequence spells an accepted text.
+      ConstraintError: one token could pop any number of cells.
+      LimitError: too many rows or bytes, or out of time.
+    """
+    groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
+    costs = costs_of(machine, arcs, groups, deadline)
+    if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
+        costs = costs.at_most(_UNBOUNDED)
+    registers = arcs.registers
+    stack = list(machine.stack)
+    missing = costs.rests.at(np.arange(len(registers.low)), np.zeros(1, np.int64))
+    at_start = costs.distance[machine.start] + missing[registers.of_control[machine.start]]
+    at_start += costs.symbol_cost[stack].sum() + missing[registers.of_symbol[stack]].sum()
+    if at_start >= UNREACHABLE:
+        raise unspellable(source)
+    nodes = Nodes(machine, registers, arcs, groups, costs, complete=tables.spells_every_byte)
+    deadline.check(_DOING)
+    sets = None
+    if groups.sets is not None and costs.sets is not None:
+        sets = SetLayout(machine, registers, groups.sets, costs.sets)
+        add, final, strings = sets.progress(groups, arcs.kind)
+        groups = dataclasses.replace(groups, add=add, set=final, strings=strings)
+    layout = _Layout(machine, registers, groups, costs, nodes, tables, limits, deadline, sets)
+    return layout.constraint(source, extra, stacks, arcs)
+
+
+class _Sets(NamedTuple):
+    """Ranges of token sets, of every class of every node, sorted by class. Those of a range differ in nothing but what they add
+    to registers, and in each class the first few of them fit.
+
+    Attributes:
+      node: int64[M], class of a node: its number in the artifact.
+      group: int64[M], first of the range, into the groups.
+      length: int64[M], how many they are.
+      cost, need: int64[M].
+    """
+
+    node: np.ndarray
+    group: np.ndarray
+    length: np.ndarray
+    cost: np.ndarray
+    need: np.ndarray
+
+    def groups(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(place in `index`, group) of the token sets of some ranges."""
+        if len(index) == 1:
+            first, length = int(self.group[index[0]]), int(self.length[index[0]])
+            return np.zeros(length, np.int64), np.arange(first, first + length)
+        return spread(self.group[index], self.length[index])
+
+
+class _Members(NamedTuple):
+    """Token sets by node and limits; the sum of those within some limits is the union of their tokens.
+
+    Attributes:
+      node, cost, need: int64[M].
+      hash, size: uint64[M] and int64[M].
+      row_of: bit row of the tokens of some of them.
+    """
+
+    node: np.ndarray
+    cost: np.ndarray
+    need: np.ndarray
+    hash: np.ndarray
+    size: np.ndarray
+    row_of: Callable[[np.ndarray], np.ndarray]
+
+
+class _Unions:
+    """Bit rows of unions of token sets. Those of a node's classes differ in how many of the neighbouring sets they hold."""
+
+    def __init__(self, groups: Groups, tables: VocabularyTables) -> None:
+        self._groups, self._tables = groups, tables
+        self._longer: dict[int, list[np.ndarray]] = {}
+
+    def row_of(self, group: np.ndarray) -> np.ndarray:
+        """Bit row of the tokens of ascending sets."""
+        first, size = int(group[0]), len(group)
+        if size == 1 or int(group[-1]) - first != size - 1:
+            return self._groups.row_of(group, self._tables)
+        rows = self._longer.setdefault(first, [])
+        while len(rows) < size:
+            row = self._groups.row_of(np.array([first + len(rows)]), self._tables)
+            rows.append(row | rows[-1] if rows else row)
+        return rows[size - 1]
+
+
+def _overlapping(
+    node: np.ndarray, token: np.ndarray, cost: np.ndarray, need: np.ndarray, tables: VocabularyTables
+) -> _Members:
+    """Members of tokens that have several effects in one node, each with a cost and a need of its own.
+
+    A token counts once for every pair that no other betters in both, and once less where two of these, next to each other,
+    both apply: within any limits, once in all if it counts at all.
+    """
+    order = np.lexsort((need, cost, token, node))
+    node, token, cost, need = node[order], token[order], cost[order], need[order]
+    first = np.ones(len(node), bool)
+    first[1:] = (node[1:] != node[:-1]) | (token[1:] != token[:-1])
+    number = first.cumsum()
+    falling = need - number * (int(need.max(initial=0)) + 1)
+    least = np.minimum.accumulate(falling)
+    better = first.copy()
+    better[1:] |= falling[1:] < least[:-1]
+    node, token, cost, need, first = node[better], token[better], cost[better], need[better], first[better]
+    again = (~first).nonzero()[0]
+    chosen = np.concatenate([np.arange(len(node)), again])
+    positive = np.arange(len(chosen)) < len(node)
+    hashes = tables.token_hash[token[chosen]]
+
+    def row_of(member: np.ndarray) -> np.ndarray:
+        return tables.pack(distinct(token[chosen[member[positive[member]]]]))
+
+    return _Members(
+        node[chosen],
+        cost[chosen],
+        np.concatenate([need, need[again - 1]]),
+        np.where(positive, hashes, np.uint64(0) - hashes),
+        np.where(positive, 1, -1),
+        row_of,
+    )
+
+
+def _once_each(members: _Members, num_nodes: int) -> tuple[_Members, np.ndarray]:
+    """The members of one of every few nodes that have the same ones, and int64[N], which one stands for each node."""
+    begin = segment_starts(members.node)
+    alike = np.arange(num_nodes)
+    if not len(begin):
+        return members, alike
+    limits = mixed((members.cost << 32) + members.need)
+    signature = np.add.reduceat(mixed((members.hash ^ limits).view(np.int64)), begin)
+    _, example, which = exampled(signature)
+    alike[members.node[begin]] = members.node[begin[example]][which]
+    chosen = (alike[members.node] == members.node).nonzero()[0]
+    node, cost, need, hashes, size = (column[chosen] for column in members[:5])
+    return _Members(node, cost, need, hashes, size, lambda i: members.row_of(chosen[i])), alike
+
+
+class _Layout:
+    """The artifact's arrays."""
+
+    def __init__(
+        self,
+        machine: ByteMachine,
+        registers: Registers,
+        groups: Groups,
+        costs: Costs,
+        nodes: Nodes,
+        tables: VocabularyTables,
+        limits: CompileLimits,
+        deadline: Deadline,
+        key_sets: SetLayout | None,
+    ) -> None:
+        self.key_sets = key_sets
+        self.machine, self.registers, self.groups, self.costs, self.nodes = machine, registers, groups, costs, nodes
+        self.tables, self.deadline = tables, deadline
+        self.pool = RowPool(tables, limits)
+        self.increments = Increments(tables)
+        self.n = len(nodes.kind)
+        self.alike = np.arange(self.n)
+        self.sets = self._sets()
+        self.hash, self.size = self._summed(groups.hash), self._summed(groups.size)
+        self._number_pushes()
+
+    def _sets(self) -> _Sets:
+        """The token sets of every class: those that the loop's upper bound lets in, with what is missing to the lower one."""
+        nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
+        if not registers.counts:
+            group = nodes.groups
+            node = nodes.number[groups.node[group]]
+            sets = _Sets(node, group, np.ones_like(group), costs.group_cost[group], costs.group_need[group])
+        elif registers.low.any():
+            sets = _Sets(*map(np.concatenate, zip(self._ranges(), self._missing_some())))
+        else:
+            sets = self._ranges()
+        if self.key_sets is not None:
+            sets = sets._replace(node=self._with_twins(sets.node, sets.group))
+        if self.key_sets is not None or registers.low.any():
+            order = order_of(sets.node)
+            sets = _Sets(*(column[order] for column in sets))
+        return sets
+
+    def _ranges(self) -> _Sets:
+        """Token sets in classes of registers that no lower bound is missing anything to, as long ranges as there are."""
+        nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
+        group = nodes.groups
+        new = np.ones(len(group), bool)
+        if groups.sets is None and len(group):
+            np.greater(group[1:], group[:-1] + 1, out=new[1:])
+            for column in (groups.node, groups.target, groups.push, costs.group_cost, costs.group_need):
+                of_group = column[group]
+                new[1:] |= of_group[1:] != of_group[:-1]
+        begin = new.nonzero()[0]
+        add = groups.add[group]
+        width = int(add.max(initial=0)) + 1
+        key = (new.cumsum() - 1) * width + add
+        group = group[begin]
+        # What a range adds ascends, so that in every class its first sets fit.
+        kind = nodes.kind
+        room = np.where(kind == 0, width - 1, np.clip(registers.high[kind] - nodes.value, -1, width - 1))
+        of_node = firsts(groups.node[group], len(nodes.number))
+        first = of_node[nodes.symbolic]
+        size = of_node[nodes.symbolic + 1] - first
+        closing = nodes.classes.ladder[nodes.shape, 1]
+        size[nodes.place < closing] = 0
+        if self.key_sets is None:
+            size[self._repeated(room, closing, width)] = 0
+        node, which = spread(first, size)
+        count = key.searchsorted(which * width + room[node], side="right") - begin[which]
+        some = (count > 0).nonzero()[0]
+        group = group[which[some]]
+        return _Sets(node[some], group, count[some], costs.group_cost[group], costs.group_need[group])
+
+    def _repeated(self, room: np.ndarray, closing: np.ndarray, width: int) -> np.ndarray:
+        """bool[N'], classes near an upper bound that the same token sets fit in as in the class before: no token begins just as
+        many iterations as that one has room for. Fills in `alike`."""
+        nodes, groups = self.nodes, self.groups
+        out = nodes.place > closing + 1
+        after = out.nonzero()[0]
+        if not len(after) or not len(nodes.groups):
+            return out
+        begins = distinct(groups.node[nodes.groups] * width + groups.add[nodes.groups])
+        asked = nodes.symbolic[after] * width + room[after - 1]
+        out[after] = begins[np.minimum(begins.searchsorted(asked), len(begins) - 1)] != asked
+        np.maximum.accumulate(np.where(out, 0, self.alike), out=self.alike)
+        return out
+
+    def _missing_some(self) -> _Sets:
+        """Token sets, each for itself, in the classes of registers below a lower bound, with what is then missing."""
+        nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
+        base = nodes.number[groups.node[nodes.groups]]
+        which, node = spread(base, nodes.classes.ladder[nodes.shape[base], 1])
+        group = nodes.groups[which]
+        begun, kind = groups.add[group], nodes.kind[node]
+        after = nodes.value[node] + begun
+        sloped = nodes.sloped(kind, nodes.place[node])
+        rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
+        cost = np.minimum(costs.group_cost[group] + rest, UNREACHABLE)
+        fits = ((after <= registers.high[kind]) & (cost < UNREACHABLE)).nonzero()[0]
+        group = group[fits]
+        return _Sets(node[fits], group, np.ones_like(fits), cost[fits], costs.group_need[group])
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the token sets of every range."""
+        upto = np.zeros(len(values) + 1, values.dtype)
+        values.cumsum(out=upto[1:])
+        return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
+
+    def _with_twins(self, node: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """Nodes of token sets; those of guarded ones are twins of their own, behind all others."""
+        assert self.key_sets is not None
+        assert self.groups.sets is not None
+        guarded = self.groups.sets.guard[group] > 0
+        self.key_sets.twins, which = numbered(node[guarded])
+        node = node.copy()
+        node[guarded] = len(self.nodes.kind) + which.reshape(-1)
+        self.n = len(self.nodes.kind) + len(self.key_sets.twins)
+        self.alike = np.arange(self.n)
+        return node
+
+    def _number_pushes(self) -> None:
+        """Numbers the push strings in use; the initial stack is one of them."""
+        every, sets = self.groups.strings, self.groups.sets
+        held = [(0,) * len(string) for string in every] if sets is None else sets.strings
+        used = [((), ()), *((every[p], held[p]) for p in distinct(self.groups.push[self.sets.group]).tolist())]
+        strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
+        self.push = np.array([strings.get(string, 0) for string in zip(every, held)], np.int64)[self.groups.push]
+        initial = tuple((symbol, 0) for symbol in self.machine.stack)
+        self.initial = strings.setdefault((initial, (0,) * len(initial)), len(strings))
+        self.strings = [string for string, _ in strings]
+        self.held_strings = [held for _, held in strings]
+
+    def constraint(self, source: str, extra: dict[str, Any], stacks: int, arcs: StackArcs) -> CompiledConstraint:
+        """The artifact; `arcs` are those of the walk."""
+        wide, begin = self._wide()
+        arrays = self._groups(wide, begin) | self._arcs((~wide).nonzero()[0]) | self._levels(wide)
+        increments = self.increments.stacked()
+        arrays |= self._node_arrays() | self._symbol_arrays()
+        if self.key_sets is not None:
+            arrays |= self._set_arrays(arrays, arcs)
+        return CompiledConstraint(
+            vocab_size=self.tables.vocab_size,
+            fingerprint=self.tables.fingerprint,
+            stop_ids=self.tables.stop_ids,
+            source=source,
+            start=int(self.nodes.number[self.machine.start]),
+            rows=self.pool.stacked(),
+            increments=increments,
+            initial_push=self.initial,
+            max_pops=self.nodes.max_pops,
+            max_push=max(map(len, self.strings)),
+            stacks=1 if self.machine.deterministic else stacks,
+            extra=extra | self._names(),
+            **{n: value if value.dtype in (bool, np.uint32) else value.astype(np.int32) for n, value in arrays.items()},
+        )
+
+    def _set_arrays(self, arrays: dict[str, np.ndarray], arcs: StackArcs) -> dict[str, np.ndarray]:
+        """The arrays of sets of keys, and those of nodes with the twins behind them."""
+        sets, nodes = self.key_sets, self.nodes
+        assert sets is not None
+        none = len(sets.twins)
+        control = np.where(nodes.symbolic < self.machine.num_controls, nodes.symbolic, 0)
+        distance, wanted = sets.distances(control, arrays["distance"])
+        twin = np.zeros(self.n, np.int64)
+        twin[sets.twins] = len(nodes.kind) + np.arange(none)
+        out = {name: np.concatenate((arrays[name], np.zeros((none, *arrays[name].shape[1:]), arrays[name].dtype)))
+               for name in ("accept", "need", "ladder")}  # fmt: skip
+        offset = np.concatenate((arrays["delta_offset"], np.full(none, nodes.delta_row[0] * nodes.delta.shape[1])))
+        pop_guard, pop_offset = sets.pops(arcs.pops, nodes, nodes.pop_row)
+        pop_offset[len(nodes.kind) :] = offset[len(nodes.kind) :, None]
+        held = np.array([h for string in self.held_strings for h in string], np.int64)
+        out |= {
+            "distance": np.concatenate((distance, np.zeros(none, np.int64))),
+            "level_slope": np.concatenate((arrays["level_slope"], arrays["level_slope"][sets.twins])),
+            "delta_offset": offset,
+            "twin": twin,
+            "wanted": np.concatenate((wanted, np.zeros((none, 2), np.int64))),
+            "pop_guard": pop_guard,
+            "pop_offset": pop_offset,
+            "push_keys": sets.held(held),
+        }
+        return out | sets.arrays()
+
+    def _names(self) -> dict[str, Any]:
+        """For people: what nodes 1, 2, … and the symbols stand for, where the machine says it; inner nodes have no name."""
+        machine, nodes = self.machine, self.nodes
+        out: dict[str, Any] = {}
+        if machine.control_names:
+            controls = nodes.symbolic[1:].tolist()
+            out["controls"] = [machine.control_names[c] if c < machine.num_controls else "" for c in controls]
+        if machine.symbol_names:
+            out["symbols"] = [machine.symbol_names[s] for s in nodes.symbol.tolist()]
+        return out
+
+    def _node_arrays(self) -> dict[str, np.ndarray]:
+        nodes, costs, registers = self.nodes, self.costs, self.registers
+        controls = self.machine.num_controls
+        control = np.where(nodes.symbolic < controls, nodes.symbolic, 0)
+        distance = np.where(control > 0, costs.distance[control] + self._missing(nodes.kind, nodes.shape, nodes.place), 0)
+        distance[0] = UNREACHABLE
+        ladder = np.where((nodes.place == 0)[:, None], nodes.classes.ladder[nodes.shape], 0)
+        return {
+            "accept": nodes.accept & ((nodes.kind == 0) | (nodes.value >= registers.low[nodes.kind])),
+            "distance": np.minimum(distance, UNREACHABLE),
+            "need": np.where(control > 0, costs.need[control], 0),
+            "ladder": ladder,
+            "level_slope": self._slopes(nodes.kind, nodes.place),
+            "delta_offset": nodes.delta_row * nodes.delta.shape[1],
+            "delta": nodes.delta.ravel(),
+        }
+
+    def _missing(self, kind: np.ndarray, shape: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """What is missing at each class of registers, without the slope of those far below the lower bound."""
+        if not self.registers.low.any():
+            return np.zeros(len(kind), np.int64)
+        classes, rests = self.nodes.classes, self.costs.rests
+        value = classes.value[classes.first[shape] + place]
+        return np.where(self.nodes.sloped(kind, place), rests.largest[kind], rests.at(kind, value))
+
+    def _slopes(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """The slopes of the registers far below the lower bound."""
+        out = np.tile(np.array([0, 1, 0]), (len(kind), 1))
+        if self.registers.low.any():
+            rests = self.costs.rests
+            sloped = (self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)).nonzero()[0]
+            out[sloped] = np.stack([column[kind[sloped]] for column in (rests.first, rests.stride, rests.tokens)], 1)
+        if self.key_sets is not None:  # the register says what the required keys that have come weigh
+            some, total = self.key_sets.slope(kind)
+            out[some] = np.stack([total, np.ones_like(total), np.ones_like(total)], 1)[some]
+        return out
+
+    def _symbol_arrays(self) -> dict[str, np.ndarray]:
+        nodes, costs, registers = self.nodes, self.costs, self.registers
+        symbol, place = nodes.symbol, nodes.symbol_place
+        kind = registers.of_symbol[symbol]
+        missing = self._missing(kind, kind, place)
+        entries = [entry for string in self.strings for entry in string]
+        return {
+            "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
+            "symbol_cost": np.minimum(costs.symbol_cost[symbol] + missing, UNREACHABLE),
+            "symbol_need": costs.symbol_need[symbol],
+            "symbol_slope": self._slopes(kind, place),
+            "push_offset": np.cumsum([0, *map(len, self.strings)]),
+            "push_symbol": np.array([nodes.symbol_number[s] for s, _ in entries], np.int64),
+            "push_register": np.array([register for _, register in entries], np.int64),
+        }
+
+    def _wide(self) -> tuple[np.ndarray, np.ndarray]:
+        """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
+        sets, groups = self.sets, self.groups
+        target, push = groups.target[sets.group], groups.push[sets.group]
+        new = np.ones(len(target), bool)
+        new[1:] = (np.diff(sets.node) != 0) | (np.diff(target) != 0) | (np.diff(push) != 0)
+        narrow = np.zeros(len(target), bool)
+        if groups.sets is not None:  # only arcs can have a guard, or a set in the frame they open
+            held = groups.sets.held[sets.group]
+            new[1:] |= np.diff(held) != 0
+            narrow = (sets.node >= len(self.nodes.kind)) | (held > 0)
+        begin = new.nonzero()[0]
+        if not len(begin):
+            return np.zeros(0, bool), begin
+        total = np.add.reduceat(self.size, begin)
+        return (total > NARROW)[new.cumsum() - 1] & ~narrow, begin
+
+    def _groups(self, wide: np.ndarray, begin: np.ndarray) -> dict[str, np.ndarray]:
+        sets, groups = self.sets, self.groups
+        end = np.append(begin[1:], len(wide))
+        chosen = wide[begin].nonzero()[0]
+        lo, hi = begin[chosen], end[chosen]
+        first = sets.group[lo]
+        hashes = np.add.reduceat(self.hash, begin)[chosen] if len(begin) else self.hash
+        unions = _Unions(groups, self.tables)
+        row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
+        add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
+        arrays = {
+            "group_row": row,
+            "group_next": self.nodes.number[groups.target[first]],
+            "group_push": self.push[first],
+            "group_add": add,
+            "group_set": final,
+        }
+        return _of_all("group_offset", arrays, _offsets(sets.node[lo], self.n), self.alike)
+
+    def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
+        it to: the value common to all of them, or -1 - a table of values by token. The classes of a node share the table."""
+        groups = self.groups
+        new = np.ones(len(groups.node), bool)
+        new[1:] = groups.node[1:] != groups.node[:-1]
+        for column in (groups.target, groups.push):
+            new[1:] |= column[1:] != column[:-1]
+        begin = new.nonzero()[0]
+        end = np.append(begin[1:], len(new))
+        run = (new.cumsum() - 1)[first]
+        out = []
+        for values in (groups.add, groups.set):
+            varies = (np.minimum.reduceat(values, begin) < np.maximum.reduceat(values, begin)) if len(begin) else new
+            some = distinct(run[varies[run]])
+            of_run = values[begin]
+            if len(some):
+                of_run[some] = -1 - self._tables(values, begin[some], end[some])
+            out.append(of_run[run])
+        return out[0], out[1]
+
+    def _tables(self, values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Number of the table of every range of token sets."""
+        groups = self.groups
+
+        def content(new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            which, group = ranges(begin[new], end[new])
+            of, token = groups.tokens_of(group)
+            if groups.reduced[group].any():
+                order = order_of(of)
+                of, token = of[order], token[order]
+            return which[of], token, values[group[of]]
+
+        keys = [groups.hash[b:e].tobytes() + values[b:e].tobytes() for b, e in zip(begin.tolist(), end.tolist())]
+        return self.increments.numbers(keys, content)
+
+    def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
+        sets, groups, costs = self.sets, self.groups, self.costs
+        narrow, alike = self._narrow_once(narrow)
+        of, group = sets.groups(narrow)
+        node = sets.node[narrow][of]
+        listed, which = self._once(group)
+        number, token = groups.tokens_of(listed)
+        if groups.reduced[listed].any():
+            order = order_of(number)
+            number, token = number[order], token[order]
+        told = group if self.registers.low.any() else listed  # what is missing to a lower bound is a matter of the class
+        effects, effect = arc_effects(
+            self.nodes.number[groups.target[told]],
+            self.push[told],
+            groups.add[told],
+            groups.set[told],
+            sets.cost[narrow][of] if told is group else costs.group_cost[told],
+            costs.group_need[told],
+            *self._set_effects(told),
+        )
+        if told is not group:
+            effect = effect[which]
+        size = groups.size[listed]
+        if listed is not group:
+            begin, size = (size.cumsum() - size)[which], size[which]
+            number, at = spread(begin, size)
+            token = token[at]
+        first = np.append(np.int32(0), size.cumsum(dtype=np.int32))[firsts(node, self.n)]
+        room = max(1, len(effects)).bit_length()
+        if self.n.bit_length() + _TOKEN_BITS + room < 63:
+            key = (node << _TOKEN_BITS + room | effect)[number]
+            key |= token << room
+            key.sort()
+            token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
+        else:
+            order = np.lexsort((token, node[number]))
+            token, effect = token[order], effect[number[order]]
+        arrays = {"arc_token": token.astype(np.int32), "arc_effect": effect.astype(np.int32)}
+        return _of_all("arc_offset", arrays, first, alike) | {"effects": effects}
+
+    def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""
+        node = self.sets.node[narrow]
+        begin = segment_starts(node)
+        if not len(begin) or not self.registers.counts or self.registers.low.any():
+            return narrow, self.alike
+        signature = np.add.reduceat(mixed(self.sets.group[narrow] << 32 | self.sets.length[narrow]), begin)
+        _, example, which = exampled(signature)
+        alike = np.arange(self.n)
+        alike[node[begin]] = node[begin[example]][which]
+        return narrow[alike[node] == node], alike[self.alike]
+
+    def _once(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the distinct token sets, ascending; the place of each one among them): classes have many in common, whose tokens are
+        listed once. The same array where there are no others."""
+        if (group[1:] > group[:-1]).all():
+            return group, np.arange(len(group))
+        used = np.zeros(len(self.groups.node), bool)
+        used[group] = True
+        return used.nonzero()[0], (used.cumsum() - 1)[group]
+
+    def _set_effects(self, group: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Guards, and rows of the sets of opened frames, of token sets; nothing where there are no sets."""
+        if self.key_sets is None or self.groups.sets is None:
+            return ()
+        sets = self.groups.sets
+        return self.key_sets.guards_of(sets.guard[group]), self.key_sets.held(sets.held[group])
+
+    def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:
+        """Unions of a node's tokens by how many tokens and cells they take."""
+        sets, size = self.sets, self.size
+        narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
+        has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
+        has_rows[len(self.nodes.kind) :] = False
+        members, alike = _once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
+        grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
+        cell = self._stored(grid)
+
+        def build(i: int) -> np.ndarray:
+            below, new = grid.difference(cell, i)
+            row = members.row_of(new)
+            return row | self.pool.of_hash(below) if below else row
+
+        rows = self.pool.numbers(grid.union[cell], build)
+        self.deadline.check(_DOING)
+        arrays = {"level_cost": grid.cost[cell], "level_need": grid.need[cell], "level_row": rows}
+        return _of_all("level_offset", arrays, _offsets(grid.node[cell], self.n), alike[self.alike])
+
+    def _members(self, chosen: np.ndarray) -> _Members:
+        """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
+        sets, groups = self.sets, self.groups
+        node, need = sets.node[chosen], sets.need[chosen]
+        cost = self._coarse(node, sets.cost[chosen], need)
+        if self.machine.deterministic:
+            return _Members(node, cost, need, self.hash[chosen], self.size[chosen], lambda i: self._row_of(chosen[i]))
+        of, group = sets.groups(chosen)
+        which, token = groups.tokens_of(group)
+        which = of[which]
+        return _overlapping(node[which], token, cost[which], need[which], self.tables)
+
+    def _row_of(self, index: np.ndarray) -> np.ndarray:
+        """Bit row of the tokens of some ranges of token sets; many of them have rows of their own."""
+        known = np.array([row_hash in self.pool for row_hash in self.hash[index].tolist()])
+        rows = [self.pool.of_hash(row_hash) for row_hash in self.hash[index[known]].tolist()]
+        if not known.all():
+            rows.append(self.groups.row_of(self.sets.groups(index[~known])[1], self.tables))
+        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+    def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
+        """The costs of token sets, by node. Of many classes near an upper bound, the sets that are cheapest for their need keep
+        theirs, and all others count as the costliest of their node."""
+        ladder = self.nodes.classes.ladder[self.nodes.shape]
+        many = (ladder[:, 3] > _SEVERAL_CLASSES) & (self.nodes.place > ladder[:, 1])
+        at = many[node].nonzero()[0] if many.any() else node[:0]
+        if not len(at):
+            return cost
+        begin, out = segment_starts(node[at]), cost.copy()
+        size = np.append(begin[1:], len(at)) - begin
+        cost, need = cost[at], need[at]
+        least, most = cost, np.maximum.reduceat(cost, begin).repeat(size)
+        for cells in distinct(need).tolist():
+            within = np.minimum.reduceat(np.where(need > cells, most, cost), begin)  # of those that need as much or less
+            least = np.where(need == cells, within.repeat(size), least)
+        out[at] = np.where(cost > least, most, cost)
+        return out
+
+    def _stored(self, grid: Grid) -> np.ndarray:
+        """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
+        for fewest, most in _FEWEST:
+            cell = grid.stored(fewest)
+            if len(distinct(grid.union[cell])) * self.tables.num_words * 4 <= most:
+                break
+        return cell
+
+
+def _offsets(node: np.ndarray, n: int) -> np.ndarray:
+    out = np.zeros(n + 1, np.int32)
+    np.bincount(node, minlength=n).cumsum(out=out[1:])
+    return out
+
+
+def _of_all(
+    name: str, arrays: dict[str, np.ndarray], offset: np.ndarray, alike: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Arrays of every node, from those of the nodes that stand for others, and where each node's begin, as `name`."""
+    if (alike[1:] > alike[:-1]).all():
+        return {name: offset} | arrays
+    size = np.diff(offset)[alike]
+    at = spread(offset[alike], size)[1]
+    upto = np.zeros_like(offset)
+    size.cumsum(out=upto[1:])
+    return {name: upto} | {key: values[at] for key, values in arrays.items()}

@@ -1,0 +1,625 @@
+"""The token walk of machines with a stack: `ByteMachine` ∘ detokenizing transducer, with what every token pushes and pops.
+
+Everything is written in terms of *owners*, sets of (trie node, control) pairs from which tokens are read on:
+
+* a *node* becomes a node of the artifact. A control is the node of all tokens from their first byte; an *inner node* is
+  what remains of the tokens that read the frame of another node to its end and now return through one symbol;
+* a *run* is the part of tokens inside a frame that was entered by a call within them, from the byte of the call on. It is
+  named by (trie node, callee control) alone, so all contexts share it: identifiers are walked once, not once per context.
+
+Runs know their callers by *links* (run, caller, symbol). Where a run's frame ends inside a token, the walk goes on in every
+caller, in the control after the return; where a node's own frame ends, the rest of the token is *pending*. What is pending
+in a node, returned through a symbol, is one more (inner) node, told apart by its contents. A token is finite and a return
+reads nothing, so the longest chain of inner nodes bounds how many cells any token pops.
+
+A link without a symbol says that a run is a part of its caller's own frame: parts that many owners share, such as words
+from their second letter on, are walked once. Where levels are long, all items that the same owners share become one such run.
+Machines are deterministic, so the parts of an owner are disjoint and the hashes of token sets add up.
+
+Controls that differ from another one at few bytes are not walked (`derived_controls`), and parts of machines that many machines
+share are walked once (`summaries`).
+
+Frames with a set of keys do not count; there, the number of a guard (`key_sets`) stands for the register: what the token asked
+of the set so far, and did to it. In runs the set was empty at first, so nothing is asked of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, occupied, order_of
+from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.artifact.guards import Guards
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.class_entries import Entries
+from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
+from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls
+from fsa_compile.composition.pushdown.items import NO_ITEMS, Columns, Items, Moves, alike, joined, trie_with
+from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
+from fsa_compile.composition.pushdown.return_nodes import InnerNodes
+from fsa_compile.composition.pushdown.summaries import Leaf, LeafWalk, leaves_of
+from fsa_compile.composition.pushdown.summary_use import LeafParts
+from fsa_compile.composition.regular.trie_walk import with_aliases
+from fsa_compile.composition.tokens.class_walk import Entered, TokenSet
+from fsa_compile.composition.tokens.pruned import CutTrie, Nodes, cut_trie
+from fsa_compile.composition.tokens.subtrees import subtrees_of
+from fsa_compile.composition.tokens.token_sets import parts_of
+from fsa_compile.errors import ConstraintError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_DOING = "walking the vocabulary"
+_MANY = 50_000
+"""Levels with fewer items are not checked against the limits."""
+_SEVERAL = 5_000
+"""Levels with fewer items are not searched for what owners share."""
+_NODES, _MOST_DISTINCT = 32, 0.75
+"""Of one in so many trie nodes, the share of distinct items from which on they are not shared."""
+_SHARED = 200_000
+"""Tokens that must be read several times from one control for it to be worth that owners share a run."""
+_PAIR_BYTES = 96
+"""Working memory of one (owner, trie node, control) while it is expanded, and what is kept of it."""
+
+
+def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> StackArcs:
+    """Every token of every node, and the inner nodes.
+
+    Raises:
+      ConstraintError: a special token is also text or an end-of-text id; one token can pop any number of cells.
+      LimitError: too many nodes, out of time or memory.
+    """
+    _check_specials(machine, tables)
+    registers = Registers(machine)
+    most = np.zeros(len(registers.low), np.int64)
+    while True:
+        walk = Walk(machine, tables, registers, most, limits, deadline)
+        arcs = walk.run()
+        if (walk.most <= arcs.classes.most).all():
+            return arcs
+        most = walk.most  # an inner node counts further than any control: its registers need more classes
+
+
+def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
+    for token in machine.specials:
+        if not 0 <= token < tables.vocab_size or tables.length[token] > 0 or token in tables.stop_ids:
+            raise ConstraintError(
+                f"token {token} cannot stand in a grammar as a special token: it is text, ends the text, or does not exist",
+                fix="Write text as a string, and leave the end of the text to the constraint.",
+            )
+
+
+def leaf_walk(machine: ByteMachine, size: int, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> LeafWalk:
+    """Walks the machine of a leaf, whose first controls belong to it; raises what `walk_machine` does."""
+    measure = measure_of(machine, size)
+    walked = machine if measure is None else measure.machine
+    registers = Registers(walked)
+    walk = Walk(walked, tables, registers, registers.low * 0, limits, deadline, whole=False)
+    if measure is None:
+        return walk.leaf(size)
+    walk.shares = False
+    found = walk.leaf(size)
+    leaving = Items(*found.leaving)
+    added = measure.added(leaving.owner, leaving.control, walk.depth(leaving.node) - 1, leaving.begun)
+    leaving = leaving._replace(begun=added).at(measure.fits(added))
+    none = np.zeros(0, np.int64)
+    return LeafWalk(measured(found.parts, found.links, measure, tables), (none,) * 4, tuple(leaving), size, 0)
+
+
+class Walk:
+    """One walk; owners of the current wave below `first_run` are nodes, from there on runs."""
+
+    def __init__(
+        self,
+        machine: ByteMachine,
+        tables: VocabularyTables,
+        registers: Registers,
+        most: np.ndarray,
+        limits: CompileLimits,
+        deadline: Deadline,
+        *,
+        whole: bool = True,
+    ) -> None:
+        self.machine, self.tables, self.limits, self.deadline = machine, tables, limits, deadline
+        self.most = most
+        self.trie = trie_with(tables, machine.specials)
+        self.subtrees = subtrees_of(tables)
+        self.moves = Moves(machine)
+        self.most_added = 1 + int(machine.entry_add.max(initial=0))
+        self.registers = registers
+        self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
+        self.width = machine.action.shape[1]
+        self.kind = np.append(machine.byte_class, 0).astype(np.int64)  # the last one answers symbol -1
+        self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.trie.symbol)
+        self.nodes = self.whole
+        self.ret = machine.ret
+        self.stack_class = alike(self.ret, distinct(machine.returns[0]))
+        self.records: list[tuple[np.ndarray, ...]] = []
+        self.links: list[tuple[np.ndarray, ...]] = []
+        self.pending: list[Items] = []
+        self.guards = Guards(() if machine.sets is None else machine.sets.guards[1:])
+        self.first_cut, self.after_cut = 0, 0
+        self.num_owners = machine.num_controls
+        self.first_run = self.num_owners
+        self.derived, leaves = NONE_DERIVED, list[Leaf]()
+        if whole:  # not a leaf itself
+            self.derived = derived_controls(machine, tables, deadline)
+            if machine.sets is None:
+                leaves = leaves_of(machine, self.derived.node, distinct(self.derived.base), tables, self._leaf_walk)
+        self.leaves, self.shares = LeafParts(machine, leaves), True
+        self._forget_links()
+        self.entries = Entries(machine, tables) if machine.deterministic else None
+        self.cut: CutTrie | None = None
+        self.found: Entered | None = None
+        self.push_length = np.array([len(p) for p in machine.pushes])
+        self.longest_push = int(self.push_length.max())
+        self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, self.longest_push)), np.int64)
+        which, at = spread(self.push_length * 0, self.push_length)
+        pairs = [pair for string in machine.pushes for pair in string]
+        self.push_symbol[which, at], self.push_add[which, at] = np.array(pairs, np.int64).reshape(-1, 2).T
+
+    def _forget_links(self) -> None:
+        self.of_run, self.callers = Columns(2), Columns(3)
+
+    def run(self) -> StackArcs:
+        leaving = self._take_leaves()
+        self._wave(joined([self._root_items(), leaving]))
+        self._derive_pending()
+        control = (self.machine.end == END_RETURN).nonzero()[0]
+        self.pending.append(Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
+        most = self._most_counted(self.registers.of_control)
+        inner = InnerNodes(self, Classes(self.registers, np.maximum(most, self.most), self._most_of_controls()))
+        while (seeds := inner.wave()) is not None:
+            self._wave(seeds)
+        self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
+        (owner, token, target, count), rows, sets = self._tokens()
+        links = self._all_links()
+        kind = np.concatenate(inner.kinds)
+        self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
+        return StackArcs(
+            node_owner=np.concatenate(inner.owners),
+            registers=self.registers,
+            kind=kind,
+            shape=np.concatenate(inner.shapes),
+            classes=inner.classes,
+            accept=np.concatenate([self.machine.end == END_HERE, *inner.accept]),
+            owner=owner,
+            token=token,
+            target=target,
+            count=count,
+            row_owner=rows[0],
+            row_target=rows[1],
+            row_set=rows[2],
+            sets=sets,
+            link_run=links[0],
+            link_caller=links[1],
+            link_symbol=links[2],
+            link_count=links[3],
+            delta_row=np.concatenate(inner.rows),
+            delta=inner.delta(),
+            num_owners=self.num_owners,
+            derived=self.derived,
+            guards=self.guards,
+            pops=inner.pops.classes(),
+            leaves=self.leaves.parts,
+        )
+
+    def _tokens(
+        self,
+    ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray, np.ndarray], list[TokenSet]]:
+        """(owner, token, target, count) of single tokens, (owner, target, set) of large sets, and the sets, as in `StackArcs`."""
+        records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
+        single = with_aliases(self.tables, *records)
+        none = np.zeros(0, np.int64)
+        if self.found is None:
+            return single, (none, none, none), []
+        more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
+        return tuple(np.concatenate(c) for c in zip(single, more)), self.found.by_row, self.found.sets
+
+    def _all_links(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 4
+
+    def _leaf_walk(self, machine: ByteMachine, size: int) -> LeafWalk:
+        return leaf_walk(machine, size, self.tables, self.limits, self.deadline)
+
+    def leaf(self, size: int) -> LeafWalk:
+        """Walks the machine of a leaf, whose first controls belong to it."""
+        self._wave(self._root_items())
+        parts = parts_of(self.tables, *self._tokens())
+        pending = joined(self.pending) if self.pending else NO_ITEMS
+        pending = pending.at(pending.owner <= size)
+        parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
+        return LeafWalk(parts, self._all_links(), tuple(pending), size, self.num_owners - self.machine.num_controls)
+
+    def _take_leaves(self) -> Items:
+        """Adds what was found of the leaves; what is to be read where tokens leave them."""
+        items = self.leaves.taken(self.num_owners)
+        self.num_owners += self.leaves.runs
+        at = items.control * self.width + self.kind[self.trie.symbol[items.node]]
+        returns = self.moves.next[self.moves.begin(at)] == RETURN
+        pending = items.at(returns & self.moves.live(at))
+        self.pending.append(pending)
+        inside = pending.at(self.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
+        called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.ret)
+        self.links += self.leaves.links
+        return joined([items.at(~returns & self.moves.live(at)), *called])
+
+    def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
+        """int64[F], most iterations begun by one token in nodes of each kind, so far."""
+        most = np.zeros(len(self.registers.low), np.int64)
+        if not self.registers.counts:
+            return most
+        of_owner = np.zeros(self.num_owners, np.int64)
+        of_owner[owners if owners is not None else np.arange(len(kind))] = kind
+        for owner, count in self._begun():
+            np.maximum.at(most, of_owner[owner], count)
+        most[~self.registers.counted] = 0
+        return most
+
+    def _most_of_controls(self) -> np.ndarray:
+        """int64[S], most iterations begun by one token of each control."""
+        most = np.zeros(self.num_owners, np.int64)
+        if self.registers.counts:
+            for owner, count in self._begun():
+                np.maximum.at(most, owner, count)
+        return most[: self.machine.num_controls]
+
+    def _begun(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(owner, iterations begun) of everything found so far."""
+        counts = [(owner, begun) for owner, *_, begun in self.records]
+        counts += [(caller, begun) for _, caller, _, begun in self.links]
+        counts += [(items.owner, items.begun) for items in self.pending]
+        return counts + [(parts.owner, parts.count) for parts in self.leaves.parts]
+
+    def _root_items(self) -> Items:
+        """(control, trie node, control) of every first byte and special token that a control reads; those of derived controls
+        begin where they leave their frame."""
+        trie, machine = self.trie, self.machine
+        root = np.arange(trie.first[0], trie.first[0] + trie.children[0])
+        first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
+        live = (machine.action > 0).take(machine.byte_class[trie.symbol[first]], axis=1)
+        live[self.derived.node] = False
+        self.leaves.known(live[:, : len(root)], trie.symbol[root])
+        control, at = occupied(live)
+        owner, node, inside = self.derived.seed
+        zeros = np.zeros(len(at) + len(owner), np.int64)
+        nodes = np.concatenate((first[at], node))
+        return Items(np.concatenate((control, owner)), nodes, np.concatenate((control, inside)), zeros)
+
+    def _derive_pending(self) -> None:
+        """What is pending in the bases is so in derived controls, too, except below what these do differently."""
+        derived, below = self.derived, self.subtrees
+        if not len(derived.node) or not self.pending:
+            return
+        pending = joined(self.pending)
+        pending = pending.at(order_of(pending.owner))
+        first = pending.owner.searchsorted(derived.base)
+        size = pending.owner.searchsorted(derived.base, side="right") - first
+        which = np.repeat(np.arange(len(size)), size)
+        at = np.arange(len(which)) + np.repeat(first - (size.cumsum() - size), size)
+        node = pending.node[at]
+        owner, top = derived.tops
+        begin = owner.searchsorted(derived.node)
+        count = owner.searchsorted(derived.node, side="right") - begin
+        pair = np.repeat(np.arange(len(which)), count[which])
+        number = np.arange(len(pair)) - (count[which].cumsum() - count[which])[pair]
+        over, under = top[begin[which[pair]] + number], np.minimum(node[pair], len(below.begin) - 1)
+        lost = np.zeros(len(which), bool)
+        lost[pair[below.holds(over, under) & (node[pair] < len(below.begin))]] = True
+        keep = (~lost).nonzero()[0]
+        items = pending.at(at[keep])
+        self.pending.append(items._replace(owner=derived.node[which[keep]]))
+
+    def depth(self, node: np.ndarray) -> np.ndarray:
+        """int64[n], bytes read up to trie nodes, with theirs."""
+        depth = self.trie.level.searchsorted(node, side="right")
+        depth[node >= self.trie.end] = 1
+        return depth
+
+    def _wave(self, seeds: Items) -> None:
+        """Walks items, by depth in the trie."""
+        self.first_run = self.num_owners
+        self._forget_links()
+        depth = self.depth(seeds.node)
+        order = order_of(depth)
+        seeds, depth = seeds.at(order), depth[order]
+        last = int(depth[-1]) if len(depth) else 0
+        begin = depth.searchsorted(np.arange(1, last + 2))
+        items, d = NO_ITEMS, 1
+        while d <= last or len(items.owner):
+            if not len(items.owner):
+                d = int(depth[depth.searchsorted(d)])
+            if d <= last and begin[d] > begin[d - 1]:
+                items = joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
+            if d > 1 and len(items.owner) > _SEVERAL and self._repeated(items):
+                items = self._shared(items)
+            items = self._read(items)
+            if d == 1:
+                items = self._shared(items if self.entries is None else self._entered(items))
+            items = self._children(items, d)
+            d += 1
+        self.entries = self.cut = None
+        self.nodes = self.whole
+
+    def _read(self, items: Items) -> Items:
+        """Items after reading one symbol, runs begun by it included."""
+        moved, called = [], []
+        if self.moves.simple:
+            following = self.moves.plain(items.control * self.width + self.kind[self.nodes.symbol[items.node]])
+            on = (following > 0).nonzero()[0]
+            moved.append(Items(items.owner[on], items.node[on], following[on], items.begun[on]))
+            more = (following < 0).nonzero()[0]
+            if not len(more):
+                return moved[0]
+            items = items.at(more)
+        while len(items.owner):
+            which, entry = self._entries(items)
+            if self.moves.forks:
+                items = items.at(which)
+            if self.machine.sets is not None:
+                items, entry = self._guarded(items, entry)
+            following, push = self.moves.next[entry], self.moves.push[entry]
+            back = (following == RETURN).nonzero()[0]
+            on = following > 0
+            stays = (on & (push == 0)).nonzero()[0]
+            calls = (on & (push > 0)).nonzero()[0]
+            if len(stays):
+                moved.append(self._counted(items.at(stays), following[stays], entry[stays]))
+            if len(calls):
+                called.append((self._uncut(items.at(calls)), entry[calls]))
+            items = self._distinct(self._returned(self._uncut(items.at(back)))) if len(back) else NO_ITEMS
+        if called:
+            moved.append(self._calls(joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
+        return self._distinct(joined(moved)) if moved else NO_ITEMS
+
+    def _entries(self, items: Items) -> tuple[np.ndarray | slice, np.ndarray]:
+        """(item, entry) of everything that the items may do at their symbol, bounds aside."""
+        at = items.control * self.width + self.kind[self.nodes.symbol[items.node]]
+        if not self.moves.forks:
+            return slice(None), self.moves.begin(at)
+        return spread(self.moves.begin(at), self.moves.size(at))
+
+    def _guarded(self, items: Items, entry: np.ndarray) -> tuple[Items, np.ndarray]:
+        """Items and their entries without those whose guard lets nothing pass; what is asked and done so far."""
+        at = self.moves.guard[entry].nonzero()[0]
+        if not len(at):
+            return items, entry
+        owner = items.owner[at]
+        known = (owner >= self.first_run) & ~self._of_cut(owner)
+        begun = items.begun.copy()
+        begun[at] = self.guards.compositions(begun[at], self.moves.guard[entry[at]], known)
+        passed = (begun >= 0).nonzero()[0]
+        return items._replace(begun=begun).at(passed), entry[passed]
+
+    def _distinct(self, items: Items) -> Items:
+        """The same items once each; only what is not deterministic comes to one item in two ways."""
+        if self.machine.deterministic or not len(items.owner):
+            return items
+        return Items(*np.unique(np.stack(items), axis=1))
+
+    def _counted(self, items: Items, control: np.ndarray, entry: np.ndarray) -> Items:
+        """Items in their next control; those whose loop is full are dropped."""
+        if not self.registers.counts:
+            return items._replace(control=control)
+        count = items.begun + self.moves.add[entry]
+        out = items._replace(control=control, begun=count)
+        return out.at((count <= self.high[control]).nonzero()[0])
+
+    def _children(self, items: Items, depth: int) -> Items:
+        """Records the tokens that end at the items' nodes, of the given depth; the items of their children."""
+        nodes, numbers = self.nodes, self.tables.numbers
+        token = nodes.token[items.node]
+        ends = (token >= 0).nonzero()[0]
+        if len(ends):
+            self.records.append((items.owner[ends], token[ends], items.control[ends], items.begun[ends]))
+        size = self._unread(items, depth)
+        upto = size.cumsum()
+        total = int(upto[-1]) if len(upto) else 0
+        if total > _MANY:
+            self.deadline.check(_DOING)
+            self.deadline.check_bytes(total * _PAIR_BYTES, _DOING)
+        if (most := max(total, len(size))) > len(numbers):
+            numbers = np.arange(most)
+        parent = numbers[: len(size)].repeat(size)
+        child = (nodes.first[items.node] + size - upto)[parent] + numbers[:total]
+        return Items(items.owner[parent], child, items.control[parent], items.begun[parent])
+
+    def _unread(self, items: Items, depth: int) -> np.ndarray:
+        """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below,
+        or counts all of them; these tokens are recorded."""
+        size, below = self.nodes.children[items.node], self.subtrees
+        inside = (size > 0).nonzero()[0]
+        if self.cut is not None:
+            inside = inside[items.node[inside] < len(self.trie.first)]
+        kinds, control = below.kinds[items.node[inside]], items.control[inside]
+        for add, read in enumerate((self.moves.kept, self.moves.counted)[: 1 + self.registers.counts]):
+            stays = inside[kinds & ~read[control] == 0]
+            if not len(stays):
+                continue
+            node = items.node[stays]
+            begin, count = below.begin[node], below.end[node] - below.begin[node]
+            which = stays.repeat(count)
+            token = below.token[np.arange(len(which)) + (begin + count - count.cumsum()).repeat(count)]
+            begun = items.begun[which] + add * (self.tables.length[token] - depth)
+            found = items.owner[which], token, items.control[which], begun
+            if add:
+                fits = (begun <= self.high[found[2]]).nonzero()[0]
+                found = tuple(column[fits] for column in found)
+            self.records.append(found)
+            size[stays] = 0
+        return size
+
+    def _of_cut(self, owner: np.ndarray) -> np.ndarray:
+        return (owner >= self.first_cut) & (owner < self.after_cut)
+
+    def _uncut(self, items: Items) -> Items:
+        """Items that leave the frame of a run of the cut, at the nodes of the whole trie."""
+        if self.cut is None:
+            return items
+        size, node = len(self.trie.first), items.node.copy()
+        inside = (node >= size).nonzero()[0]
+        node[inside] = self.cut.node[node[inside] - size]
+        return items._replace(node=node)
+
+    def _entered(self, items: Items) -> Items:
+        """Walks what leads into controls that read whole classes by symbol strings; the rest of the items, and runs of the
+        tokens of those controls that push or pop, shared by all owners that read the same byte into them."""
+        assert self.entries is not None
+        text = items.node < self.trie.end
+        by_string = np.zeros(len(text), bool)
+        byte = self.trie.symbol[items.node]
+        by_string[text] = self.entries.chosen(items.owner[text], byte[text], items.control[text])
+        if self.machine.sets is not None or self.registers.counts:
+            by_string &= items.begun == 0
+        chosen = by_string.nonzero()[0]
+        if not len(chosen):
+            return items
+        owner, byte, control = items.owner[chosen], byte[chosen], items.control[chosen]
+        self.found, (of_entry, token) = self.entries.walked(owner, byte, control, self.deadline)
+        self.cut = cut_trie(self.tables, of_entry, token, self.subtrees.depth)
+        self.nodes = self.cut.behind(self.whole)
+        keys, which = numbered(control * len(self.tables.trie_first) + items.node[chosen])
+        root = self.cut.root(keys)
+        some = (root >= 0).nonzero()[0]
+        self.first_cut, self.after_cut = self.num_owners, self.num_owners + len(some)
+        self.num_owners = self.after_cut
+        run = np.full(len(keys), -1)
+        run[some] = np.arange(self.first_cut, self.after_cut)
+        linked = (run[which] >= 0).nonzero()[0]
+        nothing = np.zeros(len(linked), np.int64)
+        self._add_links(self.first_cut, run[which[linked]], owner[linked], nothing - 1, nothing)
+        into = keys[some] // len(self.tables.trie_first)
+        runs = Items(run[some], root[some] + len(self.trie.first), into, np.zeros(len(some), np.int64))
+        return joined([items.at((~by_string).nonzero()[0]), runs])
+
+    def _repeated(self, items: Items) -> bool:
+        """Whether many items are those of other owners as well, judging by some of the trie nodes."""
+        some = (items.node % _NODES == 0).nonzero()[0]
+        keys = items.node[some] * self.machine.num_controls + items.control[some]
+        return len(distinct(keys)) < _MOST_DISTINCT * len(some)
+
+    def _shared(self, items: Items) -> Items:
+        """Items, all before their symbol or all after it, of which many owners have the same: what the same owners share becomes
+        one run."""
+        if not self.shares or not self.machine.deterministic or self.machine.sets is not None:
+            return items
+        below = self.subtrees
+        able = (items.node < len(below.begin)) & (items.begun == 0) & (self.registers.of_control[items.control] == 0)
+        at = able.nonzero()[0]
+        node = items.node[at]
+        weight = below.end[node] - below.begin[node]
+        if weight.sum() < _SHARED:
+            return items
+        key = node * self.machine.num_controls + items.control[at]
+        order = order_of(key)
+        at, begin = at[order], segment_starts(key[order])
+        size = np.diff(np.append(begin, len(at)))
+        if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
+            return items
+        owner = items.owner[at]
+        owners = np.add.reduceat(mixed(owner), begin)  # tells sets of owners apart
+        several = (size > 1).nonzero()[0]
+        _, example, which = exampled(owners[several])
+        first = self.num_owners
+        self.num_owners += len(example)
+        example = several[example]
+        run, place = ranges(begin[example], begin[example] + size[example])
+        nothing = np.zeros(len(run), np.int64)
+        self._add_links(first, first + run, owner[place], nothing - 1, nothing)
+        rest = np.ones(len(items.owner), bool)
+        rest[at[ranges(begin[several], begin[several] + size[several])[1]]] = False
+        shared = items.at(at[begin[several]])._replace(owner=first + which)
+        return joined([items.at(rest.nonzero()[0]), shared])
+
+    def _returned(self, items: Items) -> Items:
+        """Items whose frame ends: in nodes they are pending, in runs they go on in every caller."""
+        known = items.owner < self.first_run
+        own = known.nonzero()[0]
+        if len(own):
+            self.pending.append(items.at(own))
+            if len(own) == len(known):
+                return NO_ITEMS
+        enough = ~known
+        if self.registers.counts:
+            enough &= items.begun >= self.low[items.control]
+        inside = enough.nonzero()[0]
+        if not len(inside):
+            return NO_ITEMS
+        run = items.owner[inside] - self.first_run
+        begin, end = (column[run] for column in self.of_run.columns)
+        size = end - begin
+        which = inside.repeat(size)
+        at = np.arange(len(which)) + np.repeat(begin - (size.cumsum() - size), size)
+        caller, symbols, begun = self.callers.columns
+        symbol = symbols[at]
+        control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
+        live = control.nonzero()[0]
+        at, which = at[live], which[live]
+        count = np.where(symbol[live] >= 0, begun[at], items.begun[which])  # a part of the caller's frame has the caller's set
+        return Items(caller[at], items.node[which], control[live], count)
+
+    def _calls(self, items: Items, entry: np.ndarray) -> Items:
+        """Links calls to runs, all of them new at this depth; what the runs have read."""
+        push = self.moves.push[entry]
+        count = items.begun + self.push_add[push, 0]
+        if self.registers.counts:
+            fits = (count <= self.high[items.control]).nonzero()[0]
+            items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
+        s = self.machine.num_controls
+        most = self.most_added
+        key = (items.node * s + self.moves.next[entry]) * most + self.moves.add[entry]
+        order = order_of(key)
+        key = key[order]
+        begin = segment_starts(key)
+        starts, first = key[begin], self.num_owners
+        self.num_owners += len(starts)
+        if self.longest_push == 1:
+            size = np.append(begin[1:], len(key)) - begin
+            run = np.arange(first, first + len(size)).repeat(size)
+            links = items.owner[order], self.push_symbol[push[order], 0], count[order]
+            self._take_links(run, begin, *links)
+        else:
+            run = np.empty(len(key), np.int64)
+            run[order] = np.arange(first, first + len(starts)).repeat(np.append(begin[1:], len(key)) - begin)
+            self._add_links(first, *self._chained(run, items.owner, push, count))
+        return Items(np.arange(first, first + len(starts)), starts // (most * s), starts // most % s, starts % most)
+
+    def _chained(
+        self, run: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(run, caller, symbol, register of the caller's frame) of calls; the frames between a run and its caller become
+        runs of their own."""
+        length = self.push_length[push]
+        one = length == 1
+        links = [(run[one], caller[one], self.push_symbol[push[one], 0], count[one])]
+        run, caller, push, count = run[~one], caller[~one], push[~one], count[~one]
+        width = len(self.push_length)
+        pairs, which = numbered(run * width + push)
+        run, string = pairs // width, pairs % width
+        size = self.push_length[string] - 1
+        begin = self.num_owners + size.cumsum() - size
+        self.num_owners += int(size.sum())
+        links.append((begin[which], caller, self.push_symbol[push, 0], count))
+        of, frame = np.repeat(np.arange(len(size)), size), np.arange(int(size.sum()))
+        place = frame - (size.cumsum() - size)[of]
+        frame += begin[0] if len(begin) else 0
+        above = np.where(place + 1 == size[of], run[of], frame + 1)
+        links.append((above, frame, self.push_symbol[string[of], place + 1], self.push_add[string[of], place + 1]))
+        return tuple(np.concatenate(c) for c in zip(*links))  # type: ignore[return-value]
+
+    def _add_links(self, first: int, *columns: np.ndarray) -> None:
+        """Adds the links of the runs made at this depth, the owners from `first` on; columns from `_chained`."""
+        order = order_of(columns[0])
+        run, *rest = (column[order] for column in columns)
+        begin = firsts(run - first, self.num_owners - first)[:-1]
+        self._take_links(run, begin, *rest)
+
+    def _take_links(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
+        """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
+        self.links.append((run, *rest))
+        bounds = np.append(begin, len(run)) + self.callers.size
+        self.of_run.extend(bounds[:-1], bounds[1:])
+        self.callers.extend(*rest)

@@ -1,0 +1,257 @@
+"""Inner nodes of the token walk: what is left of the tokens that leave a node's frame, by the symbol that they pop.
+
+What is pending in a node, returned through a symbol, is one more node, told apart by its contents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import distinct, exampled, order_of
+from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN
+from fsa_compile.composition.pushdown.counter_classes import Classes
+from fsa_compile.composition.pushdown.guarded_pops import GuardedPops
+from fsa_compile.composition.pushdown.items import Items, WalkContext, joined
+from fsa_compile.errors import LimitError
+
+_DOING = "walking the vocabulary"
+_PAIR_BYTES = 96
+"""Working memory of one (set of what is pending, symbol, trie node)."""
+
+
+class InnerNodes:
+    """Nodes so far, and what follows from what is pending in those of the last wave.
+
+    Attributes:
+      owners, kinds, shapes: of the nodes of each wave: their owners, the kinds of their frames, and the shapes of their classes.
+      accept: of each wave but the first.
+      rows: of each wave, row of `delta` for every class of every node.
+    """
+
+    def __init__(self, walk: WalkContext, classes: Classes) -> None:
+        s = walk.machine.num_controls
+        self.walk, self.classes = walk, classes
+        self.owners, self.kinds = [np.arange(s)], [walk.registers.of_control]
+        self.shapes = [classes.of_control]
+        self.accept: list[np.ndarray] = []
+        self.rows: list[np.ndarray] = []
+        self.pops = GuardedPops(walk.guards)
+        self.num_nodes = s
+        self._segments = [np.zeros((1, walk.ret.shape[1]), np.int64)]
+        self._num_segments = 1
+        self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
+        self._columns: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
+    def delta(self) -> np.ndarray:
+        """int64[*, P], node after popping a symbol; row 0 is dead."""
+        return np.concatenate(self._segments)
+
+    def wave(self) -> Items | None:
+        """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
+        walk, kinds = self.walk, self.kinds[-1]
+        size = self.classes.size[self.shapes[-1]]
+        base = int(size.sum())
+        if not walk.pending:
+            self.rows.append(np.zeros(base, np.int64))
+            return None
+        pending = joined(walk.pending)
+        walk.pending = []
+        first = size.cumsum() - size
+        more = 0
+        if walk.machine.sets is None:
+            index, lo, hi, node, control = self._by_class(pending, first)
+            if not walk.machine.deterministic:
+                index, lo, hi, node, control = _parted(*_once(*_listed(index, lo, hi, node, control)))
+        else:
+            first_node = self.num_nodes - len(kinds)
+            counted = walk.registers.counted[kinds[pending.owner - self.owners[-1][0]]]
+            guard = np.where(counted, 0, pending.begun)
+            free, some, more = self.pops.parted(pending.owner, guard, int(self.owners[-1][0]), first_node)
+            listed = _listed(*self._by_class(pending.at(free), first))
+            if not walk.machine.deterministic:
+                listed = _once(*listed)
+            guarded = pending.node[some], walk.stack_class[pending.control[some]]
+            index, lo, hi, node, control = _parted(*self.pops.extended(listed, first, guarded, base))
+        row = np.zeros(base + more, np.int64)
+        self.rows.append(row[:base])
+        self.pops.rows.append(row[base:])
+        if not len(index):
+            return None
+        upto = np.append(np.uint64(0), mixed(node * walk.machine.num_controls + control).cumsum(dtype=np.uint64))
+        _, example, which = exampled(upto[hi] - upto[lo])
+        row[index] = self._num_segments + which
+        return self._children(node, control, lo[example], hi[example])
+
+    def _by_class(
+        self, pending: Items, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What is pending while a node's register belongs to a class: (class, begin, end) of those with anything, ascending, and
+        (trie node, control) of what is pending, of which a class has a range: that between two numbers of iterations begun.
+
+        Args:
+          first: int64[n], number of the first class of every node of the last wave.
+        """
+        walk, registers = self.walk, self.walk.registers
+        local = pending.owner - self.owners[-1][0]
+        if not registers.counts:
+            order = order_of(local)
+            local = local[order]
+            begin = segment_starts(local)
+            index, lo, hi = local[begin], begin, np.append(begin[1:], len(local))
+        else:
+            begun = np.where(registers.counted[self.kinds[-1][local]], pending.begun, 0)
+            width = int(begun.max(initial=0)) + 1
+            key = local * width + begun
+            order = order_of(key)
+            key = key[order]
+            some = distinct(key // width)
+            shape, kind = self.shapes[-1][some], self.kinds[-1][some]
+            which, at = spread(self.classes.first[shape], self.classes.size[shape])
+            value, kind, some = self.classes.value[at], kind[which], some[which]
+            least = np.where(registers.counted[kind], np.clip(registers.low[kind] - value, 0, width), 0)
+            most = np.where(registers.counted[kind], np.minimum(registers.high[kind] - value, width - 1), 0)
+            lo, hi = key.searchsorted(some * width + least), key.searchsorted(some * width + most, side="right")
+            index = first[some] + at - self.classes.first[self.shapes[-1][some]]
+            full = (lo < hi).nonzero()[0]
+            index, lo, hi = index[full], lo[full], hi[full]
+        return index, lo, hi, pending.node[order], walk.stack_class[pending.control[order]]
+
+    def _children(self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> Items | None:
+        """Children of distinct pending sets, (node, control)[lo:hi] each."""
+        walk = self.walk
+        columns = [self._symbol_classes(control[a:b]) for a, b in zip(lo.tolist(), hi.tolist())]
+        count = np.array([len(symbols) for _, symbols in columns])
+        symbol = np.concatenate([symbols for _, symbols in columns])
+        pair_set = np.repeat(np.arange(len(lo)), count)
+        size = (hi - lo)[pair_set]
+        walk.deadline.check(_DOING)
+        walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
+        pair = np.repeat(np.arange(len(pair_set)), size)
+        at = np.arange(len(pair)) - (size.cumsum() - size)[pair] + lo[pair_set][pair]
+        node, there = node[at], walk.ret[control[at], symbol[pair]].astype(np.int64)
+        code = self._code(node, there)
+        pair, node, there, code = self._live(pair, node, there, code)
+        begin = segment_starts(pair)
+        total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
+        if len(begin):
+            total[pair[begin]] = np.add.reduceat(mixed(node * (3 * walk.machine.num_controls) + code), begin)
+        some = total > 0
+        total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
+        child, new = self._number(total)
+        self._add_segments(columns, count, child)
+        if not len(new):
+            return None
+        self.kinds.append(kind[new])
+        self.shapes.append(kind[new])
+        return self._seeds(Items(pair, node, there, code), new, len(pair_set))
+
+    def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Entries (pair, trie node, control, code) that are not dead, once each."""
+        live = columns[3].nonzero()[0]
+        columns = tuple(column[live] for column in columns)
+        if self.walk.machine.deterministic or not len(live):
+            return columns
+        pair, node, _control, code = columns
+        _, first = np.unique(np.stack([pair, node, code]), axis=1, return_index=True)
+        return tuple(column[first] for column in columns)
+
+    def _code(self, node: np.ndarray, control: np.ndarray) -> np.ndarray:
+        """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
+        return again, 2 S the end of the text."""
+        walk, s = self.walk, self.walk.machine.num_controls
+        at = control * walk.width + walk.kind[walk.trie.symbol[node]]
+        begin = walk.moves.begin(at)
+        size = walk.moves.size(at)
+        returns = (walk.moves.next[begin] == RETURN) & (size == 1)
+        code = np.where(returns, s + walk.stack_class[control], np.where(size > 0, control, 0))
+        end = (node == walk.trie.end).nonzero()[0]
+        kind = walk.machine.end[control[end]]
+        code[end] = np.where(kind == END_HERE, 2 * s, np.where(kind == END_RETURN, s + walk.stack_class[control[end]], 0))
+        return code
+
+    def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(node of every set, index of an example of every new one)."""
+        every, example, which = exampled(total)
+        contents, nodes = self._known
+        at = contents.searchsorted(every)
+        at[at == len(contents)] = 0
+        ids = np.where(contents[at] == every, nodes[at], -1)
+        new = (ids < 0).nonzero()[0]
+        ids[new] = np.arange(self.num_nodes, self.num_nodes + len(new))
+        contents, nodes = np.concatenate((contents, every[new])), np.concatenate((nodes, ids[new]))
+        order = contents.argsort(kind="stable")  # which is fast: two pieces, each in order
+        self._known = contents[order], nodes[order]
+        self.num_nodes += len(new)
+        if self.num_nodes > self.walk.limits.max_states:
+            raise LimitError("max_states", self.walk.limits.max_states, _DOING)
+        return ids[which], example[new]
+
+    def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
+        of_class = np.stack([numbers for numbers, _ in columns])
+        at = (count.cumsum() - count)[:, None] + of_class
+        at[of_class == count[:, None]] = len(child)  # none returns through the last class
+        segment = np.append(child, 0)[at]
+        self._segments.append(segment)
+        self._num_segments += len(segment)
+
+    def _seeds(self, entries: Items, new: np.ndarray, num_pairs: int) -> Items:
+        """Items of the new nodes that read on; those that return again are pending at once.
+
+        Args:
+          entries: (pair, trie node, control, code).
+          new: int64[n], the pairs that became nodes.
+        """
+        walk, s = self.walk, self.walk.machine.num_controls
+        base = walk.num_owners
+        walk.num_owners += len(new)
+        self.owners.append(np.arange(base, walk.num_owners))
+        owner = np.full(num_pairs, -1)
+        owner[new] = self.owners[-1]
+        mine = entries.at((owner[entries.owner] >= 0).nonzero()[0])
+        owner, code = owner[mine.owner], mine.begun
+        accept = np.zeros(len(new), bool)
+        accept[owner[code == 2 * s] - base] = True
+        self.accept.append(accept)
+        items = Items(owner, mine.node, mine.control, np.zeros(len(owner), np.int64))
+        again = ((code >= s) & (code < 2 * s)).nonzero()[0]
+        if len(again):
+            walk.pending.append(items.at(again)._replace(control=code[again] - s))
+        return items.at((code < s).nonzero()[0])
+
+    def _symbol_classes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Symbols through which all of some controls return alike: (class of each symbol, one symbol of each class); the
+        last class is that of symbols through which none returns."""
+        frame = distinct(controls)
+        key = frame.tobytes()
+        found = self._columns.get(key)
+        if found is None:
+            column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
+            _, example, which = exampled(column)
+            some = self.walk.ret[frame][:, example].any(0)
+            number = np.where(some, some.cumsum() - 1, int(some.sum()))
+            found = self._columns[key] = (number[which], example[some])
+        return found
+
+
+def _listed(
+    index: np.ndarray, lo: np.ndarray, hi: np.ndarray, node: np.ndarray, control: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(class, trie node, control) of everything that is pending, from ranges."""
+    which, at = ranges(lo, hi)
+    return index[which], node[at], control[at]
+
+
+def _parted(
+    index: np.ndarray, node: np.ndarray, control: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Ranges of what is pending, by class."""
+    begin = segment_starts(index)
+    return index[begin], begin, np.append(begin[1:], len(index)), node, control
+
+
+def _once(index: np.ndarray, node: np.ndarray, control: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same once each; only what is not deterministic comes to one thing in two ways."""
+    index, node, control = np.unique(np.stack([index, node, control]), axis=1)
+    return index, node, control

@@ -1,0 +1,336 @@
+"""Parts of machines that many machines share, such as string bodies, numbers and formats: walked once for each vocabulary.
+
+A *leaf* is a set of controls that do not call. What tokens do from them inside the leaf depends on nothing else; where a token
+leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is walked as a machine of its
+own in which every byte that it does not read itself is a return, and what was found is kept, told apart by its moves. Leaves that
+count characters in a bounded shape are walked without their register (`length_summaries`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.automata.pushdown import NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.composition.tokens.token_sets import Parts
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_FEWEST_ARCS = 40
+"""Leaves that read fewer bytes in all are not worth it."""
+_FEWEST_CALLED = 32
+"""Calls at fewer bytes are walked."""
+_ADDS = 128
+"""What a move may add to a register is below this."""
+_MOST_BYTES = 128 << 20
+"""Memory of the leaves that are kept for a vocabulary."""
+
+
+class LeafWalk(NamedTuple):
+    """What the tokens of a leaf's controls do. Owners and controls are numbered as in the leaf's own machine.
+
+    Attributes:
+      parts: of controls and runs; targets are controls of the leaf, or those outside that it leads to.
+      links: (run, caller, symbol, count) as in `StackArcs`.
+      leaving: (owner, trie node, control, count) int64[*] each: the trie node would be read next, in a control that returns there
+        or that lies outside.
+      size: k, controls that belong to the leaf.
+      runs: number of runs, whose owners come after the controls.
+    """
+
+    parts: Parts
+    links: tuple[np.ndarray, ...]
+    leaving: tuple[np.ndarray, ...]
+    size: int
+    runs: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory."""
+        columns = (*(getattr(self.parts, f.name) for f in dataclasses.fields(Parts) if f.name != "rows"), *self.parts.rows)
+        return sum(column.nbytes for column in (*columns, *self.links, *self.leaving))
+
+
+class Leaf(NamedTuple):
+    """One leaf of a machine.
+
+    Attributes:
+      controls: int64[k + e], control of the machine for each one of the leaf's own from control 1 on; those outside come last.
+      walk: what was found.
+    """
+
+    controls: np.ndarray
+    walk: LeafWalk
+
+
+class _Kept:
+    """The leaf walks of a vocabulary, the least recently used dropped first. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._walks: OrderedDict[bytes, LeafWalk] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: bytes) -> LeafWalk | None:
+        with self._lock:
+            found = self._walks.get(key)
+            if found is not None:
+                self._walks.move_to_end(key)
+            return found
+
+    def put(self, key: bytes, walk: LeafWalk) -> None:
+        with self._lock:
+            if key in self._walks or walk.nbytes > _MOST_BYTES:
+                return
+            self._walks[key] = walk
+            self._bytes += walk.nbytes
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= self._walks.popitem(last=False)[1].nbytes
+
+
+_KEPT: WeakKeyDictionary[VocabularyTables, _Kept] = WeakKeyDictionary()
+_KEPT_LOCK = threading.Lock()
+
+
+def leaves_of(
+    machine: ByteMachine,
+    derived: np.ndarray,
+    bases: np.ndarray,
+    tables: VocabularyTables,
+    walk: Callable[[ByteMachine, int], LeafWalk],
+    *,
+    only_loops: bool = False,
+) -> list[Leaf]:
+    """The leaves of a machine, walked.
+
+    Args:
+      derived: int64[*], controls that belong to none.
+      bases: int64[*], controls whose loops are leaves even where they lead to a call.
+      walk: walks the machine of a leaf that is not known, whose first controls belong to it.
+      only_loops: the loops of bases and no others.
+    """
+    if not machine.deterministic:
+        return []
+    moves = _Moves(machine)
+    with _KEPT_LOCK:
+        kept = _KEPT.setdefault(tables, _Kept())
+    out = []
+    for controls in moves.leaves(derived, bases, only_loops):
+        codes, outside = moves.codes(controls)
+        every = np.concatenate((controls, outside))
+        content = (codes, moves.returns[controls], machine.bounds[every])
+        key = _key(*content)
+        found = kept.get(key)
+        if found is None:
+            found = walk(_machine(*content), len(controls))
+            kept.put(key, found)
+        out.append(Leaf(every, found))
+    return out
+
+
+def _key(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> bytes:
+    """Tells leaves apart; most of what many controls read is nothing."""
+    flat = codes.ravel()
+    at = (flat != 0).nonzero()[0]
+    parts = (np.array((*codes.shape, len(bounds), len(at))), at, flat[at], returns, bounds)
+    return hashlib.blake2b(b"".join([part.tobytes() for part in parts]), digest_size=16).digest()
+
+
+def forget_leaves() -> None:
+    """Drops what was kept, of all vocabularies."""
+    with _KEPT_LOCK:
+        _KEPT.clear()
+
+
+class LeafCall(NamedTuple):
+    """A control that, at some bytes, calls and then does what a control of a leaf does at these bytes, which are all it reads.
+
+    Attributes:
+      caller, entry: controls; the latter belongs to a leaf.
+      symbol: what is pushed.
+      bytes: bool[256].
+    """
+
+    caller: int
+    entry: int
+    symbol: int
+    bytes: np.ndarray
+
+
+def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
+    """The calls of whole controls of leaves, at many bytes: their tokens need not be walked again."""
+    if not leaves or len(machine.pushes) < 2:
+        return []
+    offset = machine.entry_offset
+    some = np.diff(offset) > 0
+    entry = np.where(some, offset[:-1], 0)
+    push = np.where(some, machine.entry_push[entry], 0)
+    following = machine.entry_next[entry].astype(np.int64)
+    does = np.where(some & (following > 0), _ADDS * following + machine.entry_add[entry], 0)
+    size = np.bincount(machine.byte_class[:256], minlength=machine.action.shape[1])
+    control, symbol, action = machine.cells
+    calls = (push[action] > 0).nonzero()[0]
+    callers = (np.bincount(control[calls], size[symbol[calls]], machine.num_controls) >= _FEWEST_CALLED).nonzero()[0]
+    if not len(callers):
+        return []
+    inside = np.concatenate([leaf.controls[: leaf.walk.size] for leaf in leaves])
+    own = np.where(push == 0, does, 0)[machine.action[inside]]
+    known = {row.tobytes(): control for row, control in zip(own, inside.tolist())}
+    out = []
+    for caller in callers.tolist():
+        pushed = push[machine.action[caller]]
+        for p in distinct(pushed[pushed > 0]).tolist():
+            (symbol, add), *more = machine.pushes[p]
+            found = known.get(np.where(pushed == p, does[machine.action[caller]], 0).tobytes())
+            if found is not None and not add and not more:
+                out.append(LeafCall(caller, found, symbol, (pushed == p)[machine.byte_class[:256]]))
+    return out
+
+
+class _Moves:
+    """The moves of a deterministic machine that neither push nor pop.
+
+    Attributes:
+      returns: bool[S], whether a control returns at some byte.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        offset, size = machine.entry_offset, machine.num_controls
+        some = np.diff(offset) > 0
+        at = offset[:-1][some]
+        following, push, add = np.zeros((3, len(some)), np.int64)
+        following[some], push[some], add[some] = machine.entry_next[at], machine.entry_push[at], machine.entry_add[at]
+        goal = np.where((following > 0) & (push == 0), following, 0)
+        self._kind, self._action, self._goal, self._add = machine.byte_class[:256], machine.action, goal, add
+        self.returns, self._calls = np.zeros((2, size), bool)
+        control, symbol, action = machine.cells
+        self.returns[control[following[action] == RETURN]] = True
+        self._calls[control[push[action] > 0]] = True
+        if machine.specials:
+            self._calls |= machine.action[:, machine.byte_class[256:]].any(1)
+        target = goal[action]
+        inside = target.nonzero()[0]
+        pair = distinct(control[inside] * size + target[inside])
+        self._source, self._target = np.divmod(pair, size)
+        self._first = firsts(self._source, size)
+        of_class = np.bincount(self._kind, minlength=machine.action.shape[1])
+        self._reads = np.bincount(control[inside], of_class[symbol[inside]], size).astype(np.int64)
+
+    def leaves(self, derived: np.ndarray, bases: np.ndarray, only_loops: bool) -> Iterator[np.ndarray]:
+        """Disjoint sets of controls, each ascending: those that never lead to a call, by connection, and the loops of bases."""
+        source, target = self._source, self._target
+        leads = self._calls | only_loops
+        while True:
+            more = source[leads[target] & ~leads[source]]
+            if not len(more):
+                break
+            leads[more] = True
+        free = ~leads & (self._reads > 0)
+        free[derived] = False
+        label = self._connected(free)
+        member = free.nonzero()[0]
+        member = member[label[member].argsort(kind="stable")]
+        begin = segment_starts(label[member])
+        reads = np.add.reduceat(self._reads[member], begin) if len(begin) else begin
+        for low, high, number in zip(begin.tolist(), [*begin[1:].tolist(), len(member)], reads.tolist()):
+            if number >= _FEWEST_ARCS:
+                yield member[low:high]
+        taken = ~leads
+        taken[derived] = True
+        for base in bases[leads[bases]].tolist():
+            if not taken[base]:
+                loop = self._loop(base, taken)
+                if not self._calls[loop].any():
+                    taken[loop] = True
+                    yield loop
+
+    def _connected(self, free: np.ndarray) -> np.ndarray:
+        """A label for every control, the same for those that moves between free controls connect."""
+        inside = free[self._source] & free[self._target]
+        source, target = self._source[inside], self._target[inside]
+        label = np.arange(len(free))
+        while True:
+            least = np.minimum(label[source], label[target])
+            if (least == label[source]).all() and (least == label[target]).all():
+                return label
+            np.minimum.at(label, label[source], least)
+            np.minimum.at(label, label[target], least)
+            label = label[label]
+
+    def _loop(self, base: int, taken: np.ndarray) -> np.ndarray:
+        """The controls between a control and itself, through none that is taken."""
+        (before, into), (after, first) = self._arcs
+        shut = taken.data
+        back, todo = {base}, [base]
+        for control in todo:
+            for there in before[into[control] : into[control + 1]]:
+                if there not in back and not shut[there]:
+                    back.add(there)
+                    todo.append(there)
+        inside, todo = {base}, [base]
+        for control in todo:
+            for there in after[first[control] : first[control + 1]]:
+                if there in back and there not in inside:
+                    inside.add(there)
+                    todo.append(there)
+        return np.array(sorted(inside))
+
+    @cached_property
+    def _arcs(self) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
+        """(controls before, where those of each control begin), and the same of controls after."""
+        order = order_of(self._target)
+        into = firsts(self._target, len(self._first) - 1)
+        return (self._source[order].tolist(), into.tolist()), (self._target.tolist(), self._first.tolist())
+
+    def codes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """int32[k, 256], by byte `_ADDS` n + add for a move to control n of the leaf's own machine, else 0; controls outside."""
+        action = self._action[controls]
+        goal = self._goal[action]
+        number = np.zeros(len(self._action), np.int32)
+        number[goal.ravel()] = 1
+        number[controls] = 0
+        number[0] = 0
+        outside = number.nonzero()[0]
+        number[controls] = np.arange(1, len(controls) + 1)
+        number[outside] = np.arange(len(controls) + 1, len(controls) + len(outside) + 1)
+        codes = np.where(goal > 0, _ADDS * number[goal] + self._add[action], 0).astype(np.int32)
+        return codes[:, self._kind], outside
+
+
+def _machine(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> ByteMachine:
+    """The machine of a leaf: controls 1 to k, then those outside, which return at every byte."""
+    size = len(bounds) + 1
+    columns: dict[bytes, int] = {}
+    turned = np.ascontiguousarray(codes.T)
+    byte_class = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in turned], np.int32)
+    codes = codes[:, exampled(byte_class)[1]]
+    every, which = numbered(codes.ravel())
+    leave = len(every) + 1
+    action = np.full((size, codes.shape[1]), leave, np.int32)
+    action[0] = 0
+    unread = np.where(returns[:, None], leave, 0)
+    action[1 : len(codes) + 1] = np.where(codes > 0, which.reshape(codes.shape) + 1, unread)
+    return ByteMachine(
+        byte_class=byte_class,
+        specials=(),
+        action=action,
+        entry_offset=np.append(0, np.arange(leave + 1)).astype(np.int32),
+        entry_next=np.append(every // _ADDS, RETURN).astype(np.int32),
+        entry_push=np.zeros(leave, np.int32),
+        entry_add=np.append(every % _ADDS, 0).astype(np.int8),
+        pushes=((),),
+        ret=np.zeros((size, 1), np.int32),
+        end=np.full(size, NO_END, np.int8),
+        bounds=np.concatenate([[(UNCOUNTED, UNCOUNTED)], bounds]).astype(np.int32),
+        start=1,
+        stack=(),
+    )

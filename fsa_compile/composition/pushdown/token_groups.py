@@ -1,0 +1,384 @@
+"""Token sets of the nodes of a stack walk: parts of runs put together, with the push strings on the way to them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fsa_compile.arrays.integers import firsts, numbered, order_of
+from fsa_compile.arrays.ranges import indices, ranges, segment_starts
+from fsa_compile.artifact.guards import Guards
+from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.default_transitions import Derived
+from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts, joined_parts, parts_of
+from fsa_compile.limits import Deadline
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_DOING = "putting token sets together"
+_PART_BYTES = 96
+PushString: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GroupSets:
+    """The sets of keys in the effects of token sets; see `guarded_groups`.
+
+    Attributes:
+      guards: by number.
+      guard: int64[G], guard of each token set, on the set of its node's frame.
+      held: int64[G], guard whose change is the set of the target's frame, where something is pushed.
+      wanted: bool[G], whether some required key may come next at the target, which has not come yet.
+      strings: of each push string, guards whose changes are the sets of the suspended frames; the first one's is not known: 0.
+    """
+
+    guards: Guards
+    guard: np.ndarray
+    held: np.ndarray
+    wanted: np.ndarray
+    strings: list[tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups:
+    """Token sets of nodes with one effect each, sorted by node, target and push string; the sets of a node are disjoint.
+
+    Attributes:
+      node, target, push: int64[G].
+      add: int64[G], what is added to the register of the node's frame.
+      set: int64[G], register of the target's frame where something is pushed, else 0.
+      hash: uint64[G].
+      size: int64[G], number of tokens.
+      part_offset: int64[G + 1]; group g consists of parts `part[part_offset[g]:part_offset[g + 1]]`.
+      part: int64[*].
+      parts: what they are.
+      reduced: bool[G], whether some parts are taken away from those before them; others may follow.
+      strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
+        a string's first frame is that of the node's, which is not known here: 0.
+      sets: what they ask of and do to sets of keys; None where no frame has one.
+    """
+
+    node: np.ndarray
+    target: np.ndarray
+    push: np.ndarray
+    add: np.ndarray
+    set: np.ndarray
+    hash: np.ndarray
+    size: np.ndarray
+    part_offset: np.ndarray
+    part: np.ndarray
+    parts: Parts
+    reduced: np.ndarray
+    strings: list[PushString]
+    sets: GroupSets | None = None
+
+    def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(index into `group`, token) of every token of some groups that have no bit rows, in no order."""
+        reduced = self.reduced[group]
+        if not reduced.any():
+            return self._listed(group)
+        less, other = reduced.nonzero()[0], (~reduced).nonzero()[0]
+        which, token = self._listed(group[other])
+        less_which, less_token = self._listed(group[less])
+        return np.concatenate((other[which], less[less_which])), np.concatenate((token, less_token))
+
+    def _listed(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
+        part = self.part[at]
+        size = self.parts.size[part]
+        again, token = ranges(self.parts.begin[part], self.parts.begin[part] + np.abs(size))
+        which, token = which[again], self.parts.token[token]
+        taken = size < 0
+        if not taken.any():
+            return which, token
+        key = (which << TOKEN_BITS | token) << 1 | ~taken[again]
+        key.sort()
+        begin = segment_starts(key >> 1)
+        left = begin[np.add.reduceat((key & 1) * 2 - 1, begin) > 0]
+        return key[left] >> 1 + TOKEN_BITS, key[left] >> 1 & (1 << TOKEN_BITS) - 1
+
+    def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
+        """Bit row of the tokens of some groups."""
+        reduced = self.reduced[group]
+        if not reduced.any():
+            return self._union(_taken(self.part, self.part_offset[group], self.part_offset[group + 1]), tables)
+        rows = [self._less(int(g), tables) for g in group[reduced]]
+        if not reduced.all():
+            rows.append(self.row_of(group[~reduced], tables))
+        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+    def _union(self, part: np.ndarray, tables: VocabularyTables) -> np.ndarray:
+        row = self.parts.row[part]
+        rows = [self.parts.rows[r] for r in row[row >= 0].tolist()]
+        part = part[row < 0]
+        if len(part) or not rows:
+            begin = self.parts.begin[part]
+            rows.append(tables.pack(_taken(self.parts.token, begin, begin + np.abs(self.parts.size[part]))))
+        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+    def _less(self, group: int, tables: VocabularyTables) -> np.ndarray:
+        """Bit row of a group from some of whose parts tokens are taken away."""
+        part = self.part[self.part_offset[group] : self.part_offset[group + 1]]
+        taken = (self.parts.size[part] < 0).nonzero()[0]
+        first, after = int(taken[0]), int(taken[-1]) + 1
+        row = self._union(part[:first], tables) & ~self._union(part[first:after], tables)
+        return row | self._union(part[after:], tables) if after < len(part) else row
+
+
+_FEW = 12
+"""So many pieces are joined one by one."""
+
+
+def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The values of every range, one range after the other."""
+    if len(begin) > _FEW:
+        return values[indices(begin, end)]
+    pieces = [values[b:e] for b, e in zip(begin.tolist(), end.tolist())]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
+
+
+def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool) -> Groups:
+    """The token sets of all nodes.
+
+    Args:
+      deterministic: whether no token has two effects in one node; if not, sets of different effects may overlap.
+
+    Raises:
+      LimitError: out of time or memory.
+    """
+    single = (arcs.owner, arcs.token, arcs.target, arcs.count)
+    rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
+    parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
+    paths = _paths(arcs, parts, deadline)
+    first = firsts(parts.owner, arcs.num_owners)
+    size = first[paths.owner + 1] - first[paths.owner]
+    deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
+    which, part = ranges(first[paths.owner], first[paths.owner + 1])
+    push, count = paths.push[which], parts.count[part]
+    add, final = np.where(push > 0, paths.add[which], count), np.where(push > 0, count, 0)
+    columns: tuple[np.ndarray, ...] = (paths.node[which], parts.target[part], push, add, final)
+    if not deterministic:
+        columns, parts = _once(columns, parts, part, tables)
+        part = np.arange(len(columns[0]))
+    if len(arcs.derived.node):
+        columns, part, parts = _with_derived(arcs.derived, columns, part, parts, tables)
+        deadline.check_bytes(len(part) * _PART_BYTES, _DOING)
+    order, begin = _sorted(columns)
+    if len(arcs.derived.node):
+        order, begin = _without_empty(order, begin, parts.size[part])
+    part = part[order]
+    offset = np.append(begin, len(part))
+    node, target, push, add, final = (column[order[begin]] for column in columns)
+    deadline.check(_DOING)
+    return Groups(
+        node=node,
+        target=target,
+        push=push,
+        add=add,
+        set=final,
+        hash=np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64),
+        size=np.add.reduceat(parts.size[part], begin) if len(begin) else np.zeros(0, np.int64),
+        part_offset=offset,
+        part=part,
+        parts=parts,
+        reduced=np.diff(np.append(0, parts.size[part] < 0).cumsum()[offset]) > 0,
+        strings=paths.strings,
+    )
+
+
+def _with_derived(
+    derived: Derived, columns: tuple[np.ndarray, ...], part: np.ndarray, parts: Parts, tables: VocabularyTables
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, Parts]:
+    """The same with the token sets of derived controls: those of their bases, less what is lost; then their own, as they are.
+
+    Args:
+      columns: (node, target, push, add, set) of every part of a token set.
+      part: which part it is.
+    """
+    order = order_of(columns[0])
+    node = columns[0][order]
+    begin, end = (node.searchsorted(derived.base, side=side) for side in ("left", "right"))
+    which, at = ranges(begin, end)
+    copied = order[at]
+    owner, token, of = _lost(derived, order, node, part, parts, tables)
+    key = owner * len(order) + of
+    by_set = order_of(key)
+    first = segment_starts(key[by_set])
+    owner, token, of = owner[by_set[first]], token[by_set], of[by_set[first]]
+    taken = Parts(
+        owner=derived.node[owner],
+        target=parts.target[part[of]],
+        count=parts.count[part[of]],
+        hash=np.uint64(0) - np.add.reduceat(tables.token_hash[token], first) if len(first) else np.zeros(0, np.uint64),
+        size=first - np.append(first[1:], len(token)),
+        begin=len(parts.token) + first,
+        row=np.full(len(first), -1),
+        token=token,
+        rows=[],
+    )
+    columns = tuple(
+        np.concatenate([derived.node[which] if i == 0 else column[copied], taken.owner if i == 0 else column[of], column])
+        for i, column in enumerate(columns)
+    )
+    part = np.concatenate([part[copied], len(parts.owner) + np.arange(len(of)), part])
+    names = ("owner", "target", "count", "hash", "size", "begin", "row", "token")
+    joined = {name: np.concatenate([getattr(parts, name), getattr(taken, name)]) for name in names}
+    return columns, part, Parts(**joined, rows=parts.rows)
+
+
+def _lost(
+    derived: Derived, order: np.ndarray, node: np.ndarray, part: np.ndarray, parts: Parts, tables: VocabularyTables
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(index of a derived control, token, place in `part`) of every token that is lost, where its base has it.
+
+    Args:
+      order, node: places in `part` by node, and these nodes.
+    """
+    bases, base_of = numbered(derived.base)
+    owner = derived.node.searchsorted(derived.lost[0])
+    token, base = derived.lost[1], base_of[owner]
+    base_of_place, at = ranges(*(node.searchsorted(bases, side=side) for side in ("left", "right")))
+    place = order[at]
+    row = parts.row[part[place]]
+    listed = (row < 0).nonzero()[0]
+    begin = parts.begin[part[place[listed]]]
+    which, at = ranges(begin, begin + parts.size[part[place[listed]]])
+    size = tables.vocab_size
+    keys = base_of_place[listed[which]] * size + parts.token[at]
+    sort = order_of(keys)
+    keys, of = keys[sort], place[listed[which[sort]]]
+    wanted = base * size + token
+    at = np.minimum(keys.searchsorted(wanted), max(len(keys) - 1, 0))
+    found = (keys[at] == wanted).nonzero()[0] if len(keys) else at[:0]
+    out = [(owner[found], token[found], of[at[found]])]
+    by_base = order_of(base)
+    first = base[by_base].searchsorted(np.arange(len(bases) + 1))
+    for i in (row >= 0).nonzero()[0].tolist():
+        b = int(base_of_place[i])
+        mine = by_base[first[b] : first[b + 1]]
+        bits = parts.rows[row[i]][token[mine] >> 5] >> (token[mine] & 31).astype(np.uint32)
+        mine = mine[(bits & 1) > 0]
+        out.append((owner[mine], token[mine], np.full(len(mine), place[i])))
+    return tuple(np.concatenate(column) for column in zip(*out))  # type: ignore[return-value]
+
+
+def _without_empty(order: np.ndarray, begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups from which not everything was taken away: the parts in order, and where groups begin in it."""
+    if not len(begin):
+        return order, begin
+    left = np.add.reduceat(size[order], begin) > 0
+    length = np.diff(np.append(begin, len(order)))
+    order, length = order[left.repeat(length)], length[left]
+    return order, length.cumsum() - length
+
+
+def _once(
+    columns: tuple[np.ndarray, ...], parts: Parts, part: np.ndarray, tables: VocabularyTables
+) -> tuple[tuple[np.ndarray, ...], Parts]:
+    """Disjoint parts, one for every effect, of parts that may overlap: (node, target, push, add, set) of each, and the parts."""
+    which, at = ranges(parts.begin[part], parts.begin[part] + parts.size[part])
+    order, begin = _sorted((*(column[which] for column in columns), parts.token[at]))
+    which, token = which[order[begin]], parts.token[at][order[begin]]
+    order, begin = _sorted(tuple(column[which] for column in columns))
+    which, token = which[order], token[order]
+    columns = tuple(column[which[begin]] for column in columns)
+    return columns, Parts(
+        owner=columns[0],
+        target=columns[1],
+        count=columns[3],
+        hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
+        size=np.append(begin[1:], len(token)) - begin,
+        begin=begin,
+        row=np.full(len(begin), -1),
+        token=token,
+        rows=[],
+    )
+
+
+def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(order of rows by the columns, the first one first; where a new row begins in it)."""
+    key, room = columns[0], 1 << 62
+    for column in columns[1:]:
+        width = int(column.max(initial=0)) + 1
+        room //= width
+        if room <= int(columns[0].max(initial=0)) + 1:
+            order = np.lexsort(columns[::-1])
+            rows = np.stack([column[order] for column in columns])
+            new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
+            return order, new.nonzero()[0]
+        key = key * width + column
+    order = order_of(key)
+    return order, segment_starts(key[order])
+
+
+class _Paths(NamedTuple):
+    """Ways from a node through calls to an owner that has tokens.
+
+    Attributes:
+      node, push, add, owner: int64[n]; `push` into `strings`, `add` to the node's frame before it is suspended.
+      strings: as in `Groups`.
+    """
+
+    node: np.ndarray
+    push: np.ndarray
+    add: np.ndarray
+    owner: np.ndarray
+    strings: list[PushString]
+
+
+def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
+    full = np.zeros(arcs.num_owners, bool)
+    full[parts.owner] = True
+    useful = full.copy()
+    while True:  # a run is worth following when it, or one that it calls, has tokens
+        before = int(useful.sum())
+        useful[arcs.link_caller[useful[arcs.link_run]]] = True
+        if int(useful.sum()) == before:
+            break
+    kept = useful[arcs.link_run].nonzero()[0]
+    kept = kept[order_of(arcs.link_caller[kept])]
+    run, symbol, count = arcs.link_run[kept], arcs.link_symbol[kept], arcs.link_count[kept]
+    first = firsts(arcs.link_caller[kept], arcs.num_owners)
+    strings = _Strings()
+    n = len(arcs.node_owner)
+    node, push, add, owner = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64), arcs.node_owner
+    found = []
+    while len(node):
+        found.append(tuple(column[full[owner]] for column in (node, push, add, owner)))
+        deadline.check(_DOING)
+        which, at = ranges(first[owner], first[owner + 1])
+        deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
+        bottom = push[which] == 0
+        add = np.where(bottom, count[at], add[which])
+        push = push[which]
+        called = (symbol[at] >= 0).nonzero()[0]
+        push[called] = strings.longer(push[called], symbol[at[called]], np.where(bottom[called], 0, count[at[called]]))
+        node, owner = node[which], run[at]
+    node, push, add, owner = (np.concatenate(column) for column in zip(*found))
+    return _Paths(node, push, add, owner, strings.all)
+
+
+class _Strings:
+    """Push strings by number."""
+
+    def __init__(self) -> None:
+        self.all: list[PushString] = [()]
+        self._number: dict[PushString, int] = {(): 0}
+
+    def longer(self, push: np.ndarray, symbol: np.ndarray, register: np.ndarray) -> np.ndarray:
+        """Strings with one more (symbol, register) on top each."""
+        if not len(push):
+            return push
+        wide, high = int(symbol.max()) + 1, int(register.max()) + 1
+        keys, which = numbered((push * wide + symbol) * high + register)
+        out = np.empty(len(keys), np.int64)
+        columns = keys // (wide * high), keys // high % wide, keys % high
+        for j, (p, s, r) in enumerate(zip(*(column.tolist() for column in columns))):
+            string = (*self.all[p], (s, r))
+            at = self._number.get(string)
+            if at is None:
+                at = self._number[string] = len(self.all)
+                self.all.append(string)
+            out[j] = at
+        return out[which]

@@ -1,0 +1,335 @@
+"""Groups the token walk's result into the artifact's arrays: shared rows, arcs, distances, levels, trimmed nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.arrays.integers import numbered
+from fsa_compile.arrays.ranges import segment_starts, spread
+from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.composition.regular.trie_walk import TokenArcs, TokenLists
+from fsa_compile.composition.tokens.class_walk import NARROW
+from fsa_compile.composition.tokens.row_pool import RowPool
+from fsa_compile.errors import UnspellableError
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_TOKEN_BITS = 22
+_TOKEN_MASK = (1 << _TOKEN_BITS) - 1
+_PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
+"""Up to this many pairs of states, a pair and a token are sorted as one 64-bit number."""
+_FEW_ARCS = 1000
+
+
+def _by_pair(
+    pair: np.ndarray, token: np.ndarray, num_pairs: int, tables: VocabularyTables
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Single tokens by pair of states: the tokens, and (pair, where its tokens begin, their number and hash) of each one."""
+    if num_pairs <= _PACKED_PAIRS:
+        key = (pair << _TOKEN_BITS) | token
+        key.sort()
+        token = key & _TOKEN_MASK
+        pair = key >> _TOKEN_BITS
+    else:
+        order = np.lexsort((token, pair))
+        token, pair = token[order], pair[order]
+    begin = segment_starts(pair)
+    size = np.append(begin[1:], len(pair)) - begin
+    hashes = np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64)
+    return token, pair[begin], begin, size, hashes
+
+
+class _Groups:
+    """Token sets by (state, target): `pair` ascending, each either a row or a segment of sorted tokens."""
+
+    def __init__(self, arcs: TokenArcs, tables: VocabularyTables, num_states: int, pool: RowPool) -> None:
+        s = num_states
+        self.token, pair, begin, size, hashes = _by_pair(arcs.state * s + arcs.target, arcs.token, s * s, tables)
+        if arcs.lists is not None:
+            pair, begin, size, hashes = self._with_lists(arcs, arcs.lists, tables, s, pair, begin, size, hashes)
+        row = np.zeros(len(pair), np.int64)
+        if len(arcs.row_state):
+            pair, begin, size, hashes, row = self._with_sets(arcs, tables, s, pool, pair, begin, size, hashes)
+        wide = ((size > NARROW) & (row == 0)).nonzero()[0]
+        if len(wide):
+            lo, hi = begin[wide], begin[wide] + size[wide]
+            row[wide] = pool.numbers(hashes[wide], lambda i: tables.pack(self.token[lo[i] : hi[i]]))
+        self.state, self.target = pair // s, pair % s
+        self.begin, self.size, self.hash, self.row = begin, size, hashes, row
+
+    def _with_lists(
+        self,
+        arcs: TokenArcs,
+        lists: TokenLists,
+        tables: VocabularyTables,
+        s: int,
+        pair: np.ndarray,
+        begin: np.ndarray,
+        size: np.ndarray,
+        hashes: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Adds the tokens given as lists; lists of one (state, target) are sorted as single tokens are."""
+        of_list = lists.state * s + lists.target
+        every, which = numbered(np.concatenate((pair, of_list)))
+        several = (np.bincount(which, minlength=len(every)) > 1)[which[len(pair) :]]
+        if several.any():
+            listed, at = spread(lists.begin[several], lists.size[several])
+            pair = np.concatenate((arcs.state * s + arcs.target, of_list[several][listed]))
+            self.token, pair, begin, size, hashes = _by_pair(pair, np.concatenate((arcs.token, lists.token[at])), s * s, tables)
+        alone = (~several).nonzero()[0]
+        pair = np.concatenate((pair, of_list[alone]))
+        order = pair.argsort(kind="stable")
+        begin = np.concatenate((begin, lists.begin[alone] + len(self.token)))[order]
+        self.token = np.concatenate((self.token, lists.token))
+        columns = (size, lists.size), (hashes, lists.hash)
+        size, hashes = (np.concatenate((own, known[alone]))[order] for own, known in columns)
+        return pair[order], begin, size, hashes
+
+    def _with_sets(
+        self,
+        arcs: TokenArcs,
+        tables: VocabularyTables,
+        s: int,
+        pool: RowPool,
+        pair: np.ndarray,
+        begin: np.ndarray,
+        size: np.ndarray,
+        hashes: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Adds the sets given as bit rows; a (state, target) with both a row and single tokens becomes one row."""
+        order = np.argsort(arcs.row_state * s + arcs.row_target, kind="stable")
+        set_pair, member = (arcs.row_state * s + arcs.row_target)[order], arcs.row_set[order]
+        set_begin = segment_starts(set_pair)
+        set_end = np.append(set_begin[1:], len(set_pair))
+        set_hash = np.add.reduceat(arcs.hashes[member], set_begin)
+        set_pair = set_pair[set_begin]
+        at = pair.searchsorted(set_pair)
+        both = at < len(pair)
+        both[both] = pair[at[both]] == set_pair[both]
+        set_hash[both] += hashes[at[both]]
+
+        def build(i: int) -> np.ndarray:
+            parts = [arcs.sets[m] for m in member[set_begin[i] : set_end[i]].tolist()]
+            if both[i]:
+                b = begin[at[i]]
+                parts.append(tables.pack(self.token[b : b + size[at[i]]]))
+            return parts[0] if len(parts) == 1 else np.bitwise_or.reduce(parts)
+
+        numbers = pool.numbers(set_hash, build)
+        alone = np.ones(len(pair), bool)
+        alone[at[both]] = False
+        zeros = np.zeros(len(set_pair), np.int64)
+        pair = np.concatenate([pair[alone], set_pair])
+        order = pair.argsort(kind="stable")
+        return (
+            pair[order],
+            np.concatenate([begin[alone], zeros])[order],
+            np.concatenate([size[alone], zeros])[order],
+            np.concatenate([hashes[alone], set_hash])[order],
+            np.concatenate([np.zeros(int(alone.sum()), np.int64), numbers])[order],
+        )
+
+    def select(self, keep: np.ndarray, renumber: np.ndarray) -> None:
+        """Keeps some groups and renumbers states."""
+        self.state, self.target = renumber[self.state[keep]], renumber[self.target[keep]]
+        self.begin, self.size, self.hash, self.row = (x[keep] for x in (self.begin, self.size, self.hash, self.row))
+
+
+def assemble(
+    dfa: ByteDfa,
+    arcs: TokenArcs,
+    tables: VocabularyTables,
+    *,
+    source: str,
+    limits: CompileLimits,
+    deadline: Deadline,
+    extra: dict[str, Any],
+    levels: bool = True,
+) -> CompiledConstraint:
+    """The artifact of a token automaton; without levels nothing in it says what a limit on the number of tokens leaves.
+
+    Raises:
+      UnspellableError: no token sequence spells an accepted text.
+      LimitError: too many rows or bytes, or out of time.
+    """
+    pool = RowPool(tables, limits)
+    groups = _Groups(arcs, tables, dfa.num_states, pool)
+    accept, start = dfa.final, dfa.start
+    distance = distances(groups.state, groups.target, accept)
+    if distance[start] == UNREACHABLE:
+        raise unspellable(source)
+    if not tables.spells_every_byte:
+        accept, start, distance = _trim(groups, accept, start, distance)
+    deadline.check("assembling the artifact")
+    wide = groups.row > 0
+    n = len(accept)
+    group_offset = _offsets(groups.state[wide], n)
+    arc_offset, arc_token, arc_next = _narrow_arcs(groups, ~wide, n)
+    level_offset, level_cost, level_row = np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    if levels:
+        level_offset, level_cost, level_row = _levels(groups, tables, pool, distance, group_offset, arc_offset)
+    return CompiledConstraint(
+        vocab_size=tables.vocab_size,
+        fingerprint=tables.fingerprint,
+        stop_ids=tables.stop_ids,
+        source=source,
+        start=int(start),
+        accept=accept,
+        distance=distance.astype(np.int32),
+        rows=pool.stacked(),
+        group_offset=group_offset,
+        group_row=groups.row[wide].astype(np.int32),
+        group_next=groups.target[wide].astype(np.int32),
+        arc_offset=arc_offset,
+        arc_token=arc_token,
+        arc_effect=arc_next,
+        level_offset=level_offset,
+        level_cost=level_cost,
+        level_row=level_row,
+        extra=extra,
+    )
+
+
+def unspellable(source: str) -> UnspellableError:
+    """The error for a constraint that no token sequence satisfies."""
+    return UnspellableError(
+        "the vocabulary cannot spell any text that the constraint accepts",
+        where=source if len(source) <= 200 else source[:197] + "...",
+        fix="Use a tokenizer with a token for each byte (byte fallback), or loosen the constraint.",
+    )
+
+
+def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.ndarray:
+    """Least number of arcs from each state to an accepting one, int64[S]; `UNREACHABLE` where there is no path."""
+    distance = np.full(len(accept), int(UNREACHABLE), np.int64)
+    distance[accept] = 0
+    if len(state) < _FEW_ARCS:
+        return _distances_in_python(state.tolist(), target.tolist(), distance.tolist())
+    order = target.argsort(kind="stable")
+    source = state[order]
+    begin = target[order].searchsorted(np.arange(len(accept) + 1))
+    frontier, step = accept.nonzero()[0], 0
+    mark = np.empty(len(accept), np.int64)
+    while len(frontier):
+        step += 1
+        size = begin[frontier + 1] - begin[frontier]
+        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
+        reached = source[at]
+        reached = reached[distance[reached] > step]
+        distance[reached] = step
+        number = np.arange(len(reached))
+        mark[reached] = number  # of equal entries one number stays: that one is kept
+        frontier = reached[mark[reached] == number]
+    return distance
+
+
+def _distances_in_python(state: list[int], target: list[int], distance: list[int]) -> np.ndarray:
+    """The same for small automata, where NumPy's overhead per level would dominate."""
+    sources: dict[int, list[int]] = {}
+    for q, r in zip(state, target):
+        sources.setdefault(r, []).append(q)
+    queue = [q for q, d in enumerate(distance) if d == 0]
+    for r in queue:
+        step = distance[r] + 1
+        for q in sources.get(r, ()):
+            if distance[q] > step:
+                distance[q] = step
+                queue.append(q)
+    return np.array(distance)
+
+
+def _trim(
+    groups: _Groups, accept: np.ndarray, start: int, distance: np.ndarray
+) -> tuple[np.ndarray, int, np.ndarray]:
+    """Drops states that no token sequence reaches, or from which none completes."""
+    alive = distance < UNREACHABLE
+    useful = alive[groups.state] & alive[groups.target]
+    state, target = groups.state[useful], groups.target[useful]
+    seen = np.zeros(len(accept), bool)
+    seen[start] = True
+    frontier = np.array([start])
+    order = state.argsort(kind="stable")
+    begin, target = state[order].searchsorted(np.arange(len(accept) + 1)), target[order]
+    while len(frontier):
+        size = begin[frontier + 1] - begin[frontier]
+        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
+        frontier = np.unique(target[at])
+        frontier = frontier[~seen[frontier]]
+        seen[frontier] = True
+    keep = seen & alive
+    keep[0] = True
+    renumber = keep.cumsum() - 1
+    groups.select(useful & keep[groups.state], renumber)
+    return accept[keep], int(renumber[start]), distance[keep]
+
+
+def _offsets(state: np.ndarray, n: int) -> np.ndarray:
+    out = np.zeros(n + 1, np.int32)
+    np.bincount(state, minlength=n).cumsum(out=out[1:])
+    return out
+
+
+def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(offset, token, target) of all single tokens, sorted by state, then token."""
+    begin, size = groups.begin[narrow], groups.size[narrow]
+    total = int(size.sum())
+    at = np.arange(total) + np.repeat(begin - (size.cumsum() - size), size)
+    state, target, token = groups.state[narrow].repeat(size), groups.target[narrow].repeat(size), groups.token[at]
+    order = np.argsort(state << _TOKEN_BITS | token, kind="stable")  # mostly sorted already
+    return _offsets(state, n), token[order].astype(np.int32), target[order].astype(np.int32)
+
+
+def _levels(
+    groups: _Groups,
+    tables: VocabularyTables,
+    pool: RowPool,
+    distance: np.ndarray,
+    group_offset: np.ndarray,
+    arc_offset: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(offset, cost, row): prefix unions of a node's tokens by how many tokens they need in all."""
+    n = len(distance)
+    masked = (group_offset[1:] > group_offset[:-1]) | (arc_offset[1:] - arc_offset[:-1] > ARC_BURST)
+    part = masked[groups.state].nonzero()[0]
+    if not len(part):
+        return np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    key = (groups.state[part] << 32) | (distance[groups.target[part]] + 1)
+    order = key.argsort(kind="stable")
+    part, key = part[order], key[order]
+    begin = segment_starts(key)
+    level_state, level_cost = key[begin] >> 32, key[begin] & 0xFFFFFFFF
+    # Running sums of hashes within a node are the hashes of its prefix unions.
+    summed = np.add.reduceat(groups.hash[part], begin).cumsum()
+    first = segment_starts(level_state)
+    size = np.append(first[1:], len(level_state)) - first
+    summed -= np.repeat(np.concatenate([[np.uint64(0)], summed[first[1:] - 1]]), size)
+    starts_node = np.zeros(len(begin), bool)
+    starts_node[first] = True
+    end = np.append(begin[1:], len(part))
+
+    def build(i: int) -> np.ndarray:
+        below = None if starts_node[i] else pool.of_hash(int(summed[i - 1]))
+        return _union(groups, part[begin[i] : end[i]], below, tables, pool)
+
+    rows = pool.numbers(summed, build)
+    return _offsets(level_state, n), level_cost.astype(np.int32), rows.astype(np.int32)
+
+
+def _union(
+    groups: _Groups, part: np.ndarray, below: np.ndarray | None, tables: VocabularyTables, pool: RowPool
+) -> np.ndarray:
+    """Bit row of all tokens of some groups, together with the row of the level below."""
+    rows = [] if below is None else [below]
+    listed = []
+    for row, b, n in zip(groups.row[part].tolist(), groups.begin[part].tolist(), groups.size[part].tolist()):
+        if row:
+            rows.append(pool[row])
+        else:
+            listed.append(groups.token[b : b + n])
+    if listed:
+        rows.append(tables.pack(np.concatenate(listed)))
+    return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)

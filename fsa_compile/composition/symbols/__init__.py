@@ -1,0 +1,1 @@
+"""Composition where tokens themselves are symbols of the language."""

@@ -1,0 +1,1 @@
+"""The vocabulary's side of composition: classes, subtrees and sets of tokens."""

@@ -1,0 +1,103 @@
+"""What lies below each node of the vocabulary's trie: which bytes are read there, and which tokens end there.
+
+A control that stays where it is on all bytes of a subtree reads all tokens of the subtree into itself, so that long runs of
+spaces, for example, need not be walked byte by byte.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.vocabulary.memo import remember
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+
+def _kinds() -> np.ndarray:
+    kind = np.full(256, -1)
+    for number, (low, high) in enumerate(((0x61, 0x7B), (0x41, 0x5B), (0x30, 0x3A), (0x80, 0xC0), (0xC0, 0xE0), (0xE0, 0x100))):
+        kind[low:high] = number
+    own = np.array([b for b in (9, 10, 13, *range(32, 127)) if kind[b] < 0])
+    kind[own] = np.arange(6, 6 + len(own))
+    kind[kind < 0] = 6 + len(own)
+    return kind
+
+
+_BIT = np.uint64(1) << _kinds().astype(np.uint64)
+"""A bit for every byte. Letters, digits, control characters and parts of non-ASCII characters share bits."""
+
+
+class Subtrees(NamedTuple):
+    """Of every trie node, what is below it.
+
+    Attributes:
+      kinds: uint64[T], bits of the bytes that are read below.
+      begin, end: int64[T], the tokens that end below are `token[begin:end]`, not that of the node itself.
+      start: int64[T], the same with that of the node itself, which comes first.
+      token: int64[*].
+      depth: int64[T], bytes read on the way to each node.
+    """
+
+    kinds: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    start: np.ndarray
+    token: np.ndarray
+    depth: np.ndarray
+
+    def holds(self, over: np.ndarray, under: np.ndarray) -> np.ndarray:
+        """Whether trie nodes are others or below them: bool[n]."""
+        within = (self.begin[over] <= self.start[under]) & (self.end[under] <= self.end[over]) & (over < under)
+        return within | (over == under)
+
+
+def kinds_read(control: np.ndarray, symbol: np.ndarray, shape: tuple[int, int], byte_class: np.ndarray) -> np.ndarray:
+    """uint64[S], bits of which all bytes are read; the complement of a union, so that no bit without bytes is missing.
+
+    Args:
+      control, symbol: int64[n], which controls read which classes, by control.
+      shape: (S, C), number of controls and classes.
+      byte_class: int[256].
+    """
+    bits = np.zeros(shape[1], np.uint64)
+    np.bitwise_or.at(bits, byte_class, _BIT)
+    out = np.full(shape[0], ~np.bitwise_or.reduce(bits))
+    begin = segment_starts(control)
+    unread = np.ones((len(begin), shape[1]), bool)
+    unread[np.repeat(np.arange(len(begin)), np.diff(begin, append=len(control))), symbol] = False
+    out[control[begin]] = ~np.bitwise_or.reduce(np.where(unread, bits, np.uint64(0)), axis=1)
+    return out
+
+
+def subtrees_of(tables: VocabularyTables) -> Subtrees:
+    """The subtrees of a vocabulary's trie, remembered."""
+    found = tables.memo.get("subtrees")
+    if found is not None:
+        return found
+    first, count = tables.trie_first, tables.trie_count
+    parent = np.zeros(len(first), np.int64)
+    parent[1:] = np.repeat(np.arange(len(first)), count)
+    level = [1]
+    while level[-1] < len(first):
+        level.append(int(first[level[-1]]))
+    own = (tables.trie_token >= 0).astype(np.int64)
+    kinds, below = np.zeros(len(first), np.uint64), np.zeros(len(first), np.int64)
+    bit = _BIT[tables.trie_byte]
+    for low, high in zip(level[-2::-1], level[:0:-1]):
+        begin = segment_starts(parent[low:high])
+        above = parent[low + begin]
+        kinds[above] = np.bitwise_or.reduceat(kinds[low:high] | bit[low:high], begin)
+        below[above] = np.add.reduceat(below[low:high] + own[low:high], begin)
+    before = np.cumsum(below + own) - below - own
+    begin = own.copy()
+    for low, high in pairwise(level):
+        above = parent[low:high]
+        begin[low:high] += begin[above] + before[low:high] - before[first[above]]
+    token = np.zeros(int(own.sum()), np.int64)
+    ends = own.nonzero()[0]
+    token[begin[ends] - 1] = tables.trie_token[ends]
+    depth = np.searchsorted(level[:-1], np.arange(len(first)), side="right")
+    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, begin - own, token, depth))

@@ -1,0 +1,115 @@
+"""Tokens of one owner with one target and count: the smallest sets that a stack walk's token sets are put together from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fsa_compile.arrays.integers import order_of
+from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.composition.tokens.class_walk import TokenSet
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+TOKEN_BITS = 22
+_PACKED_KEYS = 1 << (63 - TOKEN_BITS)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+    """Tokens of one owner with one target and count: the smallest sets.
+
+    Attributes:
+      owner, target, count: int64[B], by owner; the register as in `StackArcs`.
+      hash: uint64[B], see `VocabularyTables.row_hash`.
+      size: int64[B], number of tokens, negative where they are taken away from the parts before.
+      begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + abs(size[b])]`, ascending; -1 of a bit row.
+      row: int64[B], index into `rows`, or -1.
+      token: int64[*].
+      rows: bit rows.
+    """
+
+    owner: np.ndarray
+    target: np.ndarray
+    count: np.ndarray
+    hash: np.ndarray
+    size: np.ndarray
+    begin: np.ndarray
+    row: np.ndarray
+    token: np.ndarray
+    rows: list[np.ndarray]
+
+
+def parts_of(
+    tables: VocabularyTables,
+    single: tuple[np.ndarray, ...],
+    rows: tuple[np.ndarray, ...],
+    sets: list[TokenSet],
+) -> Parts:
+    """The parts of single tokens and of large sets.
+
+    Args:
+      single: (owner, token, target, count) int64[A], single tokens.
+      rows: (owner, target, index into `sets`) int64[B], large sets whose count is 0.
+      sets: what they are.
+    """
+    owner, token, target, count = single
+    width, most = int(target.max(initial=0)) + 1, int(count.max(initial=0)) + 1
+    pair = (owner * width + target) * most + count
+    if (int(owner.max(initial=0)) + 1) * width * most < _PACKED_KEYS:
+        key = (pair << TOKEN_BITS) | token
+        key.sort()
+        token, pair = key & ((1 << TOKEN_BITS) - 1), key >> TOKEN_BITS
+    else:
+        order = np.lexsort((token, pair))
+        token, pair = token[order], pair[order]
+    begin = segment_starts(pair)
+    narrow = Parts(
+        owner=pair[begin] // (width * most),
+        target=pair[begin] // most % width,
+        count=pair[begin] % most,
+        hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
+        size=np.append(begin[1:], len(pair)) - begin,
+        begin=begin,
+        row=np.full(len(begin), -1),
+        token=token,
+        rows=[],
+    )
+    if not len(rows[0]):
+        return narrow
+    none = np.zeros(len(rows[0]), np.int64)
+    wide = Parts(
+        owner=rows[0],
+        target=rows[1],
+        count=none,
+        hash=np.array([s.hash for s in sets], np.uint64)[rows[2]],
+        size=np.array([s.count for s in sets])[rows[2]],
+        begin=none - 1,
+        row=rows[2],
+        token=token[:0],
+        rows=[s.row for s in sets],
+    )
+    return joined_parts([narrow, wide])
+
+
+def joined_parts(parts: list[Parts]) -> Parts:
+    """All parts together, by owner."""
+    if len(parts) == 1:
+        return parts[0]
+    tokens = np.cumsum([0, *(len(p.token) for p in parts)])
+    rows = np.cumsum([0, *(len(p.rows) for p in parts)])
+    owner = np.concatenate([p.owner for p in parts])
+    order = order_of(owner)
+    row = np.concatenate([np.where(p.row >= 0, p.row + before, -1) for p, before in zip(parts, rows)])
+    begin = np.concatenate([np.where(p.row >= 0, -1, p.begin + before) for p, before in zip(parts, tokens)])
+    return Parts(
+        owner=owner[order],
+        target=np.concatenate([p.target for p in parts])[order],
+        count=np.concatenate([p.count for p in parts])[order],
+        hash=np.concatenate([p.hash for p in parts])[order],
+        size=np.concatenate([p.size for p in parts])[order],
+        begin=begin[order],
+        row=row[order],
+        token=np.concatenate([p.token for p in parts]),
+        rows=[row for p in parts for row in p.rows],
+    )

@@ -1,0 +1,1 @@
+"""Text around values: framings of responses and tool calls."""

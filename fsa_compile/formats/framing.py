@@ -1,0 +1,271 @@
+"""Text around JSON values: a text automaton and the byte machines of its schemas become one byte machine.
+
+The text is the lowest frame. A value is a call: its first byte pushes a symbol for the state that follows it, and below its own
+first symbol that is where it returns to. One byte must always tell what comes: where it does not, the format is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from fsa_compile.artifact.guards import NO_GUARD, KeySets
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.formats.request import FormatError
+from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.formats.tree import Json
+from fsa_compile.limits import Deadline
+
+
+def framed_machine(automaton: TextAutomaton, machines: Sequence[ByteMachine], deadline: Deadline) -> ByteMachine:
+    """One machine of an automaton and the machines of its schemas.
+
+    Args:
+      automaton: with at least one call.
+      machines: of its schemas, over bytes, each with one symbol on its stack at first and one control where texts end.
+      deadline: its bound on memory is kept to.
+
+    Raises:
+      FormatError: after some text the next byte can be read in two ways.
+    """
+    return _Framing(automaton, machines, deadline).machine()
+
+
+@dataclasses.dataclass(slots=True)
+class _Offsets:
+    """What is added to the numbers of one machine; 0 stays 0 in all but symbols."""
+
+    control: int
+    symbol: int
+    action: int
+    entry: int
+    push: int
+    guard: int
+    kind: int
+
+
+class _Framing:
+    def __init__(self, automaton: TextAutomaton, machines: Sequence[ByteMachine], deadline: Deadline) -> None:
+        self.automaton, self.machines = automaton, machines
+        self.offsets: list[_Offsets] = []
+        totals = _Offsets(0, 0, 0, 0, 0, 0, 0)
+        for machine in machines:
+            self.offsets.append(dataclasses.replace(totals))
+            totals.control += machine.num_controls - 1
+            totals.symbol += machine.num_symbols
+            totals.action += len(machine.entry_offset) - 2
+            totals.entry += len(machine.entry_next)
+            totals.push += len(machine.pushes) - 1
+            totals.guard += len(machine.sets.guards) - 1 if machine.sets else 0
+            totals.kind += len(machine.sets.required) - 1 if machine.sets else 0
+        self.totals = totals
+        self.uses = sorted({(schema, after) for called in automaton.calls.values() for schema, after in called.items()})
+        self.symbol = {use: totals.symbol + i for i, use in enumerate(self.uses)}
+        self.controls = 1 + totals.control + len(automaton.final) - 1
+        symbols = totals.symbol + len(self.uses)
+        deadline.check_bytes(4 * self.controls * symbols, "Putting the schemas' machines together")
+        classes = [automaton.byte_class, *(machine.byte_class[:256] for machine in machines)]
+        _, self.first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
+        self.byte_class = byte_class.reshape(-1).astype(np.int32)
+        self.action = np.zeros((self.controls, len(self.first)), np.int32)
+        self.ret = np.zeros((self.controls, symbols), np.int32)
+        self.end = np.full(self.controls, NO_END, np.int8)
+        self.entries: list[tuple[int, int, int, int]] = []
+        """Next, push string, add, guard of the entries beside the machines' own; each has an action of its own."""
+        self.pushes: list[tuple[tuple[int, int], ...]] = [()]
+        self._entry_number: dict[tuple[int, int, int, int], int] = {}
+        self._push_number: dict[tuple[tuple[int, int], ...], int] = {}
+
+    def machine(self) -> ByteMachine:
+        for number in range(len(self.machines)):
+            self._copy(number)
+        for machine, offset in zip(self.machines, self.offsets):
+            self.pushes += [tuple((s + offset.symbol, add) for s, add in push) for push in machine.pushes[1:]]
+        for state in range(1, len(self.automaton.final)):
+            self._add_text(state)
+        for number in range(len(self.machines)):
+            self._add_returns(number)
+        own = np.array(self.entries, np.int64).reshape(-1, 4)
+        joined = [np.concatenate(parts) for parts in zip(*(self._entries(n) for n in range(len(self.machines))))]
+        offsets, following, push, add, guard = joined
+        total = int(self.totals.entry)
+        bounds = np.full((self.controls, 2), UNCOUNTED, self.machines[0].bounds.dtype)
+        for machine, at in zip(self.machines, self.offsets):
+            bounds[at.control + 1 : at.control + machine.num_controls] = machine.bounds[1:]
+        sets = self._sets(np.concatenate((guard, own[:, 3])).astype(np.int32)) if self.totals.guard else None
+        return ByteMachine(
+            byte_class=self.byte_class,
+            specials=(),
+            action=self.action,
+            entry_offset=np.concatenate(([0, 0], offsets, total + 1 + np.arange(len(own)))).astype(np.int32),
+            entry_next=np.concatenate((following, own[:, 0])).astype(np.int32),
+            entry_push=np.concatenate((push, own[:, 1])).astype(np.int32),
+            entry_add=np.concatenate((add, own[:, 2])).astype(np.int8),
+            pushes=tuple(self.pushes),
+            ret=self.ret,
+            end=self.end,
+            bounds=bounds,
+            start=self._control(self.automaton.start),
+            stack=(),
+            deterministic=all(machine.deterministic for machine in self.machines),
+            sets=sets,
+        )
+
+    def _control(self, state: int) -> int:
+        """The control of a state of the text."""
+        return self.totals.control + state if state else 0
+
+    def _copy(self, number: int) -> None:
+        """A machine's own controls."""
+        machine, at = self.machines[number], self.offsets[number]
+        here = slice(at.control + 1, at.control + machine.num_controls)
+        action = machine.action[1:, machine.byte_class[self.first]]
+        self.action[here] = np.where(action > 0, action + at.action, 0)
+        ret = machine.ret[1:]
+        self.ret[here, at.symbol : at.symbol + machine.num_symbols] = np.where(ret > 0, ret + at.control, 0)
+
+    def _entries(self, number: int) -> tuple[np.ndarray, ...]:
+        """A machine's entries in the numbers of all: ends of its actions, next, push, add, guard."""
+        machine, at = self.machines[number], self.offsets[number]
+        following, push = machine.entry_next.astype(np.int64), machine.entry_push.astype(np.int64)
+        guard = machine.sets.entry.astype(np.int64) if machine.sets else np.zeros(len(following), np.int64)
+        return (
+            machine.entry_offset[2:].astype(np.int64) + at.entry,
+            np.where(following > 0, following + at.control, following),
+            np.where(push > 0, push + at.push, 0),
+            machine.entry_add.astype(np.int64),
+            np.where(guard > 0, guard + at.guard, 0),
+        )
+
+    def _own_action(self, following: int, push: tuple[tuple[int, int], ...] = (), add: int = 0) -> int:
+        """The action with one entry of the text's own."""
+        string = 0
+        if push:
+            string = self._push_number.setdefault(push, len(self.pushes))
+            if string == len(self.pushes):
+                self.pushes.append(push)
+        entry = (following, string, add, 0)
+        found = self._entry_number.setdefault(entry, len(self.entries))
+        if found == len(self.entries):
+            self.entries.append(entry)
+        return 1 + self.totals.action + found
+
+    def _add_text(self, state: int) -> None:
+        """A state of the text: its bytes, and the first bytes of the values that may begin there."""
+        automaton, control = self.automaton, self._control(state)
+        table = automaton.table[state, automaton.byte_class[self.first]]
+        self.end[control] = END_HERE if automaton.final[state] else NO_END
+        for kind in np.flatnonzero(table).tolist():
+            self.action[control, kind] = self._own_action(self._control(int(table[kind])))
+        for schema, after in automaton.calls.get(state, {}).items():
+            machine, at = self.machines[schema], self.offsets[schema]
+            first = machine.action[machine.start, machine.byte_class[self.first]]
+            bottom = ((self.symbol[schema, after], 0), *((s + at.symbol, 0) for s in machine.stack))
+            for kind in np.flatnonzero(first).tolist():
+                if self.action[control, kind]:
+                    self._refuse(schema, kind, "begins the value as well as other text that may stand here")
+                low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
+                guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
+                if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
+                    self._refuse(schema, kind, "begins the value in more than one way")
+                push = tuple((s + at.symbol, add) for s, add in machine.pushes[machine.entry_push[low]])
+                following = int(machine.entry_next[low]) + at.control
+                self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
+
+    def _add_returns(self, schema: int) -> None:
+        """Where a value may end: on the bytes that may follow it, and with the text where that may end there."""
+        machine, at = self.machines[schema], self.offsets[schema]
+        assert len(machine.stack) == 1
+        followers = [self._control(after) for number, after in self.uses if number == schema]
+        readable = (self.action[followers] != 0).any(0)
+        leave = self._own_action(RETURN)
+        last = np.flatnonzero(machine.end == END_HERE)
+        assert len(last) == 1
+        assert not machine.action[last].any()
+        end = int(last[0]) + at.control
+        self.action[end, readable] = leave
+        for number, after in self.uses:
+            if number == schema:
+                self.ret[end, self.symbol[number, after]] = self._control(after)
+        may_end = bool((self.end[followers] == END_HERE).any())
+        returning = machine.end == END_RETURN
+        if may_end:
+            self.end[at.control : at.control + machine.num_controls][returning] = END_RETURN
+            self.end[end] = END_RETURN
+        outermost = _outermost(machine)
+        leaves = machine.ret[:, machine.stack[0]] == last[0]
+        for control in np.flatnonzero(outermost & returning & leaves).tolist():
+            row = self.action[control + at.control]
+            row[readable & (row == 0)] = leave
+            own = machine.action[control, machine.byte_class[self.first]]
+            for kind in np.flatnonzero(readable & (own > 0)).tolist():
+                if machine.entry_next[machine.entry_offset[own[kind]]] != RETURN:
+                    self._refuse(schema, kind, "goes on with the value as well as with the text behind it")
+
+    def _sets(self, entry: np.ndarray) -> KeySets:
+        """The bit sets of all machines."""
+        rest = len(self.automaton.final) - 1
+        parts = []
+        for machine, at in zip(self.machines, self.offsets):
+            sets = machine.sets or _no_sets(machine)
+            parts.append((sets, np.where(sets.kind > 0, sets.kind + at.kind, 0)))
+        none = KeySets((NO_GUARD,), entry[:0], np.zeros(rest, np.int32), (0,), (0,) * rest, *_plain(rest))
+        whole = [dataclasses.replace(sets, kind=kind) for sets, kind in parts]
+
+        def joined(name: str) -> np.ndarray:
+            columns = [np.asarray(getattr(sets, name)) for sets in (*whole, none)]
+            return np.concatenate([columns[0][:1], *(column[1:] for column in columns[:-1]), columns[-1]])
+
+        keys = [whole[0].keys[0], *(key for sets in whole for key in sets.keys[1:]), *none.keys]
+        return KeySets(
+            guards=(NO_GUARD, *(guard for sets in whole for guard in sets.guards[1:])),
+            entry=entry,
+            kind=joined("kind").astype(np.int32),
+            required=(0, *(bits for sets in whole for bits in sets.required[1:])),
+            keys=tuple(keys),
+            open=joined("open"),
+            first=joined("first"),
+            after=joined("after"),
+            end=joined("end").astype(np.int32),
+        )
+
+    def _refuse(self, schema: int, kind: int, what: str) -> None:
+        byte = bytes([int(self.first[kind])])
+        node: Json = self.automaton.schemas[schema]
+        shown = byte.decode("ascii") if 0x20 < byte[0] < 0x7F else f"0x{byte[0]:02x}"
+        raise FormatError(
+            f"the byte {shown!r} {what}, so it cannot be told what it is", pointer=node.pointer,
+            fix="Let the text before and behind a value begin otherwise, as tags such as <call> do; join alternatives by anyOf.",
+        )  # fmt: skip
+
+
+def _outermost(machine: ByteMachine) -> np.ndarray:
+    """bool[S], controls that can be reached in the frame of the whole value, directly above the first symbol."""
+    seen = np.zeros(machine.num_controls, bool)
+    todo = [machine.start]
+    while todo:
+        control = todo.pop()
+        if seen[control]:
+            continue
+        seen[control] = True
+        for action in np.unique(machine.action[control]).tolist():
+            for e in range(machine.entry_offset[action], machine.entry_offset[action + 1]) if action else ():
+                push = machine.pushes[machine.entry_push[e]]
+                if push:
+                    todo += [c for c in np.unique(machine.ret[:, push[0][0]]).tolist() if c]
+                elif machine.entry_next[e] != RETURN:
+                    todo.append(int(machine.entry_next[e]))
+    return seen
+
+
+def _plain(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    none = np.zeros(count, bool)
+    return none, none, none, np.full(count, -1, np.int32)
+
+
+def _no_sets(machine: ByteMachine) -> KeySets:
+    count = machine.num_controls
+    entry = np.zeros(len(machine.entry_next), np.int32)
+    return KeySets((NO_GUARD,), entry, np.zeros(count, np.int32), (0,), (0,) * count, *_plain(count))

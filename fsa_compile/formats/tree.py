@@ -1,0 +1,90 @@
+"""What an output looks like, as a tree: texts, free text, JSON values, and how they follow each other.
+
+Requests become such trees (`structural_tags`, `response_format`), and trees machines (`framing`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeAlias
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """Exactly this text."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Regex:
+    """The texts of a regular expression, in Python's dialect."""
+
+    pattern: str
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FreeText:
+    """Any text in which none of these occurs."""
+
+    without: tuple[str, ...]
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Until:
+    """Free text up to and including `end`, in which no other of the `marks` ends, and none of `without` occurs.
+
+    Attributes:
+      end: one of the marks.
+      marks: of which none contains another.
+    """
+
+    end: str
+    marks: tuple[str, ...]
+    without: tuple[str, ...]
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Json:
+    """The JSON texts of a schema's values."""
+
+    schema: Any
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """One after the other."""
+
+    parts: tuple[Format, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of several; none of them: nothing at all can be written."""
+
+    branches: tuple[Format, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeated:
+    """`low` to `high` times; `high` None: any number."""
+
+    part: Format
+    low: int
+    high: int | None
+
+
+Format: TypeAlias = Text | Regex | FreeText | Until | Json | Parts | OneOf | Repeated
+
+NOTHING = Parts(())
+"""The empty text."""
+
+
+def separated(part: Format, separator: str, *, least: int) -> Format:
+    """Any number of parts, at least 0 or 1, with a text between them."""
+    some = Parts((part, Repeated(Parts((Text(separator), part)), 0, None)))
+    return some if least else Repeated(some, 0, 1)

@@ -1,0 +1,1 @@
+"""Lark and GBNF text to a deterministic pushdown automaton over bytes."""

@@ -1,0 +1,311 @@
+"""Where one stack cannot decide: finds it, with a shortest text that leads there, and says it in the grammar's words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from fsa_compile.automata.pushdown import END_RETURN, RETURN, UNCOUNTED
+from fsa_compile.errors import GrammarConflictError
+from fsa_compile.grammar.frame_subsets import Entry, FrameBuilder, FrameTables, Push
+from fsa_compile.grammar.grammar_checks import line_of
+from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.transition_network import UncountableError
+
+_MAX_SEARCHED = 30_000
+"""Configurations to look through for an example whose stack makes the conflict real."""
+_SHOWN_FIRST = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 " + bytes(range(33, 127))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Control, suspended frames' symbols, bottom first, and the text that led there."""
+
+    control: int
+    stack: tuple[int, ...]
+    text: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Conflict:
+    """Something that one stack (or, if it is endless, any number of them) cannot decide.
+
+    Attributes:
+      tables: trimmed tables.
+      builder: what made them.
+      crowded: controls with several entries, with the sets of symbols; empty if the conflict is
+      circle: controls that return into one another for ever, with the sets of symbols.
+    """
+
+    tables: FrameTables
+    builder: FrameBuilder
+    crowded: dict[int, int]
+    circle: dict[int, int]
+
+    def error(self, grammar: Grammar) -> GrammarConflictError:
+        """The error, with a shortest example."""
+        explainer = _Explainer(self.tables, self.builder, grammar)
+        return explainer.two_ways(self.crowded) if self.crowded else explainer.endless(self.circle)
+
+
+def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Conflict | None:
+    """What one stack cannot decide; with more than one stack several entries are fine, but no chain of returns without bound.
+
+    Args:
+      tables: trimmed tables.
+      builder: what made them.
+      stacks: number of stacks.
+
+    Raises:
+      UncountableError: a counted repetition has to do with it.
+    """
+    crowded = {
+        c: mask
+        for c, actions in enumerate(tables.actions)
+        if stacks == 1 and (mask := _union(m for m, entries in actions if not is_decided(entries, tables.bounds[c])))
+    }
+    if crowded:
+        _check_counted(tables, builder, crowded)
+        return Conflict(tables, builder, crowded, {})
+    circle = _circle(tables, builder.end_bit)
+    return Conflict(tables, builder, {}, circle) if circle else None
+
+
+def is_decided(entries: list[Entry], bounds: tuple[int, int]) -> bool:
+    """Whether at most one entry is possible: the register tells one more iteration of exactly so many from a return."""
+    if len(entries) < 2:
+        return True
+    low, high = bounds
+    exact = low == high != UNCOUNTED and len(entries) == 2
+    return exact and entries[1][0] == RETURN and bool(entries[0][1][0][1] if entries[0][1] else entries[0][2])
+
+
+def _check_counted(tables: FrameTables, builder: FrameBuilder, crowded: dict[int, int]) -> None:
+    """Conflicts that have to do with a counted repetition are no errors yet: it may be written out."""
+    frames = builder.network.frames
+    nodes = set()
+    for c, mask in crowded.items():
+        loops = [builder.loop(c)]
+        for _, entries in [action for action in tables.actions[c] if action[0] & mask]:
+            callees = {k for _, push, _ in entries for s, _ in push for k in tables.symbol_callees[s] if k < len(frames)}
+            loops += [frames[k].loop for k in callees]
+        nodes |= {loop.node for loop in loops if loop}
+    if nodes:
+        raise UncountableError(nodes)
+
+
+def _circle(tables: FrameTables, end_bit: int) -> dict[int, int]:
+    """Controls that return into one another for ever on one symbol, with the set of such symbols."""
+    back = [0] * len(tables.actions)
+    for c, actions in enumerate(tables.actions):
+        for mask, entries in actions:
+            if any(e[0] == RETURN for e in entries):
+                back[c] |= mask
+        if tables.end[c] == END_RETURN:
+            back[c] |= end_bit
+    onward = [{r for r in row.values() if back[r] & back[c]} for c, row in enumerate(tables.ret)]
+    left = {c for c, targets in enumerate(onward) if targets}
+    changed = True
+    while changed:  # what has no successor is on no circle
+        gone = {c for c in left if not onward[c] & left}
+        left -= gone
+        changed = bool(gone)
+    for bit in _members(_union(back[c] for c in left)):
+        inside = {c for c in left if back[c] >> bit & 1}
+        size = -1
+        while size != len(inside):
+            size = len(inside)
+            inside = {c for c in inside if onward[c] & inside}
+        if inside:
+            return dict.fromkeys(inside, 1 << bit)
+    return {}
+
+
+class _Explainer:
+    def __init__(self, tables: FrameTables, builder: FrameBuilder, grammar: Grammar) -> None:
+        self.tables, self.builder, self.grammar = tables, builder, grammar
+        self.shown: dict[int, int] = {}
+        of_class = builder.lexicon.byte_class.tolist()
+        for symbol in [*_SHOWN_FIRST, *range(len(of_class))]:
+            self.shown.setdefault(of_class[symbol], symbol)
+
+    def two_ways(self, crowded: dict[int, int]) -> GrammarConflictError:
+        """The error for a control with several entries for a symbol."""
+        first: tuple[_Place, int] | None = None
+        for place in self._search():
+            for kind in _members(crowded.get(place.control, 0)):
+                first = first or (place, kind)
+                entries = self._entries(place.control, kind)
+                if all(e[0] != RETURN or self._after_return(place, kind) for e in entries):
+                    return self._conflict(place, kind)
+        if first is None:
+            control, mask = next(iter(crowded.items()))
+            first = _Place(control, (), ()), next(_members(mask))
+        return self._conflict(*first)
+
+    def endless(self, circle: dict[int, int]) -> GrammarConflictError:
+        """The error for a chain of returns that has no bound."""
+        place = next((p for p in self._search() if p.control in circle and len(p.stack) > 1), None)
+        place = place or _Place(next(iter(circle)), (), ())
+        kind = next(_members(circle[place.control]))
+        ending = self._ending(place.control)
+        readings = (ending, "and so may end all that stands around it, however deep")
+        rule = self.builder.network.frames[min(self._frames(place.control))].rule
+        what = (
+            f"after {self._quoted(place)}, {self._symbol_words(kind)} may end any number of nested rules at once: {ending}, "
+            "and around it the same again"
+        )
+        fix = f"Let {rule} end with a closing bracket or a keyword of its own, so that each level is closed by some text."
+        return self._error(what, place, kind, readings, rule, fix)
+
+    def _conflict(self, place: _Place, kind: int) -> GrammarConflictError:
+        readings = [
+            self._ending(place.control) if entry[0] == RETURN
+            else self._beginning(entry[1], kind) if entry[1]
+            else self._going_on(place.control, kind)
+            for entry in self._entries(place.control, kind)
+        ]  # fmt: skip
+        pair = (readings[0], readings[1] if readings[1] != readings[0] else f"{readings[1]}, in another way")
+        rule = self.builder.network.frames[min(self._frames(place.control))].rule
+        what = f"after {self._quoted(place)}, {self._symbol_words(kind)} can be read in two ways: {pair[0]}; or {pair[1]}"
+        fix = (
+            "Put a bracket or a keyword of its own around one of the two, or let both begin with the same rule; "
+            "or compile with stacks=2."
+        )
+        return self._error(what, place, kind, pair, rule, fix)
+
+    def _error(self, what: str, place: _Place, kind: int, readings: tuple[str, str], rule: str, fix: str) -> GrammarConflictError:
+        at = self.grammar.rules[rule]
+        return GrammarConflictError(
+            what, text=self.grammar.text, start=at.start, end=at.end, example=self._text(place),
+            symbol=self._symbol(kind), readings=readings, fix=fix,
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------- searching
+
+    def _search(self) -> Iterator[_Place]:
+        """Configurations by the length of their texts, one for each that differs near the top of the stack."""
+        start = _Place(self.tables.start, (), ())
+        seen, todo = {(start.control, start.stack)}, deque([start])
+        for _ in range(_MAX_SEARCHED):
+            if not todo:
+                return
+            place = todo.popleft()
+            yield place
+            for mask, _ in self.tables.actions[place.control]:
+                for kind in _members(mask):
+                    for control, stack in self._step(place.control, place.stack, kind):
+                        key = (control, stack[-4:])
+                        if key not in seen:
+                            seen.add(key)
+                            todo.append(_Place(control, stack, (*place.text, self.shown[kind])))
+                    if all(e[0] != RETURN for e in self._entries(place.control, kind)):
+                        break  # one symbol stands for all that do the same
+
+    def _step(self, control: int, stack: tuple[int, ...], kind: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        for target, push, _ in self._entries(control, kind):
+            if target != RETURN:
+                yield target, stack + tuple(symbol for symbol, _ in push)
+            elif stack and stack[-1] in self.tables.ret[control]:
+                yield from self._step(self.tables.ret[control][stack[-1]], stack[:-1], kind)
+
+    def _after_return(self, place: _Place, kind: int) -> bool:
+        if not place.stack or place.stack[-1] not in self.tables.ret[place.control]:
+            return False
+        below = self.tables.ret[place.control][place.stack[-1]]
+        return any(True for _ in self._step(below, place.stack[:-1], kind))
+
+    def _entries(self, control: int, kind: int) -> list[tuple[int, tuple[tuple[int, int], ...], int]]:
+        return next((entries for mask, entries in self.tables.actions[control] if mask >> kind & 1), [])
+
+    # ---------------------------------------------------------------- words
+
+    def _frames(self, control: int) -> set[int]:
+        builder = self.builder
+        items = builder.sets[control][0]
+        places = {builder.point[i][2] if i in builder.point else i for i in items}
+        return {builder.place_frame[p][0] for p in places if p in builder.place_frame} or {0}
+
+    def _rule(self, callee: int) -> str:
+        frames = self.builder.network.frames
+        if callee >= len(frames):
+            return self.builder.callee_name(callee)
+        name = frames[callee].rule
+        line = self._line(name)
+        group = "" if frames[callee].name == name else "the bracketed group in "
+        return f"{group}{name} (line {line})"
+
+    def _rules(self, callees: Iterable[int]) -> str:
+        names = list(dict.fromkeys(self._rule(k) for k in sorted(callees)))
+        return " or ".join(names[:3]) + (" or others" if len(names) > 3 else "")
+
+    def _line(self, rule: str) -> int:
+        return line_of(self.grammar, self.grammar.rules[rule])
+
+    def _ending(self, control: int) -> str:
+        return "it comes after the end of " + self._rules(self.builder.ended(control))
+
+    def _beginning(self, push: Push, kind: int) -> str:
+        levels = [self.builder.symbol_callees[symbol] for symbol, _ in push]
+        rules = len(self.builder.network.frames)
+        outer = [[k for k in callees if k < rules] for callees in levels[:-1]]
+        inner = [k for k in levels[-1] if self._reads(k, kind)] or levels[-1]
+        return "it begins " + ", and in it ".join(self._rules(callees) for callees in [*outer, inner])
+
+    def _reads(self, callee: int, kind: int) -> bool:
+        """Whether a rule or a terminal reads a symbol first, without a call."""
+        frames, terminals = self.builder.network.frames, self.builder.lexicon.terminals
+        first = frames[callee].dfa.arcs[0] if callee < len(frames) else [callee - len(frames)]
+        return any(mask >> kind & 1 for t in first if t >= 0 for mask, _ in terminals[t].automaton.arcs[0])
+
+    def _going_on(self, control: int, kind: int) -> str:
+        builder = self.builder
+        terminals = builder.lexicon.terminals
+        names: dict[str, None] = {}
+        for item in builder.sets[control][0]:
+            if item in builder.point and builder.point[item][2] >= 0 and any(mask >> kind & 1 for mask, _ in builder.arcs[item]):
+                names[f"goes on with {terminals[builder.point[item][0]].name}"] = None
+        for place in builder.places(control):
+            frame, state = builder.place_frame.get(place, (-1, 0))
+            for symbol in builder.network.frames[frame].dfa.arcs[state] if frame >= 0 else ():
+                if symbol >= 0 and any(mask >> kind & 1 for mask, _ in terminals[symbol].automaton.arcs[0]):
+                    homes = builder.network.frames[frame].homes.get(symbol, [])
+                    where = " or ".join(f"{name} (line {self._line(name)})" for name in homes[:2])
+                    names[f"begins {terminals[symbol].name} in {where}"] = None
+        return "it " + (" or ".join(list(names)[:3]) or "is ignored")
+
+    def _quoted(self, place: _Place) -> str:
+        text = self._text(place)
+        return repr(text.decode(errors="replace")) if text else "nothing"
+
+    def _text(self, place: _Place) -> bytes:
+        return bytes(symbol for symbol in place.text if symbol < 256)
+
+    def _symbol(self, kind: int) -> bytes | str:
+        symbol = self.shown.get(kind, -1)
+        if symbol < 0:
+            return ""
+        return bytes([symbol]) if symbol < 256 else f"special token {self.builder.lexicon.specials[symbol - 256]}"
+
+    def _symbol_words(self, kind: int) -> str:
+        symbol = self._symbol(kind)
+        if symbol == "":
+            return "the end of the text"
+        if isinstance(symbol, str):
+            return symbol
+        return repr(symbol.decode()) if symbol < b"\x80" else f"byte 0x{symbol[0]:02X}"
+
+
+def _members(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _union(masks: Iterable[int]) -> int:
+    out = 0
+    for mask in masks:
+        out |= mask
+    return out

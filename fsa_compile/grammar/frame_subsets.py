@@ -1,0 +1,577 @@
+"""Frame determinisation: a network becomes controls and stack symbols over classes of bytes.
+
+A *place* is a state of a frame's automaton between two lexemes; an *item* is a place, or a point inside a lexeme together with
+the place after it. A control is the set of items that the text so far allows within one frame of the stack; a stack symbol maps
+each callee that may have been entered to the places after it. Several callees are entered together, and the return is told by
+which of them has ended. Reading a symbol is a move (within the frame), a call, or a return, after which the same symbol is
+looked at again.
+
+In the lexical mode "longest" a lexeme ends only before a symbol with which no lexeme that began with it could go on, and which
+its terminal's guard allows (`longest_match`). So at most one terminal ends in a control.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
+from fsa_compile.errors import LimitError
+from fsa_compile.grammar.competing_lexemes import contender_sets
+from fsa_compile.grammar.transition_network import Loop, Network
+from fsa_compile.limits import CompileLimits, Deadline
+
+Push: TypeAlias = "tuple[tuple[int, int], ...]"
+Entry: TypeAlias = "tuple[int, Push, int]"
+"""next control or RETURN, push string of (symbol, add), add."""
+Action: TypeAlias = "tuple[int, list[Entry]]"
+"""Set of symbol classes (a bit set) and what may be done on each of them."""
+
+_LONG = 4
+"""Lexemes of more states than this are called, and so shared by the places where they may stand."""
+_DOING = "Making the grammar's frames deterministic"
+BOTTOM: frozenset[int] = frozenset()
+"""Callees entered below the first frame."""
+
+
+class _Call(NamedTuple):
+    """A call from a place; `add` when it begins an iteration of the place's frame."""
+
+    callee: int
+    after: int
+    add: int
+
+
+class _Begin(NamedTuple):
+    """A move that begins an iteration."""
+
+    target: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Shadow:
+    """A lexeme that another reading begins, and its state after the symbol."""
+
+    terminal: int
+    state: int
+
+
+@dataclasses.dataclass(eq=False)
+class FrameTables:
+    """Controls and symbols before trimming and minimising. Control numbers begin at 0; there is no dead control.
+
+    Attributes:
+      actions: per control, with disjoint sets of classes.
+      end: per control NO_END, END_HERE or END_RETURN.
+      ret: per control its control after a return, by symbol.
+      symbol_callees: per symbol the callees that it suspends a frame for.
+      bounds: per control lower and upper bound of what its frame counts, or UNCOUNTED twice.
+      start: initial control.
+      items: per control its items and the symbols it is restricted to, for people.
+    """
+
+    actions: list[list[Action]]
+    end: list[int]
+    ret: list[dict[int, int]]
+    symbol_callees: list[frozenset[int]]
+    symbol_places: list[dict[int, frozenset[int]]]
+    bounds: list[tuple[int, int]]
+    start: int
+    items: list[tuple[frozenset[int], int]]
+
+
+class FrameBuilder:
+    """The subset construction over the frames of a network.
+
+    Args:
+      network: the frames and their lexemes.
+      longest: whether lexemes are cut by the longest match.
+      stacks: with more than 1, readings of one symbol on different stacks respect one another's lexemes (`contenders`).
+      limits: `max_states` bounds the controls.
+      deadline: the running time budget.
+    """
+
+    def __init__(self, network: Network, *, longest: bool, stacks: int = 1, limits: CompileLimits, deadline: Deadline) -> None:
+        self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
+        self.lexicon = network.lexicon
+        self.every = (1 << self.lexicon.num_classes) - 1
+        self.end_bit = 1 << self.lexicon.num_classes
+        # Items: places first, then points inside lexemes as they are met.
+        self.arcs: list[list[tuple[int, int]]] = []
+        self.after: list[int] = []
+        self.begins: dict[int, list[tuple[int, int]]] = {}
+        self.calls: list[list[tuple[int, _Call]]] = []
+        self.ends: list[int] = []
+        self.inside: dict[tuple[int, int, int], int] = {}
+        self.point: dict[int, tuple[int, int, int]] = {}
+        self.guards: dict[int, int] = {}
+        self.entry: dict[int, int] = {}
+        self.place_frame: dict[int, tuple[int, int]] = {}
+        self.called_terminals = self._called_terminals()
+        self.controls: dict[tuple[frozenset[int], int], int] = {}
+        self.sets: list[tuple[frozenset[int], int]] = []
+        self.actions: list[list[Action] | None] = []
+        self.endings: dict[int, tuple[frozenset[int], int]] = {}
+        self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
+        self.symbol_places: list[dict[int, frozenset[int]]] = []
+        self.symbol_callees: list[frozenset[int]] = []
+        self.ret: list[dict[int, int]] = []
+        self._lay_out()
+        self.shadow_start: dict[int, int] = {}
+        self.shadow_terminal: dict[int, int] = {}
+        self.contenders: list[list[int]] = []
+        if longest and stacks > 1:
+            dfas = [frame.dfa for frame in network.frames]
+            self.contenders = contender_sets(dfas, len(self.lexicon.terminals), network.ignore)
+
+    # ---------------------------------------------------------------- items
+
+    def _called_terminals(self) -> dict[int, int]:
+        """Terminals that are frames: all that share first symbols, if one is long; with the number of their group."""
+        if not self.longest:
+            return {}
+        terminals = self.lexicon.terminals
+        groups: list[tuple[int, list[int]]] = []
+        for t, terminal in enumerate(terminals):
+            first, members = first_symbols(terminal.automaton.arcs[:1]), [t]
+            rest = []
+            for other, others in groups:
+                if other & first:
+                    first, members = first | other, members + others
+                else:
+                    rest.append((other, others))
+            groups = [*rest, (first, members)]
+        long = [members for _, members in groups if any(len(terminals[t].automaton.final) > _LONG for t in members)]
+        return {t: i for i, members in enumerate(long) for t in members}
+
+    def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
+        self.arcs.append(arcs)
+        self.after.append(after)
+        self.calls.append([])
+        self.ends.append(-1)
+        return len(self.arcs) - 1
+
+    def _lay_out(self) -> None:
+        """Makes the places. Where text may be ignored, a state has a second place, for after a lexeme.
+
+        Who ignores text after a frame? If nothing of the frame can follow its end (`closed`), the caller; else the frame.
+        """
+        frames, ignore = self.network.frames, self.network.ignore if self.longest else []
+        place: dict[tuple[int, int, bool], int] = {}
+        for k, frame in enumerate(frames):
+            for q in range(len(frame.dfa.arcs)):
+                for loose in (False, True) if ignore else (False,):
+                    place[k, q, loose] = item = self._item([], -1)
+                    self.place_frame[item] = (k, q)
+                    if frame.dfa.final[q]:
+                        self.ends[item] = k
+            self.entry[k] = place[k, 0, bool(ignore) and k == 0]
+        self.terminal_end = {t: self._item([], -1) for t in self.called_terminals}
+        for t, item in self.terminal_end.items():
+            self.ends[item] = len(frames) + t
+            # No point inside the lexeme, which would keep what begins beside it from beginning.
+            arcs = self.lexicon.terminals[t].automaton.arcs[0]
+            self.entry[len(frames) + t] = self._item([(symbols, self._point(t, q, item)) for symbols, q in arcs], -1)
+        first_of_frame = self._first_of_frames()
+        closed = [k > 0 and not any(f and arcs for f, arcs in zip(d.dfa.final, d.dfa.arcs)) for k, d in enumerate(frames)]
+        for (k, q, loose), item in place.items():
+            loop = frames[k].loop
+            for symbol, target in frames[k].dfa.arcs[q].items():
+                add = int(loop is not None and (q, symbol) in loop.begins)
+                loose_after = bool(ignore) and not (closed[k] and frames[k].dfa.final[target])
+                if symbol >= 0:
+                    self._add_lexeme(item, symbol, place[k, target, loose_after], add)
+                else:
+                    after = place[k, target, loose_after and closed[~symbol]]
+                    self.calls[item].append((first_of_frame[~symbol], _Call(~symbol, after, add)))
+            for t in ignore if loose else ():
+                self._add_lexeme(item, t, item)
+
+    def _add_lexeme(self, item: int, t: int, target: int, add: int = 0) -> None:
+        arcs = self.lexicon.terminals[t].automaton.arcs[0]
+        if t in self.called_terminals:
+            self.calls[item].append((first_symbols([arcs]), _Call(len(self.network.frames) + t, target, add)))
+        else:
+            moves = self.begins.setdefault(item, []) if add else self.arcs[item]
+            moves += [(symbols, self._point(t, q, target)) for symbols, q in arcs]
+
+    def _point(self, t: int, q: int, target: int) -> int:
+        """The item inside a lexeme; a lexeme that cannot go on is at its end."""
+        pending: list[tuple[int, int]] = []
+        first = self._reached_point(t, q, target, pending)
+        arcs = self.lexicon.terminals[t].automaton.arcs
+        while pending:  # a lexeme may be thousands of characters long
+            item, at = pending.pop()
+            self.arcs[item] = [(symbols, self._reached_point(t, r, target, pending)) for symbols, r in arcs[at]]
+        return first
+
+    def _reached_point(self, t: int, q: int, target: int, pending: list[tuple[int, int]]) -> int:
+        """The item of one state of a lexeme; a new one is also appended to what has no arcs yet."""
+        terminal = self.lexicon.terminals[t]
+        automaton, guard = terminal.automaton, terminal.guard.get(q, 0)
+        if automaton.final[q] and not automaton.arcs[q] and not guard and not terminal.ties:
+            return target
+        found = self.inside.get((t, q, target))
+        if found is None:
+            found = self.inside[t, q, target] = self._item([], target if automaton.final[q] else -1)
+            self.point[found] = (t, q, target)
+            if guard:
+                self.guards[found] = guard
+            pending.append((found, q))
+        return found
+
+    def _shadow(self, t: int, q: int) -> int:
+        """The item of a lexeme that another stack reads. What cannot go on, nor be what this stack reads, is one item, of which
+        no control has need."""
+        terminal = self.lexicon.terminals[t]
+        automaton = terminal.automaton
+        key = (t, q, -1) if automaton.arcs[q] or (automaton.final[q] and terminal.ties) else (-1, 0, -1)
+        found = self.inside.get(key)
+        if found is None:
+            found = self.inside[key] = self._item([], -1)
+            self.point[found] = key
+            self.arcs[found] = [(symbols, self._shadow(t, r)) for symbols, r in automaton.arcs[q]]
+        return found
+
+    def _shadow_starts(self, shadows: list[_Shadow]) -> list[int]:
+        """Items of lexemes that another stack may begin with the next symbol."""
+        out = []
+        for t in {shadow.terminal for shadow in shadows}:
+            if t not in self.shadow_start:
+                self.shadow_start[t] = self._item([], -1)
+                self.shadow_terminal[self.shadow_start[t]] = t
+            out.append(self.shadow_start[t])
+        return out
+
+    def _contenders(self, c: int) -> int:
+        """Terminals that some stack may begin where control c reads its next lexeme; none when there is one stack."""
+        mask = 0
+        for p in self.places(c) if self.contenders else ():
+            if p in self.shadow_terminal:
+                mask |= 1 << self.shadow_terminal[p]
+            elif p in self.place_frame:
+                k, q = self.place_frame[p]
+                mask |= self.contenders[k][q]
+        return mask
+
+    def _first_of_frames(self) -> list[int]:
+        """Symbols that each frame may begin with."""
+        frames = self.network.frames
+        first = [0] * len(frames)
+        changed = True
+        while changed:
+            changed = False
+            for k, frame in enumerate(frames):
+                mask = first[k]
+                for symbol in frame.dfa.arcs[0]:
+                    mask |= first_symbols(self.lexicon.terminals[symbol].automaton.arcs[:1]) if symbol >= 0 else first[~symbol]
+                changed |= mask != first[k]
+                first[k] = mask
+        return first
+
+    # ---------------------------------------------------------------- controls
+
+    def control(self, items: Iterable[int], only: int = -1) -> int:
+        """Number of a control: a set of items, restricted to some symbols (END among them)."""
+        key = (frozenset(items), only)
+        found = self.controls.get(key)
+        if found is None:
+            found = self.controls[key] = len(self.sets)
+            self.sets.append(key)
+            self.actions.append(None)
+            self.ret.append({})
+            if found > self.limits.max_states:
+                raise LimitError("max_states", self.limits.max_states, _DOING)
+        return found
+
+    def _symbol(self, places: dict[int, set[int]]) -> int:
+        key = frozenset((callee, frozenset(after)) for callee, after in places.items())
+        found = self.symbols.get(key)
+        if found is None:
+            found = self.symbols[key] = len(self.symbol_places)
+            self.symbol_places.append(dict(key))
+            self.symbol_callees.append(frozenset(places))
+        return found
+
+    def _parts(self, c: int) -> tuple[list[int], int, int]:
+        """Of a control: points inside lexemes, the symbols with which one of them goes on, those before which one may end."""
+        items, only = self.sets[c]
+        going = [i for i in items if i in self.point]
+        on = first_symbols(self.arcs[i] for i in going)
+        rest = self.every & ~on if self.longest else self.every
+        for i in self._at_end(going):
+            rest &= ~self.guards.get(i, 0)
+        return going, on & only, (rest | self.end_bit) & only
+
+    def _at_end(self, points: Iterable[int]) -> list[int]:
+        """The points at the end of a lexeme. Of terminals that match the same text, it is the one with the least rank."""
+        points = list(points)
+        ended = [i for i in points if self.after[i] >= 0]
+        if not self.longest or not ended or len(points) < 2:
+            return ended
+        rank = {i: self.lexicon.terminals[self.point[i][0]].rank for i in points if self._matches(i)}
+        best = min(rank.values())
+        return [i for i in ended if rank[i] == best]
+
+    def _matches(self, i: int) -> bool:
+        """Whether a point is at the end of a lexeme, of this stack or of another one."""
+        t, q, _ = self.point[i]
+        return t >= 0 and self.lexicon.terminals[t].automaton.final[q]
+
+    def places(self, c: int) -> set[int]:
+        """The places of a control: those it holds, and those after lexemes that may end here."""
+        items = self.sets[c][0]
+        held = {i for i in items if i not in self.point}
+        return held | {self.after[i] for i in self._at_end(i for i in items if i in self.point)}
+
+    def ended(self, c: int) -> frozenset[int]:
+        """Callees that may end here."""
+        return self._ending(c)[0]
+
+    def guard(self, c: int) -> int:
+        """The symbols before which a lexeme may end here, END among them."""
+        return self._ending(c)[1]
+
+    def _ending(self, c: int) -> tuple[frozenset[int], int]:
+        found = self.endings.get(c)
+        if found is None:
+            found = frozenset(self.ends[p] for p in self.places(c)) - {-1}, self._parts(c)[2]
+            self.endings[c] = found
+        return found
+
+    def actions_of(self, c: int, inside: tuple[int, ...] = ()) -> list[Action]:
+        """What may be done in a control: at most one move and one return, and calls, per set of symbols."""
+        found = self.actions[c]
+        if found is None:
+            assert c not in inside, "a frame calls itself before it reads anything"
+            found = self.actions[c] = self._actions(c, inside)
+        return found
+
+    def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
+        going, on, rest = self._parts(c)
+        moves: list[tuple[int, Any]] = [(mask & on, target) for i in going for mask, target in self.arcs[i]]
+        calls: list[tuple[int, Any]] = []
+        places = self.places(c)
+        for p in places:
+            moves += [(mask & rest, target) for mask, target in self.arcs[p]]
+            moves += [(mask & rest, _Begin(target)) for mask, target in self.begins.get(p, ())]
+            calls += [(mask & rest, call) for mask, call in self.calls[p]]
+        words = self._words(call for _, call in calls)
+        shadows = [
+            (mask & rest, _Shadow(t, q))
+            for t in members(self._contenders(c))
+            for mask, q in self.lexicon.terminals[t].automaton.arcs[0]
+        ]
+        returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []
+        out: list[Action] = []
+        for mask, found in split_sets([*moves, *calls, *returns, *shadows]):
+            others = [x for x in found if type(x) is _Shadow]
+            parts = [(mask, self._own_entries(found, others))]
+            for add, entered in self._entered([x for x in found if type(x) is _Call], words):
+                symbol = self._symbol(entered)
+                entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
+                assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
+                first = self.control(entrances)
+                parts = [
+                    (both, entries + _pushed(symbol, add, deeper))
+                    for inner, deeper in self.actions_of(first, (*inside, c))
+                    for have, entries in parts
+                    if (both := have & inner)
+                ] + [(left, entries) for have, entries in parts if (left := have & ~self._readable(first)) and entries]
+            out += parts
+        return out
+
+    def _readable(self, c: int) -> int:
+        """The symbols that a control reads in its own frame or by calls."""
+        return first_symbols([[(mask, 0) for mask, entries in self.actions[c] or [] if any(e[0] != RETURN for e in entries)]])
+
+    def _words(self, calls: Iterable[_Call]) -> dict[tuple[int, int], dict[int, set[int]]]:
+        """Per group of called terminals those that may stand here. They share one symbol, whatever they begin with."""
+        words: dict[tuple[int, int], dict[int, set[int]]] = {}
+        for callee, after, add in calls:
+            if callee >= len(self.network.frames):
+                group = words.setdefault((self.called_terminals[callee - len(self.network.frames)], add), {})
+                group.setdefault(callee, set()).add(after)
+        return words
+
+    def _entered(
+        self, calls: list[_Call], words: dict[tuple[int, int], dict[int, set[int]]]
+    ) -> list[tuple[int, dict[int, set[int]]]]:
+        """What is entered together: everything but the frames that count, and what begins an iteration here by itself."""
+        together: dict[tuple[int, int], dict[int, set[int]]] = {}
+        for callee, after, add in calls:
+            if callee >= len(self.network.frames):
+                group = words[self.called_terminals[callee - len(self.network.frames)], add]
+                together.setdefault((add, -1), {}).update(group)
+            else:
+                alone = callee if self.network.frames[callee].loop else -1
+                together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)
+        return [(add, entered) for (add, _), entered in together.items()]
+
+    def _own_entries(self, found: list[Any], others: list[_Shadow]) -> list[Entry]:
+        """The move and the return among what is possible on a symbol."""
+        entries: list[Entry] = []
+        targets = [x for x in found if type(x) is int and x != RETURN]
+        begun = [x.target for x in found if type(x) is _Begin]
+        beside = [self._shadow(x.terminal, x.state) for x in others]
+        for add, into in enumerate((targets, begun)):
+            if any(x not in self.point or self.point[x][2] >= 0 for x in into):
+                items = [x for x in [*into, *beside] if x != self.inside.get((-1, 0, -1))]
+                entries.append((self.control(items), (), add))
+        if RETURN in found:
+            entries.append((RETURN, (), 0))
+        return entries
+
+    def loop(self, c: int) -> Loop | None:
+        """The loop that the frame of a control counts."""
+        for item in self.sets[c][0]:
+            place = self.point[item][2] if item in self.point else item
+            if place in self.place_frame:
+                return self.network.frames[self.place_frame[place][0]].loop
+        return None
+
+    def bounds(self, c: int) -> tuple[int, int]:
+        """The bounds of what the frame of a control counts."""
+        loop = self.loop(c)
+        return (loop.low, loop.high) if loop else (UNCOUNTED, UNCOUNTED)
+
+    def end_of(self, c: int) -> int:
+        """Whether the text may end in a control."""
+        if not self.guard(c) & self.end_bit:
+            return NO_END
+        ended = self.ended(c)
+        return END_HERE if 0 in ended else END_RETURN if ended else NO_END
+
+    def returned(self, c: int, symbol: int) -> int:
+        """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
+        found = self.ret[c].get(symbol)
+        if found is None:
+            ended, places = self.ended(c), self.symbol_places[symbol]
+            after = {p for callee, where in places.items() if callee in ended for p in where}
+            only = self.guard(c)
+            found = -1
+            if after:
+                found = self.control(after, -1 if only == self.every | self.end_bit else only)
+            self.ret[c][symbol] = found
+        return found
+
+    # ---------------------------------------------------------------- names
+
+    def control_name(self, c: int) -> str:
+        """What a control stands for: the places it holds, by frame and state, and the lexemes it is inside of."""
+        items, only = self.sets[c]
+        parts = []
+        for i in sorted(items)[:4]:
+            if i in self.point and self.point[i][2] >= 0:
+                t, q, _ = self.point[i]
+                parts.append(f"{self.lexicon.terminals[t].name}@{q}")
+            elif i in self.place_frame:
+                k, q = self.place_frame[i]
+                parts.append(f"{self.network.frames[k].name}:{q}")
+        return " ".join(dict.fromkeys(parts)) + (" …" if len(items) > 4 else "") + ("" if only == -1 else " guarded")
+
+    def symbol_name(self, symbol: int) -> str:
+        """The callees that a symbol waits for."""
+        return " | ".join(dict.fromkeys(self.callee_name(callee) for callee in sorted(self.symbol_callees[symbol])))
+
+    def callee_name(self, callee: int) -> str:
+        """A rule or a terminal."""
+        frames = self.network.frames
+        return frames[callee].name if callee < len(frames) else self.lexicon.terminals[callee - len(frames)].name
+
+    # ---------------------------------------------------------------- reachable configurations
+
+    def build(self) -> FrameTables:
+        """All controls that some text reaches, with every symbol that may lie below them."""
+        start = self.control([self.entry[0]])
+        below: dict[int, set[frozenset[int]]] = {}
+        entered_by: dict[frozenset[int], list[int]] = {}
+        ends: dict[frozenset[int], list[int]] = {}
+        seen = {(start, BOTTOM)}
+        todo = [(start, BOTTOM)]
+
+        def reach(c: int, callees: frozenset[int]) -> None:
+            if (c, callees) not in seen:
+                seen.add((c, callees))
+                todo.append((c, callees))
+
+        def leave(c: int, symbol: int) -> None:
+            r = self.returned(c, symbol)
+            if r >= 0:
+                for callees in below[symbol]:
+                    reach(r, callees)
+
+        while todo:
+            self.deadline.check(_DOING)
+            c, callees = todo.pop()
+            for _, entries in self.actions_of(c):
+                for target, push, _ in entries:
+                    if target == RETURN:
+                        continue
+                    under = callees
+                    for symbol, _ in push:
+                        if symbol not in below:
+                            below[symbol] = set()
+                            entered_by.setdefault(self.symbol_callees[symbol], []).append(symbol)
+                        if under not in below[symbol]:
+                            below[symbol].add(under)
+                            for d in list(ends.get(self.symbol_callees[symbol], ())):
+                                leave(d, symbol)
+                        under = self.symbol_callees[symbol]
+                    reach(target, under)
+            if callees and self.ended(c):
+                ends.setdefault(callees, []).append(c)
+                for symbol in list(entered_by.get(callees, ())):
+                    leave(c, symbol)
+        self.reached = seen
+        self.below = below
+        actions = [self.actions[c] or [] for c in range(len(self.sets))]
+        ends_of = [self.end_of(c) for c in range(len(self.sets))]
+        ret = [{s: r for s, r in row.items() if r >= 0} for row in self.ret]
+        bounds = [self.bounds(c) for c in range(len(self.sets))]
+        return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, bounds, start, self.sets)
+
+
+def _pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
+    """Entries of a callee as entries of its caller."""
+    return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]
+
+
+def members(mask: int) -> Iterator[int]:
+    """The elements of a bit set."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:
+    """All symbols that arcs read."""
+    mask = 0
+    for one in arcs:
+        for symbols, _ in one:
+            mask |= symbols
+    return mask
+
+
+def split_sets(pairs: list[tuple[int, object]]) -> list[tuple[int, list]]:
+    """Disjoint sets of symbols with what holds on each: the common refinement of overlapping sets."""
+    parts: list[tuple[int, list]] = []
+    for mask, tag in pairs:
+        if not mask:
+            continue
+        split: list[tuple[int, list]] = []
+        for have, tags in parts:
+            common = have & mask
+            if not common:
+                split.append((have, tags))
+                continue
+            split.append((common, [*tags, tag]))
+            if have != common:
+                split.append((have & ~common, tags))
+            mask &= ~common
+        if mask:
+            split.append((mask, [tag]))
+        parts = split
+    return parts

@@ -1,0 +1,239 @@
+"""Takes away what cannot be completed, so that no text leads into a dead end, and returns that nothing follows.
+
+An *exit* of a frame is a control that can return, or in which the text may end. First the exits that each control can reach in
+its frame are collected (calls on the way included), then an exit is struck out for a symbol if the frame below cannot go on to
+an exit of its own in every context, until nothing changes. A control can be completed below a symbol if it reaches an exit
+that is still valid for it; by induction over the height of the stack it then can in every configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN
+from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
+from fsa_compile.grammar.frame_subsets import BOTTOM, Action, Entry, FrameBuilder, FrameTables
+from fsa_compile.grammar.transition_network import UncountableError
+
+
+def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
+    """Removes, in place, entries and returns that cannot be completed.
+
+    Raises:
+      UnsatisfiableError: the initial control cannot be completed.
+      UnsupportedGrammarError: whether one of them can depends on more than the symbol on top of the stack.
+    """
+    contexts, below = _contexts(tables, builder)
+    for c in range(len(tables.actions)):
+        if not contexts[c]:
+            tables.actions[c], tables.ret[c], tables.end[c] = [], {}, NO_END
+    bottom = 1 << len(tables.symbol_callees)
+    exits = _Exits(tables, below, bottom)
+    good = exits.good()
+    _check_loops(tables, builder, contexts, exits, good, _Exits(tables, below, bottom, adding=True).good)
+    if not good[tables.start] & bottom:
+        what = "the grammar accepts no text: whatever is begun, some lexeme can never end"
+        fix = "A lexeme ends only where it cannot go on: let what follows begin with other characters, or ignore spaces."
+        raise UnsatisfiableError(what, fix=fix)
+
+    def dead(there: int, where: int) -> bool:
+        """Whether a control is dead for the given symbols below it; they must agree."""
+        if where & ~good[there] and where & good[there]:
+            what = "in one place, whether the text can be completed depends on what stands further outside"
+            fix = "Let the rules in question end with a closing bracket or a keyword of their own."
+            raise UnsupportedGrammarError(what, text=text, start=0, fix=fix)
+        return not where & good[there]
+
+    for c, actions in enumerate(tables.actions):
+        if not contexts[c]:
+            continue
+        for i, (mask, entries) in enumerate(actions):
+            alive = [e for e in entries if e[0] == RETURN or not dead(e[0], 1 << e[1][-1][0] if e[1] else contexts[c])]
+            actions[i] = mask, alive
+        for symbol in [s for s, r in tables.ret[c].items() if dead(r, below[s])]:
+            del tables.ret[c][symbol]
+    _drop_returns(tables)
+
+
+def _check_loops(
+    tables: FrameTables, builder: FrameBuilder, contexts: list[int], exits: _Exits, good: list[int], more: Callable[[], list[int]]
+) -> None:
+    """A counted frame must be able to end without another iteration, and below its lower bound to begin one, from everywhere.
+
+    Raises:
+      UncountableError: it is not so.
+    """
+    loops = {c: loop for c in range(len(tables.actions)) if contexts[c] and (loop := builder.loop(c))}
+    if not loops:
+        return
+    adding = more()
+    wrong = {
+        loop.node
+        for c, loop in loops.items()
+        if good[c] != adding[c] or (loop.low > 1 and good[c] and not exits.reached[c] & exits.another)
+    }
+    if wrong:
+        raise UncountableError(wrong)
+
+
+def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], list[int]]:
+    """Per control the symbols that may be on top of its stack, and per symbol those that may lie right below it."""
+    by_callees: dict[frozenset[int], int] = {BOTTOM: 1 << len(tables.symbol_callees)}
+    for s, callees in enumerate(tables.symbol_callees):
+        if s in builder.below:
+            by_callees[callees] = by_callees.get(callees, 0) | 1 << s
+    contexts = [0] * len(tables.actions)
+    for c, callees in builder.reached:
+        contexts[c] |= by_callees[callees]
+    below = [0] * len(tables.symbol_callees)
+    for s, under in builder.below.items():
+        for callees in under:
+            below[s] |= by_callees[callees]
+    return contexts, below
+
+
+class _Exits:
+    """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns."""
+
+    def __init__(self, tables: FrameTables, below: list[int], bottom: int, *, adding: bool = False) -> None:
+        self.tables, self.below, self.adding = tables, below, adding
+        self.reached: list[int] = []
+        self.another = 1 << (len(tables.actions) + 1)
+        """No exit, but where a frame may begin another iteration."""
+        self.returning = [c for c, row in enumerate(tables.ret) if row]
+        self.number = {c: i + 1 for i, c in enumerate(self.returning)}
+        self.through: list[list[tuple[int, int]]] = [[] for _ in below]
+        for c, i in self.number.items():
+            for s, r in tables.ret[c].items():
+                self.through[s].append((i, r))
+        self.valid = [bottom, *(sum(1 << s for s in tables.ret[c]) for c in self.returning)]
+
+    def good(self) -> list[int]:
+        """Per control the symbols below which it can be completed."""
+        while True:
+            exits = self.reached = self._reached()
+            good: list[int] = []
+            known: dict[int, int] = {}
+            for mask in exits:
+                if mask not in known:
+                    known[mask] = self._valid_for(mask)
+                good.append(known[mask])
+            changed = False
+            for c, i in self.number.items():
+                for s, r in self.tables.ret[c].items():
+                    if self.valid[i] >> s & 1 and self.below[s] & ~good[r]:
+                        self.valid[i] &= ~(1 << s)
+                        changed = True
+            if not changed:
+                return good
+
+    def _valid_for(self, exits: int) -> int:
+        out = 0
+        for i, valid in enumerate(self.valid):
+            if exits >> i & 1:
+                out |= valid
+        return out
+
+    def _reached(self) -> list[int]:
+        tables, n = self.tables, len(self.tables.actions)
+        exits = [int(end == END_HERE) for end in tables.end]
+        for c, i in self.number.items():
+            exits[c] |= (self.valid[i] != 0) << i
+        ways = [_ways(actions, self.adding) for actions in tables.actions]
+        for c, actions in enumerate(tables.actions):
+            if any(_adds(entry) for _, entries in actions for entry in entries):
+                exits[c] |= self.another
+        back: dict[tuple[int, int], list[int]] = {}
+        relevant = [_union(1 << i for i, _ in pairs) for pairs in self.through]
+        changed = True
+        while changed:
+            changed = False
+            for c in range(n - 1, -1, -1):
+                mask = exits[c]
+                for target, push in ways[c]:
+                    found = exits[target]
+                    for s in push:  # the frame of the call first, control c's own at last
+                        key = found & relevant[s], s
+                        after = back.get(key)
+                        if after is None:
+                            after = back[key] = self._back(*key)
+                        found = 0
+                        for r in after:
+                            found |= exits[r]
+                    mask |= found
+                if mask != exits[c]:
+                    exits[c] = mask
+                    changed = True
+        return exits
+
+    def _back(self, exits: int, symbol: int) -> list[int]:
+        """Controls after the return from a frame with these exits through a symbol."""
+        return list({r for i, r in self.through[symbol] if exits >> i & 1 and self.valid[i] >> symbol & 1})
+
+
+def _adds(entry: Entry) -> bool:
+    """Whether an entry begins an iteration of the frame that it is in."""
+    _, push, add = entry
+    return bool(push[0][1] if push else add)
+
+
+def _ways(actions: list[Action], adding: bool) -> set[tuple[int, tuple[int, ...]]]:
+    """Targets of moves and calls, with the pushed symbols from the top down, with or without those that begin an iteration."""
+    return {
+        (entry[0], tuple(s for s, _ in reversed(entry[1])))
+        for _, entries in actions
+        for entry in entries
+        if entry[0] != RETURN and (adding or not _adds(entry))
+    }
+
+
+def _union(masks: Iterable[int]) -> int:
+    out = 0
+    for mask in masks:
+        out |= mask
+    return out
+
+
+def _drop_returns(tables: FrameTables) -> None:
+    """Returns stay only on symbols with which something can go on after them."""
+    n = len(tables.actions)
+    own, back = [0] * n, [0] * n  # bit sets of symbols; END is the bit after the last class
+    end_bit = 1 << max((mask.bit_length() for actions in tables.actions for mask, _ in actions), default=0)
+    users: list[set[int]] = [set() for _ in range(n)]
+    for c, actions in enumerate(tables.actions):
+        for mask, entries in actions:
+            if any(e[0] == RETURN for e in entries):
+                back[c] |= mask
+            if any(e[0] != RETURN for e in entries):
+                own[c] |= mask
+        if tables.end[c] == END_HERE:
+            own[c] |= end_bit
+        elif tables.end[c] == END_RETURN:
+            back[c] |= end_bit
+        for r in tables.ret[c].values():
+            users[r].add(c)
+    live = list(own)
+    after = [0] * n
+    todo = list(range(n))
+    while todo:
+        c = todo.pop()
+        for r in tables.ret[c].values():
+            after[c] |= live[r]
+        mask = own[c] | back[c] & after[c]
+        if mask != live[c]:
+            live[c] = mask
+            todo += users[c]
+    for c in range(n):
+        if tables.end[c] == END_RETURN and not after[c] & end_bit:
+            tables.end[c] = NO_END
+        tables.actions[c] = list(_with_returns(tables.actions[c], after[c]))
+
+
+def _with_returns(actions: list[Action], after: int) -> Iterator[tuple[int, list[Entry]]]:
+    for mask, entries in actions:
+        others = [e for e in entries if e[0] != RETURN]
+        if len(others) < len(entries) and mask & after:
+            yield mask & after, entries
+            mask &= ~after
+        if mask and others:
+            yield mask, others

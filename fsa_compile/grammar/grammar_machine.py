@@ -1,0 +1,116 @@
+"""Grammar to byte machine: the order of the steps between the front ends and the token walk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.errors import ConstraintError, LimitError, UnsupportedGrammarError
+from fsa_compile.grammar.conflicts import Conflict, find_conflict
+from fsa_compile.grammar.frame_subsets import FrameBuilder
+from fsa_compile.grammar.frame_trim import trim
+from fsa_compile.grammar.grammar_checks import check_grammar
+from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.longest_match import settle
+from fsa_compile.grammar.minimize_machine import minimal_machine
+from fsa_compile.grammar.outlining import WAYS, Hoisting
+from fsa_compile.grammar.rule_expressions import Node
+from fsa_compile.grammar.terminals import Lexicon
+from fsa_compile.grammar.transition_network import UncountableError, build_network
+from fsa_compile.limits import CompileLimits, Deadline
+
+
+def machine_of(
+    grammar: Grammar,
+    *,
+    stacks: int = 1,
+    specials: Mapping[str | int, int] | None = None,
+    limits: CompileLimits | None = None,
+    deadline: Deadline | None = None,
+) -> ByteMachine:
+    """The trimmed, minimal byte machine of a grammar.
+
+    Args:
+      grammar: as a front end made it.
+      stacks: with more than 1, what one stack cannot decide becomes several entries of one action.
+      specials: token id of every special token that the grammar names.
+      limits: bounds of the compilation; `max_states` holds for rule automata and for controls.
+      deadline: an already running time budget.
+
+    Raises:
+      GrammarConflictError: one stack cannot decide the grammar, and `stacks` is 1; or no number of stacks can.
+      UnsatisfiableError: the start rule has no finite text.
+      GrammarError, LimitError: see their classes.
+    """
+    limits = limits or CompileLimits()
+    deadline = deadline or Deadline(limits)
+    check_grammar(grammar)
+    attempts = _Attempts(grammar, specials or {}, limits, deadline)
+    for number in (1, stacks) if stacks > 1 else (1,):
+        machine = attempts.machine(number)
+        if machine is not None:
+            return machine
+    raise attempts.error()
+
+
+class _Attempts:
+    """Machines of one grammar by several ways to choose what is called: of one language, but not all for one stack."""
+
+    def __init__(
+        self, grammar: Grammar, specials: Mapping[str | int, int], limits: CompileLimits, deadline: Deadline
+    ) -> None:  # fmt: skip
+        self.grammar, self.specials, self.limits, self.deadline = grammar, specials, limits, deadline
+        self.problem: Conflict | UnsupportedGrammarError | None = None
+
+    def machine(self, stacks: int) -> ByteMachine | None:
+        """The machine of the first way that so many stacks can decide; None if there is none."""
+        problem: Conflict | UnsupportedGrammarError | None = None
+        tried: list[object] = []
+        for way in WAYS:
+            found: ByteMachine | Conflict | UnsupportedGrammarError | None
+            try:
+                found = self._counted_machine(stacks, way, tried)
+            except UnsupportedGrammarError as error:
+                found = error
+            except LimitError:
+                if problem is None:
+                    raise
+                break
+            if isinstance(found, ByteMachine):
+                return found
+            problem = problem or found
+        self.problem = problem
+        return None
+
+    def error(self) -> ConstraintError:
+        """Why the usual way failed."""
+        assert self.problem is not None
+        return self.problem.error(self.grammar) if isinstance(self.problem, Conflict) else self.problem
+
+    def _counted_machine(self, stacks: int, way: Hoisting, tried: list[object]) -> ByteMachine | Conflict | None:
+        written_out: set[Node] = set()
+        while True:
+            try:
+                return self._machine(stacks, way, written_out, tried)
+            except UncountableError as error:
+                written_out |= error.nodes
+
+    def _machine(self, stacks: int, way: Hoisting, written_out: set[Node], tried: list[object]) -> ByteMachine | Conflict | None:
+        """The machine when some large repetitions are written out and the others counted; None if that was tried before."""
+        grammar, limits, deadline = self.grammar, self.limits, self.deadline
+        longest = grammar.mode == "longest"
+        lexicon = Lexicon(grammar, self.specials, limits, deadline)
+        network = build_network(grammar, lexicon, limits, deadline, written_out, way)
+        frames = [(frame.dfa, frame.loop and frame.loop.node) for frame in network.frames]
+        if frames in tried:
+            return None
+        tried.append(frames)
+        if longest:
+            settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
+        builder = FrameBuilder(network, longest=longest, stacks=stacks, limits=limits, deadline=deadline)
+        tables = builder.build()
+        trim(tables, builder, grammar.text)
+        conflict = find_conflict(tables, builder, stacks)
+        if conflict:
+            return conflict
+        return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name)

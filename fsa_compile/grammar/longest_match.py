@@ -1,0 +1,271 @@
+r"""Longest-match mode: which lexeme a text is, settled once per grammar, so that a parser's context never has to choose.
+
+What holds in the lexical mode "longest":
+
+* Where terminals T may stand (given everything before), those in T and the ignored ones begin together. The lexeme goes on as
+  long as one of them can: it may end only before a symbol with which none of them could go on. So where `1` and `1.5` are
+  numbers and `.` is a terminal, `1.foo` is refused: after `1.` a number had to follow, and the lexer does not go back. (A lexer
+  that goes back accepts more; none accepts less.)
+* Where two terminals that begin together match the same text, one of them is it: that of higher priority, then a plain string
+  before a pattern, then the wider (by the longest text it can match), then the longer in the grammar's text, then the first name
+  in alphabetical order. These are Lark's rules, but that Lark lets a terminal of higher priority also win with a shorter match.
+* What a plain string or a keyword (finitely many texts, all of two or more word characters) wins is reserved: the loser loses
+  the text everywhere, also where the keyword cannot stand. "Begin together" is then decided by what stands before: both follow
+  the same terminal, or both begin the text. Lark's contextual lexer may accept such a word as a name where the keyword is not
+  possible, or not: its contexts are unions of those of several places. None of its contexts is wider than "follows the same
+  terminal".
+* What any other terminal wins, it wins where it may stand, and nowhere else: after a `#` that only a colour may follow, `fff` is
+  a colour, though it would be a name where names may stand too.
+* A keyword is not glued to what follows: it may not end before a word character (`[A-Za-z0-9_]`) with which some unbounded
+  terminal that begins with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand.
+* A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
+* An ignored text may stand before the first, between any two, and after the last lexeme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsa_compile.automata.symbol_dfa import SymbolDfa
+from fsa_compile.errors import UnsupportedGrammarError
+from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.terminals import WORD_BYTES, Automaton, Lexicon, Terminal, widest
+
+
+def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar) -> None:
+    """Takes texts from the terminals that lose them, and sets the guards of keywords, in place.
+
+    Args:
+      lexicon: closed terminals.
+      frames: automata of the network's frames, the first one where texts start.
+      ignore: terminals that are ignored.
+      grammar: for errors.
+
+    Raises:
+      UnsupportedGrammarError: a terminal matches the empty text.
+    """
+    for t in lexicon.terminals:
+        if t.nullable and t.automaton.arcs[0]:
+            what = f"terminal {t.name} matches the empty text"
+            fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
+            raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
+    original = [t.automaton for t in lexicon.terminals]
+    word = lexicon.class_set(WORD_BYTES)
+    keyword = [_is_keyword(automaton, word) for automaton in original]
+    reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or keyword[i])
+    ranks = sorted(range(len(original)), key=lambda i: _rank(lexicon.terminals[i], i))
+    better: dict[int, int] = {}
+    for place, i in enumerate(ranks):
+        lexicon.terminals[i].rank = place
+        better[i] = sum(1 << j for j in ranks[:place])
+    contexts = _contexts(len(original), frames, ignore)
+    for i, t in enumerate(lexicon.terminals):
+        own = [context for context in contexts if context >> i & 1]
+        winners = [j for j in _members(_union(own) & better[i]) if _share_text(original[i], original[j])]
+        always = [j for j in winners if all(context >> j & 1 for context in own)]
+        if winners and not _difference(original[i], [original[j] for j in winners if j in always or reserving >> j & 1]).arcs[0]:
+            raise _never(lexicon, i, winners, grammar)
+        reserved = [j for j in winners if reserving >> j & 1]
+        if reserved:
+            t.automaton = _difference(original[i], [original[j] for j in reserved])
+        for j in winners:
+            if not reserving >> j & 1:
+                t.ties = lexicon.terminals[j].ties = True
+    unbounded = [a for a in original if not _finite(a)]
+    for i, t in enumerate(lexicon.terminals):
+        if keyword[i]:
+            t.automaton, t.guard = _glued(t.automaton, unbounded, word)
+        if t.not_before:
+            t.guard |= {q: t.guard.get(q, 0) | t.not_before for q, final in enumerate(t.automaton.final) if final}
+
+
+def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
+    t = lexicon.terminals[loser]
+    names = " or ".join(lexicon.terminals[j].name for j in winners)
+    what = f"terminal {t.name} can never match: each of its texts also matches {names}, which wins"
+    fix = f"Write {t.name} as a plain string, or give it a priority: {t.name if t.name.isidentifier() else 'NAME'}.1: ..."
+    return UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
+
+
+def _rank(terminal: Terminal, number: int) -> tuple[int, bool, float, int, str, int]:
+    return (
+        -terminal.priority, not terminal.literal, -widest(terminal.automaton), -(terminal.end - terminal.start), terminal.name,
+        number,
+    )  # fmt: skip
+
+
+def first_and_last(frames: list[SymbolDfa]) -> tuple[list[int], list[int]]:
+    """Per frame the terminals (bit sets) that its texts may begin and end with."""
+    first, last = [0] * len(frames), [0] * len(frames)
+    changed = True
+    while changed:
+        changed = False
+        for k, dfa in enumerate(frames):
+            begin = terminals_of(dfa.arcs[0], first)
+            end = 0
+            for arcs in dfa.arcs:
+                for symbol, target in arcs.items():
+                    if dfa.final[target]:
+                        end |= 1 << symbol if symbol >= 0 else last[~symbol]
+            changed |= (begin, end) != (first[k], last[k])
+            first[k], last[k] = begin, end
+    return first, last
+
+
+def _contexts(count: int, frames: list[SymbolDfa], ignore: list[int]) -> set[int]:
+    """The sets of terminals that may follow the same terminal, or begin the text; ignored ones may stand anywhere."""
+    first, last = first_and_last(frames)
+    ignored = _union(1 << t for t in ignore)
+    return {context | ignored for context in (first[0], *follow_sets(count, frames, first, last)) if context | ignored}
+
+
+def _union(masks: Iterable[int]) -> int:
+    out = 0
+    for mask in masks:
+        out |= mask
+    return out
+
+
+def follow_sets(count: int, frames: list[SymbolDfa], first: list[int], last: list[int]) -> list[int]:
+    """Per terminal the terminals (a bit set) that may follow it."""
+    follow = [0] * count
+    for dfa in frames:
+        before = [0] * len(dfa.arcs)
+        for arcs in dfa.arcs:
+            for symbol, target in arcs.items():
+                before[target] |= 1 << symbol if symbol >= 0 else last[~symbol]
+        for q, arcs in enumerate(dfa.arcs):
+            after = terminals_of(arcs, first)
+            for t in _members(before[q]):
+                follow[t] |= after
+    return follow
+
+
+def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
+    """The terminals (a bit set) that may be read first from a state with these arcs."""
+    mask = 0
+    for symbol in arcs:
+        mask |= 1 << symbol if symbol >= 0 else first[~symbol]
+    return mask
+
+
+def _share_text(a: Automaton, b: Automaton) -> bool:
+    seen, todo = {(0, 0)}, [(0, 0)]
+    while todo:
+        p, q = todo.pop()
+        if a.final[p] and b.final[q]:
+            return True
+        for x, p2 in a.arcs[p]:
+            for y, q2 in b.arcs[q]:
+                if x & y and (p2, q2) not in seen:
+                    seen.add((p2, q2))
+                    todo.append((p2, q2))
+    return False
+
+
+def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
+    """The texts of one automaton that no other one accepts; initial state 0, trimmed."""
+    first: tuple[int, tuple[tuple[int, int], ...]] = (0, tuple((i, 0) for i in range(len(others))))
+    number, order = {first: 0}, [first]
+    arcs: list[list[tuple[int, int]]] = []
+    final: list[bool] = []
+    for p, beside in order:
+        parts: list[tuple[int, tuple[int, tuple[tuple[int, int], ...]]]]
+        parts = [(symbols, (target, ())) for symbols, target in whole.arcs[p]]
+        for i, q in beside:
+            for symbols, target in others[i].arcs[q]:
+                split = []
+                for have, where in parts:
+                    if have & symbols:
+                        split.append((have & symbols, (where[0], (*where[1], (i, target)))))
+                    if have & ~symbols:
+                        split.append((have & ~symbols, where))
+                parts = split
+        out = []
+        for symbols, where in parts:
+            if where not in number:
+                number[where] = len(order)
+                order.append(where)
+            out.append((symbols, number[where]))
+        arcs.append(out)
+        final.append(whole.final[p] and not any(others[i].final[q] for i, q in beside))
+    return trimmed(Automaton(arcs, final))
+
+
+def trimmed(automaton: Automaton) -> Automaton:
+    """The automaton without states that lead nowhere, arcs to one state joined."""
+    sources: list[list[int]] = [[] for _ in automaton.arcs]
+    for q, arcs in enumerate(automaton.arcs):
+        for _, target in arcs:
+            sources[target].append(q)
+    todo = [q for q, final in enumerate(automaton.final) if final]
+    live = set(todo)
+    while todo:
+        for q in sources[todo.pop()]:
+            if q not in live:
+                live.add(q)
+                todo.append(q)
+    order = [0, *sorted(live - {0})]
+    number = {q: i for i, q in enumerate(order)}
+    left: list[list[tuple[int, int]]] = []
+    for q in order:
+        joined: dict[int, int] = {}
+        for symbols, target in automaton.arcs[q]:
+            if target in live:
+                joined[number[target]] = joined.get(number[target], 0) | symbols
+        left.append([(symbols, target) for target, symbols in joined.items()])
+    return Automaton(left, [automaton.final[q] for q in order])
+
+
+def _finite(automaton: Automaton) -> bool:
+    return widest(automaton) != float("inf")
+
+
+def _is_keyword(automaton: Automaton, word: int) -> bool:
+    """Whether all texts are words, finitely many, none of one character."""
+    if any(symbols & ~word for arcs in automaton.arcs for symbols, _ in arcs) or not _finite(automaton):
+        return False
+    return not any(automaton.final[q] for _, q in automaton.arcs[0])
+
+
+def _glued(keyword: Automaton, unbounded: list[Automaton], word: int) -> tuple[Automaton, dict[int, int]]:
+    """The automaton with texts told apart by how unbounded terminals could go on from them, and by final state these symbols."""
+    first = 0, frozenset((i, 0) for i in range(len(unbounded)))
+    number, order = {first: 0}, [first]
+    arcs: list[list[tuple[int, int]]] = []
+    guards: dict[int, int] = {}
+    for p, beside in order:
+        on = _union(symbols for i, q in beside for symbols, _ in unbounded[i].arcs[q]) & word
+        if keyword.final[p] and on:
+            guards[len(arcs)] = on
+        out = []
+        for symbols, p2 in keyword.arcs[p]:
+            moves = [(both, (i, q2)) for i, q in beside for x, q2 in unbounded[i].arcs[q] if (both := x & symbols)]
+            for part, others in _split(symbols, moves):
+                where = p2, others
+                if where not in number:
+                    number[where] = len(order)
+                    order.append(where)
+                out.append((part, number[where]))
+        arcs.append(out)
+    return Automaton(arcs, [keyword.final[p] for p, _ in order]), guards
+
+
+def _split(symbols: int, moves: list[tuple[int, tuple[int, int]]]) -> list[tuple[int, frozenset[tuple[int, int]]]]:
+    """Parts of a set of symbols by which moves each part allows."""
+    parts: list[tuple[int, frozenset[tuple[int, int]]]] = [(symbols, frozenset())]
+    for mask, target in moves:
+        parts = [
+            piece
+            for have, targets in parts
+            for piece in ((have & mask, targets | {target}), (have & ~mask, targets))
+            if piece[0]
+        ]  # fmt: skip
+    return parts
+
+
+def _members(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low

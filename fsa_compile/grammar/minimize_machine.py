@@ -1,0 +1,246 @@
+"""Moore's refinement of controls and stack symbols together, and the byte machine made of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.grammar.conflicts import is_decided
+from fsa_compile.grammar.frame_subsets import Entry, FrameTables, Push
+
+
+def minimal_machine(
+    tables: FrameTables,
+    byte_class: np.ndarray,
+    specials: tuple[int, ...],
+    name_control: Callable[[int], str],
+    name_symbol: Callable[[int], str],
+) -> ByteMachine:
+    """The minimal byte machine of trimmed tables.
+
+    Args:
+      tables: controls and symbols.
+      byte_class: int32[256 + T], class of every byte and special token in the tables' sets.
+      specials: token ids of the special tokens.
+      name_control, name_symbol: what a number of the tables stands for.
+    """
+    order = _reachable(tables)
+    control_class, symbol_class = _Refinement(tables, order).classes()
+    control_class[RETURN] = RETURN
+    return _Assembly(tables, order, control_class, symbol_class, byte_class, specials).machine(name_control, name_symbol)
+
+
+def _reachable(tables: FrameTables) -> list[int]:
+    """Controls that are left, the initial one first."""
+    order, seen = [tables.start], {tables.start}
+    for c in order:
+        for t in [e[0] for _, entries in tables.actions[c] for e in entries if e[0] != RETURN] + [*tables.ret[c].values()]:
+            if t not in seen:
+                seen.add(t)
+                order.append(t)
+    return order
+
+
+class _Refinement:
+    """Moore's refinement by random 64-bit hashes: a signature is a sum over what it holds, so its order does not matter.
+
+    A control's signature sums, over its actions, the weight of the symbols times the hash of the entries; so actions whose
+    entries have become equal count as one, however their symbols were divided. Two different signatures have the same hash
+    with probability 2 ** -64.
+    """
+
+    def __init__(self, tables: FrameTables, order: list[int]) -> None:
+        self._rng = np.random.default_rng(20)
+        self.order = order
+        number = {c: i for i, c in enumerate(order)}
+        number[RETURN] = len(order)
+        kinds: dict[tuple[int, tuple[int, int]], int] = {}
+        self.kind = np.array([kinds.setdefault((tables.end[c], tables.bounds[c]), len(kinds)) for c in order], np.int64)
+        pushes: dict[Push, int] = {}
+        groups: dict[tuple[Entry, ...], int] = {}
+        owner, masks, group = [], [], []
+        for i, c in enumerate(order):
+            for mask, entries in tables.actions[c]:
+                owner.append(i)
+                masks.append(mask)
+                group.append(groups.setdefault(tuple(entries), len(groups)))
+        self.owner, self.group = np.array(owner, np.int64), np.array(group, np.int64)
+        self.weight = self._weights(masks)
+        flat = [
+            (g, number[t], pushes.setdefault(push, len(pushes)), add) for entries, g in groups.items() for t, push, add in entries
+        ]
+        self.entry = np.array(flat, np.int64).reshape(-1, 4).T
+        self.num_groups = len(groups)
+        symbols = {s: i for i, s in enumerate(sorted(
+            {s for c in order for s in tables.ret[c]} | {s for push in pushes for s, _ in push}
+        ))}  # fmt: skip
+        self.symbols = list(symbols)
+        length = max(map(len, pushes), default=0)
+        self.push_symbol = np.full((length, len(pushes)), len(symbols), np.int64)
+        self.push_add = np.zeros((length, len(pushes)), np.uint64)
+        for push, j in pushes.items():
+            for k, (s, add) in enumerate(push):
+                self.push_symbol[k, j], self.push_add[k, j] = symbols[s], add
+        returns = [(i, symbols[s], number[r]) for i, c in enumerate(order) for s, r in tables.ret[c].items()]
+        self.ret = np.array(returns, np.int64).reshape(-1, 3).T
+
+    def classes(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Class of every control and of every symbol, numbered from 0 in the order of their first members."""
+        control = np.append(_ranked(self.kind), -1)
+        symbol = np.zeros(len(self.symbols) + 1, np.int64)
+        count = -1
+        while True:
+            symbol[:-1] = self._symbol_classes(control)
+            new = self._control_classes(control, symbol)
+            if new.max(initial=0) == count:
+                break
+            count, control[:-1] = new.max(initial=0), new
+        return dict(zip(self.order, new.tolist())), dict(zip(self.symbols, symbol[:-1].tolist()))
+
+    def _symbol_classes(self, control: np.ndarray) -> np.ndarray:
+        at, symbol, to = self.ret
+        symbol, at, to = _distinct(symbol, control[at], control[to], len(self.order) + 1)
+        return _ranked(_sums(symbol, _mixed(_mixed(at) * _ODD + _as_hash(to)), len(self.symbols)))
+
+    def _control_classes(self, control: np.ndarray, symbol: np.ndarray) -> np.ndarray:
+        push = np.zeros(self.push_symbol.shape[1], np.uint64)
+        for symbols, adds in zip(self.push_symbol, self.push_add):
+            held = _as_hash(symbol[symbols]) * np.uint64(2) + adds + np.uint64(1)
+            push = np.where(symbols < len(self.symbols), _mixed(push + held), push)
+        group_of, target, push_of, add = self.entry
+        one = _mixed(_mixed(_as_hash(control[target])) + push[push_of] * _ODD + _as_hash(add))
+        entries = _mixed(_sums(group_of, one, self.num_groups))
+        out = _sums(self.owner, self.weight * entries[self.group], len(self.order))
+        at, through, to = self.ret
+        at, through, to = _distinct(at, symbol[through], control[to], max(len(self.order), len(self.symbols)) + 1)
+        out += _sums(at, _mixed(_mixed(through) * _ODD2 + _as_hash(to)), len(self.order))
+        return _ranked(_mixed(out) + _mixed(_as_hash(control[:-1]) * _ODD))
+
+    def _weights(self, masks: list[int]) -> np.ndarray:
+        """Per set of symbols the sum of a random weight per symbol."""
+        distinct = {mask: i for i, mask in enumerate(dict.fromkeys(masks))}
+        width = (max((mask.bit_length() for mask in distinct), default=0) + 7) // 8
+        packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in distinct), np.uint8)
+        bits = np.unpackbits(packed.reshape(len(distinct), width), axis=1, bitorder="little")
+        of_symbol = self._rng.integers(0, 1 << 63, bits.shape[1], dtype=np.int64).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+        sums = (bits * of_symbol).sum(axis=1, dtype=np.uint64)
+        return sums[np.array([distinct[mask] for mask in masks], np.int64)]
+
+
+_ODD, _ODD2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+
+
+def _as_hash(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.uint64)
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """A bijection of 64-bit integers that spreads each bit over all. Source: D. Stafford's mix 13 (splitmix64)."""
+    x = x.astype(np.uint64) + _ODD
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _sums(index: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Sums of 64-bit values by ascending index, modulo 2 ** 64."""
+    out = np.zeros(size, np.uint64)
+    if len(index):
+        begins = np.flatnonzero(np.diff(index, prepend=-1))
+        out[index[begins]] = np.add.reduceat(values, begins)
+    return out
+
+
+def _distinct(a: np.ndarray, b: np.ndarray, c: np.ndarray, base: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct triples of numbers below the base (the first ones are free), in ascending order."""
+    keys = np.unique((a * base + b) * base + c)
+    return keys // (base * base), keys // base % base, keys % base
+
+
+def _ranked(keys: np.ndarray) -> np.ndarray:
+    """Numbers of equal keys, from 0 in the order of their first occurrences."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse.ravel()]
+
+
+def _entries_key(entries: Sequence[Entry], control: dict[int, int], symbol: dict[int, int]) -> Any:
+    if len(entries) == 1:
+        ((target, push, add),) = entries
+        return control[target], tuple([(symbol[s], a) for s, a in push]), add
+    return frozenset((control[t], tuple([(symbol[s], a) for s, a in push]), add) for t, push, add in entries)
+
+
+class _Assembly:
+    def __init__(
+        self, tables: FrameTables, order: list[int], control: dict[int, int], symbol: dict[int, int],
+        byte_class: np.ndarray, specials: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self.tables, self.control, self.symbol = tables, control, symbol
+        self.byte_class, self.specials = byte_class, specials
+        self.of_class: dict[int, int] = {}
+        for c in order:
+            self.of_class.setdefault(control[c], c)
+        self.size = len(self.of_class) + 1
+        self.num_symbols = len(set(symbol.values()))
+        self.offset = [0, 0]
+        self.next: list[int] = []
+        self.push: list[int] = []
+        self.add: list[int] = []
+        self.pushes: dict[tuple[tuple[int, int], ...], int] = {(): 0}
+        self.action_of: dict[Hashable, int] = {}
+
+    def machine(self, name_control: Callable[[int], str], name_symbol: Callable[[int], str]) -> ByteMachine:
+        kinds = int(self.byte_class.max()) + 1
+        action = np.zeros((self.size, kinds), np.int32)
+        ret = np.zeros((self.size, self.num_symbols), np.int32)
+        end = np.zeros(self.size, np.int8)
+        bounds = np.full((self.size, 2), UNCOUNTED, np.int32)
+        deterministic = True
+        for k, c in self.of_class.items():
+            deterministic &= all(is_decided(entries, self.tables.bounds[c]) for _, entries in self.tables.actions[c])
+            for mask, entries in self.tables.actions[c]:
+                action[k + 1, _members(mask)] = self._action(entries)
+            for s, r in self.tables.ret[c].items():
+                ret[k + 1, self.symbol[s]] = self.control[r] + 1
+            end[k + 1] = self.tables.end[c]
+            bounds[k + 1] = self.tables.bounds[c]
+        columns, kind = np.unique(action, axis=1, return_inverse=True)
+        names: dict[int, dict[str, None]] = {}
+        for s, k in self.symbol.items():  # equal symbols are one: it stands for all of their callees
+            names.setdefault(k, {}).update(dict.fromkeys(name_symbol(s).split(" | ")))
+        offsets = np.array(self.offset, np.int32)
+        return ByteMachine(
+            byte_class=kind.ravel()[self.byte_class].astype(np.int32), specials=self.specials, action=columns,
+            entry_offset=offsets, entry_next=np.array(self.next, np.int32), entry_push=np.array(self.push, np.int32),
+            entry_add=np.array(self.add, np.int8), pushes=tuple(self.pushes), ret=ret, end=end,
+            bounds=bounds, start=self.control[self.tables.start] + 1, stack=(),
+            control_names=("", *(name_control(self.of_class[k]) for k in range(self.size - 1))),
+            symbol_names=tuple(" | ".join(names[k]) for k in range(self.num_symbols)),
+            deterministic=deterministic,
+        )  # fmt: skip
+
+    def _action(self, entries: Sequence[Entry]) -> int:
+        key = _entries_key(entries, self.control, self.symbol)
+        found = self.action_of.get(key)
+        if found is None:
+            found = self.action_of[key] = len(self.offset) - 1
+            for target, push, add in sorted(key) if isinstance(key, frozenset) else [key]:
+                self.next.append(target + 1 if target != RETURN else RETURN)
+                self.push.append(self.pushes.setdefault(push, len(self.pushes)))
+                self.add.append(add)
+            self.offset.append(len(self.next))
+        return found
+
+
+def _members(mask: int) -> list[int]:
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out

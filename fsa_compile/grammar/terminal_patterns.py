@@ -1,0 +1,355 @@
+"""Terminals that need more than their parts: lazy loops and conditions mean something for a lexeme as a whole only.
+
+A lexer stops a lazy loop at the first chance, so in longest-match mode a terminal with one is its shortest matches: a match that
+begins with another match is none. Alternatives count one by one, so that strings in one and in three quotes do not get into each
+other's way. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would look at the text around
+it is refused, except that in longest-match mode one at the end may forbid characters to follow (`trailing_guards`). Both are
+settled by joining the terminal to one regular expression.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from fsa_compile.errors import LimitError, PatternError
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Literal, Pattern, Reference, Repeat, Rule, Sequence, SpecialToken
+from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
+from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
+from fsa_compile.patterns.regex_tree import Repeat as Loop
+from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, shortest
+from fsa_compile.patterns.trailing_guards import split_guard
+from fsa_compile.unicode.code_points import NONE
+
+MAX_HEIGHT = 200
+"""Largest number of levels of a terminal's expression, other terminals written out."""
+
+
+def settle_terminals(
+    source: GrammarText, rules: dict[str, Rule], ignore: tuple[Expression, ...], *, lazy: bool
+) -> tuple[dict[str, Rule], tuple[Expression, ...]]:
+    """The rules and the ignored expressions with every lexeme that needs it joined to one pattern.
+
+    Args:
+      rules: by name; every name in them is defined.
+      lazy: whether lazy loops shorten lexemes (longest-match mode), or mean nothing.
+
+    Raises:
+      GrammarSyntaxError: a terminal uses itself, or a rule.
+      UnsupportedGrammarError: a terminal is too deep, or mixes text with tokens that are no text; a condition would look
+        outside; a lazy and a greedy loop both decide where a lexeme ends.
+      LimitError: written out, a terminal is larger than `max_pattern`.
+    """
+    return _Terminals(source, rules, lazy).settled(ignore)
+
+
+def terminal_order(source: GrammarText, rules: dict[str, Rule]) -> list[str]:
+    """Names of the terminals, each after those that it uses.
+
+    Raises:
+      GrammarSyntaxError: a terminal uses a rule, or uses itself.
+      UnsupportedGrammarError: a terminal mixes text with tokens that are no text.
+    """
+    uses = {rule.name: _terminals_in(source, rule, rules) for rule in rules.values() if rule.terminal}
+    order, state = list[str](), dict[str, int]()
+    for root in uses:
+        path = [(root, iter(uses[root]))] if root not in state else []
+        state.setdefault(root, 1)
+        while path:
+            name, rest = path[-1]
+            after = next(rest, None)
+            if after is None:
+                path.pop()
+                state[name] = 2
+                order.append(name)
+            elif state.get(after.name, 0) == 1:
+                _refuse_recursion(source, [name for name, _ in path], after)
+            elif after.name not in state:
+                state[after.name] = 1
+                path.append((after.name, iter(uses[after.name])))
+    return order
+
+
+def _terminals_in(source: GrammarText, rule: Rule, rules: dict[str, Rule]) -> list[Reference]:
+    found = []
+    for node in walk(rule.body):
+        if isinstance(node, SpecialToken) and not _is_token(rule):
+            fix = "Use it in a rule (a name in lower case)."
+            what = f"terminal {rule.name} mixes text and a token that is no text"
+            source.unsupported(what, node.start, node.end, fix=fix)
+        if isinstance(node, Reference):
+            used = rules[node.name]
+            if not used.terminal or _is_token(used):
+                shown, other = f"{used.name}, which is no text", ""
+                if not used.terminal:
+                    shown, other = f"the rule {used.name}", f", or {used.name} a terminal (upper case)"
+                fix = f"Make {rule.name} a rule (lower case){other}."
+                source.syntax(f"terminal {rule.name} uses {shown}", node.start, node.end, fix=fix)
+            found.append(node)
+    return found
+
+
+def _is_token(rule: Rule) -> bool:
+    """Whether a terminal is one token that is no text, or a choice of such tokens."""
+    branches = rule.body.branches if isinstance(rule.body, Choice) else (rule.body,)
+    return all(isinstance(branch, SpecialToken) for branch in branches)
+
+
+def _refuse_recursion(source: GrammarText, path: list[str], back: Reference) -> None:
+    cycle = [*path[path.index(back.name) :], back.name]
+    fix = "Terminals are regular expressions: repeat with * or +, or make it a rule (lower case), which may be recursive."
+    source.syntax(f"a terminal uses itself: {' → '.join(cycle)}", back.start, back.end, fix=fix)
+
+
+def _extent(node: Expression, extents: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Levels and nodes of an expression, with the terminals written out that it uses."""
+    if isinstance(node, Reference):
+        height, size = extents[node.name]
+        return 1 + height, 1 + size
+    parts = [_extent(part, extents) for part in children(node)]
+    return 1 + max((height for height, _ in parts), default=0), 1 + sum(size for _, size in parts)
+
+
+class _Terminals:
+    def __init__(self, source: GrammarText, rules: dict[str, Rule], lazy: bool) -> None:
+        self.source, self.rules, self.lazy = source, rules, lazy
+        self.order = terminal_order(source, rules)
+        self.trees: dict[tuple[str, str], Node] = {}
+        self.joined: dict[str, str] = {}
+        self.delicate: set[str] = set()
+
+    def refuse_large(self) -> None:
+        """Refuses terminals that are built from terminals in too many steps."""
+        extents: dict[str, tuple[int, int]] = {}
+        for name in self.order:
+            rule = self.rules[name]
+            height, size = extents[name] = _extent(rule.body, extents)
+            if height > MAX_HEIGHT:
+                what = f"terminal {name}, written out, is more than {MAX_HEIGHT} levels deep"
+                self.source.unsupported(what, rule.start, rule.end, fix="Use fewer terminals inside terminals.")
+            if size > self.source.limits.max_pattern:
+                raise LimitError("max_pattern", self.source.limits.max_pattern, f"Writing out the terminal {name}")
+
+    def settled(self, ignore: tuple[Expression, ...]) -> tuple[dict[str, Rule], tuple[Expression, ...]]:
+        self.refuse_large()
+        for name in self.order:
+            if self.needs_joining(self.rules[name].body):
+                self.delicate.add(name)
+        needed = self.parts_of_delicate(ignore)
+        for name in self.order:
+            if name in needed:
+                self.joined[name] = self.checked_length(self.join(self.rules[name].body))
+        heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference)}
+        out = {
+            name: Rule(name, body, rule.terminal, rule.priority, rule.start, rule.end)
+            for name, rule in self.rules.items()
+            for body in [self.body(rule, name in heads)]
+        }
+        return out, tuple(self.lexeme(expression) for expression in ignore)
+
+    def parts_of_delicate(self, ignore: tuple[Expression, ...]) -> set[str]:
+        """The terminals that stand inside something that is to be joined."""
+        bodies = [self.rules[name].body for name in reversed(self.order) if name in self.delicate]
+        bodies += [expression for expression in ignore if self.needs_joining(expression)]
+        found = set[str]()
+        for body in bodies:  # grows
+            for node in walk(body):
+                if isinstance(node, Reference) and node.name not in found:
+                    found.add(node.name)
+                    bodies.append(self.rules[node.name].body)
+        return found
+
+    def outside(self, ignore: tuple[Expression, ...]) -> list[Expression]:
+        """All expressions outside terminals; terminals named there are lexemes, others only parts of lexemes."""
+        bodies = [*(rule.body for rule in self.rules.values() if not rule.terminal), *ignore]
+        return [node for body in bodies for node in walk(body)]
+
+    def body(self, rule: Rule, is_lexeme: bool) -> Expression:
+        if rule.terminal:
+            return self.lexeme(rule.body) if is_lexeme else rule.body
+        return self.with_lexemes(rule.body)
+
+    def with_lexemes(self, node: Expression) -> Expression:
+        """A rule's body, its patterns settled."""
+        match node:
+            case Pattern():
+                return self.lexeme(node)
+            case Sequence(parts=parts):
+                return Sequence(tuple(map(self.with_lexemes, parts)), node.start, node.end)
+            case Choice(branches=branches):
+                return Choice(tuple(map(self.with_lexemes, branches)), node.start, node.end)
+            case Repeat(part=part):
+                return Repeat(self.with_lexemes(part), node.low, node.high, node.start, node.end)
+        return node
+
+    def needs_joining(self, body: Expression) -> bool:
+        return any(
+            _is_delicate(self.tree(node), self.lazy) if isinstance(node, Pattern)
+            else isinstance(node, Reference) and node.name in self.delicate
+            for node in walk(body)
+        )  # fmt: skip
+
+    def tree(self, node: Pattern) -> Node:
+        key = node.pattern, node.flags
+        if key not in self.trees:
+            self.trees[key] = parse_pattern(node.pattern, flag_bits(node.flags), self.source.limits)
+        return self.trees[key]
+
+    def lexeme(self, body: Expression) -> Expression:
+        """A lexeme's expression: as it is, or one pattern where its parts cannot be taken one by one."""
+        if isinstance(body, Reference) or not self.needs_joining(body):
+            return body
+        pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
+        tree = self.parsed(pattern, flags, body)
+        bare, forbidden = split_guard(tree) if self.lazy else (tree, NONE)
+        self.refuse_outlook(bare, body)
+        if self.lazy and _has_lazy(tree):
+            if forbidden != NONE:
+                self.refuse_outlook(tree, body)
+            pattern = self.shortened(pattern, flags, body)
+            self.parsed(pattern, flags, body)
+        return Pattern(self.checked_length(pattern), body.start, body.end, flags)
+
+    def shortened(self, pattern: str, flags: str, body: Expression) -> str:
+        """The pattern for what a lexer can take for this terminal: of every alternative with a lazy loop the shortest matches."""
+        out, verbose = [], "x" in flags
+        for alternative in alternatives(pattern, verbose=verbose) or self.too_many_alternatives(body):
+            tree = self.parsed(alternative, flags, body)
+            if _has_lazy(tree):
+                self.refuse_mixture(tree, body)
+                alternative = shortest(alternative, verbose=verbose)
+            out.append(alternative + "\n" * verbose)
+        return "|".join(out)
+
+    def too_many_alternatives(self, body: Expression) -> NoReturn:
+        fix = "Make several terminals of it, or write its lazy loops without ?."
+        what = f"this terminal has lazy loops in more than {MOST_ALTERNATIVES} alternatives"
+        self.source.unsupported(what, body.start, body.end, fix=fix)
+
+    def parsed(self, pattern: str, flags: str, body: Expression) -> Node:
+        """The tree of a joined pattern; its errors are shown at the terminal."""
+        try:
+            return parse_pattern(pattern, flag_bits(flags), self.source.limits)
+        except PatternError as error:
+            what = error.what.removesuffix(f" (offset {error.start})")
+            fix = "Write (?:...) for groups with names, and flags such as (?i) behind the closing slash: /.../i."
+            self.source.unsupported(f"the parts of this terminal do not join: {what}", body.start, body.end, fix=fix)
+
+    def refuse_outlook(self, tree: Node, body: Expression) -> None:
+        """Refuses conditions that would look at the text before or after a lexeme."""
+        if _condition_at_edge(tree, leading=True) or _condition_at_edge(tree, leading=False):
+            fix = (
+                "Remove it: a terminal is matched as long as can be, so that a keyword never ends inside a longer name. (Where "
+                "a terminal ends may stand \\b after a word character, or a negative lookahead for one character.)"
+                if self.lazy else "Remove it, and say in the rules what may follow."
+            )  # fmt: skip
+            what = "a condition at the edge of this terminal (\\b, ^, $, a lookaround) would look at the text around it"
+            self.source.unsupported(what, body.start, body.end, fix=fix)
+
+    def refuse_mixture(self, tree: Node, body: Expression) -> None:
+        """Refuses terminals whose end a lazy loop wants early and a greedy one late."""
+        if _greedy_at_end(tree):
+            fix = 'Write the lazy loop without ?, naming the characters it may pass: "[^"]*" instead of ".*?".'
+            self.source.unsupported("this terminal has a lazy loop and ends in a greedy one", body.start, body.end, fix=fix)
+
+    def join(self, node: Expression) -> str:
+        """An expression as one pattern; the terminals in it are joined already."""
+        match node:
+            case Literal(text=text, ignore_case=ignore_case):
+                return f"(?i:{re.escape(text)})" if ignore_case else re.escape(text)
+            case Pattern(pattern=pattern, flags=flags):
+                return f"(?{flags}:{pattern}{chr(10) * ('x' in flags)})"
+            case Reference(name=name):
+                return f"(?:{self.joined[name]})"
+            case Sequence(parts=parts):
+                return "".join(map(self.join, parts))
+            case Choice(branches=branches):
+                return f"(?:{'|'.join(map(self.join, branches))})"
+            case Repeat(part=part, low=low, high=high):
+                return f"(?:{self.join(part)}){{{low},{'' if high is None else high}}}"
+        fix = "Give it a rule of its own."
+        self.source.unsupported(
+            "free text cannot be part of a terminal with lazy loops or conditions", node.start, node.end, fix=fix
+        )
+
+    def checked_length(self, pattern: str) -> str:
+        if len(pattern) > self.source.limits.max_pattern:
+            raise LimitError("max_pattern", self.source.limits.max_pattern, "Joining the parts of a terminal")
+        return pattern
+
+
+def _below(tree: Node) -> list[Node]:
+    """A node and all nodes in it, but not those inside conditions."""
+    out, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        out.append(node)
+        match node:
+            case Concat(items=items):
+                todo += items
+            case Alternate(branches=branches):
+                todo += branches
+            case Loop(item=item) | Atomic(item=item):
+                todo.append(item)
+    return out
+
+
+def _is_delicate(tree: Node, lazy: bool) -> bool:
+    return (lazy and _has_lazy(tree)) or any(isinstance(node, Look | Anchor) for node in _below(tree))
+
+
+def _has_lazy(tree: Node) -> bool:
+    return any(isinstance(node, Loop) and node.lazy and node.low != node.high for node in _below(tree))
+
+
+def _nullable(tree: Node) -> bool:
+    """Whether a node may match the empty text, conditions taken to hold."""
+    match tree:
+        case Text(text=text):
+            return not text
+        case Chars():
+            return False
+        case Concat(items=items):
+            return all(map(_nullable, items))
+        case Alternate(branches=branches):
+            return any(map(_nullable, branches))
+        case Loop(item=item, low=low):
+            return low == 0 or _nullable(item)
+        case Atomic(item=item):
+            return _nullable(item)
+    return True
+
+
+def _edge(tree: Node, *, leading: bool) -> list[Node]:
+    """All nodes that may stand at the beginning (or else the end) of a match."""
+    out, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        out.append(node)
+        match node:
+            case Concat(items=items):
+                for item in items if leading else reversed(items):
+                    todo.append(item)
+                    if not _nullable(item):
+                        break
+            case Alternate(branches=branches):
+                todo += branches
+            case Loop(item=item) | Atomic(item=item):
+                todo.append(item)
+    return out
+
+
+def _condition_at_edge(tree: Node, *, leading: bool) -> bool:
+    outward = ("text start", "line start") if leading else ("text end", "line end", "end or final newline")
+    for node in _edge(tree, leading=leading):
+        match node:
+            case Look(behind=behind) if behind == leading:
+                return True
+            case Anchor(kind=kind) if kind in outward or kind.endswith("word boundary"):
+                return True
+    return False
+
+
+def _greedy_at_end(tree: Node) -> bool:
+    return any(isinstance(node, Loop) and not node.lazy and node.low != node.high for node in _edge(tree, leading=False))

@@ -1,0 +1,185 @@
+"""What the controls of arrays and objects of every kind have in common: white space, keys, and calls of values."""
+
+from __future__ import annotations
+
+import abc
+import bisect
+from collections.abc import Sequence
+from typing import Any
+
+from fsa_compile.json_schema.atoms import Found, Members, Names
+from fsa_compile.json_schema.decision_diagrams import Decisions
+from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClasses
+from fsa_compile.json_schema.keywords import Keywords
+from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
+from fsa_compile.json_schema.scalars import Scalars
+from fsa_compile.json_schema.schema_options import SchemaOptions
+from fsa_compile.json_schema.string_spelling import Speller, encoded, is_plain
+from fsa_compile.json_schema.values import Value, Values
+
+_COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
+_INDENTED = 1 << 7
+"""Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
+
+
+class ContainerBase(abc.ABC):
+    """White space, keys and calls of values, as the options have them.
+
+    Args:
+      dead: array and object states known to lead nowhere, by their key; they are treated as false.
+
+    Attributes:
+      classes: of keys.
+      state_keys: what the control of a container's state stands for.
+    """
+
+    def __init__(
+        self,
+        controls: Controls,
+        speller: Speller,
+        scalars: Scalars,
+        decisions: Decisions,
+        values: Values,
+        keywords: Keywords,
+        residuals: Residuals,
+        options: SchemaOptions,
+        dead: set[Any],
+    ) -> None:
+        self._controls, self._speller, self._scalars = controls, speller, scalars
+        self._decisions, self._values, self._keywords, self._residuals = decisions, values, keywords, residuals
+        self._options, self._dead = options, dead
+        self.classes = KeyClasses(decisions, scalars, options)
+        self._newline = 0
+        self._looked_at = 0  # number of variables that were searched for conditions on keys
+        self._about_keys: set[int] = set()
+        self.state_keys: dict[int, Any] = {}
+
+    @abc.abstractmethod
+    def entry(self, value: Value) -> int:
+        """The control that reads a value from its first byte; it ends with the value's outcome."""
+
+    def call(self, cases: Sequence[tuple[Value, int]]) -> tuple[int, int] | None:
+        """The stack symbol and entry that read a value and go on where its case says.
+
+        Args:
+          cases: disjoint languages, each with the control to return to.
+
+        Returns:
+          None when no value belongs to any case.
+        """
+        if len(cases) == 1:
+            (value, control), = cases
+            returns: tuple[tuple[int, int], ...] = ((1, control),) if any(value.formulas) else ()
+        else:
+            value = self._values.classify([condition for condition, _ in cases])
+            used = set[int]()
+            for formula in value.formulas:
+                used |= self._decisions.leaves(formula)
+            returns = tuple((i + 1, control) for i, (_, control) in enumerate(cases) if i + 1 in used)
+        return (self._controls.symbol(returns), self.entry(value)) if returns else None
+
+    def both(self, a: Value, b: Value) -> Value:
+        """The values in a and in b."""
+        return self._values.both(a, b)
+
+    def either(self, a: Value, b: Value) -> Value:
+        """The values in a or in b."""
+        return self._values.any_of([a, b])
+
+    def after_comma(self, control: int, bounds: Bounds | None = None) -> int:
+        """What stands after a comma: white space as the options have it, then the control.
+
+        Args:
+          bounds: of the counted frame that all this belongs to.
+        """
+        spaced = self.after_colon(control, bounds)
+        self.allow_newline(spaced, control)
+        return spaced
+
+    def after_colon(self, control: int, bounds: Bounds | None = None) -> int:
+        """What stands after a colon."""
+        if self._options.whitespace == "compact":
+            return control
+        if self._options.whitespace == "spaced":
+            return self._controls.node(((_SPACE, _SPACE, control),), bounds)
+        return self._controls.spaced(_SPACE, control, bounds)
+
+    def allow_newline(self, control: int, target: int) -> None:
+        """Lets a control read a newline with its indentation, which is a frame of its own, and go on as another control."""
+        if self._options.whitespace != "indented":
+            return
+        call = self._controls.symbol(((_INDENTED, target),)), self._indentation()
+        if call not in self._controls.calls.get(control, ()):
+            self._controls.add_call(control, *call)
+
+    def _indentation(self) -> int:
+        """The entry of the frame that reads a newline and up to `max_indent` spaces."""
+        if not self._newline:
+            controls = self._controls
+            at = controls.new((), _INDENTED)
+            for _ in range(self._options.max_indent):
+                at = controls.new(((_SPACE, _SPACE, at),), _INDENTED)
+            self._newline = controls.node(((_NEWLINE, _NEWLINE, at),))
+        return self._newline
+
+    def string_atoms(self, formula: int) -> tuple[Any, ...]:
+        """The conditions on keys in a formula."""
+        d = self._decisions
+        for v in range(self._looked_at, len(d.atoms)):
+            atom = d.atoms[v]
+            if isinstance(atom, Names) or (isinstance(atom, Members) and self._keywords.tables[atom.table].patterns):
+                self._about_keys.add(v)
+        self._looked_at = len(d.atoms)
+        out: dict[Any, None] = {}
+        for v in self._about_keys.intersection(d.support(formula)) if self._about_keys else ():
+            atom = d.atoms[v]
+            if isinstance(atom, Members):
+                out.update((Found(pattern), None) for pattern, _ in self._keywords.tables[atom.table].patterns)
+            elif isinstance(atom, Names):
+                out.update((d.atoms[x], None) for x in d.support(atom.formula))
+        return tuple(sorted(out, key=repr))
+
+    def key(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...]) -> int:
+        """The control inside a key, cut to the keys that can still be completed; 0 when there are none."""
+        targets = classes.within(state, targets)
+        if not targets:
+            return 0
+        if len(targets) == 1 and self._options.word_escapes == "shortest":
+            rest = classes.rest_of(state, targets[0][0])
+            if rest is not None:
+                return self._spelled(rest, targets[0][1])
+
+        def make(control: int) -> None:
+            label = classes.labels[state]
+            at = bisect.bisect_left(targets, (label,))
+            close = targets[at][1] if at < len(targets) and targets[at][0] == label else 0
+            self._controls.moves[control] = self._key_moves(classes, state, targets, close)
+
+        return self._controls.later(("key", classes.number, state, targets), make)
+
+    def _key_moves(self, classes: KeyAutomaton, state: int, targets: tuple[tuple[int, int], ...], close: int) -> Moves:
+        escapes = self._options.word_escapes
+        if classes.branches and escapes == "shortest":
+            others = self.key(classes, len(classes.branches) - 1, targets)
+            ahead = classes.branches[state]
+            if ahead and is_plain(ahead):
+                labels = [label for label, _ in targets]
+                branches = [(c, self.key(classes, t, targets) if classes.reaches(t, labels) else 0) for c, _, t in ahead]
+                return self._speller.branching(branches, others, close)
+        row: list[tuple[int, int, int]] = []
+        known: dict[int, int] = {}
+        for low, high, after in classes.row(state):
+            below = known.get(after, -1)
+            if below < 0:
+                below = known[after] = self.key(classes, after, targets)
+            if below:
+                if row and row[-1][2] == below and row[-1][1] + 1 == low:
+                    row[-1] = (row[-1][0], high, below)
+                else:
+                    row.append((low, high, below))
+        return self._speller.body(tuple(row), close, escapes)
+
+    def _spelled(self, rest: str, target: int) -> int:
+        """The control that reads the rest of a key and its closing quote."""
+        return self._controls.chain(encoded(rest) + b'"', target)

@@ -1,0 +1,381 @@
+"""Controls to `ByteMachine`: what leads nowhere is cut, bytes become classes, moves become actions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+
+from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.json_schema.key_guards import KeyGuards
+from fsa_compile.json_schema.machine_builder import Controls
+
+
+class Reach:
+    """What the controls of a finished pool can reach.
+
+    Attributes:
+      outcomes: per control a bit set of the outcomes that its frame can still end with.
+      poisoned: controls that a value may return to, although nothing can follow there.
+      moves, source: int64[n, 3] and int64[n], own moves of all controls, and the controls.
+    """
+
+    def __init__(self, controls: Controls, end: int) -> None:
+        self._controls, self._end = controls, end
+        size = len(controls.moves)
+        self.moves = _rows(controls.moves, 3)
+        self.source = np.arange(size).repeat(np.fromiter(map(len, controls.moves), np.int64, size))
+        _, first, _ = exampled(self.source * size + self.moves[:, 2])
+        first.sort()
+        source, target = self.source[first], self.moves[first, 2]
+        self._targets, self._begin = target.tolist(), firsts(source, size).tolist()
+        order = order_of(target)
+        self._sources, self._sources_begin = source[order].tolist(), firsts(target, size).tolist()
+        self.outcomes = self._find_outcomes()
+        self.poisoned = {
+            target
+            for symbol, entry in {call for calls in controls.calls.values() for call in calls}
+            for outcome, target in controls.symbols[symbol].items()
+            if self.outcomes[entry] >> outcome & 1 and not self.outcomes[target]
+        }
+        for control, lists in controls.needed.items():
+            if self.outcomes[control] and any(sum(self.outcomes[t] > 0 for t in ends) < least for ends, least in lists):
+                self.poisoned.add(control)
+
+    def _after(self, control: int) -> list[int]:
+        """The controls that a control's own moves lead to."""
+        return self._targets[self._begin[control] : self._begin[control + 1]]
+
+    def _find_outcomes(self) -> list[int]:
+        """The least fixpoint: by own moves, and over calls by the outcomes of the callee."""
+        c, before, begin = self._controls, self._sources, self._sources_begin
+        sites: dict[int, set[tuple[int, int]]] = {}
+        callers: dict[tuple[int, int], list[int]] = {}
+        for control, calls in c.calls.items():
+            for call in calls:
+                if call not in callers:
+                    callers[call] = []
+                    for x in (call[1], *c.symbols[call[0]].values()):
+                        sites.setdefault(x, set()).add(call)
+                callers[call].append(control)
+        out = [1 << outcome if outcome else 0 for outcome in c.outcome]
+        out[self._end] |= 1
+        todo = [control for control, bits in enumerate(out) if bits]
+        shut = {control for control in c.firsts if c.needed.get(control)}
+        while todo:
+            while todo:
+                at = todo.pop()
+                bits = out[at]
+                for control in before[begin[at] : begin[at + 1]]:
+                    if bits & ~out[control] and control not in shut:
+                        out[control] |= bits
+                        todo.append(control)
+                for call in sites.get(at, ()):
+                    ends = out[call[1]]
+                    after = 0
+                    for outcome, target in c.symbols[call[0]].items():
+                        if ends >> outcome & 1:
+                            after |= out[target]
+                    for control in callers[call] if after else ():
+                        if after & ~out[control] and control not in shut:
+                            out[control] |= after
+                            todo.append(control)
+            todo = self._opened(shut, out)
+        return out
+
+    def _opened(self, shut: set[int], out: list[int]) -> list[int]:
+        """Opens the beginnings of objects whose required members all have values that end; returns them.
+
+        Without this, an object that must hold one like itself would only seem to end: each level would wait for the next.
+        """
+        c = self._controls
+        opened = []
+        for control in shut:
+            if all(sum(self._has_value(end, out) for end in ends) >= least for ends, least in c.needed[control]):
+                opened.append(control)
+        shut.difference_update(opened)
+        for control in opened:
+            for target in self._after(control):
+                out[control] |= out[target]
+            for symbol, entry in c.calls.get(control, ()):
+                for outcome, target in c.symbols[symbol].items():
+                    out[control] |= out[target] if out[entry] >> outcome & 1 else 0
+        return opened
+
+    def _has_value(self, end: int, out: list[int]) -> bool:
+        """Whether a value that ends may follow the key that ends at a control."""
+        c = self._controls
+        seen, todo = {end}, [end]
+        while todo:
+            control = todo.pop()
+            if control in c.kind and control not in c.key_ends:
+                return True  # a value that is not called has been read
+            for symbol, entry in c.calls.get(control, ()):
+                if any(out[entry] >> outcome & 1 for outcome, target in c.symbols[symbol].items() if target):
+                    return True
+            fresh = set(self._after(control)) - seen
+            seen |= fresh
+            todo += fresh
+        return False
+
+    def usable(self, symbol: int, entry: int) -> bool:
+        """Whether a call can end and its caller go on."""
+        ends, returns = self.outcomes[entry], self._controls.symbols[symbol]
+        return any(ends >> outcome & 1 and self.outcomes[target] for outcome, target in returns.items())
+
+    def live(self, start: int, symbol: int) -> list[int]:
+        """The controls that can be reached and can reach an outcome, the first of them `start`."""
+        c, out = self._controls, self.outcomes
+        order = [start]
+        seen = {start}
+
+        def visit(target: int) -> None:
+            if target not in seen and out[target]:
+                seen.add(target)
+                order.append(target)
+
+        for outcome, target in c.symbols[symbol].items():
+            if out[start] >> outcome & 1:
+                visit(target)
+        targets, begin = self._targets, self._begin
+        for control in order:
+            for target in targets[begin[control] : begin[control + 1]]:
+                if target not in seen and out[target]:
+                    seen.add(target)
+                    order.append(target)
+            for y, entry in c.calls.get(control, ()):
+                if self.usable(y, entry):
+                    visit(entry)
+                    for outcome, target in c.symbols[y].items():
+                        if out[entry] >> outcome & 1:
+                            visit(target)
+        return order
+
+
+def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end: int) -> ByteMachine:
+    """The machine of a finished, unpoisoned pool.
+
+    Args:
+      reach: what its controls reach.
+      start: entry of the whole value.
+      symbol: stack symbol below it.
+      end: the control that `symbol` returns to when the value is complete.
+    """
+    live = reach.live(start, symbol)
+    number = np.zeros(len(controls.moves), np.int32)
+    number[live] = np.arange(1, len(live) + 1)
+    guards = KeyGuards(controls, reach.outcomes, live) if controls.required else None
+    moves = MoveTable(controls, reach, live, number, symbol, guards)
+    action, byte_class = moves.action()
+    ret, end_of = np.zeros((len(live) + 1, len(moves.symbols)), np.int32), np.full(len(live) + 1, NO_END, np.int8)
+    end_of[number[end]] = END_HERE
+    _add_returns(controls, live, number, moves, action, ret, end_of)
+    machine = assembled(controls, number, moves, action, byte_class, ret, end_of, start, symbol)
+    if guards is None:
+        return machine
+    leaving = np.zeros(1, np.int32)
+    return dataclasses.replace(machine, sets=guards.sets(np.concatenate((moves.entries[:, 3], leaving)).astype(np.int32), live))
+
+
+def assembled(
+    controls: Controls,
+    number: np.ndarray,
+    moves: MoveTable,
+    action: np.ndarray,
+    byte_class: np.ndarray,
+    ret: np.ndarray,
+    end_of: np.ndarray,
+    start: int,
+    symbol: int,
+) -> ByteMachine:
+    """The machine of finished tables; its last entry is the one that returns.
+
+    Args:
+      number: int32, control of the machine by control of the pool, 0 for dead ones.
+      moves: the entries of `action`.
+      action: int32[S, C], 1 + entry by control and class of bytes.
+      byte_class: int32[256].
+      ret: int32[S, P], the control after a return.
+      end_of: int8[S], how the text may end at a control.
+      start: entry of the whole value.
+      symbol: stack symbol below it.
+    """
+    action, byte_class = _merged_columns(action, byte_class)
+    bounds = np.full((len(ret), 2), UNCOUNTED, np.int32)
+    for control, pair in controls.bounds.items():
+        if number[control]:
+            bounds[number[control]] = pair
+    entries = np.concatenate((moves.entries, [(RETURN, 0, 0, 0)]))
+    return ByteMachine(
+        byte_class=byte_class,
+        specials=(),
+        action=action,
+        entry_offset=np.concatenate(([0], np.arange(len(entries) + 1))).astype(np.int32),
+        entry_next=entries[:, 0].astype(np.int32),
+        entry_push=entries[:, 1].astype(np.int32),
+        entry_add=entries[:, 2].astype(np.int8),
+        pushes=tuple(moves.pushes),
+        ret=ret,
+        end=end_of,
+        bounds=bounds,
+        start=int(number[start]),
+        stack=(moves.symbols[symbol],),
+    )
+
+
+_Called: TypeAlias = "tuple[int, int, int, tuple[tuple[int, int], ...], int]"
+"""(first byte, last byte, next control, push string, add) of a move of a callee."""
+
+
+class MoveTable:
+    """The live moves of all controls, calls expanded, as arrays.
+
+    Attributes:
+      symbols: number of every stack symbol that is pushed.
+      pushes: push strings.
+      entries: int64[E, 4], distinct (next, push string, add, guard); entry e is action e + 1.
+    """
+
+    def __init__(
+        self, controls: Controls, reach: Reach, live: list[int], number: np.ndarray, symbol: int, guards: KeyGuards | None = None
+    ) -> None:
+        self._controls, self._reach, self._number = controls, reach, number
+        self.symbols = {symbol: 0}
+        self._known: dict[tuple[int, int], list[_Called]] = {}
+        self.pushes: list[tuple[tuple[int, int], ...]] = [()]
+        push_number: dict[tuple[tuple[int, int], ...], int] = {(): 0}
+        mine = number[reach.source].nonzero()[0]
+        whose, own = reach.source[mine], reach.moves[mine]
+        self._adds, self._potential = _counting(controls)
+        adds = np.where(number[own[:, 2]] > 0, self._adds[whose] + self._potential[own[:, 2]], 0)
+        guarded = np.zeros(len(own), np.int64) if guards is None else self._own_guards(guards, live)[mine]
+        rows = [np.column_stack((number[whose], own, np.zeros(len(own), np.int64), adds, guarded))]
+        called = []
+        calling = number[np.fromiter(controls.calls, np.int64, len(controls.calls))]
+        for row in np.sort(calling[calling > 0]).tolist():
+            control = live[row - 1]
+            for call in controls.calls[control]:
+                guard = 0 if guards is None else guards.of_call(control)
+                for low, high, target, push, add in self._called(*call):
+                    found = push_number.setdefault(push, len(self.pushes))
+                    if found == len(self.pushes):
+                        self.pushes.append(push)
+                    called.append((row, low, high, target, found, add, guard))
+        rows.append(_rows([called], 7))
+        table = np.concatenate(rows)
+        table[:, 3] = number[table[:, 3]]
+        self._table = table[table[:, 3] > 0]
+        width = int(self._table[:, 3].max(initial=0)) + 1
+        strings, most = len(self.pushes), int(self._table[:, 5].max(initial=0)) + 1
+        key = ((self._table[:, 6] * strings + self._table[:, 4]) * most + self._table[:, 5]) * width + self._table[:, 3]
+        distinct, self._entry = numbered(key)
+        pushing = distinct // width // most
+        self.entries = np.column_stack((distinct % width, pushing % strings, distinct // width % most, pushing // strings))
+
+    def _own_guards(self, guards: KeyGuards, live: list[int]) -> np.ndarray:
+        """Guards of all controls' own moves."""
+        c, source = self._controls, self._reach.source
+        begin, out = source.searchsorted(np.arange(len(c.moves))).tolist(), [0] * len(source)
+        for control in live:
+            if control in guards.kind:
+                for at, (_, _, target) in enumerate(c.moves[control], begin[control]):
+                    out[at] = guards.of_move(control, target) if self._number[target] else 0
+        return np.array(out, np.int64)
+
+    def _called(self, symbol: int, entry: int) -> list[_Called]:
+        """The moves of a callee's entry, with what they push; none when the callee or its caller cannot end."""
+        found = self._known.get((symbol, entry))
+        if found is None:
+            found = self._known[symbol, entry] = self._find_called(symbol, entry)
+        return found
+
+    def _find_called(self, symbol: int, entry: int) -> list[_Called]:
+        c, out = self._controls, list[_Called]()
+        if self._reach.usable(symbol, entry):
+            pushed = (self.symbols.setdefault(symbol, len(self.symbols)), 0)
+            add, more = int(self._adds[entry]), self._potential
+            out += [(low, high, target, (pushed,), add + int(more[target])) for low, high, target in c.moves[entry]]
+            for below in c.calls.get(entry, ()):
+                out += [(low, high, target, (pushed, *push), add) for low, high, target, push, add in self._called(*below)]
+        return out
+
+    def action(self) -> tuple[np.ndarray, np.ndarray]:
+        """int32[S, C], 1 + entry by control and class of bytes; int32[256], the classes: runs of bytes between edges of moves."""
+        table = self._table
+        edge = np.zeros(257, bool)
+        edge[table[:, 1]] = True
+        edge[table[:, 2] + 1] = True
+        edge[0] = False
+        byte_class = np.cumsum(edge[:256]).astype(np.int32)
+        first, last = byte_class[table[:, 1]], byte_class[table[:, 2]]
+        size = last - first + 1
+        row = np.repeat(np.arange(len(table)), size)
+        column = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size) + first[row]
+        action = np.zeros((int(self._number.max()) + 1, int(byte_class[-1]) + 1), np.int32)
+        action[table[row, 0], column] = self._entry[row] + 1
+        return action, byte_class
+
+
+def _counting(controls: Controls) -> tuple[np.ndarray, np.ndarray]:
+    """int64[N] each: what a move adds to the register of its frame is the first of its source and the second of its target.
+
+    Inside a character the potential is the least of what it may end in: a character is begun only where one can be finished.
+    """
+    own = np.zeros(len(controls.moves), np.int64)
+    own[list(controls.adds)] = 1
+    potential = np.zeros(len(controls.moves), np.int64)
+    known = dict(controls.potential)
+
+    def least(control: int) -> int:
+        if control not in known:
+            known[control] = min(least(target) for _, _, target in controls.moves[control])
+        return known[control]
+
+    for control in controls.potential:
+        for _, _, target in controls.moves[control]:
+            least(target)
+    potential[list(known)] = list(known.values())
+    return own - potential, potential
+
+
+def _rows(parts: Iterable[Iterable[tuple[int, ...]]], width: int) -> np.ndarray:
+    """int64[n, width], the tuples of all parts; several times as fast as `np.array` of a list of them."""
+    return np.fromiter(chain.from_iterable(chain.from_iterable(parts)), np.int64).reshape(-1, width)
+
+
+def _add_returns(
+    controls: Controls,
+    live: list[int],
+    number: np.ndarray,
+    moves: MoveTable,
+    action: np.ndarray,
+    ret: np.ndarray,
+    end_of: np.ndarray,
+) -> None:
+    """Fills in where frames end: on the bytes that can be read after the return, and at the end of the text."""
+    leave = len(moves.entries) + 1
+    ending: dict[int, list[int]] = {}
+    for control in live:
+        if controls.outcome[control]:
+            ending.setdefault(controls.outcome[control], []).append(int(number[control]))
+    for outcome in sorted(ending, reverse=True):  # counted frames first: values return into them
+        row = number[[controls.symbols[y].get(outcome, 0) for y in moves.symbols]]
+        readable = (action[row[row > 0]] != 0).any(0)
+        at = np.array(ending[outcome])
+        ret[at] = row
+        action[at] = np.where(readable & (action[at] == 0), leave, action[at])
+        if (end_of[row] == END_HERE).any():
+            end_of[at] = END_RETURN
+
+
+def _merged_columns(action: np.ndarray, byte_class: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equal columns become one class."""
+    columns = np.ascontiguousarray(action.T)
+    ids: dict[bytes, int] = {}
+    merged = np.array([ids.setdefault(column.tobytes(), len(ids)) for column in columns], np.int32)
+    _, first, _ = exampled(merged)
+    return np.ascontiguousarray(action[:, first]), merged[byte_class]

@@ -1,0 +1,333 @@
+"""How JSON writes a string: decoded code points become raw UTF-8 bytes and escapes. The only module that knows.
+
+What a state reads is cut into classes, one per next state. The bytes of a character that tell classes apart are a tree whose
+shape depends on the classes alone, kept for the life of the process; a state is spelt by hanging its targets on the leaves.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import json
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from fsa_compile.automata.labelled_dfa import Row, loop
+from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
+from fsa_compile.json_schema.schema_options import Escapes
+from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST_SURROGATE
+
+Pieces: TypeAlias = "tuple[tuple[int, int, int], ...]"
+"""(first code point, last code point, class), sorted and disjoint."""
+
+QUOTE, BACKSLASH = 0x22, 0x5C
+_SHORT = {0x22: '"', 0x5C: "\\", 0x2F: "/", 8: "b", 12: "f", 10: "n", 13: "r", 9: "t"}
+_LONG_CONTROLS = ((0, 7), (11, 11), (14, 0x1F))
+"""Control characters that have no short escape."""
+_HEX_BYTES = [sorted({ord(f"{h:x}"), ord(f"{h:X}")}) for h in range(16)]
+
+
+class Tree:
+    """A node of the bytes of one character.
+
+    Attributes:
+      moves: (first byte, last byte, subtree or class of the completed character).
+      classes: classes that its leaves name.
+    """
+
+    __slots__ = ("classes", "moves")
+
+    moves: tuple[tuple[int, int, Tree | int], ...]
+    classes: tuple[int, ...]
+
+    def __init__(self, moves: tuple[tuple[int, int, Tree | int], ...]) -> None:
+        self.moves = moves
+        found: set[int] = set()
+        for _, _, child in moves:
+            found.update((child,) if isinstance(child, int) else child.classes)
+        self.classes = tuple(sorted(found))
+
+
+class Speller:
+    """Spells the states of string bodies into controls.
+
+    Args:
+      controls: where they go.
+    """
+
+    def __init__(self, controls: Controls) -> None:
+        self._controls = controls
+        self._hung: dict[object, int] = {}
+        self._bodies: dict[object, Moves] = {}
+        self._beyonds: dict[object, Moves] = {}
+
+    def body(self, row: Row, close: int, escapes: Escapes, bounds: Bounds | None = None) -> Moves:
+        """The moves of a state inside a string.
+
+        Args:
+          row: next control by decoded code point.
+          close: control after the closing quote, 0 when the string may not end here.
+          escapes: which spellings are allowed.
+          bounds: of the counted frame that the controls inside a character belong to.
+        """
+        key = (row, escapes, bounds)
+        moves = self._bodies.get(key)
+        if moves is None:
+            moves = self._bodies[key] = self._spell(row, escapes, bounds)
+        return (*moves, (QUOTE, QUOTE, close)) if close else moves
+
+    def branching(self, branches: list[tuple[int, int]], others: int, close: int) -> Moves:
+        """The moves of a state that a few characters leave for another control than all others, in the shortest spelling.
+
+        Args:
+          branches: (plain character, next control), ascending; control 0: the character is not read.
+          others: next control after all other characters, 0 when none is read.
+          close: see `body`.
+        """
+        out = []
+        todo = iter(branches)
+        byte, target = next(todo)
+        for low, high, after in self.body(loop(others), 0, "shortest") if others else ((0x20, 0x7E, 0),):
+            while low <= byte <= high:
+                if after and low < byte:
+                    out.append((low, byte - 1, after))
+                if target:
+                    out.append((byte, byte, target))
+                low = byte + 1
+                byte, target = next(todo, (0x100, 0))
+            if after and low <= high:
+                out.append((low, high, after))
+        return (*out, (QUOTE, QUOTE, close)) if close else tuple(out)
+
+    def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
+        out: list[tuple[int, int, int]] = []
+        rest = []
+        for piece in row:
+            low, high, target = piece
+            if low > 0x7F:
+                rest.append(piece)
+                continue
+            if low == high and low >= 0x20 and low != QUOTE and low != BACKSLASH:
+                out.append(piece)
+                if escapes == "shortest":
+                    continue
+            else:
+                out += [(a, z, target) for a, z in _without_marks(max(low, 0x20), min(high, 0x7F))]
+            rest.append(piece)
+        return (*out, *self._beyond(tuple(rest), escapes, bounds)) if rest else tuple(out)
+
+    def _beyond(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
+        """The moves of characters that are no ASCII, and of escapes.
+
+        Rows that differ only in ASCII characters have the same in their shortest spelling, so these are cut out of the key.
+        """
+        if escapes == "shortest":
+            row = tuple([piece for low, high, t in row for piece in _kept(low, high, t)])
+        key = (row, escapes, bounds)
+        found = self._beyonds.get(key)
+        if found is None:
+            found = self._beyonds[key] = tuple(self._spell_beyond(row, escapes, bounds))
+        return found
+
+    def _spell_beyond(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> list[tuple[int, int, int]]:
+        out = []
+        targets, pieces = _classes(row)
+        wide = tuple([(max(a, 0x80), z, c) for a, z, c in pieces if z >= 0x80])
+        if wide:
+            out += self._hang(_utf8_tree(wide), targets, bounds)
+        escaped = _escape_tree(pieces, pieces) if escapes == "all" else _escape_tree(*_needing_escape(pieces))
+        if escaped is not None:
+            out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
+        return out
+
+    def _hang(self, tree: Tree, targets: Sequence[int], bounds: Bounds | None) -> list[tuple[int, int, int]]:
+        return [
+            (a, z, targets[child] if isinstance(child, int) else self._control(child, targets, bounds))
+            for a, z, child in tree.moves
+        ]
+
+    def _control(self, tree: Tree, targets: Sequence[int], bounds: Bounds | None) -> int:
+        key = (tree, bounds, *[targets[c] for c in tree.classes])
+        found = self._hung.get(key)
+        if found is None:
+            found = self._hung[key] = self._controls.node(self._hang(tree, targets, bounds), bounds)
+        return found
+
+
+def is_plain(row: Row) -> bool:
+    """Whether a state reads nothing but single characters that are written as one ASCII byte in the shortest spelling."""
+    return all(low == high and 0x20 <= low < 0x7F and low != QUOTE and low != BACKSLASH for low, high, _ in row)
+
+
+def _kept(low: int, high: int, target: int) -> list[tuple[int, int, int]]:
+    """The parts of a range that are not written as one ASCII byte: control characters, the marks, and what is beyond ASCII."""
+    if high < 0x20 or low > 0x7F:
+        return [(low, high, target)]
+    parts = ((0, 0x1F), (QUOTE, QUOTE), (BACKSLASH, BACKSLASH), (0x80, 0x10FFFF))
+    return [(max(low, a), min(high, z), target) for a, z in parts if low <= z and a <= high]
+
+
+def _without_marks(low: int, high: int) -> list[tuple[int, int]]:
+    """An ASCII range without the quote and the backslash."""
+    out = []
+    for mark in (QUOTE, BACKSLASH):
+        if low <= mark <= high:
+            if low < mark:
+                out.append((low, mark - 1))
+            low = mark + 1
+    if low <= high:
+        out.append((low, high))
+    return out
+
+
+def encoded(text: str) -> bytes:
+    """The shortest spelling of a text inside a string."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return text.encode()
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
+def _classes(row: Row) -> tuple[list[int], Pieces]:
+    """Targets in the order of their first use, and the row with targets numbered so."""
+    number: dict[int, int] = {}
+    pieces = tuple([(low, high, number.setdefault(target, len(number))) for low, high, target in row])
+    return list(number), pieces
+
+
+def _needing_escape(pieces: Pieces) -> tuple[Pieces, Pieces]:
+    """The parts whose shortest spelling is a short escape, and those that need hexadecimal digits."""
+    short = [(mark, mark, c) for mark in _SHORT if mark != ord("/") for a, z, c in pieces if a <= mark <= z]
+    digits = [(max(a, low), min(z, high), c) for low, high, c in pieces for a, z in _LONG_CONTROLS if a <= high and low <= z]
+    return tuple(sorted(short)), tuple(sorted(digits))
+
+
+# UTF-8
+
+
+@functools.lru_cache(maxsize=4096)
+def _utf8_tree(pieces: Pieces) -> Tree:
+    """The bytes of the characters from U+0080 on."""
+    sequences = []
+    for low, high, c in pieces:
+        for a, z in ((low, min(high, FIRST_SURROGATE - 1)), (max(low, LAST_SURROGATE + 1), high)):
+            if a <= z:
+                sequences += [(s, c) for s in _utf8_ranges(a, z)]
+    known: dict[object, Tree] = {}
+    return _sequence_tree(sequences, known)
+
+
+def _sequence_tree(sequences: list[tuple[list[tuple[int, int]], int]], known: dict[object, Tree]) -> Tree:
+    cuts = sorted({x for s, _ in sequences for x in (s[0][0], s[0][1] + 1)})
+    moves: list[tuple[int, int, Tree | int]] = []
+    for low, after in itertools.pairwise(cuts):
+        below = [(s[1:], c) for s, c in sequences if s[0][0] <= low <= s[0][1]]
+        if not below:
+            continue
+        child: Tree | int = below[0][1] if not below[0][0] else _sequence_tree(below, known)
+        if moves and moves[-1][2] == child and moves[-1][1] + 1 == low:
+            moves[-1] = (moves[-1][0], after - 1, child)
+        else:
+            moves.append((low, after - 1, child))
+    key = tuple(moves)
+    return known.setdefault(key, Tree(key))
+
+
+def _utf8_ranges(low: int, high: int) -> list[list[tuple[int, int]]]:
+    """A range of scalar values from U+0080 on as sequences of byte ranges."""
+    for last in (0x7FF, 0xFFFF):
+        if low <= last < high:
+            return _utf8_ranges(low, last) + _utf8_ranges(last + 1, high)
+    for bits in (6, 12, 18):
+        mask = (1 << bits) - 1
+        if low & ~mask != high & ~mask:
+            if low & mask:
+                return _utf8_ranges(low, low | mask) + _utf8_ranges((low | mask) + 1, high)
+            if high & mask != mask:
+                return _utf8_ranges(low, (high & ~mask) - 1) + _utf8_ranges(high & ~mask, high)
+    return [list(zip(chr(low).encode(), chr(high).encode()))]
+
+
+# escapes
+
+
+@functools.lru_cache(maxsize=4096)
+def _escape_tree(short: Pieces, digits: Pieces) -> Tree | None:
+    r"""What follows a backslash: short escapes, \uXXXX, and pairs of these for the characters from U+10000 on."""
+    moves: list[tuple[int, int, Tree | int]] = []
+    for low, high, c in short:
+        moves += [(ord(letter), ord(letter), c) for code_point, letter in _SHORT.items() if low <= code_point <= high]
+    hexadecimal = _Hexadecimal(digits).root()
+    if hexadecimal is not None:
+        moves.append((ord("u"), ord("u"), hexadecimal))
+    return Tree(tuple(moves)) if moves else None
+
+
+class _Hexadecimal:
+    r"""The trees of hexadecimal digits that tell the classes of code points apart."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._starts = [low for low, _, _ in pieces]
+        self._uniform: dict[tuple[int, int, int], Tree | int] = {}
+
+    def root(self) -> Tree | None:
+        return _hex_node([self._after_d() if h == 13 else self._digits(h << 12, 3, 1) for h in range(16)])
+
+    def _after_d(self) -> Tree | None:
+        """After the digit D: U+D000 to U+D7FF, then the first halves of pairs; lone halves are no characters."""
+        low: list[Tree | int | None] = [self._digits(0xD000 + (g << 8), 2, 1) for g in range(8)]
+        pairs: list[Tree | int | None] = [self._digits(0x10000 + (g << 18), 2, 1024) for g in range(4)]
+        return _hex_node([*low, *pairs, None, None, None, None])
+
+    def _digits(self, low: int, digits: int, span: int) -> Tree | int | None:
+        """The tree of the next digits, whose values stand for `span` code points each, from `low` on."""
+        high = low + (span << 4 * digits) - 1
+        at = max(0, bisect.bisect_right(self._starts, low) - 1)
+        inside = [p for p in self._pieces[at : bisect.bisect_right(self._starts, high)] if p[1] >= low]
+        if not inside:
+            return None
+        if len(inside) == 1 and inside[0][0] <= low and inside[0][1] >= high:
+            return self._all_of(inside[0][2], digits, span)
+        if digits:
+            return _hex_node([self._digits(low + h * (span << 4 * digits - 4), digits - 1, span) for h in range(16)])
+        quarters: list[Tree | int | None] = [self._digits(low + (i << 8), 2, 1) for i in range(4)]
+        return _second_half(quarters)
+
+    def _all_of(self, c: int, digits: int, span: int) -> Tree | int:
+        """The tree below which everything is in one class."""
+        if not digits and span == 1:
+            return c
+        key = (c, digits, span)
+        found = self._uniform.get(key)
+        if found is None:
+            if digits:
+                made = _hex_node([self._all_of(c, digits - 1, span)] * 16)
+            else:
+                made = _second_half([self._all_of(c, 2, 1)] * 4)
+            assert made is not None
+            found = self._uniform[key] = made
+        return found
+
+
+def _second_half(quarters: list[Tree | int | None]) -> Tree | None:
+    r"""`\uDXXX` with a second digit C to F."""
+    tree = _hex_node([*[None] * 12, *quarters])
+    for letters in (b"Dd", b"u", b"\\"):
+        if tree is None:
+            return None
+        tree = Tree(tuple((byte, byte, tree) for byte in letters))
+    return tree
+
+
+def _hex_node(children: Sequence[Tree | int | None]) -> Tree | None:
+    """One hexadecimal digit."""
+    moves: list[tuple[int, int, Tree | int]] = []
+    for byte, child in sorted((byte, h) for h in range(16) for byte in _HEX_BYTES[h] if children[h] is not None):
+        target = children[child]
+        assert target is not None
+        if moves and moves[-1][1] + 1 == byte and moves[-1][2] == target:
+            moves[-1] = (moves[-1][0], byte, target)
+        else:
+            moves.append((byte, byte, target))
+    return Tree(tuple(moves)) if moves else None

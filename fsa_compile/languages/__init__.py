@@ -1,0 +1,1 @@
+"""`Language`: unevaluated regular languages, operators, extension groups."""

@@ -1,0 +1,98 @@
+"""Languages from text: patterns, choices, automata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fsa_compile.automata.acyclic import checked_texts, choices_dfa
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.external import Alphabet, acceptor_dfa, read_automaton
+from fsa_compile.languages.group_syntax import ExtensionGroups
+from fsa_compile.languages.language import DEFAULT_LIMITS, Extension, Language
+from fsa_compile.languages.pattern_language import PatternLanguage
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.patterns.python_syntax import parse
+
+
+def regex(
+    pattern: str,
+    *,
+    flags: int = 0,
+    limits: CompileLimits | None = None,
+    extensions: Mapping[str, Extension] | None = None,
+) -> Language:
+    r"""The texts that `re.fullmatch(pattern, text, flags)` matches.
+
+    Args:
+      pattern: Python's dialect, plus `\p{...}` and lookbehind of any width.
+      flags: `re.A`, `re.I`, `re.M`, `re.S`, `re.U`, `re.X`.
+      limits: bounds on the size of the pattern and its repetitions; those given to `to_byte_dfa` hold too.
+      extensions: languages by name, for groups `(?P<NAME>)` of the pattern; see `fsa_compile.extensions`.
+
+    Raises:
+      RegexSyntaxError: the pattern is not well formed.
+      UnsupportedPatternError: it is not a regular language.
+      ConstraintError: an extension that is no language, or whose name is no name.
+    """
+    limits = limits or DEFAULT_LIMITS
+    if not extensions and not (isinstance(pattern, str) and "(?P<" in pattern):
+        return PatternLanguage(parse(pattern, flags, limits), pattern, int(flags), limits)
+    groups = ExtensionGroups(extensions or {})
+    tree = parse(pattern, flags, limits, groups)
+    return groups.language(tree, pattern, int(flags)) or PatternLanguage(tree, pattern, int(flags), limits, groups)
+
+
+def choices(strings: Iterable[str]) -> Language:
+    """Exactly the given texts, of which there may be hundreds of thousands.
+
+    Args:
+      strings: the texts; repetitions and "" are fine.
+
+    Raises:
+      ConstraintError: an entry is not a str, or holds a surrogate.
+    """
+    return _Choices(checked_texts(strings))
+
+
+def acceptor(automaton: Any, alphabet: Alphabet = "bytes") -> Language:
+    """The language of an automaton made elsewhere.
+
+    Args:
+      automaton: a pynini acceptor, an `interegular` FSM, a transition table; `acceptors` says how symbols are written. Weights
+        are ignored; epsilons and nondeterminism are removed.
+      alphabet: what its symbols are. Over bytes, strings that are not UTF-8 are kept.
+
+    Raises:
+      ConstraintError: it is no automaton, or has a label that is no symbol.
+    """
+    return _Acceptor(read_automaton(automaton, alphabet), alphabet, type(automaton).__name__)
+
+
+class _Choices(Language):
+    def __init__(self, texts: list[bytes]) -> None:
+        self._texts = texts
+        shown = ", ".join(repr(text.decode()) for text in texts[:5])
+        self.description = f"choices of {len(texts):,}: {shown}{', …' if len(texts) > 5 else ''}"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        return choices_dfa(self._texts, limits, deadline) if self._texts else None
+
+    def _why_empty(self) -> str:
+        return "there is no choice in the list"
+
+
+class _Acceptor(Language):
+    def __init__(self, machine: Any, alphabet: Alphabet, kind: str) -> None:
+        self._machine, self._alphabet = machine, alphabet
+        self.description = f"{kind} over {alphabet}, {len(machine.final):,} states"
+
+    @property
+    def holds_bytes(self) -> bool:
+        return self._alphabet == "bytes"
+
+    def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        return acceptor_dfa(self._machine, self._alphabet, limits, deadline)
+
+    def _why_empty(self) -> str:
+        return "the automaton accepts no string"

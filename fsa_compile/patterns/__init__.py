@@ -1,0 +1,1 @@
+"""Pattern text to automaton: Python and ECMA syntax, Glushkov, alternation, counting."""

@@ -1,0 +1,1 @@
+"""Patterns with large counters, as machines with a register."""

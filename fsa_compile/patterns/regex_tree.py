@@ -1,0 +1,96 @@
+"""The nodes of a parsed pattern. Each knows its span in the pattern's text; none knows automata.
+
+Flags are already resolved: a node means the same wherever it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+from fsa_compile.unicode.code_points import CodePointSet
+
+AnchorKind: TypeAlias = Literal[
+    "text start", "text end", "line start", "line end", "end or final newline", "word boundary", "no word boundary"
+]
+
+
+@dataclasses.dataclass(slots=True)
+class Text:
+    """A run of literal characters."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Chars:
+    """One character out of a set."""
+
+    members: CodePointSet
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Concat:
+    """Items one after the other; no items match the empty text."""
+
+    items: list[Node]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Alternate:
+    """One of several branches."""
+
+    branches: list[Node]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Repeat:
+    """`low` to `high` times the item (`high` None: any number). Lazy and greedy loops have the same language."""
+
+    item: Node
+    low: int
+    high: int | None
+    start: int
+    end: int
+    lazy: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Atomic:
+    """An item whose first match is final: `(?>...)`, or a possessive quantifier."""
+
+    item: Node
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Anchor:
+    """A place in the text, of no width. `word` holds the word characters of a boundary."""
+
+    kind: AnchorKind
+    word: CodePointSet
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(slots=True)
+class Look:
+    """A condition on the text after (or `behind`: before) this place."""
+
+    item: Node
+    behind: bool
+    negative: bool
+    start: int
+    end: int
+
+
+Node: TypeAlias = Text | Chars | Concat | Alternate | Repeat | Atomic | Anchor | Look

@@ -1,0 +1,134 @@
+r"""Conditions at the very end of a terminal: characters that may not follow it, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`.
+
+In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some characters. It can
+be kept where it speaks of one character, and forbids rather than demands (the text may always end). Which first bytes it forbids
+is exact: a byte with which both forbidden and other characters begin matters only where some lexeme can begin with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
+from fsa_compile.unicode.code_points import NONE, CodePointSet, complement, intersection, interval, single, union
+
+Arcs = Sequence[tuple[int, int]]
+"""(set of bytes, next state) pairs; a set of bytes is a bit set."""
+
+_LEADS = [(b, interval(b - 0xC0 << 6, (b - 0xBF << 6) - 1)) for b in range(0xC2, 0xE0)]
+_LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b in range(0xE0, 0xF0)]
+_LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 0x10FFFF))) for b in range(0xF0, 0xF5)]
+
+
+def split_guard(tree: Node) -> tuple[Node, CodePointSet]:
+    """A terminal's tree without the condition at its end, and the characters that the condition forbids to follow.
+
+    Conditions of other kinds stay where they are, and nothing is forbidden.
+    """
+    match tree:
+        case Alternate(branches=branches):
+            found = [split_guard(branch) for branch in branches]
+            if found and all(forbidden == found[0][1] for _, forbidden in found):
+                return Alternate([bare for bare, _ in found], tree.start, tree.end), found[0][1]
+        case Concat(items=[*items, last]):
+            before = Concat(items, tree.start, tree.end)
+            forbidden = _forbidden(last, before)
+            if forbidden is not None:
+                bare, more = split_guard(before)
+                return bare, union(forbidden, more)
+            bare, forbidden = split_guard(last)
+            return Concat([*items, bare], tree.start, tree.end), forbidden
+    return tree, NONE
+
+
+def _forbidden(condition: Node, before: Node) -> CodePointSet | None:
+    """What a condition forbids to follow; None when it is no such condition."""
+    match condition:
+        case Look(item=item, behind=False, negative=True):
+            return _first_character(item)
+        case Anchor(kind="word boundary", word=word):
+            last = _last_characters(before)
+            return word if last is not None and intersection(last, complement(word)) == NONE else None
+    return None
+
+
+def _first_character(tree: Node) -> CodePointSet | None:
+    """The characters with one of which a text must begin to match the tree; None when that does not decide it."""
+    match tree:
+        case Chars(members=members):
+            return members
+        case Text(text=text) if len(text) == 1:
+            return single(ord(text))
+        case Repeat(item=item, low=1) | Atomic(item=item):
+            return _first_character(item)
+        case Alternate(branches=branches):
+            sets = [_first_character(branch) for branch in branches]
+            return union(*(s for s in sets if s is not None)) if None not in sets else None
+        case Concat(items=[first, *rest]) if all(isinstance(item, Repeat) and item.low == 0 for item in rest):
+            return _first_character(first)
+    return None
+
+
+def _last_characters(tree: Node) -> CodePointSet | None:
+    """The characters with which a text of the tree ends; None when that is not known, or the text may be empty."""
+    match tree:
+        case Chars(members=members):
+            return members
+        case Text(text=text) if text:
+            return single(ord(text[-1]))
+        case Repeat(item=item, low=low) if low:
+            return _last_characters(item)
+        case Atomic(item=item):
+            return _last_characters(item)
+        case Alternate(branches=branches):
+            sets = [_last_characters(branch) for branch in branches]
+            return union(*(s for s in sets if s is not None)) if None not in sets else None
+        case Concat(items=[*items, Repeat(item=item, low=0)]):
+            sets = [_last_characters(item), _last_characters(Concat(items, tree.start, tree.end))]
+            return union(*(s for s in sets if s is not None)) if None not in sets else None
+        case Concat(items=[*_, last]):
+            return _last_characters(last)
+    return None
+
+
+def forbidden_bytes(forbidden: CodePointSet, automata: Sequence[Sequence[Arcs]]) -> int | None:
+    """The bytes before which a lexeme may not end, as a bit set.
+
+    Args:
+      forbidden: characters that may not follow it.
+      automata: arcs by state of everything that may follow, over bytes; state 0 is initial.
+
+    Returns:
+      The bytes; None when characters of both kinds may follow that begin with the same byte.
+    """
+    out = forbidden[0]
+    for byte, characters in _LEADS:
+        inside, outside = intersection(characters, forbidden), intersection(characters, complement(forbidden))
+        if inside[1] and outside[1]:
+            begun = _begun(byte, automata)
+            inside, outside = intersection(inside, begun), intersection(outside, begun)
+            if inside[1] and outside[1]:
+                return None
+        if inside[1]:
+            out |= 1 << byte
+    return out
+
+
+def _begun(byte: int, automata: Sequence[Sequence[Arcs]]) -> CodePointSet:
+    """The characters of more than one byte, the first one given, with which texts of the automata begin."""
+    length, value = (2, byte & 0x1F) if byte < 0xE0 else (3, byte & 0x0F) if byte < 0xF0 else (4, byte & 0x07)
+    ranges: set[tuple[int, int]] = set()
+    todo = [(arcs, q, value, length - 1) for arcs in automata for symbols, q in arcs[0] if symbols >> byte & 1]
+    while todo:
+        arcs, q, value, left = todo.pop()
+        for symbols, target in arcs[q]:
+            if symbols >> 0x80 & (1 << 64) - 1 == (1 << 64) - 1 and left == 1:
+                ranges.add((value << 6, value << 6 | 0x3F))
+                continue
+            for low in range(64):
+                if symbols >> (0x80 + low) & 1:
+                    if left == 1:
+                        ranges.add((value << 6 | low, value << 6 | low))
+                    else:
+                        todo.append((arcs, target, value << 6 | low, left - 1))
+    return union(*(interval(low, high) for low, high in ranges)) if ranges else NONE

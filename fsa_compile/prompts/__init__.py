@@ -1,0 +1,1 @@
+"""Prompts: healing of their last tokens, chats, text pipelines."""

@@ -1,0 +1,90 @@
+"""`render_jinja`: runs a chat template as model files hold it, in Jinja's sandbox. The only module that imports `jinja2`."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from fsa_compile.errors import TokenizerError
+
+_MOST_CHARACTERS = 1 << 24
+"""Longest text that a template may write."""
+
+
+def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
+    """The text that a template writes.
+
+    A template comes with a model's files and is not trusted: it runs in an immutable sandbox, without attributes of Python's own
+    objects, without files, and may write a bounded text.
+
+    Args:
+      source: Jinja text, with the names that `transformers` gives it: `raise_exception`, `strftime_now`, the filter `tojson`
+        without HTML escapes, loop controls, `{% generation %}` blocks.
+      variables: what it may read.
+
+    Raises:
+      ChatTemplateError: `jinja2` is missing, the template is no Jinja, or it failed or refused its input.
+    """
+    from fsa_compile.prompts.chat_errors import ChatTemplateError
+
+    try:
+        import jinja2
+        import jinja2.exceptions
+    except ImportError as error:
+        what = f"running this chat template needs the package jinja2, which cannot be imported ({error})"
+        fix = 'Install it with: pip install "constrax[chat]"; or pass the name of a convention, such as template="gemma".'
+        raise ChatTemplateError(what, fix=fix) from None
+    try:
+        template = _compiled(source)
+        parts, size = [], 0
+        for part in template.generate(**variables):
+            parts.append(part)
+            size += len(part)
+            if size > _MOST_CHARACTERS:
+                raise ChatTemplateError(f"the chat template writes more than {_MOST_CHARACTERS:,} characters")
+        return "".join(parts)
+    except jinja2.exceptions.TemplateSyntaxError as error:
+        what, where = f"the chat template is not well formed: {error.message}", f"line {error.lineno}"
+        raise ChatTemplateError(what, where=where, fix="Take the template from the model's own files.") from None
+    except TokenizerError:
+        raise
+    except jinja2.exceptions.SecurityError as error:
+        what = f"the chat template does something that templates may not do: {error}"
+        raise ChatTemplateError(what, fix="Do not use this file; take the template from a source that you trust.") from None
+    except Exception as error:  # a template can raise anything that an expression can
+        what = f"the chat template refuses the messages: {error}"
+        raise ChatTemplateError(what, fix="Check the roles and their order against the model's description.") from None
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled(source: str) -> Any:
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}` … `{% endgeneration %}`, which marks what to train on: only its body counts here."""
+
+        tags = {"generation"}  # noqa: RUF012 (as Jinja has it)
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return environment.from_string(source)
+
+
+def _tojson(value: Any, indent: int | None = None, **_: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    import jinja2.exceptions
+
+    raise jinja2.exceptions.TemplateError(message)

@@ -1,0 +1,152 @@
+"""The interface every tokenizer format offers, and reading a file within limits.
+
+What is specific to one format belongs to that format's module.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fsa_compile.errors import TokenizerError
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+
+MAX_FILE_BYTES = 1 << 28
+"""Largest tokenizer file that is read: eight times the largest published one."""
+
+
+class Tokenizer(abc.ABC):
+    """Text to token ids and back, for one vocabulary.
+
+    Attributes:
+      vocabulary: exact bytes per id, special ids, stop ids.
+      kind: the format, such as "sentencepiece-bpe", "tiktoken", "huggingface-bpe", "gpt2" or "bytes".
+      origin: the path or the object that it was loaded from; None if it was made otherwise.
+    """
+
+    vocabulary: Vocabulary
+    kind: str
+    origin: Any = None
+
+    @abc.abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`: no id for the start of a text is added, and the printed name of a special id in it is
+        ordinary text.
+
+        Args:
+          text: any text without lone surrogates.
+
+        Returns:
+          Token ids.
+
+        Raises:
+          TokenizerError: the text cannot be encoded, or the encoder's package or data is missing.
+        """
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text that `ids` write from the start of a text; bytes that are not UTF-8 become U+FFFD.
+
+        Ids that are not text write nothing. The space that some tokenizers put before the first word is dropped.
+
+        Args:
+          ids: token ids.
+
+        Returns:
+          The text.
+
+        Raises:
+          TokenizerError: an id is out of range.
+        """
+        return self.vocabulary.decode(ids)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(kind={self.kind!r}, vocabulary={self.vocabulary!r})"
+
+
+def require(module: str) -> Any:
+    """The imported `module`, or an error that names the extra that installs it.
+
+    Args:
+      module: name of an optional package.
+
+    Returns:
+      The module.
+
+    Raises:
+      TokenizerError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise TokenizerError(
+            f"encoding text with this tokenizer needs the package {module!r}, which cannot be imported ({error})",
+            fix='Install it with: pip install "constrax[compile]"',
+        ) from error
+
+
+def checked_text(text: object) -> str:
+    """`text`, checked to be a str that UTF-8 can spell.
+
+    Args:
+      text: what the caller wants to encode.
+
+    Returns:
+      The same text.
+
+    Raises:
+      TokenizerError: not a str, or it holds a lone surrogate.
+    """
+    if not isinstance(text, str):
+        raise TokenizerError(
+            f"the text to encode is {type(text).__name__}, not str", fix="Decode bytes first: data.decode()."
+        )
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise TokenizerError(
+            f"the text holds the lone surrogate U+{ord(text[error.start]):04X}, which no token can spell",
+            where=f"character {error.start}",
+            fix='Repair it first: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
+        ) from None
+    return text
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a tokenizer file.
+
+    Args:
+      path: an existing regular file.
+
+    Returns:
+      Its bytes.
+
+    Raises:
+      TokenizerError: missing, unreadable, empty, or larger than `MAX_FILE_BYTES`.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            # A pipe or device tells no size, so the read itself is bounded as well.
+            data = file.read(MAX_FILE_BYTES + 1) if size <= MAX_FILE_BYTES else b""
+    except FileNotFoundError:
+        raise TokenizerError(
+            "there is no tokenizer file of this name", where=str(path), fix="Check the path."
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a path that holds a null character
+        reason = getattr(error, "strerror", None) or error
+        raise TokenizerError(f"the tokenizer file cannot be read ({reason})", where=str(path)) from error
+    if size > MAX_FILE_BYTES or len(data) > MAX_FILE_BYTES:
+        raise TokenizerError(
+            f"the file of {max(size, len(data)):,} bytes is larger than a tokenizer may be ({MAX_FILE_BYTES:,})",
+            where=str(path),
+            fix="Give the tokenizer's file, not the model's.",
+        )
+    if not data:
+        raise TokenizerError("the tokenizer file is empty", where=str(path), fix="Download it again.")
+    return data

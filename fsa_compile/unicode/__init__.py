@@ -1,0 +1,1 @@
+"""Sets of code points and Unicode properties."""

@@ -1,0 +1,1 @@
+"""Requests, loops, drafts and streams."""

@@ -1,0 +1,172 @@
+"""What the user asks of any kind of decoding, checked and as arrays: prompts, constraints, limits and what follows of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jax_decode.decoding import inputs
+from jax_decode.errors import DecodeError
+from jax_decode.kernels.placement import put_rows
+from jax_decode.step.state import ConstraintState, init_state, unconstrained_state
+from jax_decode.tables.tables import ConstraintTables
+
+
+class Numbers(NamedTuple):
+    """Of every row: which: index of its constraint; limits; stop_ids [B, E]; depths. int32[B], see `Request`."""
+
+    which: Any
+    limits: Any
+    stop_ids: Any
+    depths: Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """Checked arguments.
+
+    Attributes:
+      tables: the constraints, or None.
+      prompts: as an array.
+      which: int32[P], index of each prompt's constraint, -1 for none.
+      limits: int32[P], most new tokens.
+      stop_ids: int32[P, E], padded with -1.
+      depths: int32[P], most stack cells.
+      steps: the largest limit, in buckets.
+      cache_length: slots of the cache, in buckets.
+    """
+
+    tables: ConstraintTables | None
+    prompts: inputs.Prompts
+    which: NDArray[np.int32]
+    limits: NDArray[np.int32]
+    stop_ids: NDArray[np.int32]
+    depths: NDArray[np.int32]
+    steps: int
+    cache_length: int
+
+    @property
+    def num_prompts(self) -> int:
+        """P."""
+        return len(self.which)
+
+    @property
+    def most(self) -> int:
+        """The largest limit."""
+        return int(self.limits.max())
+
+    def rows(self, each: int) -> NDArray[np.intp]:
+        """The prompt of every row, with `each` rows per prompt together."""
+        return np.repeat(np.arange(self.num_prompts), each)
+
+    def numbers(self, each: int) -> Numbers:
+        """What the first state is made of, with `each` rows per prompt."""
+        rows = self.rows(each)
+        return Numbers(self.which[rows], self.limits[rows], self.stop_ids[rows], self.depths[rows])
+
+    def joined(self) -> NDArray[np.int32]:
+        """`numbers(1)` and prompts in one array, int32[P, 4 + E + L]: transfers cost by the piece. `parted` is the inverse."""
+        which, limits, stops, depths = self.numbers(1)
+        few = np.stack([which, limits, depths, self.prompts.lengths], 1)
+        return np.concatenate([few, stops, self.prompts.tokens], 1)
+
+    def first_state(self, each: int) -> ConstraintState:
+        """The state of every row before its first token, on the device."""
+        return _first_state(self.tables, put_rows(self.numbers(each)), self.steps)
+
+
+def read_request(
+    decoder: Any,
+    prompts: Any,
+    tables: ConstraintTables | None,
+    *,
+    max_new_tokens: Any,
+    constraint: Any,
+    stop_ids: Any,
+    bos_id: int | None,
+    max_depth: Any,
+    least_steps: int,
+    allow_truncation: bool,
+) -> Request:
+    """Checks what `generate` and its relatives have in common; for the arguments see there.
+
+    Raises:
+      DecodeError: an argument is wrong; says which, where, and what to do.
+    """
+    vocab_size = inputs.check_decoder(decoder, tables)
+    given = inputs.read_prompts(prompts, vocab_size, bos_id)
+    num_prompts = len(given.lengths)
+    which = inputs.read_constraints(constraint, tables, num_prompts)
+    limits = inputs.read_limits(max_new_tokens, num_prompts)
+    stops = inputs.read_stop_ids(stop_ids, tables, which, vocab_size)
+    depths = inputs.read_depths(max_depth, num_prompts)
+    if tables is not None:
+        inputs.check_depth(tables, which, depths)
+        if not allow_truncation:
+            inputs.check_budget(tables, which, limits)
+    steps = inputs.bucket(int(limits.max()), least=least_steps)
+    return Request(
+        tables=tables,
+        prompts=given,
+        which=which,
+        limits=limits,
+        stop_ids=stops,
+        depths=depths,
+        steps=steps,
+        cache_length=_cache_length(decoder, given, limits, steps),
+    )
+
+
+def read_positive(value: Any, what: str) -> int:
+    """A whole number of at least 1; else raises `DecodeError`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise DecodeError(f"{what} is {value!r}", fix="Give a whole number of at least 1.")
+    return int(value)
+
+
+def parted(joined: jax.Array, num_stops: int) -> tuple[Numbers, jax.Array, jax.Array]:
+    """What `Request.joined` is made of: numbers, prompts int32[P, L], and their lengths int32[P]; `num_stops`: static, E."""
+    which, limits, depths, lengths = (joined[:, i] for i in range(4))
+    return Numbers(which, limits, joined[:, 4 : 4 + num_stops], depths), joined[:, 4 + num_stops :], lengths
+
+
+def first_state(tables: ConstraintTables | None, numbers: Numbers, steps: int) -> ConstraintState:
+    """The state of every row before its first token, inside and outside `jax.jit`; `steps`: static, see `Request`."""
+    if tables is None:
+        return unconstrained_state(numbers.limits, numbers.stop_ids)
+    which, limits, stops, depths = numbers
+    return init_state(tables, which, limits, stops, max_depth=depths, max_tokens=steps)
+
+
+_first_state = jax.jit(first_state, static_argnums=2)
+
+
+def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:
+    """Slots of the cache: the buckets' sum, but never more than the decoder can serve."""
+    check_positions(decoder, given, limits, "model")
+    return slots(decoder, given.tokens.shape[1] + steps)
+
+
+def slots(decoder: Any, length: int) -> int:
+    """At most `length`, and no more than the decoder can serve."""
+    most = getattr(decoder, "max_length", None)
+    return length if most is None else min(length, most)
+
+
+def check_positions(decoder: Any, given: inputs.Prompts, limits: Any, what: str) -> None:
+    """Raises `DecodeError` naming a prompt for whose longest text a decoder has too few positions."""
+    most = getattr(decoder, "max_length", None)
+    if most is None:
+        return
+    bad = np.flatnonzero(given.lengths + limits > most)
+    if len(bad):
+        i = int(bad[0])
+        raise DecodeError(
+            f"{given.lengths[i]} prompt tokens and {limits[i]} new ones do not fit the {what}'s {most} positions",
+            where=f"prompt {i}",
+            fix="Shorten the prompt or lower max_new_tokens.",
+        )

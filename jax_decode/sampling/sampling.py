@@ -1,0 +1,260 @@
+"""Chooses one allowed token per row, with its log-probabilities, without ever building a `[B, V]` array.
+
+Drawing is exact and in two levels. The allowed tokens fall into W columns of 32 (one mask word each) and a short candidate list.
+First a column or a candidate wins by the Gumbel maximum of its log-mass, then a token of the winning column by the Gumbel
+maximum of its logit. That takes W + 32 random numbers per row where drawing among the logits takes V, has no running sum whose
+rounding could select a token without mass, and does not depend on the order in which a device adds.
+
+Source: Gumbel-max: Maddison, Tarlow, Minka 2014, A* Sampling §2; max-stability is what makes two levels exact.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.gather import read
+from jax_decode.kernels.noise import gumbel
+from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes, scaled
+from jax_decode.kernels.row_layout import words_for
+from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
+from jax_decode.sampling.samplers import Greedy, Sampler
+from jax_decode.sampling.summary import NO_ITEM, Noise, summarize
+from jax_decode.sampling.truncation import Allowed, threshold_of
+from jax_decode.step.masking import MaskParts, mask_parts, parts_at
+from jax_decode.step.state import NO_NUMBER, ConstraintState
+from jax_decode.tables.tables import ConstraintTables
+
+
+class Choice(NamedTuple):
+    """What `sample` returns.
+
+    token: int32[B], -1 where nothing is allowed; logprob: float32[B], log-probability over the allowed tokens in nats;
+    raw_logprob: float32[B], log-probability over all logits. Both at temperature 1, before any truncation.
+    """
+
+    token: jax.Array
+    logprob: jax.Array
+    raw_logprob: jax.Array
+
+
+def sample(
+    sampler: Sampler,
+    logits: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    tables: ConstraintTables | None = None,
+    state: ConstraintState | None = None,
+    *,
+    with_raw: bool = True,
+) -> Choice:
+    """Chooses a token for every row.
+
+    Args:
+      sampler: one of `jax_decode.sampling.samplers`.
+      logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`.
+      key: uint32[B, 2] from `noise.key_words`, one per row.
+      step: uint32[B], position in each row's own text; a row's noise depends on its key and this alone.
+      tables: the constraints, or None: then every id is allowed.
+      state: where every row stands; needed with tables.
+      with_raw: static; False saves the work of the raw log-probabilities, which are then NaN in constrained batches.
+
+    Returns:
+      The tokens and their log-probabilities.
+    """
+    if tables is None or state is None:
+        allowed = among(logits, None, Columns(words_for(logits.shape[1])))
+    else:
+        allowed = among(logits, mask_parts(tables, state), tables.columns)
+    return choose(sampler, allowed, key, step, with_raw=with_raw)
+
+
+def among(logits: jax.Array, parts: MaskParts | None, columns: Columns) -> Allowed:
+    """Logits float[B, V'] and what a mask (None: everything) allows of them; `columns` are the mask's.
+
+    Of logits that are spread over devices, `columns` with shards lets each device work on its own without a mask, too.
+    """
+    if parts is None and columns.shards is None:
+        return Allowed(logits, None, lambda column: column.astype(jnp.uint32), columns, None)
+    if parts is None:
+        every, none = jnp.full((len(logits), columns.num_words), 0xFFFFFFFF, jnp.uint32), jnp.zeros((len(logits), 1), jnp.int32)
+        parts = parts_at(every, none, none > 0)
+    listed = (parts.token, parts.allowed, clean(_take(logits, parts.token)))
+    return Allowed(logits, parts.words, parts.word_at, columns, listed)
+
+
+def by_part(function: Callable[..., Any], allowed: Allowed, *arguments: Any, by_rows: bool = True) -> Any:
+    """`function(allowed, *arguments)` with every device's own part of `allowed`, whose vocabulary is spread over devices.
+
+    Args:
+      function: sees `Allowed.part`, and returns what is the same on every device.
+      arguments, by_rows: see `on_shards`.
+    """
+    shards = allowed.columns.shards
+    assert shards is not None
+    assert allowed.listed is not None
+    assert allowed.words is not None
+
+    def inside(part: Part, logits: jax.Array, words: jax.Array, listed: tuple[jax.Array, jax.Array], rest: Any) -> Any:
+        token, ok = listed
+        own = part.local(token)
+        of_list = (own, ok & part.owns(token), clean(_take(logits, own)))
+        mine = parts_at(words, *of_list[:2])
+        return function(Allowed(logits, words, mine.word_at, Columns(shards.num_words), of_list, part), *rest)
+
+    return on_shards(inside, shards, allowed.logits, allowed.words, allowed.listed[:2], arguments, by_rows=by_rows)
+
+
+def choose(
+    sampler: Sampler, allowed: Allowed, key: jax.Array, step: jax.Array, *, with_raw: bool = True, by_rows: bool = True
+) -> Choice:
+    """Chooses a token for every row of `among(...)`; `by_rows`: see `on_shards`, the other arguments are those of `sample`."""
+    if allowed.columns.shards is not None:
+        return by_part(functools.partial(_chosen, with_raw), allowed, sampler, key, step, by_rows=by_rows)
+    return _chosen(with_raw, allowed, sampler, key, step)
+
+
+def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, step: jax.Array) -> Choice:
+    logits, words, num_words, listed = allowed.logits, allowed.words, allowed.num_words, allowed.listed
+    if isinstance(sampler, Greedy):
+        inverse, threshold = None, None
+    else:
+        inverse = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
+        threshold = threshold_of(sampler, allowed, inverse)
+    noise = None if isinstance(sampler, Greedy) else Noise(key, step)
+    if allowed.part is not None:
+        return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
+    score, item, allowed_sum, raw_sum = summarize(
+        logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold, with_raw=with_raw or words is None
+    )
+    if noise is None:
+        chosen, value = item, score
+    else:
+        chosen, _, value = _within_column(allowed, item, num_words, inverse, threshold, noise)
+    if listed is not None:
+        best, candidate, listed_value = _best_candidate(*listed, inverse, threshold, noise, num_words + 32)
+        wins = (best > score) | ((best == score) & (candidate < chosen))
+        chosen = jnp.where(wins, candidate, chosen)
+        value = jnp.where(wins, listed_value, value)
+        score = jnp.maximum(score, best)
+        allowed_sum = log_add(allowed_sum, log_sum(jnp.where(listed[1], listed[2], NEVER)))
+    return Choice(jnp.where(score == NEVER, -1, chosen), value - allowed_sum, value - raw_sum)
+
+
+def checked(token: jax.Array, logits: jax.Array) -> jax.Array:
+    """Chosen tokens int32[B], `NO_NUMBER` where the logit is NaN.
+
+    Choosing takes NaN for the least probable, so there was nothing else.
+
+    Args:
+      token: -1 where nothing is allowed.
+      logits: float[B, V'], those it was chosen by.
+    """
+    own = _take(logits, jnp.clip(token, 0, logits.shape[1] - 1)[:, None])[:, 0]
+    return jnp.where((token >= 0) & jnp.isnan(own), NO_NUMBER, token)
+
+
+def _of_parts(
+    allowed: Allowed, part: Part, inverse: jax.Array | None, threshold: jax.Array | None, noise: Noise | None, with_raw: bool
+) -> Choice:
+    """What all devices choose together, each from its part of the vocabulary."""
+    assert allowed.listed is not None
+    _, ok, x = allowed.listed
+    columns = part.shards.columns
+    summary = summarize(allowed.logits, allowed.words, allowed.num_words, with_raw=with_raw)
+    if noise is None:
+        drawn, own, token, value = summary.score, summary.score, summary.item, summary.score
+    else:
+        values = drawable(allowed_logits(planes(allowed.logits, allowed.words, allowed.num_words)), inverse, threshold)
+        mass, index = column_masses(part, values, allowed.num_words)
+        score = mass + gumbel(*noise, index.astype(jnp.uint32))
+        best = score.max(1)
+        first = jnp.where((score == best[:, None]) & (score != NEVER), index, NO_ITEM).min(1)
+        drawn, column = _best_of(*part.every(best, first))
+        token, own, value = _within_column(allowed, column, columns, inverse, threshold, noise)
+    listed = _best_candidate(*allowed.listed, inverse, threshold, noise, columns + 32)
+    sums = [log_add(summary.allowed, log_sum(jnp.where(ok, x, NEVER))), summary.raw]
+    token, candidate = (jnp.where(t == NO_ITEM, t, t + part.first) for t in (token, listed[1]))
+    every = part.every(own, token, value, listed[0], candidate, listed[2], *sums)
+    _, token, value = _best_of(*every[:3])
+    best, candidate, listed_value = _best_of(*every[3:6])
+    score = every[0].max(0) if noise is None else drawn
+    wins = (best > score) | ((best == score) & (candidate < token))
+    token, value = jnp.where(wins, candidate, token), jnp.where(wins, listed_value, value)
+    allowed_sum, raw_sum = (log_sum(x.T) for x in every[6:])
+    none = jnp.maximum(score, best) == NEVER
+    return Choice(jnp.where(none, -1, token), value - allowed_sum, value - raw_sum)
+
+
+def _best_of(score: jax.Array, item: jax.Array, *more: jax.Array) -> tuple[jax.Array, ...]:
+    """Of several shards [n, B] the best score, its item (the lowest among equals), and what belongs to it, [B] each."""
+    best = score.max(0)
+    first = jnp.where(score == best[None], item, NO_ITEM).min(0)
+    here = (score == best[None]) & (item == first[None])
+    return best, first, *(jnp.where(here, x, NEVER).max(0) for x in more)
+
+
+def _within_column(
+    allowed: Allowed,
+    column: jax.Array,
+    columns: int,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    noise: Noise,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Draws one token of each row's column of all W: the token, its score and its clean logit, [B] each."""
+    logits, part = allowed.logits, allowed.part
+    column = jnp.minimum(column, columns - 1)  # a row that allows nothing has no column
+    width = logits.shape[1] if part is None else part.shards.count * part.shards.width
+    plane = jnp.arange(min(-(-width // columns), 32), dtype=jnp.int32)[None]
+    token = column[:, None] + plane * columns
+    own, ok = token, token < width
+    if part is not None:
+        own, ok = part.local(token), ok & part.owns(token)
+    x = clean(_take(logits, jnp.minimum(own, logits.shape[1] - 1)))
+    if allowed.words is not None:
+        if part is None:
+            word, bit = allowed.word_at(column[:, None]), plane
+        else:
+            place, bit = allowed.columns.place(own)
+            word = allowed.word_at(place)
+        ok &= ((word >> bit.astype(jnp.uint32)) & 1) != 0
+    y = scaled(x, inverse)
+    if threshold is not None:
+        ok &= y >= threshold[:, None]
+    score = jnp.where(ok, y + gumbel(*noise, (columns + plane).astype(jnp.uint32)), NEVER)
+    at = jnp.argmax(score, 1).astype(jnp.int32)[:, None]
+    token = column + at[:, 0] * columns
+    score, x = (jnp.take_along_axis(v, at, 1)[:, 0] for v in (score, x))
+    return token if part is None else part.local(token), score, x
+
+
+def _best_candidate(
+    token: jax.Array,
+    ok: jax.Array,
+    x: jax.Array,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    noise: Noise | None,
+    base: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Score, token and clean logit of each row's best candidate; among equals the lowest id."""
+    y, listed = scaled(x, inverse), ok
+    if threshold is not None:
+        ok = ok & (y >= threshold[:, None])
+    if noise is not None:
+        y = y + gumbel(*noise, jnp.arange(base, base + x.shape[1], dtype=jnp.uint32)[None])
+    score = jnp.where(ok, y, NEVER)
+    best = score.max(1)
+    chosen = jnp.where(score == best[:, None], token, jnp.int32(NO_ITEM)).min(1)
+    return best, chosen, jnp.where(listed & (token == chosen[:, None]), x, NEVER).max(1)
+
+
+def _take(logits: jax.Array, index: jax.Array) -> jax.Array:
+    """logits[b, index[b, i]]."""
+    return read(logits, jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None], index)

@@ -1,0 +1,1 @@
+"""One step of a row: state, mask and transition."""

@@ -1,0 +1,287 @@
+"""Which tokens a state allows: bit rows plus a short candidate list, and the plain boolean mask made of both.
+
+The two parts are disjoint, and no token is listed twice. Samplers read them directly and never build a `[B, V]` mask; `mask`
+and `mask_logits` are the general, slower form for a user's own sampling code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fsa_compile.artifact.arrays import UNREACHABLE
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.gather import joined, largest, read
+from jax_decode.step.guards import allows as allowed_by
+from jax_decode.step.parallel_stacks import by_rows
+from jax_decode.step.stack import Sources, accepts, shortest, slope_at, sources, without_twins
+from jax_decode.step.state import ConstraintState
+from jax_decode.tables.canonical import BOUNDED, canonical_words
+from jax_decode.tables.items import levels_of, listed_children
+from jax_decode.tables.tables import (
+    ARC_COST,
+    ARC_COUNT,
+    ARC_NEED,
+    ARC_OFFSET,
+    ARC_TOKEN,
+    FREE,
+    LEVEL_COST,
+    LEVEL_COUNT,
+    LEVEL_NEED,
+    LEVEL_OFFSET,
+    LEVEL_ROW,
+    ConstraintTables,
+)
+
+
+class MaskParts(NamedTuple):
+    """The tokens that a state allows.
+
+    words: uint32[B, W], bit planes of those that are not listed; word_at: the words of columns int32[B, n], read without `words`
+    where that is cheaper; token, allowed: int32 and bool[B, M + E], the candidate list, 0 where not allowed; M is
+    `tables.max_candidates`.
+    """
+
+    words: jax.Array
+    word_at: Callable[[jax.Array], jax.Array]
+    token: jax.Array
+    allowed: jax.Array
+
+
+def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
+    """Both parts of the mask."""
+    if tables.stacks > 1:
+        return parts_at(*by_rows(tables, _words_and_candidates, state))
+    rows = mask_rows(tables, state)
+    if tables.pairs is not None and tables.filter is not None:
+        together, apart = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
+        if tables.partners:
+            half = rows.shape[1] // 2
+            words = (words_of(tables, rows[:, :half]) & together) | (words_of(tables, rows[:, half:]) & apart)
+        else:
+            words = words_of(tables, rows) & (together | apart)
+        free = (state.node == FREE) & state.running[:, None]
+        return parts_at(jnp.where(free, words_of(tables, rows[:, :1]), words), *listed(tables, state))
+    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state))
+
+
+def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array) -> MaskParts:
+    """The mask of these arrays, for masks that were kept, or made elsewhere."""
+    batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
+    return MaskParts(words, functools.partial(read, words, batch), token, allowed)
+
+
+def _words_and_candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
+    return words_of(tables, mask_rows(tables, state)), *listed(tables, state)
+
+
+def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
+    """Tokens a row may still take, int32[B]; no limit when not even the shortest completion fits."""
+    hopeless = state.remaining < shortest(tables, at)
+    if tables.pairs is not None:  # whether a limit fits depends on the last token too: it is known of the start only
+        hopeless |= (state.canonical[:, BOUNDED] == 0) & (state.node[:, 0] > FREE)
+    return jnp.where(hopeless, UNREACHABLE, state.remaining)
+
+
+def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array | None]:
+    """What the tokens of every source may cost and need, int32[B, S] each (no need without stacks)."""
+    most = budget(tables, state, at)[:, None]
+    if not tables.has_stack:
+        return jnp.broadcast_to(most, at.node.shape), None
+    return most - at.cost - slope_at(tables, at.node, at.register), state.depth_limit[:, None] - at.depth
+
+
+def mask_rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Indices of each row's bit rows, int32[B, S]: of every source the last level within the limits, 0 (empty) for none."""
+    at = without_twins(tables, sources(tables, state))
+    cost, need = limits(tables, state, at)
+    if tables.only_items:  # one record is all that can be asked for
+        free = at.node == FREE
+        offset, count = (jnp.where(free, tables.nodes[FREE, column], 0) for column in (LEVEL_OFFSET, LEVEL_COUNT))
+    else:
+        record = read(tables.nodes, at.node)
+        offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
+    if tables.items is not None and at.item is not None:  # all other sources of such a row are dead
+        own = levels_of(tables.items, jnp.maximum(at.item, 0))
+        first = (at.item >= 0)[:, None] & (jnp.arange(offset.shape[1])[None] == 0)
+        offset, count = (jnp.where(first, x[:, None], y) for x, y in zip(own, (offset, count)))
+
+    # Levels ascend by cost and then by need, so the last that fits has the largest index; its row is read once more.
+    def fitting(i: jax.Array) -> jax.Array:
+        index = offset[..., None] + i
+        fits = (i < count[..., None]) & (read(tables.levels, index, jnp.full_like(index, LEVEL_COST)) <= cost[..., None])
+        if need is not None:
+            fits &= read(tables.levels, index, jnp.full_like(index, LEVEL_NEED)) <= need[..., None]
+        return jnp.where(fits, i + 1, 0)
+
+    level = largest(fitting, tables.max_levels, offset.shape)
+    row = read(tables.levels, offset + jnp.maximum(level - 1, 0), jnp.full_like(level, LEVEL_ROW))
+    return jnp.where((level > 0) & state.running[:, None], row, 0)
+
+
+def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
+    """The union of bit rows int32[B, S], uint32[B, W]."""
+    return functools.reduce(jnp.bitwise_or, [read(tables.rows, rows[:, s]) for s in range(rows.shape[1])])
+
+
+def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> jax.Array:
+    """Words of the union of bit rows int32[B, S] at columns int32[B, n], uint32[B, n], read from the tables themselves."""
+    each = [read(tables.rows, jnp.broadcast_to(rows[:, s : s + 1], column.shape), column) for s in range(rows.shape[1])]
+    return functools.reduce(jnp.bitwise_or, each)
+
+
+def mask_words(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Bit planes of the allowed tokens that are not in the candidate list, uint32[B, W]."""
+    return mask_parts(tables, state).words
+
+
+def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
+    """Allowed tokens that no bit row holds: arcs of sources without mask row, and stop ids of an accepted text.
+
+    Returns:
+      token int32[B, M + E] (0 where not allowed) and allowed bool[B, M + E]; M is `tables.max_candidates`.
+    """
+    parts = mask_parts(tables, state)
+    return parts.token, parts.allowed
+
+
+def listed(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
+    """What `candidates` returns, for rows all of which have one stack, or K."""
+    at = sources(tables, state)
+    stops = state.stop_ids
+    token = stops
+    allowed = (stops >= 0) & accepts(tables, at)[:, None]
+    if tables.max_candidates:
+        own = _listed_arcs if tables.search_depth else _listed_items  # no arcs at all: only sets of items have lists
+        arcs, fits = own(tables, state, at)
+        if state.node.shape[1] > 1:
+            fits &= _first_of_kind(tables, mask_rows(tables, state), arcs, fits)
+        token = jnp.concatenate([arcs, stops], axis=1)
+        allowed = jnp.concatenate([fits, allowed], axis=1)
+    allowed &= state.running[:, None]
+    return jnp.where(allowed, token, 0), allowed
+
+
+def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
+    """Tokens of the arcs of all sources without mask row, int32[B, M], and which exist and fit the limits."""
+    record = read(tables.nodes, at.node)
+    count = jnp.where(record[..., LEVEL_COUNT] == 0, record[..., ARC_COUNT], 0)
+    cost, need = limits(tables, state, at)
+    slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
+    fields = [record[..., ARC_OFFSET], cost] if need is None else [record[..., ARC_OFFSET], cost, need]
+    exists, place, (offset, *limit) = joined(count, slots, *fields, *at.used)
+    arc = jnp.where(exists, offset + place, 0)
+    arcs = read(tables.arcs, arc)
+    fits = exists & (arcs[..., ARC_COST] <= limit[0])
+    if need is not None:
+        fits &= arcs[..., ARC_NEED] <= limit[1]
+    if at.used:
+        fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
+    token = arcs[..., ARC_TOKEN]
+    if tables.pairs is not None and tables.filter is not None:
+        words = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
+        batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
+        column, plane = tables.columns.place(token)
+        together, apart = (read(part, batch, column) for part in words)
+        # Those of partners are for forbidden pairs.
+        own = count[:, : count.shape[1] // 2].sum(1, keepdims=True, dtype=jnp.int32)
+        bits = jnp.where(slots >= own, apart, together) if tables.partners else together | apart
+        fits &= ((bits >> plane.astype(jnp.uint32)) & 1) != 0
+    if at.item is not None:
+        own, inside = _listed_items(tables, state, at)
+        other = (at.item < 0)[:, None]
+        token, fits = jnp.where(other, token, own), jnp.where(other, fits, inside)
+    return token, fits
+
+
+def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
+    """Tokens of the children of tries' nodes without mask row, int32[B, M], and which exist and fit the limits."""
+    assert tables.items is not None
+    assert at.item is not None
+    slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
+    token, fits = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
+    return token, fits & (at.item >= 0)[:, None]
+
+
+def _unless(tables: ConstraintTables, state: ConstraintState) -> list[tuple[jax.Array, jax.Array]]:
+    """The tokens of rows' nodes that may not lead to shunned states of the filter, uint32[B, W], and which states, int32[B]."""
+    if not tables.unless.shape[0]:
+        return []
+    noted = read(tables.unless, state.node[:, 0])
+    return [(read(tables.rows, noted[:, k, 0]), noted[:, k, 1]) for k in range(noted.shape[1])]
+
+
+def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:
+    """Which listed tokens, bool[B, M], are in no bit row and were not listed before: sources of several stacks overlap."""
+    column, plane = tables.columns.place(token)
+    bit = words_at(tables, rows, column) >> plane.astype(jnp.uint32)
+    order = jnp.arange(token.shape[1], dtype=jnp.int32)
+    before = (order[:, None] > order[None])[None] & fits[:, None] & (token[:, :, None] == token[:, None])
+    return ((bit & 1) == 0) & ~before.any(2)
+
+
+def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None = None) -> jax.Array:
+    """The allowed next tokens as booleans: what the samplers read in packed form.
+
+    This is the general form, for any sampling code; it writes B x width booleans, which costs more than the whole
+    constrained step of the package's own samplers.
+
+    Args:
+      tables: from `to_device`.
+      state: the rows.
+      width: number of logits, at least `tables.vocab_size`; None for exactly that.
+
+    Returns:
+      bool[B, width]. A row that is not running allows nothing.
+    """
+    return dense(mask_parts(tables, state), tables.vocab_size if width is None else width, tables.columns)
+
+
+def dense(parts: MaskParts, width: int, columns: Columns | None = None) -> jax.Array:
+    """A mask's parts as booleans, bool[B, width]; None for columns over one device."""
+    batch = jnp.arange(parts.words.shape[0], dtype=jnp.int32)[:, None]
+    place = jnp.where(parts.allowed, parts.token, width)
+    return unpacked(parts.words, width, columns).at[batch, place].set(True, mode="drop")
+
+
+def unpacked(words: jax.Array, width: int, columns: Columns | None = None) -> jax.Array:
+    """Bit planes uint32[B, W] as booleans, bool[B, width]; None for columns over one device."""
+    shards = None if columns is None else columns.shards
+    count, own = (1, words.shape[1] * 32) if shards is None else (shards.count, shards.width)
+    needed = min(32, -(-width // words.shape[1])) if shards is None else 32
+    planes = jnp.arange(needed, dtype=jnp.uint32)[None, None, :, None]
+    bits = ((words.reshape(len(words), count, 1, -1) >> planes) & 1).astype(bool)
+    bits = bits.reshape(len(words), count, -1)[:, :, :own].reshape(len(words), -1)
+    return jnp.pad(bits, ((0, 0), (0, max(0, width - bits.shape[1]))))[:, :width]
+
+
+def likely_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Where the following text is forced, the longest token of it, int32[B]; -1 elsewhere. Limits are not looked at."""
+    found = read(tables.spelling, sources(tables, state).node)
+    return jnp.where(state.running, found.max(1), -1)
+
+
+def allows(parts: MaskParts, tokens: jax.Array, columns: Columns) -> jax.Array:
+    """Whether a mask holds the tokens int32[B], bool[B]; -1 it never does."""
+    column, plane = columns.place(jnp.maximum(tokens, 0))
+    bit = (parts.word_at(column[:, None])[:, 0] >> plane.astype(jnp.uint32)) & 1
+    return (tokens >= 0) & ((bit != 0) | (parts.allowed & (parts.token == tokens[:, None])).any(1))
+
+
+def mask_logits(tables: ConstraintTables, state: ConstraintState, logits: jax.Array) -> jax.Array:
+    """A copy of the logits with -inf in place of every forbidden token.
+
+    Args:
+      tables: from `to_device`.
+      state: the rows.
+      logits: float[B, V'], V' at least `tables.vocab_size`.
+
+    Returns:
+      float[B, V'] of the logits' dtype.
+    """
+    allowed = mask(tables, state, width=logits.shape[-1])
+    return jnp.where(allowed, logits, jnp.asarray(-jnp.inf, logits.dtype))

@@ -1,0 +1,214 @@
+"""`ConstraintState`: where every row of a batch stands. Reading tables and stepping belong to other modules."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fsa_compile.artifact.arrays import UNREACHABLE
+from jax_decode.errors import DecodeError
+from jax_decode.tables.canonical import first_canonical
+from jax_decode.tables.tables import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START, ConstraintTables
+
+MAX_DEPTH = 64
+"""Default limit of the stack's depth, in cells."""
+NO_NUMBER = -2
+"""Given to `advance` in place of a token whose logit is NaN."""
+
+
+class Status(enum.IntEnum):
+    """How a row stands; every status but RUNNING is absorbing."""
+
+    RUNNING = 0
+    ACCEPTED = 1
+    """The text belongs to the row's language: ended by a stop id, or complete when the limit was reached."""
+    FINISHED = 2
+    """A row without a constraint took a stop id."""
+    TRUNCATED = 3
+    """The limit was reached before the text was complete (or, without a constraint, before a stop id)."""
+    DEAD_END = 4
+    """A forbidden token was taken. The package's own samplers never do that."""
+    ABSENT = 5
+    """There is no such row: fewer texts exist than were asked for. Only in results."""
+    STOPPED = 6
+    """A stopping rule ended the row; its text need not be complete. Only between chunks of `stream`, and in its results."""
+    NOT_A_NUMBER = 7
+    """The model gave NaN for every token that could be taken: the row ends before it, its text need not be complete."""
+
+
+class Position(NamedTuple):
+    """What a history must keep of each position to return to it: fields of `ConstraintState`."""
+
+    node: jax.Array
+    top: jax.Array
+    register: jax.Array
+    canonical: jax.Array
+    alloc: jax.Array
+    remaining: jax.Array
+    status: jax.Array
+    dropped: jax.Array
+    used: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstraintState:
+    """Position of every row in its constraint: a small pytree of arrays. To take tokens back, keep the old one.
+
+    With stacks, the cells are the large part, and they need not be kept: `rewound` returns to an old `position`, because cells
+    are only ever appended. Without stacks, K is 1 and K', M and the columns of cells have no elements.
+
+    Attributes:
+      node: int32[B, K], nodes of `ConstraintTables`, one per configuration, 0 where there is none.
+      top: int32[B, K'], the stack's top cell, 0 for the empty stack.
+      register: int32[B, K'], of the frame that the node belongs to.
+      canonical: int32[B, 3], see `canonical.LAST`; int32[B, 0] where constraints are not canonical.
+      used: int32[B, W'], set of keys of the frame that the node belongs to; W' is 0 where no constraint has sets of keys.
+      alloc: int32[B], where the next cell will be written.
+      cell: int32[B, M, 5 or 6 or 5 + W'], see `stack_layout`; cell 0 lies below every stack.
+      depth_limit: int32[B], most cells of a stack.
+      dropped: bool[B], whether more configurations arose than K: then some texts of the language may be refused.
+      remaining: int32[B], tokens that may still be taken, the stop token included.
+      status: int32[B], a `Status`.
+      stop_ids: int32[B, E], distinct end-of-text ids of each row, padded with -1.
+    """
+
+    node: jax.Array
+    top: jax.Array
+    register: jax.Array
+    canonical: jax.Array
+    used: jax.Array
+    alloc: jax.Array
+    cell: jax.Array
+    depth_limit: jax.Array
+    dropped: jax.Array
+    remaining: jax.Array
+    status: jax.Array
+    stop_ids: jax.Array
+
+    @property
+    def running(self) -> jax.Array:
+        """bool[B], rows that still take tokens."""
+        return self.status == Status.RUNNING
+
+    @property
+    def position(self) -> Position:
+        """The small arrays that a history keeps."""
+        return Position(*(getattr(self, name) for name in Position._fields))
+
+    def rewound(self, position: Position) -> ConstraintState:
+        """The state at an earlier position; rows may return to different ones.
+
+        Args:
+          position: of this state or of one before it, every row's from the same run. What was appended since is forgotten.
+        """
+        return dataclasses.replace(self, **position._asdict())
+
+
+jax.tree_util.register_dataclass(
+    ConstraintState, data_fields=[f.name for f in dataclasses.fields(ConstraintState)], meta_fields=[]
+)
+
+
+def init_state(
+    tables: ConstraintTables,
+    which: Any,
+    limits: Any = None,
+    stop_ids: Any = None,
+    *,
+    max_depth: Any = MAX_DEPTH,
+    max_tokens: int | None = None,
+) -> ConstraintState:
+    """The state before the first token.
+
+    Works inside and outside `jax.jit`; the arguments' values are not checked here (`generate` checks its own). A row whose
+    constraint cannot be satisfied within `max_depth` allows no token.
+
+    Args:
+      tables: from `to_device`.
+      which: int32[B], index of each row's constraint in the tables, -1 for none.
+      limits: int32[B], most tokens of each row, the stop token included; None for no limit.
+      stop_ids: int32[B, E], distinct end-of-text ids per row, padded with -1; None for the vocabulary's own.
+      max_depth: most cells of a stack, a number or int32[B].
+      max_tokens: static; room for the cells of this many tokens, which becomes the limit of rows with a stack where theirs is
+        larger: so cells cannot run out. By default the largest of `limits`, if those are known outside `jax.jit`. Needed only
+        for tables with stacks.
+
+    Returns:
+      The state.
+
+    Raises:
+      DecodeError: the tables have stacks, and for how many tokens is not known.
+    """
+    which = jnp.asarray(which, jnp.int32)
+    index = jnp.maximum(which, 0)
+    if limits is None:
+        remaining = jnp.full(which.shape, int(UNREACHABLE), jnp.int32)
+    else:
+        remaining = jnp.broadcast_to(jnp.asarray(limits, jnp.int32), which.shape)
+    constrained = which >= 0
+    record = tables.constraints[index]
+    node = jnp.where(constrained, record[:, START], FREE)
+    top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, 5), jnp.int32)
+    if tables.has_stack:
+        if max_tokens is None:
+            max_tokens = _known_most(limits)
+        pushes = constrained & (record[:, PUSHES] > 0)
+        remaining = jnp.where(pushes, jnp.minimum(remaining, max_tokens), remaining)
+        top = jnp.where(constrained, record[:, FIRST_TOP], 0)[:, None]
+        # Every token appends at most K * PM cells, and a row that has ended writes that many past its last.
+        room = (max_tokens + 1) * tables.stacks * tables.max_push
+        cell = jnp.pad(tables.initial[index], ((0, 0), (0, room), (0, 0)))
+    others = ((0, 0), (0, tables.stacks - 1))
+    canonical = jnp.zeros((len(which), 0), jnp.int32)
+    if tables.pairs is not None:
+        last = jnp.where(constrained, record[:, PROMPT_LAST] - 1, -1)
+        at = jnp.where(constrained, record[:, FIRST_STATE], 0)
+        canonical = first_canonical(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0), at)
+    return ConstraintState(
+        node=jnp.pad(node[:, None], others),
+        top=jnp.pad(top, others) if tables.has_stack else top,
+        register=jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32),
+        canonical=canonical,
+        used=jnp.zeros((len(which), tables.key_words), jnp.int32),
+        alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
+        cell=cell,
+        depth_limit=jnp.broadcast_to(jnp.asarray(max_depth, jnp.int32), which.shape),
+        dropped=jnp.zeros(which.shape, bool),
+        remaining=remaining,
+        status=jnp.zeros(which.shape, jnp.int32),
+        stop_ids=tables.stop_ids[index] if stop_ids is None else jnp.asarray(stop_ids, jnp.int32),
+    )
+
+
+def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:
+    """The state of rows without constraints and without tables; `limits` int32[B], `stop_ids` int32[B, E]."""
+    rows = len(limits)
+    zeros, none = jnp.zeros(rows, jnp.int32), jnp.zeros((rows, 0), jnp.int32)
+    return ConstraintState(
+        node=jnp.full((rows, 1), FREE, jnp.int32),
+        top=none,
+        register=none,
+        canonical=none,
+        used=none,
+        alloc=zeros,
+        cell=jnp.zeros((rows, 0, 5), jnp.int32),
+        depth_limit=zeros,
+        dropped=jnp.zeros(rows, bool),
+        remaining=limits,
+        status=zeros,
+        stop_ids=stop_ids,
+    )
+
+
+def _known_most(limits: Any) -> int:
+    if limits is None or isinstance(limits, jax.core.Tracer):
+        raise DecodeError(
+            "the tables have stacks, and for how many tokens their cells must last is not known",
+            fix="Pass max_tokens=, a number known outside jax.jit.",
+        )
+    return int(np.max(np.asarray(limits)))

@@ -1,0 +1,1 @@
+"""A constraint's arrays as they lie on the device."""

@@ -1,0 +1,169 @@
+"""Repacks the stack and counter arrays of constraints for the device: everything a regular constraint has none of.
+
+NumPy only; used by `tables`. Symbols, push strings and per-token tables are numbered through all constraints, so that a
+row needs to know nothing but its node and its cells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsa_compile.artifact.arrays import UNREACHABLE
+from fsa_compile.artifact.constraint import CompiledConstraint
+
+SYMBOL, PARENT, DEPTH, COST, REGISTER, CONTENT = range(6)
+"""Columns of a stack cell: effective symbol; the cell below; number of cells up to this one; tokens that it and all below
+take to finish; register of the suspended frame; and, where several stacks are followed, a hash of it and all below."""
+FIRST_KEYS = 5
+"""First of the columns of a cell with the suspended frame's set of keys, where constraints have such sets."""
+DELTA_OFFSET, NEED, PARALLEL = range(3)
+"""Columns of `ConstraintTables.frames`; the last is 1 for nodes of constraints that are followed on several stacks."""
+LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = slice(0, 4), slice(4, 7), 7, 8
+"""Columns of `ConstraintTables.counters` and `ConstraintTables.symbols` (cost and need of the latter only)."""
+PUSH, ADD, SET = range(3)
+"""Columns of `ConstraintTables.group_effects` and `arc_effects`."""
+ENTRY_SYMBOL, ENTRY_REGISTER, ENTRY_COST, ENTRY_NEED = range(4)
+"""Columns of an entry of `ConstraintTables.pushes`; the last is the symbol's need and one more, 0 where there is no entry."""
+
+HASH_SYMBOL, HASH_REGISTER, HASH_PARENT = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
+"""Odd multipliers (of the golden ratio, and as in xxHash); the hash of an empty stack is 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StackArrays:
+    """Unpadded arrays, see `ConstraintTables`; all of length 0 where every constraint is regular."""
+
+    frames: NDArray[np.int32]
+    counters: NDArray[np.int32]
+    delta: NDArray[np.int32]
+    group_effects: NDArray[np.int32]
+    arc_effects: NDArray[np.int32]
+    pushes: NDArray[np.int32]
+    symbols: NDArray[np.int32]
+    increments: NDArray[np.uint16]
+    initial: NDArray[np.int32]
+
+
+def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, several: bool) -> StackArrays:
+    """All stacks and counters one after another.
+
+    Args:
+      constraints: in order; their nodes follow two nodes of the tables' own, their groups one group.
+      max_push: PM, entries per push string in the result, at least the longest.
+      several: whether cells hold a hash of their stack.
+    """
+    width = 6 if several else 5
+    if all(c.is_regular for c in constraints):
+        return StackArrays(
+            frames=np.zeros((0, 3), np.int32),
+            counters=np.zeros((0, 8), np.int32),
+            delta=np.zeros(0, np.int32),
+            group_effects=np.zeros((0, 4), np.int32),
+            arc_effects=np.zeros((0, 4), np.int32),
+            pushes=np.zeros((0, max_push, 4), np.int32),
+            symbols=np.zeros((0, 9), np.int32),
+            increments=np.zeros((0, 1), np.uint16),
+            initial=np.zeros((0, 1, width), np.int32),
+        )
+    counted = any(map(_has_counters, constraints))
+    num_symbols = sum(c.num_symbols for c in constraints)
+    own = np.zeros((2, 8), np.int32)  # the dead and the unconstrained node
+    own[:, 5] = 1  # slopes divide by it
+    frames, counters, symbols = [np.zeros((2, 3), np.int32)], [own], [np.zeros((0, 9), np.int32)]
+    delta = [np.zeros(max(num_symbols, 1), np.int32)]  # the segment of nodes without children
+    group_effects, arc_effects = [np.zeros((1, 4), np.int32)], [np.zeros((0, 4), np.int32)]
+    pushes, initial = [np.zeros((1, max_push, 4), np.int32)], []
+    tables: dict[bytes, int] = {}
+    nodes, symbol_base, segments, strings = 2, 0, len(delta[0]), 1
+    for c in constraints:
+        offset = c.delta_offset[1:] + (segments - symbol_base if c.num_symbols else 0)
+        frames.append(np.stack([offset, c.need[1:], np.full_like(offset, c.stacks > 1)], 1).astype(np.int32))
+        delta.append(np.where(c.delta > 0, c.delta + nodes - 1, 0).astype(np.int32))
+        spare = np.zeros((c.num_nodes - 1, 1), np.int32)
+        counters.append(np.concatenate([c.ladder[1:], c.level_slope[1:], spare], 1))
+        symbols.append(np.concatenate([c.symbol_ladder, c.symbol_slope, c.symbol_cost[:, None], c.symbol_need[:, None]], 1))
+        tokens = np.array([tables.setdefault(row.tobytes(), len(tables)) for row in c.increments], np.int32)
+        for kind, effects in (("group", group_effects), ("arc", arc_effects)):
+            effects.append(_effects(c, kind, strings - 1, tokens))
+        entries = _entries(c, max_push)
+        initial.append(_initial_cells(entries[c.initial_push], symbol_base, width))
+        entries[..., ENTRY_SYMBOL] += np.where(entries[..., ENTRY_NEED] > 0, symbol_base, 0)
+        pushes.append(entries[1:])
+        nodes, symbol_base, segments = nodes + c.num_nodes - 1, symbol_base + c.num_symbols, segments + len(c.delta)
+        strings += len(c.push_offset) - 2
+    symbols.append(np.array([[0, 0, 0, 0, 0, 1, 0, 0, 0]], np.int32))  # of push strings without entries
+    rows = [np.frombuffer(row, np.uint16) for row in tables]
+    return StackArrays(
+        frames=np.concatenate(frames),
+        counters=np.concatenate(counters) if counted else np.zeros((0, 8), np.int32),
+        delta=np.concatenate(delta),
+        group_effects=np.concatenate(group_effects),
+        arc_effects=np.concatenate(arc_effects),
+        pushes=np.concatenate(pushes),
+        symbols=np.concatenate(symbols) if counted else np.zeros((0, 9), np.int32),
+        increments=np.stack(rows) if rows else np.zeros((0, 1), np.uint16),
+        initial=np.stack(initial),
+    )
+
+
+def longest_chain(constraint: CompiledConstraint, counts: NDArray[np.int64]) -> int:
+    """The largest sum of `counts` int64[N] over the sources that a configuration can have."""
+    total = counts
+    if constraint.num_symbols:
+        children = constraint.delta.reshape(-1, constraint.num_symbols)
+        offset = constraint.pop_offset.T if constraint.has_sets else constraint.delta_offset[None]
+        segments = offset // constraint.num_symbols
+        for _ in range(constraint.max_pops):
+            total = counts + np.where(children > 0, total[children], 0).max(1)[segments].max(0)
+    return int(total.max())
+
+
+def _has_counters(c: CompiledConstraint) -> bool:
+    return bool(c.ladder.any() or c.symbol_ladder.any() or c.level_slope[:, 2].any() or c.symbol_slope[:, 2].any())
+
+
+def _effects(c: CompiledConstraint, kind: str, string_base: int, tables: NDArray[np.int32]) -> NDArray[np.int32]:
+    push, add, set_to = (getattr(c, f"{kind}_{name}") for name in ("push", "add", "set"))
+    columns = [np.where(push > 0, push + string_base, 0)]
+    for value in (add, set_to):
+        moved = value if not len(tables) else np.where(value < 0, -1 - tables[np.maximum(-1 - value, 0)], value)
+        columns.append(moved)
+    return np.stack([*columns, np.zeros_like(push)], 1).astype(np.int32)
+
+
+def _entries(c: CompiledConstraint, width: int) -> NDArray[np.int32]:
+    """int32[S, width, 4], effective symbols, registers and costs as if every register were the string's own.
+
+    The first entry of a string keeps its base symbol, for which the device computes the rest where there are counters.
+    """
+    size = np.diff(c.push_offset)
+    out = np.zeros((len(size), width, 4), np.int32)
+    if not len(c.push_symbol):
+        return out
+    string, place = np.repeat(np.arange(len(size)), size), np.arange(len(c.push_symbol)) - np.repeat(c.push_offset[:-1], size)
+    register = np.where((place == 0) & (string != c.initial_push), 0, c.push_register)
+    a0, b0, a1, b1 = c.symbol_ladder[c.push_symbol].T
+    symbol = c.push_symbol + np.clip(register - a0, 0, b0) + np.clip(register - a1, 0, b1)
+    a, k, w = c.symbol_slope[symbol].T
+    cost = c.symbol_cost[symbol] + w * -(-np.maximum(a - register, 0) // k)
+    base = np.where((place == 0) & (string != c.initial_push), c.push_symbol, symbol)
+    out[string, place] = np.stack([base, register, cost, c.symbol_need[symbol] + 1], 1)
+    return out
+
+
+def _initial_cells(entries: NDArray[np.int32], symbol_base: int, width: int) -> NDArray[np.int32]:
+    """int32[PM + 1, width]: the cell below every stack, then the cells of the initial stack."""
+    cells = np.zeros((len(entries) + 1, width), np.int32)
+    cost, content = 0, 0
+    for i in range(int((entries[:, ENTRY_NEED] > 0).sum())):
+        symbol, register = int(entries[i, ENTRY_SYMBOL]) + symbol_base, int(entries[i, ENTRY_REGISTER])
+        cost = min(cost + int(entries[i, ENTRY_COST]), int(UNREACHABLE))
+        content = (content * HASH_PARENT + symbol * HASH_SYMBOL + register * HASH_REGISTER + 1) & 0xFFFFFFFF
+        cells[i + 1, :5] = symbol, i, i + 1, cost, register
+        if width > 5:
+            cells[i + 1, CONTENT] = np.array(content, np.uint32).view(np.int32)
+    return cells

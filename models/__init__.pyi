@@ -1,0 +1,15 @@
+from .checkpoint import load as load
+from .checkpoint import save as save
+from .config import CONFIGS as CONFIGS
+from .config import Attention as Attention
+from .config import GemmaConfig as GemmaConfig
+from .config import get_config as get_config
+from .errors import CheckpointError as CheckpointError
+from .errors import ConfigError as ConfigError
+from .errors import ModelError as ModelError
+from .gemma import Gemma as Gemma
+from .kv_cache import KVCache as KVCache
+from .small_model import load_small as load_small
+from .small_model import small_tokenizer_path as small_tokenizer_path
+from .tiny import tiny_gemma as tiny_gemma
+from .transformer import Transformer as Transformer

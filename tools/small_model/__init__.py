@@ -1,0 +1,1 @@
+"""The small model: corpus, training and report. Not shipped."""
