@@ -29,7 +29,7 @@ WORDS = [
     "red", "green", "blue", "oak", "pine", "cedar", "north", "south", "east", "west", "alpha", "beta",
     "gamma", "delta", "home", "work", "lab", "city", "river", "lake",
 ]  # fmt: skip
-COMMAND = [sys.executable, "-c", "import sys; from fsa_compile.cli.main import main; sys.exit(main(sys.argv[1:]))", "batch"]
+COMMAND = [sys.executable, "-c", "import sys; from fsa_compile.cli.commands import main; sys.exit(main(sys.argv[1:]))", "batch"]
 
 
 def constraint(rng: random.Random, kind: int) -> dict[str, Any]:

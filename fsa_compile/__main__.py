@@ -2,6 +2,6 @@
 
 import sys
 
-from fsa_compile.cli.main import main
+from fsa_compile.cli.commands import main
 
 sys.exit(main())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import fsa_compile.cli.main
+import fsa_compile.cli.commands
 import jax_decode.cli
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 def outcome(line: str) -> int:
     """Runs one command of the README in this process; its exit status."""
     program, *arguments = shlex.split(line, comments=True)
-    mains = {"fsa-compile": fsa_compile.cli.main.main, "jax-decode": jax_decode.cli.main}
+    mains = {"fsa-compile": fsa_compile.cli.commands.main, "jax-decode": jax_decode.cli.main}
     try:
         return mains[program](arguments)
     except SystemExit as stop:
@@ -150,4 +150,4 @@ def test_links_and_extras_exist():
 
 def test_the_commands_are_declared():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"fsa-compile": "fsa_compile.cli.main:main", "jax-decode": "jax_decode.cli:main"}
+    assert scripts == {"fsa-compile": "fsa_compile.cli:main", "jax-decode": "jax_decode.cli:main"}

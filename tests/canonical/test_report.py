@@ -11,7 +11,7 @@ import pytest
 from fsa_compile.canonical.filter.canonical_tables import canonical_tables
 from fsa_compile.canonical.tokenizer_report import tokenizer_report
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.cli.main import main
+from fsa_compile.cli.commands import main
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
 

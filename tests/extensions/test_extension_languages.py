@@ -27,8 +27,8 @@ from fsa_compile.extensions import (
     text_until,
     unquoted_text,
 )
+from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import Deadline
-from fsa_compile.patterns.python_syntax import parse
 
 
 def agrees(language, member, alphabet: str, longest: int, extra: int = 60) -> None:
@@ -254,10 +254,10 @@ def test_conditions_beside_other_groups_are_refused(pattern, offset):
 
 def test_places_where_nothing_can_be_embedded():
     with pytest.raises(UnsupportedPatternError, match="can stand in regex"):
-        parse("a(?P<SUBSTRING_OF>b)")
+        parse_with_groups("a(?P<SUBSTRING_OF>b)")
     with pytest.raises(UnsupportedPatternError, match="argument of DELIMITED_SUBSEQUENCE_OF"):
         regex("(?P<DELIMITED_SUBSEQUENCE_OF>^a|b|,)")
-    parse("(?P<QUOTED_TEXT>)")
+    parse_with_groups("(?P<QUOTED_TEXT>)")
 
 
 @pytest.mark.parametrize(

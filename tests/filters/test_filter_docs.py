@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import fsa_compile.cli.main
+import fsa_compile.cli.commands
 from fsa_compile import filters
 from fsa_compile.errors import ConstraintError
 from fsa_compile.filters.named import named_filter
@@ -38,9 +38,9 @@ def test_filters_by_name(tmp_path, capsys):
             named_filter(text)
     tokenizer = str(ROOT / "models/small/tokenizer.model")
     made = ["compile", "(?s).{1,9}", "--tokenizer", tokenizer, "--output", str(tmp_path / "a.npz"), "--filter", "ascii", "--filter", "forbid no", "--starts-text"]
-    assert fsa_compile.cli.main.main(made) == 0
+    assert fsa_compile.cli.commands.main(made) == 0
     check = ["check", str(tmp_path / "a.npz"), "--tokenizer", tokenizer]
-    assert fsa_compile.cli.main.main([*check, "yes"]) == 0
-    assert fsa_compile.cli.main.main([*check, "no"]) == 1
-    assert fsa_compile.cli.main.main([*check, "é"]) == 1
+    assert fsa_compile.cli.commands.main([*check, "yes"]) == 0
+    assert fsa_compile.cli.commands.main([*check, "no"]) == 1
+    assert fsa_compile.cli.commands.main([*check, "é"]) == 1
     assert "accepted: 'yes'" in capsys.readouterr().out

@@ -24,7 +24,7 @@ from fsa_compile import (
     compile_regex,
     compile_schemas,
 )
-from fsa_compile.cli.main import main
+from fsa_compile.cli.commands import main
 
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], stop_ids=[256])
 SCHEMAS = {

@@ -16,7 +16,7 @@ import pytest
 
 from fsa_compile import CompiledConstraint, ConstraintError, Vocabulary, compile_folder, compile_on_ray, read_manifest
 from fsa_compile.batch.folder import read_constraints
-from fsa_compile.cli.main import main
+from fsa_compile.cli.commands import main
 
 ROOT = Path(__file__).parents[2]
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], stop_ids=[256])

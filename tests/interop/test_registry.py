@@ -9,7 +9,7 @@ import pytest
 from interop.constraints import all_kinds, vocabulary
 
 import fsa_compile
-from fsa_compile.cli.main import main
+from fsa_compile.cli.commands import main
 from fsa_compile.errors import ArtifactError, ConstraintError
 from fsa_compile.interop.registry import Registry
 
