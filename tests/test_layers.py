@@ -64,7 +64,9 @@ def test_the_picture_is_the_tables():
 def test_a_wrong_import_is_found(source, text, says):
     found = list(imports_of(source, text, modules()))
     problems = wrong_imports(found, read_table())
-    assert found and len(problems) == len(found) and all(says in problem for problem in problems)
+    assert found
+    assert len(problems) == len(found)
+    assert all(says in problem for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,8 @@ def test_a_wrong_import_is_found(source, text, says):
 )
 def test_a_right_import_is_not(source, text):
     found = list(imports_of(source, text, modules()))
-    assert found and wrong_imports(found, read_table()) == []
+    assert found
+    assert wrong_imports(found, read_table()) == []
 
 
 def test_a_circle_and_a_module_without_a_row_are_found():

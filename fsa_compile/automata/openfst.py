@@ -2,7 +2,7 @@
 
 OpenFst's binary formats are written and read with NumPy, which costs microseconds; adding or iterating arcs one by one from
 Python costs a call per arc. The layouts are those of OpenFst 1.7 and later ("vector" version 2, "const" version 2); both are
-checked when read, and `tests/fsa_compile/test_pynini_bridge.py` compares with arc-by-arc construction.
+checked when read, and `tests/automata/test_openfst.py` compares with arc-by-arc construction.
 """
 
 from __future__ import annotations

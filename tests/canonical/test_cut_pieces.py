@@ -19,8 +19,8 @@ from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers import Tokenizer, load_tokenizer
 from fsa_compile.tokenizers.sentence_piece import SentencePieceTokenizer, load_sentence_piece
 from tests.canonical.test_device_canonical import follow
-from tests.canonical.test_factored import both, same_masks
-from tests.canonical.test_product import texts_of, walked
+from tests.canonical.test_lazy_product import both, same_masks
+from tests.canonical.test_restrict import texts_of, walked
 
 GEMMA = [
     *("▁" * n for n in range(2, 32)), *("\n" * n for n in range(2, 32)), *("\t" * n for n in range(1, 32)),

@@ -22,7 +22,7 @@ from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary.lookup import token_lookup
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
-from tests.canonical.test_product import SPLITTERS, walked
+from tests.canonical.test_restrict import SPLITTERS, walked
 
 PATTERNS = ("[abc]{0,3}", "(a|b)c", "a{0,4}", "(ab|ba|c){1,2}", "abc|ab|bca|aabb", "b?")
 

@@ -16,7 +16,7 @@ from oracles.block_decoder import block_toy
 
 import jax_decode
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
 

@@ -256,7 +256,7 @@ def placed(decoder, mesh):
 def page() -> None:
     """Runs the blocks of the page on devices, and its loop under a mesh with explicit axes."""
     names: dict = {}
-    for block in python_blocks((Path(__file__).parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")):
+    for block in python_blocks((Path(__file__).parents[3] / "docs" / "devices.md").read_text(encoding="utf-8")):
         exec(compile(block, "devices.md", "exec", dont_inherit=True), names)
     mesh = names["mesh"]
     tables, state, words = names["tables"], jax_decode.init_state(names["tables"], jnp.zeros(4, jnp.int32)), names["words"]

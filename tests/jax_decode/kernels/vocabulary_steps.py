@@ -102,7 +102,7 @@ def run(tokens: int, width: int, count: int, names: str = ",".join(CHOICES)) -> 
 
 def canonical(count: int = 8, steps: int = 12) -> None:
     """Masks and draws of canonical constraints, one with a stack, over the real tokenizer of the small model."""
-    tokenizer = load_tokenizer(Path(__file__).parents[2] / "models" / "small" / "tokenizer.model")
+    tokenizer = load_tokenizer(Path(__file__).parents[3] / "models" / "small" / "tokenizer.model")
     made = [compile_regex(pattern, tokenizer, canonical=True) for pattern in ('"[a-z ]{1,20}"', "[0-9]{3}(, [a-z]+)*")]
     shared = canonical_tables(tokenizer)
     made.append(marked(compile_grammar('start: "[" [start ("," start)*] "]" | /[0-9]/', tokenizer), shared))

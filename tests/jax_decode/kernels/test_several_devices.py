@@ -21,7 +21,7 @@ import jax_decode
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.row_layout import packed, words_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SAMPLED = ["regular:both:explicit:top_k"]
 GENERATED = "greedy,sampled,plain,top_k,nucleus,min_p,forced,looked_up,progress,drafted,rejection,unmasked"
 EVERY_MODE = f"{GENERATED},beams,long_beams,without_replacement,stream,own_loop,smc,smc_rejection,score,sequences,mass,options"

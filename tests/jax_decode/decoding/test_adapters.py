@@ -15,7 +15,7 @@ from oracles.markdown import python_blocks
 import fsa_compile
 import jax_decode
 
-PAGE = Path(__file__).parents[2] / "docs" / "decoders.md"
+PAGE = Path(__file__).parents[3] / "docs" / "decoders.md"
 
 
 @pytest.fixture(scope="module")
