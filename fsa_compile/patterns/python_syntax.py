@@ -27,7 +27,9 @@ _NO_NEWLINE: CodePointSet = (ASCII & ~(1 << 10), ANY[1])
 # A run of characters that mean themselves; with (?x) white space and "#" do not.
 _RUN = re.compile(r"[^\\\[(){|*+?.^$]+").match
 _RUN_VERBOSE = re.compile(r"[^\\\[(){|*+?.^$#\s]+").match
-_SPACE_OR_COMMENT = re.compile(r"(?:[ \t\n\r\v\f]+|#[^\n]*)+").match
+# In comments a backslash takes the next character with it, as everywhere in Python's patterns.
+_COMMENT = re.compile(r"\(\?#(?:[^\\)]|\\.)*\)", re.DOTALL).match
+_SPACE_OR_COMMENT = re.compile(r"(?:[ \t\n\r\v\f]+|#(?:[^\\\n]|\\.)*)+", re.DOTALL).match
 _BRACES = re.compile(r"\{(?:(?P<low>\d+)|(?=,))(?:(?P<comma>,)(?P<high>\d*))?\}", re.ASCII).match
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 
@@ -130,7 +132,8 @@ class Parser:
             c = text[i]
             if c == "(":
                 if text.startswith("(?#", i):
-                    i = text.find(")", i) + 1 or self.syntax("missing ) after a comment", i, n)
+                    comment = _COMMENT(text, i)
+                    i = comment.end() if comment else self.syntax("missing ) after a comment", i, n)
                     continue
                 opened = self.open_group(i, branches, items, branch_start)
                 if isinstance(opened, int):  # only flags, no group
@@ -174,6 +177,7 @@ class Parser:
                 low, high, mode, j = quantifier
                 if state != _FREE:
                     self.refuse_quantifier(state, i, j)
+                items[-1:] = _last_character(items[-1])  # a comment or white space may lie between it and the quantifier
                 items[-1] = self.repeat(items[-1], low, high, mode, i, j)
                 i, state = j, _REPEATED
             elif c == "^":
@@ -408,6 +412,14 @@ def _checked_flags(given: int) -> int:
     if flags & _A and flags & _U:
         raise ConstraintError("the flags re.ASCII and re.UNICODE contradict each other", fix="Give one of them.")
     return flags
+
+
+def _last_character(item: Node) -> list[Node]:
+    """The item, or a text before its last character and that character."""
+    if not isinstance(item, Text) or len(item.text) < 2:
+        return [item]
+    at = item.end - 1
+    return [Text(item.text[:-1], item.start, at), Text(item.text[-1], at, item.end)]
 
 
 def _concat(items: list[Node], start: int, end: int) -> Node:

@@ -12,7 +12,8 @@ import re
 _HEADER = re.compile(r"\((?:\?(?:P?<[^\W\d]\w*>|(?P<flags>[aimsux]*)(?:-[imsx]+)?:))?(?!\?)").match
 _OTHER_HEADER = re.compile(r"\(\?(?:<?[=!]|>)").match
 _QUANTIFIED = re.compile(r"[*+?{]").match
-_QUANTIFIED_VERBOSE = re.compile(r"(?:\s|#[^\n]*\n)*[*+?{]").match
+_QUANTIFIED_VERBOSE = re.compile(r"(?:\s|#(?:[^\\\n]|\\.)*\n)*[*+?{]", re.DOTALL).match
+_COMMENT = re.compile(r"\(\?#(?:[^\\)]|\\.)*\)|#(?:[^\\\n]|\\.)*", re.DOTALL).match
 _CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL).match
 
 MOST_ALTERNATIVES = 64
@@ -107,11 +108,8 @@ def _after_item(pattern: str, at: int, verbose: bool) -> int:
     c = pattern[at]
     if c == "[" and (found := _CLASS(pattern, at)):
         return found.end()
-    if c == "(":
-        return pattern.index(")", at) + 1
-    if c == "#" and verbose:
-        end = pattern.find("\n", at)
-        return len(pattern) if end < 0 else end
+    if (c == "(" or (c == "#" and verbose)) and (found := _COMMENT(pattern, at)):
+        return found.end()
     if c in "*+?}" and pattern[at + 1 : at + 2] in ("?", "+"):
         return at + 2
     return at + 1 + (c == "\\")
