@@ -1,15 +1,17 @@
 """`format`: the languages of the formats that are enforced exactly, each built once per process.
 
-Date and time follow RFC 3339 (leap years counted; a leap second only as 23:59:60 UTC), host names RFC 1123, email RFC 5321
-(without its bounds on the length of the two parts), URIs RFC 3986, IRIs RFC 3987, IPv6 RFC 4291, durations RFC 3339 appendix A,
-pointers RFC 6901, URI templates RFC 6570. Names that are not listed here are annotations, as the standard says of unknown
-formats.
+Date and time follow RFC 3339 (leap years counted; a leap second is 23:59:60 UTC, written with an offset of whole hours), host
+names RFC 1123, email RFC 5321 (without its bounds on the length of the two parts), URIs RFC 3986, IRIs RFC 3987, IPv6 RFC
+4291, durations RFC 3339 appendix A, pointers RFC 6901, URI templates RFC 6570. Names that are not listed here are
+annotations, as the standard says of unknown formats.
 
 Host names have at most 253 characters, which no small automaton counts: without a smaller `maxLength`, which a register counts,
 accepted are up to four labels, the fourth of at most 61 characters, and up to ten labels of at most 24 characters each.
 Labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted. Regular expressions are
-written in a part of ECMA-262: groups nest at most two deep and have no names, no lookaround and no back-references, the ranges of
-a class are those of digits, hexadecimal digits and letters, and a count `{m,n}` begins with 0 or 1.
+written in a part of ECMA-262: groups nest at most two deep and have no names and no back-references, the ranges of a class are
+those of digits, hexadecimal digits, letters and ASCII's printable characters, and a count `{m,n}` begins with one digit.
+
+What such a part leaves out is undecided: it is neither written as a text of the format nor, under `not`, as one that is none.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ import functools
 import re
 
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
+from fsa_compile.automata.labelled_product import product
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.python_syntax import parse
 from fsa_compile.patterns.regex_automaton import build_automaton
 
+_MOST_STATES = 20_000
+"""Bound on the joint states of a format's two patterns; the formats here stay far below it."""
 REFUSED_FORMATS = frozenset({"idn-hostname"})
 """Formats of the standard that no automaton here decides."""
 
@@ -46,7 +51,19 @@ _DATE = (
 )
 _HOUR, _MINUTE = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]+)?"
-_TIME = f"(?:{_HOUR}:{_MINUTE}:[0-5][0-9]{_FRACTION}(?:[Zz]|[+-]{_HOUR}:{_MINUTE})|23:59:60{_FRACTION}(?:[Zz]|[+-]00:00))"
+
+
+def _leap_seconds() -> str:
+    """Seconds 60, which are 23:59:60 in UTC, for the offsets of whole hours that are in use."""
+    zones: dict[int, list[str]] = {23: ["[Zz]", "-00:00"]}
+    for offset in range(-12, 15):
+        zones.setdefault((23 + offset) % 24, []).append(rf"\{'-' if offset < 0 else '+'}{abs(offset):02}:00")
+    return "|".join(f"{hour:02}:59:60{_FRACTION}(?:{'|'.join(ends)})" for hour, ends in zones.items())
+
+
+_ZONE = f"(?:[Zz]|[+-]{_HOUR}:{_MINUTE})"
+_TIME = f"(?:{_HOUR}:{_MINUTE}:[0-5][0-9]{_FRACTION}{_ZONE}|{_leap_seconds()})"
+_ANY_TIME = f"{_HOUR}:{_MINUTE}:(?:[0-5][0-9]|60){_FRACTION}{_ZONE}"
 _DATE_UNITS = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 _TIME_UNITS = "(?:T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S))"
 _DURATION = f"P(?:[0-9]+W|{_DATE_UNITS}{_TIME_UNITS}?|{_TIME_UNITS})"
@@ -106,7 +123,6 @@ _TEMPLATE = (
     rf"|\{{[+\#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
 )
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
-_BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 
 
 def _regex(depth: int) -> str:
@@ -114,14 +130,16 @@ def _regex(depth: int) -> str:
     hexadecimal = "[0-9A-Fa-f]"
     syntax = r"[\^$\\.*+?()\[\]{}|/]"
     code = rf"x{hexadecimal}{{2}}|u(?:[0-9A-CE-Fa-ce-f]{hexadecimal}{{3}}|[Dd][0-7]{hexadecimal}{{2}})"
-    ranges = "0-9|1-9|0-7|a-z|A-Z|a-f|A-F"
+    ranges = r"0-9|1-9|0-7|a-z|A-Z|a-f|A-F|!-/|[ !]-~"
     in_class = rf"(?:{ranges}|[^\\\]\[\-\^]|\\(?:[dDsSwWtnvfrb\-]|{syntax}|{code}))"
     atom = rf"[^\^$\\.*+?()\[\]{{}}|]|\.|\\(?:[dDsSwWtnvfr]|{syntax}|{code})|\[\^?{in_class}+-?\]"
-    times = r"(?:[*+?]|\{[0-9]{1,3},?\}|\{[01],[1-9][0-9]{0,2}\})\??"
+    counts = "|".join(f"{low},(?:[{max(low, 1)}-9]|[1-9][0-9]{{1,2}})" for low in range(10))  # low <= high
+    times = rf"(?:[*+?]|\{{[0-9]{{1,3}},?\}}|\{{(?:{counts})\}})\??"
     pattern = ""
     for _ in range(depth + 1):
         group = rf"|\((?:\?:)?(?:{pattern})\)" if pattern else ""
-        sequence = rf"(?:(?:{atom}{group})(?:{times})?|[\^$]|\\[bB])*"
+        look = rf"|\(\?<?[=!](?:{pattern})\)" if pattern else ""
+        sequence = rf"(?:(?:{atom}{group})(?:{times})?|[\^$]|\\[bB]{look})*"
         pattern = rf"{sequence}(?:\|{sequence})*"
     return pattern
 
@@ -146,7 +164,6 @@ FORMATS = {
     "uri-template": _TEMPLATE,
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:\#|{_POINTER})",
-    "byte": _BASE64,
     "regex": _regex(2),
 }
 """Pattern of each enforced format, in the dialect of `re`."""
@@ -157,9 +174,35 @@ LENGTH_APART = {"hostname": (_ANY_HOST, 253), "host-name": (_ANY_HOST, 253)}
 left of them, and a register can count."""
 
 
+_PERHAPS = {
+    "time": _ANY_TIME,
+    "date-time": f"{_DATE}[Tt]{_ANY_TIME}",
+    "hostname": _HOST,
+    "host-name": _HOST,
+    "regex": r"(?![*+?])(?![^\\(\[]*\))(?![^\\]*\\\Z).*",  # no quantifier first, no `)` of nothing, no `\` at the end
+}
+"""For formats whose pattern leaves out texts that have the format, or may have it: all texts but those that certainly do not."""
+
+UNDECIDED = 2
+"""Label of texts of which it is not known here whether they have a format."""
+
+
+def _built(pattern: str) -> TextDfa:
+    limits = CompileLimits()
+    tree = parse(pattern, int(re.ASCII | re.DOTALL), limits)
+    return from_letters(build_automaton(tree, limits, Deadline(limits)))
+
+
 @functools.cache
 def format_dfa(name: str, length_apart: bool = False) -> TextDfa:
-    """The language of an enforced format; `length_apart`: without its bound on the length."""
-    limits = CompileLimits()
-    tree = parse(LENGTH_APART[name][0] if length_apart else FORMATS[name], int(re.ASCII | re.DOTALL), limits)
-    return from_letters(build_automaton(tree, limits, Deadline(limits)))
+    """The texts of an enforced format; `length_apart`: without its bound on the length."""
+    return _built(LENGTH_APART[name][0] if length_apart else FORMATS[name])
+
+
+@functools.cache
+def decided_format_dfa(name: str, length_apart: bool = False) -> TextDfa:
+    """The same texts, labelled 1, and those that may have the format besides, labelled `UNDECIDED`."""
+    certain = format_dfa(name, length_apart)
+    if name not in _PERHAPS:
+        return certain
+    return product([certain, _built(_PERHAPS[name])], lambda said: 1 if said[0] else UNDECIDED * said[1], _MOST_STATES, name)

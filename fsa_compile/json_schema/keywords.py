@@ -45,6 +45,7 @@ from fsa_compile.json_schema.atoms import (
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
+from fsa_compile.json_schema.keyword_types import check_keywords
 from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.schema_errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import SchemaOptions
@@ -139,8 +140,9 @@ class Keywords:
 
     def _schema(self, schema: dict[str, Any]) -> Value:
         draft = self._document.draft
+        check_keywords(schema, draft, self._document.pointer(schema))
         parts = []
-        if isinstance(schema.get("$ref"), str):
+        if "$ref" in schema:
             parts.append(self.value(self._document.resolve(schema["$ref"], schema)))
             if draft <= 7 and self._document.declared:
                 return parts[0]
@@ -157,9 +159,6 @@ class Keywords:
     def _at(self, schema: Any, keyword: str) -> str:
         return f"{self._document.pointer(schema)}/{keyword}"
 
-    def _wrong(self, schema: Any, keyword: str, needed: str) -> SchemaError:
-        return SchemaError(f"{keyword!r} must be {needed}, not {schema[keyword]!r:.60}", pointer=self._at(schema, keyword))
-
     def _atom(self, atom: Any, schema: Any, keyword: str) -> int:
         self.origin.setdefault(atom, self._at(schema, keyword))
         return self._decisions.atom(atom)
@@ -171,11 +170,7 @@ class Keywords:
 
     def _count(self, schema: dict[str, Any], keyword: str, default: int | None) -> int | None:
         value = schema.get(keyword, default)
-        if value is None:
-            return None
-        if not numbers.is_number(value) or value != int(value) or value < 0:
-            raise self._wrong(schema, keyword, "an integer that is not negative")
-        return int(value)
+        return None if value is None else int(value)
 
     # references
 
@@ -202,7 +197,7 @@ class Keywords:
         for name in given:
             if isinstance(name, dict) and self._document.draft == 3:
                 return self._values.any_of([self._type({"type": x}) if isinstance(x, str) else self.value(x) for x in given])
-            if name == "any" and (self._document.draft == 3 or not self._document.declared):
+            if name == "any" and self._document.draft == 3:
                 return ANYTHING
             if name == "boolean":
                 out[TRUE] = out[FALSE] = 1
@@ -215,16 +210,12 @@ class Keywords:
                     f"unknown type {name!r:.40}", pointer=self._at(schema, "type"),
                     fix="The types are null, boolean, integer, number, string, array, object.",
                 )  # fmt: skip
-        if schema.get("nullable") is True and not self._document.declared:
-            out[NULL] = 1
         return Value(tuple(out), UNORDERED)
 
     def _words(self, schema: dict[str, Any]) -> Value:
         """enum and const."""
         parts = []
         if "enum" in schema:
-            if not isinstance(schema["enum"], list):
-                raise self._wrong(schema, "enum", "a list")
             parts.append(self._listed(schema["enum"], schema, "enum"))
         if "const" in schema and self._since(6):
             parts.append(self._listed([schema["const"]], schema, "const"))
@@ -287,15 +278,11 @@ class Keywords:
         for keyword in ("multipleOf", "divisibleBy"):
             if keyword in schema and (keyword == "multipleOf" or self._document.draft == 3):
                 divisor = schema[keyword]
-                if not numbers.is_number(divisor) or divisor <= 0:
-                    raise self._wrong(schema, keyword, "a positive number")
                 parts.append(self._atom(IsMultiple(numbers.exact(divisor)), schema, keyword))
         return self._values.only(NUMBER, d.all_of(parts)) if parts else ANYTHING
 
     def _bound(self, schema: dict[str, Any], keyword: str, lower: bool, strict: bool) -> int:
         d = self._decisions
-        if not numbers.is_number(schema[keyword]):
-            raise self._wrong(schema, keyword, "a number")
         bound = numbers.exact(schema[keyword])
         least = self._atom(AtLeast(bound), schema, keyword)
         if lower and not strict:
@@ -314,8 +301,6 @@ class Keywords:
         named = "minLength" if high is None else "maxLength"
         if "pattern" in schema:
             pattern = schema["pattern"]
-            if not isinstance(pattern, str):
-                raise self._wrong(schema, "pattern", "a string")
             words = listed_words(pattern) if self._options.lists_patterns else None
             counted = None if words is not None else without_count(pattern)
             if counted is not None:
@@ -346,8 +331,6 @@ class Keywords:
         prefix, rest = schema.get("prefixItems", []) if made or self._since(2020) else [], schema.get("items", True)
         if isinstance(rest, list):
             prefix, rest = rest, schema.get("additionalItems", True)
-        if not isinstance(prefix, list):
-            raise self._wrong(schema, "prefixItems", "a list")
         parts = []
         items = Items(tuple(map(self.number, prefix)), self.number(rest))
         if items.prefix or not self.accepts_anything(items.rest):
@@ -432,8 +415,8 @@ class Keywords:
     # objects
 
     def _object(self, schema: dict[str, Any]) -> Value:
-        properties = self._names(schema, "properties")
-        patterns = self._names(schema, "patternProperties")
+        properties = schema.get("properties", {})
+        patterns = schema.get("patternProperties", {})
         additional = schema.get("additionalProperties", True)
         order = dict.fromkeys(properties)
         parts = []
@@ -443,12 +426,8 @@ class Keywords:
                 self.origin.setdefault(Found(pattern), self._at(schema, "patternProperties"))
         required = schema.get("required")
         if isinstance(required, list):
-            if not all(isinstance(key, str) for key in required):
-                raise self._wrong(schema, "required", "a list of strings")
             order.update(dict.fromkeys(required))
             parts += [self._decisions.atom(Has(key)) for key in dict.fromkeys(required)]
-        elif required is not None and not isinstance(required, bool):
-            raise self._wrong(schema, "required", "a list of strings")
         for key, below in properties.items():
             if isinstance(below, dict) and below.get("required") is True and self._document.draft == 3:
                 parts.append(self._decisions.atom(Has(key)))
@@ -464,12 +443,6 @@ class Keywords:
             return ANYTHING
         return self._values.only(OBJECT, self._decisions.all_of(parts), self._values.few(orders))
 
-    def _names(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
-        names = schema.get(keyword, {})
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names):
-            raise self._wrong(schema, keyword, "an object")
-        return names
-
     def _table(self, properties: dict[str, Any], patterns: dict[str, Any], additional: Any) -> int:
         by_key = {key: self.number(x) for key, x in properties.items()}
         by_pattern = tuple((pattern, self.number(x)) for pattern, x in patterns.items())
@@ -481,9 +454,9 @@ class Keywords:
         return found
 
     def _dependencies(self, schema: dict[str, Any], current: str) -> list[tuple[str, Any]]:
-        out = list(self._names(schema, current).items()) if self._since(2019) else []
+        out = list(schema.get(current, {}).items()) if self._since(2019) else []
         if not self._since(2019) or not self._document.declared:
-            out += self._names(schema, "dependencies").items()
+            out += schema.get("dependencies", {}).items()
         return out
 
     def _dependent_required(self, schema: dict[str, Any], orders: list[tuple[str, ...]]) -> list[int]:
@@ -510,11 +483,11 @@ class Keywords:
 
     def _combined(self, schema: dict[str, Any]) -> list[Value]:
         values = self._values
-        out = [self.value(x) for x in self._branches(schema, "allOf")]
+        out = [self.value(x) for x in schema.get("allOf", [])]
         if "anyOf" in schema:
-            out.append(values.any_of([self.value(x) for x in self._branches(schema, "anyOf")]))
+            out.append(values.any_of([self.value(x) for x in schema["anyOf"]]))
         if "oneOf" in schema:
-            out.append(values.one_of([self.value(x) for x in self._branches(schema, "oneOf")]))
+            out.append(values.one_of([self.value(x) for x in schema["oneOf"]]))
         if "not" in schema:
             out.append(values.negated(self.value(schema["not"])))
         if "if" in schema and self._since(7) and ("then" in schema or "else" in schema):
@@ -523,12 +496,6 @@ class Keywords:
         if self._document.draft == 3:
             out += self._draft_3(schema)
         return out
-
-    def _branches(self, schema: dict[str, Any], keyword: str) -> list[Any]:
-        branches = schema.get(keyword, [])
-        if not isinstance(branches, list):
-            raise self._wrong(schema, keyword, "a list")
-        return branches
 
     def _draft_3(self, schema: dict[str, Any]) -> list[Value]:
         extended = schema.get("extends", [])

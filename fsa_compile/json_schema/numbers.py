@@ -1,10 +1,11 @@
 """Conditions on numbers, decided exactly on the characters of their decimal form.
 
 Each condition is a small automaton that is run lazily over the characters of a number; their joint run becomes a `TextDfa`.
-Comparing a mantissa's length with an exponent is not regular, so the *universe* of a formula (the spellings it looks at)
-depends on its conditions: comparisons with 0 alone, or none at all, read every number of RFC 8259; with `integer` added, plain
-decimals and integers with an exponent that is not negative; with any other condition plain decimals. Negation stays inside the
-universe, so the result is sound under every boolean combination.
+Comparing a mantissa's length with an exponent is not regular, so a condition may say `UNDECIDED` of a number with an exponent: a
+bound other than 0 where the mantissa is not one digit before the point (as in `1.5e-7`) or 0, "integer" where the mantissa has
+a fraction or the exponent is negative. Where what a formula says depends on it, the spelling is not accepted; so the result is
+sound under every boolean combination. The *universe* of a formula, the spellings it looks at, is that of plain decimals where a
+condition knows nothing else: multiples, bounds of integers, and more than a few bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from fsa_compile.automata.labelled_dfa import TextDfa, minimized
 from fsa_compile.errors import LimitError
 
-Universe: TypeAlias = Literal["plain", "integers with exponent", "all"]
+Universe: TypeAlias = Literal["plain", "all"]
+UNDECIDED = 2
+"""What a condition says of a number where the spelling is beyond it."""
 _CHARACTERS = sorted("+-.0123456789Ee")
 _DIGITS = "0123456789"
 
@@ -79,43 +82,113 @@ class Sign:
 
 
 class Compare:
-    """The sign of (number - bound) for plain decimals and a bound that is not 0: -1, 0 or 1.
+    """The sign of (number - bound) for a bound that is not 0: -1, 0 or 1, or `UNDECIDED`.
 
-    A state is (sign, in fraction, digits read up to those of the bound, order of the magnitude so far).
+    The state of a number without exponent is (sign, in fraction, digits read up to those of the bound, order of the magnitude so
+    far, order of the mantissa); that of the exponent (sign, order of the mantissa, sign of the exponent, significant digits
+    read, order of these). The mantissa's order is (digits read, order) beside the bound's own mantissa, with one digit
+    before the point, `_ZERO`, or None for any other mantissa.
     """
 
-    start = (1, False, 0, 0)
+    _ZERO = (0, -1)
+    start = (1, False, 0, 0, _ZERO)
 
     def __init__(self, bound: Fraction) -> None:
         self._sign = 1 if bound > 0 else -1
         self._whole, self._part = _decimal_digits(bound)
+        digits = self._whole + self._part
+        self._mantissa = digits.strip("0")
+        leading = len(digits) - len(digits.lstrip("0"))
+        self._exponent = len(self._whole) - 1 - leading
+        self._digits = str(abs(self._exponent)) if self._exponent else ""
 
     def step(self, state: Any, character: str) -> Any:
-        sign, fraction, read, order = state
+        if len(state) == 5 and isinstance(state[1], str):
+            return self._in_exponent(state, character)
+        sign, fraction, read, order, mantissa = state
         if character == "-":
-            return (-1, False, 0, 0)
+            return (-1, False, 0, 0, mantissa)
+        if character in "eE":
+            return (sign, "e", self._mantissa_order(mantissa), 1, (0, 0))
         if character == ".":
-            return (sign, True, 0, self._whole_order(read, order))
+            return (sign, True, 0, self._whole_order(read, order), mantissa)
+        mantissa = self._next(mantissa, character, fraction, read > 0)
         if not fraction:
             if read < len(self._whole) and order == 0:
                 order = (character > self._whole[read]) - (character < self._whole[read])
-            return (sign, False, min(read + 1, len(self._whole) + 1), order)
+            return (sign, False, min(read + 1, len(self._whole) + 1), order, mantissa)
         if order == 0:
             digit = self._part[read] if read < len(self._part) else "0"
             order = (character > digit) - (character < digit)
-            return (sign, True, min(read + 1, len(self._part)), order)
-        return (sign, True, 0, order)
+            return (sign, True, min(read + 1, len(self._part)), order, mantissa)
+        return (sign, True, 0, order, mantissa)
+
+    def _next(self, mantissa: Any, character: str, fraction: bool, later: bool) -> Any:
+        """The order of the mantissa after one more digit, in the fraction, or in the whole part as its first or a later one."""
+        if mantissa is None or (later and not fraction):
+            return None
+        if mantissa == self._ZERO:
+            return mantissa if character == "0" else None if fraction else (1, _order(character, self._mantissa[0]))
+        read, order = mantissa
+        if order == 0:
+            order = _order(character, self._mantissa[read] if read < len(self._mantissa) else "0")
+        return (min(read + 1, len(self._mantissa)), order)
+
+    def _mantissa_order(self, mantissa: Any) -> int | None:
+        """-1, 0 or 1; -2 for a mantissa of 0; None where it is not known."""
+        if mantissa is None:
+            return None
+        read, order = mantissa
+        if mantissa == self._ZERO:
+            return -2
+        return -1 if order == 0 and read < len(self._mantissa) else order
+
+    def _in_exponent(self, state: Any, character: str) -> Any:
+        sign, phase, mantissa, direction, (read, order) = state
+        if character in "+-":
+            return (sign, phase, mantissa, -1 if character == "-" else 1, (read, order))
+        if read == 0 and character == "0":
+            return state
+        if read < len(self._digits) and order == 0:
+            order = _order(character, self._digits[read])
+        return (sign, phase, mantissa, direction, (min(read + 1, len(self._digits) + 1), order))
 
     def _whole_order(self, read: int, order: int) -> int:
-        return -1 if read < len(self._whole) else 1 if read > len(self._whole) else order
+        return _order_of_lengths(read, len(self._whole), order)
 
     def holds(self, state: Any) -> int:
-        sign, fraction, read, order = state
+        if isinstance(state[1], str):
+            return self._with_exponent(state)
+        sign, fraction, read, order, _ = state
         if not fraction:
             order, read = self._whole_order(read, order), 0
         if order == 0 and self._part[read:].strip("0"):
             order = -1
         return order * sign if sign == self._sign else sign
+
+    def _with_exponent(self, state: Any) -> int:
+        sign, _, mantissa, direction, (read, order) = state
+        if mantissa == -2 or sign != self._sign:
+            return -self._sign
+        if mantissa is None:
+            return UNDECIDED
+        towards = (self._exponent > 0) - (self._exponent < 0)
+        if not read:  # the exponent is 0
+            larger = -towards
+        elif direction != towards:
+            larger = direction
+        else:
+            larger = direction * _order_of_lengths(read, len(self._digits), order)
+        return (larger or mantissa) * sign
+
+
+def _order_of_lengths(read: int, length: int, order: int) -> int:
+    """The order of a number's digits beside others: the longer one is larger."""
+    return -1 if read < length else 1 if read > length else order
+
+
+def _order(character: str, digit: str) -> int:
+    return (character > digit) - (character < digit)
 
 
 class MultipleOf:
@@ -171,17 +244,24 @@ class MultipleOf:
 
 
 class Integer:
-    """Whether the number is an integer: its fraction digits are zeros."""
+    """Whether the number is an integer: its fraction digits are zeros, and its exponent is not negative; else `UNDECIDED`.
+
+    States: 0 before the point, 1 behind it, 2 with a fraction that is not 0; 3 in the exponent of an integer, 4 in another one.
+    """
 
     start = 0
 
     def step(self, state: int, character: str) -> int:
+        if character in "eE":
+            return 3 if state == 0 else 4
+        if character == "-" and state == 3:
+            return 4
         if character == ".":
             return 1
         return 2 if state == 1 and character in "123456789" else state
 
     def holds(self, state: int) -> int:
-        return int(state != 2)
+        return UNDECIDED if state == 4 else int(state != 2)
 
 
 class Written:
@@ -219,10 +299,10 @@ def _spelled(state: str, character: str, universe: Universe) -> str | None:
     if state in "pf":
         if digit:
             return "f"
-        return "e" if character in "eE" and state == "f" and universe == "all" else None
+        return "e" if character in "eE" and state == "f" and universe != "plain" else None
     if digit:
         return "x"
-    return "g" if state == "e" and (character == "+" or (character == "-" and universe == "all")) else None
+    return "g" if state == "e" and character in "+-" else None
 
 
 def number_dfa(

@@ -12,7 +12,7 @@ from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
 
 _LITERALS = ("null", "true", "false")
-_FEW_ATOMS, _MOST_NUMBERS = 4, 256
+_FEW_ATOMS, _MOST_NUMBERS, _FEW_BOUNDS = 4, 256, 4
 _NUMBERS: dict[Any, TextDfa] = {}
 """Automata of numbers, kept for other schemas: most ask for an integer, or for one with a bound."""
 
@@ -69,6 +69,12 @@ class Scalars(Strings):
         order = {key: i for i, key in enumerate(conditions)}
 
         def label(said: tuple[int, ...]) -> int:
+            """The outcome; none where it depends on what a condition leaves undecided."""
+            for i, key in enumerate(conditions):
+                if said[i] == numbers.UNDECIDED:
+                    either = {label((*said[:i], way, *said[i + 1 :])) for way in ((-1, 0, 1) if key[0] == "bound" else (0, 1))}
+                    return either.pop() if len(either) == 1 else 0
+
             def holds(variable: int) -> bool:
                 atom = d.atoms[variable]
                 says = said[order[_condition_key(atom)]]
@@ -94,10 +100,7 @@ def _condition_key(atom: Any) -> Any:
 
 
 def _universe(atoms: list[Any]) -> numbers.Universe:
-    atoms = [a for a in atoms if not isinstance(a, Spelled)]
-    kinds = {"integer" if isinstance(a, IsInteger) else "sign" if _is_sign(a) else "other" for a in atoms}
-    return "plain" if "other" in kinds else "integers with exponent" if "integer" in kinds else "all"
-
-
-def _is_sign(atom: Any) -> bool:
-    return isinstance(atom, (AtLeast, Equals)) and atom.bound == 0
+    """The spellings to look at: plain decimals where a condition could say nothing of others, or would be large."""
+    bounds = {a.bound for a in atoms if isinstance(a, (AtLeast, Equals)) and a.bound}
+    whole = any(isinstance(a, IsInteger) for a in atoms)
+    return "plain" if any(isinstance(a, IsMultiple) for a in atoms) or len(bounds) > _FEW_BOUNDS or (bounds and whole) else "all"

@@ -20,7 +20,7 @@ from fsa_compile.automata.pushdown import UNCOUNTED
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.json_schema.atoms import Found, HasFormat, Length, OneOf, Spelled
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.formats import format_dfa
+from fsa_compile.json_schema.formats import UNDECIDED, decided_format_dfa, format_dfa
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls
 from fsa_compile.json_schema.patterns import search_dfa
@@ -63,7 +63,13 @@ class Strings:
             return text in atom.words
         if isinstance(atom, Length):
             return atom.low <= len(text) and (atom.high is None or len(text) <= atom.high)
-        return self.dfa(atom).label(text) > 0
+        label = self.dfa(atom).label(text)
+        if isinstance(atom, HasFormat) and label == UNDECIDED:
+            raise UnsupportedSchemaError(
+                f"whether {text!r:.60} has the format {atom.name!r} is not decided here",
+                pointer=self._keywords.origin.get(atom, "#"), fix="Remove the format, or the text.",
+            )  # fmt: skip
+        return label > 0
 
     def dfa(self, atom: Any) -> TextDfa:
         """The automaton of a string atom."""
@@ -77,7 +83,7 @@ class Strings:
         if isinstance(atom, OneOf):
             return words_trie(atom.words)
         if isinstance(atom, HasFormat):
-            return format_dfa(atom.name, atom.length_apart)
+            return decided_format_dfa(atom.name, atom.length_apart)
         if isinstance(atom, Length):
             if max(atom.low, atom.high or 0) > self._options.max_length:
                 raise LimitError(
@@ -112,6 +118,11 @@ class Strings:
         index = {v: i for i, v in enumerate(support)}
 
         def label(said: tuple[int, ...]) -> int:
+            """The outcome; none where it depends on a format that is undecided."""
+            for i, atom in enumerate(atoms):
+                if isinstance(atom, HasFormat) and said[i] == UNDECIDED:
+                    either = {label((*said[:i], way, *said[i + 1 :])) for way in (0, 1)}
+                    return either.pop() if len(either) == 1 else 0
             return d.evaluate(formula, lambda v: said[index[v]])
 
         if len(atoms) > 2:
@@ -120,7 +131,9 @@ class Strings:
                 where = self._keywords.origin.get(atom, "#")
                 return product(both, lambda said: said[0] if said[1] else 0, self._options.max_product, where)
         dfas = [self.dfa(atom) for atom in atoms]
-        if len(dfas) == 1 and not label((0,)):
+        if len(dfas) == 1 and not label((0,)):  # then nothing is accepted that is undecided
+            if isinstance(atoms[0], HasFormat):
+                dfas = [format_dfa(atoms[0].name, atoms[0].length_apart)]
             return TextDfa(dfas[0].rows, [label((1,)) if x else 0 for x in dfas[0].labels])
         return product(dfas, label, self._options.max_product, self._keywords.origin.get(atoms[-1], "#"))
 

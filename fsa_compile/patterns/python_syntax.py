@@ -33,8 +33,8 @@ _SPACE_OR_COMMENT = re.compile(r"(?:[ \t\n\r\v\f]+|#(?:[^\\\n]|\\.)*)+", re.DOTA
 _BRACES = re.compile(r"\{(?:(?P<low>\d+)|(?=,))(?:(?P<comma>,)(?P<high>\d*))?\}", re.ASCII).match
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 
-# How an item may be quantified.
-_FREE, _REPEATED, _NOTHING = 0, 1, 2
+# How an item may be quantified: as a whole, not again, not at all, or its last character alone.
+_FREE, _REPEATED, _NOTHING, _RUN_OF_TEXT = 0, 1, 2, 3
 
 
 class GroupReader(Protocol):
@@ -127,7 +127,7 @@ class Parser:
                     items += [self.literal(ord(text[k]), k, k + 1) for k in range(i, j)]
                 else:
                     items.append(Text(text[i:j], i, j))
-                i, state = j, _FREE
+                i, state = j, _RUN_OF_TEXT
                 continue
             c = text[i]
             if c == "(":
@@ -175,9 +175,10 @@ class Parser:
                     i, state = i + 1, _FREE
                     continue
                 low, high, mode, j = quantifier
-                if state != _FREE:
+                if state == _RUN_OF_TEXT:
+                    items[-1:] = _last_character(items[-1])  # a comment or white space may lie between it and the quantifier
+                elif state != _FREE:
                     self.refuse_quantifier(state, i, j)
-                items[-1:] = _last_character(items[-1])  # a comment or white space may lie between it and the quantifier
                 items[-1] = self.repeat(items[-1], low, high, mode, i, j)
                 i, state = j, _REPEATED
             elif c == "^":

@@ -31,7 +31,7 @@ _POSITIONAL = r"-?(?:0|[1-9]%s)(?:\.%s)?"
 def number_pattern(number: Number) -> str:
     """The pattern of a number's text; its bounds and multiples are not in it.
 
-    A float with a bound other than 0 has no exponent.
+    A float of which multiples are asked has no exponent.
     """
     if number.kind == "int":
         return INTEGER
@@ -45,8 +45,8 @@ def number_pattern(number: Number) -> str:
 
 
 def has_exponent(number: Number) -> bool:
-    """Whether a float may be written with an exponent: bounds other than 0 compare digits only."""
-    return number.kind == "float" and not number.multiples and not number.low and not number.high
+    """Whether a float may be written with an exponent: multiples are known by their digits only."""
+    return number.kind == "float" and not number.multiples
 
 
 def number_text(number: Number, value: int | float | Decimal) -> str:

@@ -168,6 +168,8 @@ class _Writer:
 
         def label(said: tuple[int, ...]) -> int:
             rest = list(said)
+            if numbers.UNDECIDED in rest:
+                return 0
             if shape.low is not None and rest.pop(0) < (1 if shape.low_open else 0):
                 return 0
             if shape.high is not None and rest.pop(0) > (-1 if shape.high_open else 0):

@@ -14,7 +14,7 @@ from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
 
 PIECES = (
     ["a", "b", "ab", "a b", "(?#", ")", "(?#c)", "(?#\\))", "#", "#c\n", "# c\\\n", "\\", "\n", " ", "\\#", "\\ ", "\\\\", "[#]", "[ a]"]
-    + ["*", "+", "?", "{2}", "{,1}", "|", "(", "(?:", "(?x:", "(?-x:"]
+    + ["*", "+", "?", "{2}", "{,1}", "|", "(", "(?:", "(?x:", "(?-x:", "(?:ab)", "(ab)"]
 )  # fmt: skip
 TEXTS = ["".join(letters) for n in range(4) for letters in itertools.product("ab# \n\\", repeat=n)]
 
@@ -43,7 +43,7 @@ def accepted(pattern: str, flags: int) -> set[str] | None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"x(?#\)(y)z", "(?x)a # c\\\n b", "(?x)ab *", "ab(?#c)*", "(?x)ab#c\n{2}", "(?x)a#\\", "(?#\\", "(?#a\\\\)b", "(?x)ab (?#\\)) {2}"],
+    [r"x(?#\)(y)z", "(?x)a # c\\\n b", "(?x)ab *", "ab(?#c)*", "(?x)ab#c\n{2}", "(?x)a#\\", "(?#\\", "(?#a\\\\)b", "(?x)ab (?#\\)) {2}", "(?:ab)*(?#)b", "(?:ab)(?#)*"],
 )
 def test_as_python_reads_them(pattern):
     assert accepted(pattern, 0) == matched(pattern, 0)

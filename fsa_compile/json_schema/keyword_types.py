@@ -1,0 +1,115 @@
+"""What the value of each keyword must be: a schema object is checked before it is read, and errors name the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from fsa_compile.json_schema.numbers import is_number
+from fsa_compile.json_schema.schema_errors import SchemaError
+
+_MOST_COUNT = 1 << 53
+"""Counts from here on are refused: no text is that long."""
+
+
+class _Kind(NamedTuple):
+    """A kind of value: what to call it, whether a value is of it, and the parts of it that are schemas, by their names."""
+
+    name: str
+    fits: Callable[[Any], bool]
+    parts: Callable[[Any], Iterator[tuple[str, Any]]] = lambda value: iter(())
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, (dict, bool))
+
+
+def _is_count(value: Any) -> bool:
+    return is_number(value) and 0 <= value < _MOST_COUNT and value == int(value)
+
+
+def _has_text_keys(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _named(value: Any) -> Iterator[tuple[str, Any]]:
+    return iter(value.items())
+
+
+def _numbered(value: Any) -> Iterator[tuple[str, Any]]:
+    return ((str(i), item) for i, item in enumerate(value))
+
+
+_SCHEMA = _Kind("a schema (an object, true or false)", _is_schema)
+_SCHEMAS = _Kind("a list of schemas", lambda value: isinstance(value, list), _numbered)
+_MAP = _Kind("an object of schemas", _has_text_keys, _named)
+_COUNT = _Kind("an integer that is not negative", _is_count)
+_NUMBER = _Kind("a number", is_number)
+_POSITIVE = _Kind("a positive number", lambda value: is_number(value) and value > 0)
+_TEXT = _Kind("a string", lambda value: isinstance(value, str))
+_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
+_BOUND = _Kind("a number, or true or false", lambda value: isinstance(value, bool) or is_number(value))
+_LIST = _Kind("a list", lambda value: isinstance(value, list))
+_TYPE = _Kind("a name or a list of names", lambda value: isinstance(value, (str, list)))
+_REQUIRED = _Kind("a list of strings", lambda value: isinstance(value, bool) or _are_texts(value))
+_ITEMS = _Kind("a schema or a list of schemas", lambda value: _is_schema(value) or isinstance(value, list))
+_TEXTS_BY_NAME = _Kind("an object of lists of strings", lambda v: _has_text_keys(v) and all(map(_are_texts, v.values())))
+_EITHER_BY_NAME = _Kind(
+    "an object of schemas and lists of strings",
+    lambda value: _has_text_keys(value) and all(_is_schema(x) or isinstance(x, str) or _are_texts(x) for x in value.values()),
+)
+
+_KINDS: dict[str, tuple[int, _Kind]] = {
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), (3, _COUNT)),
+    **dict.fromkeys(("minContains", "maxContains"), (2019, _COUNT)),
+    **dict.fromkeys(("minimum", "maximum"), (3, _NUMBER)),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), (3, _BOUND)),
+    **dict.fromkeys(("properties", "patternProperties"), (3, _MAP)),
+    **dict.fromkeys(("additionalProperties", "additionalItems"), (3, _SCHEMA)),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), (4, _SCHEMAS)),
+    **dict.fromkeys(("if", "then", "else"), (7, _SCHEMA)),
+    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), (2019, _SCHEMA)),
+    **dict.fromkeys(("contains", "propertyNames"), (6, _SCHEMA)),
+    "not": (4, _SCHEMA),
+    "items": (3, _ITEMS),
+    "prefixItems": (2020, _SCHEMAS),
+    "dependentSchemas": (2019, _MAP),
+    "dependentRequired": (2019, _TEXTS_BY_NAME),
+    "dependencies": (3, _EITHER_BY_NAME),
+    **dict.fromkeys(("multipleOf", "divisibleBy"), (3, _POSITIVE)),
+    "uniqueItems": (3, _FLAG),
+    "type": (3, _TYPE),
+    "enum": (3, _LIST),
+    "required": (3, _REQUIRED),
+    "pattern": (3, _TEXT),
+    "format": (3, _TEXT),
+    "$ref": (3, _TEXT),
+    "$recursiveRef": (2019, _TEXT),
+    "$dynamicRef": (2019, _TEXT),
+}
+"""The draft that a keyword came with, and the kind of its value."""
+
+
+def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:
+    """Raises `SchemaError` for the first keyword of a schema object whose value is of a kind that it cannot be.
+
+    Args:
+      draft: keywords that came with later ones are not looked at.
+      pointer: of the schema object.
+    """
+    for keyword, value in schema.items():
+        since, kind = _KINDS.get(keyword, (9_999, _FLAG))
+        if draft < since:
+            continue
+        if not kind.fits(value):
+            raise SchemaError(f"{keyword!r} must be {kind.name}, not {value!r:.60}", pointer=f"{pointer}/{keyword}")
+        parts = _numbered(value) if kind is _ITEMS and isinstance(value, list) else kind.parts(value)
+        for name, part in parts:
+            if not _is_schema(part):
+                name = name.replace("~", "~0").replace("/", "~1")
+                what = f"a schema must be an object or a boolean, not {type(part).__name__}"
+                raise SchemaError(what, pointer=f"{pointer}/{keyword}/{name}")
