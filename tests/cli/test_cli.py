@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsa_compile import CompiledConstraint
-from fsa_compile.cli import main as cli
+from fsa_compile.cli import commands as cli
 
 ROOT = Path(__file__).parents[2]
 TOKENIZER = str(ROOT / "models" / "small" / "tokenizer.model")

@@ -13,8 +13,7 @@ from fsa_compile import UnsatisfiableError, regex
 from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
 
 PIECES = (
-    ["a", "b", "ab", "a b", "(?#", ")", "(?#c)", "(?#\\))", "#", "#c\n", "# c\\\n", "\\", "\n", " ", "\\#", "\\ ", "\\\\", "[#]", "[ a]"]
-    + ["*", "+", "?", "{2}", "{,1}", "|", "(", "(?:", "(?x:", "(?-x:", "(?:ab)", "(ab)"]
+    ["a", "b", "ab", "a b", "(?#", ")", "(?#c)", "(?#\\))", "#", "#c\n", "# c\\\n", "\\", "\n", " ", "\\#", "\\ ", "\\\\", "[#]", "[ a]", "*", "+", "?", "{2}", "{,1}", "|", "(", "(?:", "(?x:", "(?-x:", "(?:ab)", "(ab)"]
 )  # fmt: skip
 TEXTS = ["".join(letters) for n in range(4) for letters in itertools.product("ab# \n\\", repeat=n)]
 

@@ -25,11 +25,11 @@ from fsa_compile.python_types import (
     UnsupportedTypeError,
     compile_type,
     dump,
+    json_schema,
     machine_of_type,
     parse,
     shape_of,
 )
-from fsa_compile.python_types import to_json_schema as json_schema
 
 T = TypeVar("T")
 

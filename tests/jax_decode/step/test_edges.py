@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -39,8 +40,8 @@ def modules(extra: str = "") -> list[str]:
 def test_the_device_half_imports_jax_numpy_and_the_artifact_only():
     banned, compiling = modules()
     assert banned == "[]"
-    names = ("artifact", "artifact_checks", "artifact_file", "bitmask", "errors", "items", "items.artifact", "set_checks")
-    assert compiling == str(["fsa_compile", *(f"fsa_compile.{n}" for n in names)])
+    ours = ("fsa_compile.arrays", "fsa_compile.artifact", "fsa_compile.errors")
+    assert [name for name in ast.literal_eval(compiling) if not name.startswith(ours)] == ["fsa_compile"]
 
 
 def test_the_import_check_can_fail():
@@ -52,7 +53,7 @@ def test_the_package_itself_is_lazy():
     code = "import sys, jax_decode; print('jax' in sys.modules, 'numpy' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.split() == ["False", "False"]
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         jax_decode.nothing  # noqa: B018
     assert set(jax_decode.__all__) <= set(dir(jax_decode))
 
