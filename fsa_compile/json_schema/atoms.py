@@ -80,12 +80,23 @@ class OneOf(NamedTuple):
 
 
 class Count(NamedTuple):
-    """The array or object has `low` to `high` members, of which `seen` have been read."""
+    """The array or object has `low` to `high` members, of which `seen` have been read.
+
+    Keys that the schema does not name may be repeated, and then count once: `unnamed` says whether there was one, and up to
+    `repeated` of those seen may be repetitions of it.
+    """
 
     low: int
     high: int | None
     seen: int = 0
+    repeated: int = 0
+    unnamed: bool = False
     tag: str = "count"
+
+    @property
+    def sure(self) -> int:
+        """Members that certainly differ."""
+        return self.seen - self.repeated
 
 
 class Items(NamedTuple):
@@ -137,6 +148,12 @@ class Members(NamedTuple):
 
     table: int
     tag: str = "members"
+
+
+class NoneUnnamed(NamedTuple):
+    """No key comes any more that the schema does not name: what such keys' values have shown so far stays."""
+
+    tag: str = "none unnamed"
 
 
 class Names(NamedTuple):

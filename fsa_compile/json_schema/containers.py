@@ -97,6 +97,7 @@ class Frames(ContainerBase):
         if formulas[ARRAY]:
             moves.append((_OPEN_ARRAY, _OPEN_ARRAY, self._first_of_array(formulas[ARRAY])))
         if formulas[OBJECT]:
+            self._residuals.refuse_repetitions(formulas[OBJECT], max(map(len, orders), default=0))
             if self._any_order is not None and orders[0]:
                 first = self._any_order.first(orders[0], formulas[OBJECT])
             else:

@@ -30,6 +30,7 @@ class Decisions:
         self._nodes: list[tuple[int, int, int]] = []
         self._number: dict[tuple[int, int, int], int] = {}
         self._chosen: dict[tuple[int, int, int], int] = {}
+        self._agreed: dict[tuple[int, int], int] = {}
         self._supports: dict[int, tuple[int, ...]] = {}
 
     def variable(self, atom: Hashable) -> int:
@@ -98,6 +99,18 @@ class Decisions:
     def both(self, f: int, g: int) -> int:
         """f and g."""
         return self.choose(f, g, 0)
+
+    def agreed(self, f: int, g: int) -> int:
+        """What f and g both say; 0 where they differ."""
+        if f == g or (f < FIRST_NODE and g < FIRST_NODE):
+            return f if f == g else 0
+        key = (min(f, g), max(f, g))
+        found = self._agreed.get(key)
+        if found is None:
+            v = min(self._nodes[x - FIRST_NODE][0] for x in key if x >= FIRST_NODE)
+            (f0, f1), (g0, g1) = self._cofactors(f, v), self._cofactors(g, v)
+            found = self._agreed[key] = self._node(v, self.agreed(f0, g0), self.agreed(f1, g1))
+        return found
 
     def all_of(self, parts: Iterable[int]) -> int:
         """The conjunction of many; quick for atoms, because it begins with the last variable."""

@@ -26,6 +26,7 @@ from fsa_compile.json_schema.atoms import (
     Items,
     Members,
     Names,
+    NoneUnnamed,
     Once,
     OneOf,
     Spelled,
@@ -49,6 +50,8 @@ class Rewrite(NamedTuple):
     condition: Value
     then: int
     other: int
+    repairs: bool = False
+    """Whether a later member may make up for a value that is not in `condition`: the same key again, of which the last counts."""
 
 
 class Case(NamedTuple):
@@ -85,14 +88,48 @@ class Residuals:
     def at_end(self, formula: int) -> int:
         """The outcome of a frame whose members have all been read."""
         d = self._decisions
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if isinstance(atom, Count) and atom.repeated and not self._is_sure(atom) and self._may_hold(atom):
+                return self.at_end(d.agreed(d.substitute(formula, {v: 0}), d.substitute(formula, {v: 1})))
 
         def holds(variable: int) -> bool:
             atom = d.atoms[variable]
-            if isinstance(atom, (Count, Contains)):
+            if isinstance(atom, Count):
+                return self._is_sure(atom)
+            if isinstance(atom, Contains):
                 return atom.low <= atom.seen and (atom.high is None or atom.seen <= atom.high)
             return not isinstance(atom, Has)
 
         return d.evaluate(formula, holds)
+
+    def _is_sure(self, atom: Count) -> bool:
+        """Whether a count is kept however many keys are repetitions."""
+        return atom.low <= atom.sure and (atom.high is None or atom.seen <= atom.high)
+
+    def _may_hold(self, atom: Count) -> bool:
+        """Whether a count is kept if so many keys as may be are repetitions, or fewer of them."""
+        return atom.low <= atom.seen and (atom.high is None or atom.sure <= atom.high)
+
+    def refuse_repetitions(self, formula: int, named: int) -> None:
+        """Refuses an object that only has enough members if keys which the schema does not name differ.
+
+        Args:
+          named: number of keys that it does name.
+
+        Raises:
+          UnsupportedSchemaError: naming `minProperties`.
+        """
+        d = self._decisions
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if isinstance(atom, Count) and atom.low > named + 1:
+                more = d.both(d.possible(d.substitute(formula, {v: 1})), d.negated(d.possible(d.substitute(formula, {v: 0}))))
+                if more:
+                    raise UnsupportedSchemaError(
+                        f"of {atom.low} members the schema names {named}, and keys that it does not name may be repeated",
+                        pointer=self._keywords.origin.get(atom, "#"), fix="Name the properties, or lower minProperties.",
+                    )  # fmt: skip
 
     # arrays
 
@@ -138,18 +175,22 @@ class Residuals:
                 )  # fmt: skip
         return self._split(formula, fixed, rewrites)
 
-    def _counted(self, atom: Count) -> int:
-        """A count after one more member."""
+    def _counted(self, atom: Count, unnamed: bool = False) -> int:
+        """A count after one more member; `unnamed`: its key may be a repetition."""
         if max(atom.low, atom.high or 0) > self._options.max_count:
             raise LimitError(
                 "max_count", self._options.max_count, f"Counting members for {self._keywords.origin.get(atom, '#')}",
                 fix="Use smaller bounds on the number of members, or raise SchemaOptions.max_count.",
             )  # fmt: skip
-        if atom.high is None:
-            return 1 if atom.seen + 1 >= atom.low else self._decisions.atom(atom._replace(seen=atom.seen + 1))
-        if atom.seen >= atom.high:
+        after = Count(
+            atom.low, atom.high, atom.seen + 1, atom.repeated + (unnamed and atom.unnamed), unnamed or atom.unnamed
+        )  # fmt: skip
+        if after.high is None and after.sure >= after.low:
+            return 1
+        if after.high is not None and after.sure > after.high:
             return 0
-        return self._decisions.atom(atom._replace(seen=atom.seen + 1))
+        beyond = max(0, after.seen - (after.low if after.high is None else after.high + 1))  # no difference from here on
+        return self._decisions.atom(after._replace(seen=after.seen - beyond, repeated=after.repeated - beyond))
 
     # objects
 
@@ -172,7 +213,12 @@ class Residuals:
                 if atom.key == key:
                     fixed[v] = 1
             elif isinstance(atom, Count):
-                fixed[v] = self._counted(atom)
+                fixed[v] = self._counted(atom, key is None)
+                if atom.high is not None and atom.seen >= atom.high and fixed[v]:  # too many, but for repetitions
+                    formula = d.agreed(d.substitute(formula, {v: 0}), formula)
+            elif isinstance(atom, NoneUnnamed):
+                if key is None:
+                    fixed[v] = 0
             elif isinstance(atom, Names):
                 if not d.evaluate(atom.formula, lambda x: truth(d.atoms[x])):
                     fixed[v] = 0
@@ -180,7 +226,7 @@ class Residuals:
                 condition = self._member(atom, key, truth)
                 if condition != ANYTHING:
                     left = 1 if self._harmless(atom, coming) else d.atom(atom)
-                    rewrites.append(Rewrite(v, condition, left, 0))
+                    rewrites.append(Rewrite(v, condition, left, 0, repairs=key is None and condition != NOTHING))
         return [Case(g, c) for g, c in self._merged(self._split(formula, fixed, rewrites), coming)]
 
     def _member(self, atom: Members, key: str | None, truth: Callable[[Any], bool]) -> Value:
@@ -239,7 +285,7 @@ class Residuals:
             rewrites = [r._replace(variable=d.variable(Before(r.variable))) for r in rewrites]
         formula = d.substitute(formula, fixed)
         cases = {formula: ANYTHING} if formula else {}
-        for variable, condition, then, other in rewrites:
+        for variable, condition, then, other, repairs in rewrites:
             after: dict[int, Value] = {}
             for f, known in cases.items():
                 if variable not in d.support(f):
@@ -248,7 +294,7 @@ class Residuals:
                 stays = then >= FIRST_NODE and d.node(then) == (variable, 0, 1)
                 if g := f if stays else d.substitute(f, {variable: then}):
                     self._add(after, g, self.pruned(self._values.both(known, condition)))
-                if g := d.substitute(f, {variable: other}):
+                if g := self._repaired(f, variable, then) if repairs else d.substitute(f, {variable: other}):
                     self._add(after, g, self.pruned(self._values.both(known, self._values.negated(condition))))
             if len(after) > _FEW_CASES:
                 after = {f: known for f, known in after.items() if any(self._without_contradictions(known).formulas)}
@@ -261,6 +307,12 @@ class Residuals:
                     fix="Tell the branches of anyOf and oneOf apart by an early key, such as a constant type.",
                 )  # fmt: skip
         return [Case(f, condition) for f, condition in cases.items()]
+
+    def _repaired(self, formula: int, variable: int, then: int) -> int:
+        """The formula after a value that is not what `variable` asks: false from now on, unless the same key comes again."""
+        d = self._decisions
+        false = d.substitute(formula, {variable: 0})
+        return d.choose(d.atom(NoneUnnamed()), false, d.agreed(false, d.substitute(formula, {variable: then})))
 
     def _add(self, cases: dict[int, Value], formula: int, condition: Value) -> None:
         if any(condition.formulas):

@@ -434,6 +434,8 @@ class Keywords:
         if "propertyNames" in schema and self._since(6):
             names = self.value(schema["propertyNames"]).formulas[STRING]
             parts += [] if names == 1 else [self._atom(Names(names), schema, "propertyNames")]
+            if schema.get("minProperties", 0) > 1:
+                order.update(dict.fromkeys(self._listed_names(names)))  # so that these keys are told apart
         parts += self._member_count(schema, "minProperties", "maxProperties")
         orders = [tuple(order)]
         if isinstance(required, list) and len(order) <= self._options.max_reordered:
@@ -442,6 +444,15 @@ class Keywords:
         if not parts and not order:
             return ANYTHING
         return self._values.only(OBJECT, self._decisions.all_of(parts), self._values.few(orders))
+
+    def _listed_names(self, formula: int) -> list[str]:
+        """The keys of a string formula that is a finite list; none for any other."""
+        d = self._decisions
+        listed = [atom for v in d.support(formula) if isinstance(atom := d.atoms[v], OneOf)]
+        if len(listed) < len(d.support(formula)) or d.evaluate(formula, lambda _: False):
+            return []
+        words = dict.fromkeys(word for atom in listed for word in atom.words)
+        return [w for w in words if d.evaluate(formula, lambda v, w=w: w in d.atoms[v].words)]  # type: ignore[attr-defined, misc]
 
     def _table(self, properties: dict[str, Any], patterns: dict[str, Any], additional: Any) -> int:
         by_key = {key: self.number(x) for key, x in properties.items()}

@@ -138,7 +138,10 @@ class YamlFrames(Frames):
     def _states(self, formulas: tuple[int, ...], orders: Any) -> list[State]:
         """The array and the object of a value, before their first member."""
         out = [State("array", None, formulas[ARRAY])] if formulas[ARRAY] else []
-        return out + ([State("object", self._start(orders), formulas[OBJECT])] if formulas[OBJECT] else [])
+        if formulas[OBJECT]:
+            self._residuals.refuse_repetitions(formulas[OBJECT], max(map(len, orders), default=0))
+            out = [*out, State("object", self._start(orders), formulas[OBJECT])]
+        return out
 
     def _on_line(
         self, control: int, formulas: tuple[int, ...], orders: Any, style: Any, flow_arrays: bool, flow_objects: bool
