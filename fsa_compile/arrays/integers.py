@@ -72,6 +72,14 @@ def _sorting(values: np.ndarray) -> np.ndarray:
     return values.argsort()
 
 
+def ranked(values: np.ndarray) -> np.ndarray:
+    """The number of each value, the distinct ones numbered in the order in which they first occur, int64."""
+    _, first, which = exampled(values)
+    rank = np.empty(len(first), np.int64)
+    rank[first.argsort()] = np.arange(len(first))
+    return rank[which]
+
+
 def occupied(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(row, column) int64[*] each, of what is not 0 in a table of two dimensions, row by row."""
     at = (table.ravel() != 0).nonzero()[0]

@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.graphs import useful
+from fsa_compile.arrays.ranges import segment_starts, spread
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.openfst import Arcs, arcs_from_fst, determinize, fst_from_arcs
 from fsa_compile.errors import LimitError
@@ -82,7 +83,7 @@ class ByteNfa:
             keep[target] = True
             keep[start] = True
         else:
-            keep = useful_states(source, target, final, start, self._deadline)
+            keep = useful(source, target, final, start)
             if not keep[start]:
                 return None
         number = keep.cumsum() - 1
@@ -196,30 +197,7 @@ def _expand(begin: np.ndarray, end: np.ndarray, deadline: Deadline) -> tuple[np.
     """(number of the range, index) for every index of every range."""
     size = end - begin
     deadline.check_bytes(int(size.sum()) * _BYTES_PER_ARC, _DOING)
-    which = np.repeat(np.arange(len(begin)), size)
-    return which, np.arange(len(which)) + np.repeat(begin - (np.cumsum(size) - size), size)
-
-
-def useful_states(source: np.ndarray, target: np.ndarray, final: np.ndarray, start: int, deadline: Deadline) -> np.ndarray:
-    """States on some path from the start to a final state: bool[S]."""
-    reached = _reached(source, target, np.array([start]), len(final), deadline)
-    return reached & _reached(target, source, final.nonzero()[0], len(final), deadline)
-
-
-def _reached(source: np.ndarray, target: np.ndarray, first: np.ndarray, size: int, deadline: Deadline) -> np.ndarray:
-    """States that arcs lead to from the given ones, bool[size]."""
-    order = np.argsort(source, kind="stable")
-    begin, target = np.searchsorted(source[order], np.arange(size + 1)), target[order]
-    seen = np.zeros(size, bool)
-    seen[first] = True
-    while len(first):
-        deadline.check(_DOING)
-        _, at = _expand(begin[first], begin[first + 1], deadline)
-        there = target[at]
-        there = there[~seen[there]]
-        seen[there] = True
-        first = np.unique(there)
-    return seen
+    return spread(begin, size)
 
 
 _FEW = 16

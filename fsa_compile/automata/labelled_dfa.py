@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from fsa_compile.arrays.graphs import converse, distances, examples, leading, reach, refined
 from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
 
@@ -89,29 +90,28 @@ def lengths(low: int, high: int | None) -> TextDfa:
 
 def shortest_rests(dfa: TextDfa) -> list[int]:
     """The fewest code points from each state to an accepted text; -1 where there is none."""
-    before: list[list[int]] = [[] for _ in dfa.rows]
-    for q, row in enumerate(dfa.rows):
-        for _, _, t in row:
-            before[t].append(q)
-    out = [0 if label else -1 for label in dfa.labels]
-    order = [q for q, label in enumerate(dfa.labels) if label]
-    for q in order:
+    return distances([[t for _, _, t in row] for row in dfa.rows], [q for q, label in enumerate(dfa.labels) if label])
+
+
+def labels_ahead(dfa: TextDfa) -> list[frozenset[int]]:
+    """The labels that can be reached from each state."""
+    before = converse([{t for _, _, t in row} for row in dfa.rows])
+    out = [{label} - {0} for label in dfa.labels]
+    todo = list(range(len(dfa.rows)))
+    while todo:
+        q = todo.pop()
         for p in before[q]:
-            if out[p] < 0:
-                out[p] = out[q] + 1
-                order.append(p)
-    return out
+            if not out[q] <= out[p]:
+                out[p] |= out[q]
+                todo.append(p)
+    return list(map(frozenset, out))
 
 
 def longest_text(dfa: TextDfa) -> int | None:
     """Code points of the longest accepted text, -1 when there is none; None when they have no bound."""
     useful = [rest >= 0 for rest in shortest_rests(dfa)]
     after = [{t for _, _, t in row if useful[t]} for row in dfa.rows]
-    seen, reached = {0}, [0]
-    for q in reached:
-        fresh = after[q] - seen
-        seen |= fresh
-        reached += fresh
+    reached = reach([0], after.__getitem__)
     waits = [0] * len(after)
     for q in reached:
         for t in after[q]:
@@ -184,69 +184,24 @@ def minimized(dfa: TextDfa) -> TextDfa:
     """The automaton without useless states, equal states merged (Moore). State 0 stays initial, even when useless."""
     dfa = trimmed(dfa)
     rows, labels = dfa
-    outline: dict[object, list[int]] = {}
-    for q, row in enumerate(rows):
-        outline.setdefault((labels[q], _joined((a, z, 0) for a, z, _ in row)), []).append(q)
-    block = [0] * len(rows)
-    for b, members in enumerate(outline.values()):
-        for q in members:
-            block[q] = b
-    count = len(outline)
-    mixed = [members for members in outline.values() if len(members) > 1]
-    if not mixed:
+    outline = [(label, _joined((a, z, 0) for a, z, _ in row)) for label, row in zip(labels, rows)]
+    block = refined(outline, lambda q, block: _joined((a, z, block[t]) for a, z, t in rows[q]))
+    chosen = examples(block)
+    if len(chosen) == len(rows):
         return dfa
-    while mixed:
-        split: list[list[list[int]]] = []
-        for members in mixed:
-            alike: dict[Row, list[int]] = {}
-            for q in members:
-                alike.setdefault(_joined((a, z, block[t]) for a, z, t in rows[q]), []).append(q)
-            split.append(list(alike.values()))
-        if all(len(parts) == 1 for parts in split):
-            break
-        for parts in split:
-            for part in parts[1:]:
-                for q in part:
-                    block[q] = count
-                count += 1
-        mixed = [part for parts in split for part in parts if len(part) > 1]
-    return _quotient(dfa, block)
-
-
-def _quotient(dfa: TextDfa, block: list[int]) -> TextDfa:
-    """The automaton whose states are the blocks of another's."""
-    representative: dict[int, int] = {}
-    for q, b in enumerate(block):
-        representative.setdefault(b, q)
-    if len(representative) == len(block):
-        return dfa
-    ids = {b: i for i, b in enumerate(representative)}
-    chosen = list(representative.values())
-    rows = [_joined((a, z, ids[block[t]]) for a, z, t in dfa.rows[q]) for q in chosen]
-    return TextDfa(rows, [dfa.labels[q] for q in chosen])
+    return TextDfa([_joined((a, z, block[t]) for a, z, t in rows[q]) for q in chosen], [labels[q] for q in chosen])
 
 
 def trimmed(dfa: TextDfa) -> TextDfa:
     """The automaton without states from which no label is reached, and without those that are not reached."""
     rows, labels = dfa
-    before: list[list[int]] = [[] for _ in rows]
-    for q, row in enumerate(rows):
-        for _, _, t in row:
-            before[t].append(q)
-    live = [bool(label) for label in labels]
-    todo = [q for q, alive in enumerate(live) if alive]
-    while todo:
-        for p in before[todo.pop()]:
-            if not live[p]:
-                live[p] = True
-                todo.append(p)
-    number = {0: 0}
-    order = [0]
-    for q in order:
-        for _, _, t in rows[q]:
-            if live[t] and t not in number:
-                number[t] = len(order)
-                order.append(t)
-    if len(order) == len(rows) and all(live):
+    after = [[t for _, _, t in row] for row in rows]
+    live = leading(after, [q for q, label in enumerate(labels) if label])
+    if len(live) < len(rows):
+        after = [[t for t in targets if t in live] for targets in after]
+    number = reach([0], after.__getitem__)
+    if len(number) == len(live) == len(rows):
         return dfa
-    return TextDfa([tuple((a, z, number[t]) for a, z, t in rows[q] if live[t]) for q in order], [labels[q] for q in order])
+    return TextDfa(
+        [tuple((a, z, number[t]) for a, z, t in rows[q] if t in live) for q in number], [labels[q] for q in number]
+    )

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import refined_table
+from fsa_compile.arrays.integers import exampled
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.labelled_dfa import Row, TextDfa, minimized, trimmed
 from fsa_compile.errors import LimitError
 from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
@@ -39,7 +42,10 @@ def product(dfas: Sequence[TextDfa], label: Callable[[tuple[int, ...]], int], ma
     of_distinct = np.array([label(tuple(row)) for row in distinct.tolist()], np.int64)
     labels = of_distinct[which.ravel()]
     if len(table) > _SMALL:
-        table, labels = _refined(table, labels)
+        block = refined_table(table, labels, _ROUNDS)
+        if block is not None:
+            _, kept, _ = exampled(block)
+            table, labels = block[table[kept]], labels[kept]
     joint = TextDfa(_rows(table, starts), labels.tolist())
     return minimized(joint) if len(table) <= _SMALL else trimmed(joint)
 
@@ -63,9 +69,7 @@ def _table(dfa: TextDfa, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     source = np.repeat(np.arange(n), [len(row) for row in dfa.rows])
     moves = np.array([move for row in dfa.rows for move in row], np.int64).reshape(-1, 3)
     first, last = np.searchsorted(starts, moves[:, 0]), np.searchsorted(starts, moves[:, 1], "right")
-    size = last - first
-    move = np.repeat(np.arange(len(moves)), size)
-    column = np.arange(len(move)) - np.repeat(np.cumsum(size) - size, size) + first[move]
+    move, column = ranges(first, last)
     table[source[move], column] = moves[move, 2]
     return table, np.array([*dfa.labels, 0], np.int64)
 
@@ -96,26 +100,6 @@ def _pairs(a: np.ndarray, b: np.ndarray, max_states: int, where: str) -> tuple[n
         index = np.insert(index, at, np.arange(count, count + len(frontier)))
     after = np.concatenate(steps)
     return np.concatenate(order), index[np.searchsorted(known, after)]
-
-
-def _refined(table: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Equal states merged, when that is found within few rounds (Moore, by 64-bit sums)."""
-    rng = np.random.default_rng(len(table))
-    weight = rng.integers(1, 1 << 63, table.shape[1], np.uint64)
-    mark = rng.integers(1, 1 << 63, len(table) + 1, np.uint64)
-    _, block = np.unique(labels, return_inverse=True)
-    count = 0
-    for _ in range(_ROUNDS):
-        value = (mark[block][table] * weight).sum(1, dtype=np.uint64) + mark[block] * np.uint64(3)
-        distinct, block = np.unique(value, return_inverse=True)
-        if len(distinct) == count:
-            _, first = np.unique(block, return_index=True)
-            first = np.concatenate(([0], first[first != 0]))  # the initial state stays first
-            number = np.empty(len(distinct), np.int64)
-            number[block[first]] = np.arange(len(first))
-            return number[block[table[first]]], labels[first]
-        count = len(distinct)
-    return table, labels
 
 
 def _rows(table: np.ndarray, starts: np.ndarray) -> list[Row]:

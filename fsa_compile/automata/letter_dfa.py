@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from fsa_compile.arrays.graphs import leading, reach
 from fsa_compile.unicode.code_points import CodePointSet, Ranges, atoms
 
 
@@ -43,23 +44,17 @@ def letter_sets(sets: list[CodePointSet]) -> tuple[list[int], list[Ranges]]:
 
 def trim(dfa: LetterDfa) -> LetterDfa | None:
     """The automaton without states from which no final state can be reached; None when it accepts nothing."""
-    back: list[list[int]] = [[] for _ in dfa.arcs]
-    for q, arcs in enumerate(dfa.arcs):
-        for _, target in arcs:
-            back[target].append(q)
-    live = [False] * len(dfa.arcs)
-    todo = [q for q, final in enumerate(dfa.final) if final]
-    for q in todo:
-        live[q] = True
-    while todo:
-        for q in back[todo.pop()]:
-            if not live[q]:
-                live[q] = True
-                todo.append(q)
-    if all(live):
+    live = leading([[target for _, target in arcs] for arcs in dfa.arcs], [q for q, final in enumerate(dfa.final) if final])
+    if len(live) == len(dfa.arcs):
         return dfa
-    if not live[0]:
+    if 0 not in live:
         return None
-    number = {q: i for i, q in enumerate(q for q, alive in enumerate(live) if alive)}
-    arcs_of = [[(s, number[t]) for s, t in dfa.arcs[q] if live[t]] for q in number]
+    number = {q: i for i, q in enumerate(sorted(live))}
+    arcs_of = [[(s, number[t]) for s, t in dfa.arcs[q] if t in live] for q in number]
     return LetterDfa(arcs_of, [dfa.final[q] for q in number], dfa.atoms)
+
+
+def without_unreachable(dfa: LetterDfa) -> LetterDfa:
+    """The automaton without the states that no text leads to."""
+    number = reach([0], lambda q: [target for _, target in dfa.arcs[q]])
+    return LetterDfa([[(s, number[t]) for s, t in dfa.arcs[q]] for q in number], [dfa.final[q] for q in number], dfa.atoms)

@@ -6,9 +6,13 @@ and after merging identical states from the back that seldom holds for any pair.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
+from fsa_compile.arrays.graphs import examples, refined
 from fsa_compile.arrays.integers import occupied
+from fsa_compile.arrays.ranges import indices
 from fsa_compile.automata.letter_dfa import LetterDfa
 
 _MAX_REFINED = 48
@@ -31,18 +35,27 @@ def minimize(dfa: LetterDfa, *, acyclic: bool = False) -> LetterDfa:
     dfa, stable = _merge_identical(dfa)
     if acyclic and stable:
         return dfa
-    outline: dict[tuple[bool, int], list[int]] = {}
-    for q, arcs in enumerate(dfa.arcs):
+    kinds: list[tuple[bool, int]] = []
+    for final, arcs in zip(dfa.final, dfa.arcs):
         reads = 0
         for letters, _ in arcs:
             reads |= letters
-        outline.setdefault((dfa.final[q], reads), []).append(q)
-    largest = max(map(len, outline.values()))
-    if largest == 1:
+        kinds.append((final, reads))
+    sizes = [size for size in Counter(kinds).values() if size > 1]
+    if not sizes:
         return dfa
-    if largest > _MAX_REFINED or sum(len(states) for states in outline.values() if len(states) > 1) > _MAX_OPEN:
+    if max(sizes) > _MAX_REFINED or sum(sizes) > _MAX_OPEN:
         return _minimize_openfst(dfa)
-    return _refine(dfa, list(outline.values()))
+
+    def key(q: int, block_of: list[int]) -> tuple[tuple[int, int], ...]:
+        by_block: dict[int, int] = {}
+        for letters, t in dfa.arcs[q]:
+            by_block[block_of[t]] = by_block.get(block_of[t], 0) | letters
+        return tuple(sorted(by_block.items()))
+
+    block_of = refined(kinds, key)
+    chosen = examples(block_of)
+    return quotient(dfa, [chosen[b] for b in block_of]) if len(chosen) < len(block_of) else dfa
 
 
 def _merge_identical(dfa: LetterDfa) -> tuple[LetterDfa, bool]:
@@ -94,38 +107,6 @@ def quotient(dfa: LetterDfa, representative: list[int]) -> LetterDfa:
     return LetterDfa(arcs_of, [dfa.final[q] for q in number], dfa.atoms)
 
 
-def _refine(dfa: LetterDfa, blocks: list[list[int]]) -> LetterDfa:
-    """Splits blocks of states until states of one block agree on the block every letter leads to (Moore)."""
-    block_of = [0] * len(dfa.arcs)
-    for b, states in enumerate(blocks):
-        for q in states:
-            block_of[q] = b
-    count = len(blocks)
-    open_blocks = [states for states in blocks if len(states) > 1]
-    while open_blocks:
-        split: list[list[list[int]]] = []
-        for states in open_blocks:
-            by_key: dict[tuple[tuple[int, int], ...], list[int]] = {}
-            for q in states:
-                by_block: dict[int, int] = {}
-                for letters, t in dfa.arcs[q]:
-                    b = block_of[t]
-                    by_block[b] = by_block.get(b, 0) | letters
-                by_key.setdefault(tuple(sorted(by_block.items())), []).append(q)
-            split.append(list(by_key.values()))
-        if all(len(parts) == 1 for parts in split):
-            break
-        for parts in split:
-            for part in parts[1:]:
-                for q in part:
-                    block_of[q] = count
-                count += 1
-        open_blocks = [part for parts in split for part in parts if len(part) > 1]
-    first: dict[int, int] = {}
-    representative = [first.setdefault(b, q) for q, b in enumerate(block_of)]
-    return quotient(dfa, representative) if count < len(representative) else dfa
-
-
 def _minimize_openfst(dfa: LetterDfa) -> LetterDfa:
     """Minimises with OpenFst; a label is a class of letters that no arc tells apart."""
     from fsa_compile.automata.openfst import Arcs, arcs_from_fst, fst_from_arcs
@@ -140,11 +121,9 @@ def _minimize_openfst(dfa: LetterDfa) -> LetterDfa:
     has, class_letters = letter_classes(list(distinct), len(dfa.atoms))
     of_kind, label = occupied(has)
     count = np.bincount(of_kind, minlength=len(distinct))
-    offset = count.cumsum() - count
     kinds = np.array(kind)
-    repeats = count[kinds]
-    ends = repeats.cumsum()
-    index = np.arange(ends[-1]) + (offset[kinds] - (ends - repeats)).repeat(repeats)
+    ends, repeats = count.cumsum()[kinds], count[kinds]
+    index = indices(ends - repeats, ends)
     final = np.array(dfa.final)
     fst = fst_from_arcs(Arcs(0, final, np.array(source).repeat(repeats), label[index] + 1, np.array(target).repeat(repeats)))
     fst.arcsort()  # minimize() tells states apart by the order of their arcs too

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.ranges import indices
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.labels import FIRST_BYTE, LAST_BYTE
 from fsa_compile.errors import ConstraintError, LimitError, MissingPackageError
@@ -162,8 +163,7 @@ def _subsets(arcs: Arcs, limits: CompileLimits, deadline: Deadline) -> Arcs:
     used = 0
     for number, key in enumerate(todo):
         members = np.frombuffer(key, np.int32)
-        size = begin[members + 1] - begin[members]
-        at = np.arange(int(size.sum())) + np.repeat(begin[members] - (np.cumsum(size) - size), size)
+        at = indices(begin[members], begin[members + 1])
         pair = np.unique(label[at] * S + target[at])
         read = pair // S
         cut = np.flatnonzero(np.diff(read, prepend=-1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fsa_compile.arrays.graphs import leading, reach, refined
+
 
 class SymbolDfa(NamedTuple):
     """A minimal automaton; state 0 is initial.
@@ -83,23 +85,9 @@ class SymbolNfa:
 def minimised(dfa: SymbolDfa) -> SymbolDfa:
     """The minimal automaton of a deterministic one whose states are all reachable. States that lead nowhere are dropped."""
     dfa = _trimmed(dfa)
-    kind = [int(final) for final in dfa.final]
-    count = len(set(kind))
-    while True:
-        signatures: dict[tuple[int, frozenset[tuple[int, int]]], int] = {}
-        kind = [
-            signatures.setdefault((kind[q], frozenset((s, kind[t]) for s, t in arcs.items())), len(signatures))
-            for q, arcs in enumerate(dfa.arcs)
-        ]
-        if len(signatures) == count:
-            break
-        count = len(signatures)
-    arcs: list[dict[int, int]] = [{} for _ in range(count)]
-    final = [False] * count
-    for q, k in enumerate(kind):
-        arcs[k] = {symbol: kind[target] for symbol, target in dfa.arcs[q].items()}
-        final[k] = dfa.final[q]
-    return SymbolDfa(arcs, final)  # state 0 is met first, so it stays 0
+    kind = refined(dfa.final, lambda q, kind: frozenset((s, kind[t]) for s, t in dfa.arcs[q].items()))
+    last = dict(zip(kind, range(len(kind))))  # one state of each kind, by kind; state 0 is of the first, so it stays 0
+    return SymbolDfa([{s: kind[t] for s, t in dfa.arcs[q].items()} for q in last.values()], [dfa.final[q] for q in last.values()])
 
 
 def without_empty(dfa: SymbolDfa) -> SymbolDfa:
@@ -112,31 +100,14 @@ def without_empty(dfa: SymbolDfa) -> SymbolDfa:
 
 
 def _reachable(dfa: SymbolDfa) -> SymbolDfa:
-    order, number = [0], {0: 0}
-    for q in order:
-        for target in dfa.arcs[q].values():
-            if target not in number:
-                number[target] = len(order)
-                order.append(target)
-    arcs = [{s: number[t] for s, t in dfa.arcs[q].items()} for q in order]
-    return SymbolDfa(arcs, [dfa.final[q] for q in order])
+    number = reach([0], lambda q: dfa.arcs[q].values())
+    return SymbolDfa([{s: number[t] for s, t in dfa.arcs[q].items()} for q in number], [dfa.final[q] for q in number])
 
 
 def _trimmed(dfa: SymbolDfa) -> SymbolDfa:
-    sources: list[list[int]] = [[] for _ in dfa.arcs]
-    for q, arcs in enumerate(dfa.arcs):
-        for target in arcs.values():
-            sources[target].append(q)
-    todo = [q for q, final in enumerate(dfa.final) if final]
-    live = set(todo)
-    while todo:
-        for q in sources[todo.pop()]:
-            if q not in live:
-                live.add(q)
-                todo.append(q)
+    live = leading([arcs.values() for arcs in dfa.arcs], [q for q, final in enumerate(dfa.final) if final])
     if len(live) == len(dfa.arcs):
         return dfa
-    order = [0, *sorted(live - {0})]
-    number = {q: i for i, q in enumerate(order)}
-    left = [{s: number[t] for s, t in dfa.arcs[q].items() if t in live} for q in order]
-    return SymbolDfa(left, [dfa.final[q] for q in order])
+    number = {q: i for i, q in enumerate(sorted({0, *live}))}
+    left = [{s: number[t] for s, t in dfa.arcs[q].items() if t in live} for q in number]
+    return SymbolDfa(left, [dfa.final[q] for q in number])

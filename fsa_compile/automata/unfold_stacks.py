@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import moves, reached
 from fsa_compile.arrays.integers import distinct, occupied
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, UNCOUNTED, ByteMachine
@@ -187,18 +188,7 @@ def _after_return(machine: ByteMachine, places: _Places, below: np.ndarray, top:
 
 def _reached(table: np.ndarray, final: np.ndarray, start: int, byte_class: np.ndarray) -> ByteDfa:
     """The automaton without the states that no text leads to."""
-    leads = np.zeros((len(table), len(table)), bool)
-    leads[np.arange(len(table))[:, None], table] = True
-    source, target = occupied(leads)
-    begin, after = np.searchsorted(source, np.arange(len(table) + 1)).tolist(), target.tolist()
-    seen, todo = {0, start}, [start]
-    while todo:
-        at = todo.pop()
-        for state in after[begin[at] : begin[at + 1]]:
-            if state not in seen:
-                seen.add(state)
-                todo.append(state)
-    kept = np.array(sorted(seen))
+    kept = np.flatnonzero(reached(*moves(table), [0, start], len(table)))
     number = np.zeros(len(table), np.int32)
     number[kept] = np.arange(len(kept))
     return ByteDfa(number[table[kept]], byte_class[:256].astype(np.uint8), final[kept], int(number[start]))

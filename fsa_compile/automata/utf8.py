@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
+from fsa_compile.arrays.ranges import indices
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.errors import LimitError
@@ -36,33 +38,45 @@ def template(classes: tuple[Ranges, ...]) -> tuple[np.ndarray, np.ndarray]:
       lead int32[128], by first byte - 128, and rows int32[R, 64], by continuation byte - 128. Entries: 0 dead, -(j + 1) the
       character is complete and in class j, r > 0 go on with row r - 1. Equal rows are one.
     """
-    pieces = sorted((low, high, j) for j, ranges in enumerate(classes) for low, high in ranges)
-    starts = [low for low, _, _ in pieces]
-    rows: list[tuple[int, ...]] = []
-    number: dict[tuple[int, ...], int] = {}
-    whole: dict[tuple[int, int], int] = {}
+    tree = _Tree(sorted((low, high, j) for j, ranges in enumerate(classes) for low, high in ranges))
+    lead = np.zeros(128, np.int32)
+    for byte in range(0xC2, 0xE0):
+        lead[byte - 128] = tree.node((byte & 0x1F) << 6, 1, 0x80)
+    for byte in range(0xE0, 0xF0):
+        lead[byte - 128] = tree.node((byte & 0x0F) << 12, 2, 0x800)
+    for byte in range(0xF0, 0xF5):
+        lead[byte - 128] = tree.node((byte & 0x07) << 18, 3, 0x10000)
+    return lead, np.array(list(tree.rows), np.int32).reshape(-1, 64)
 
-    def row(entries: list[int]) -> int:
-        key = tuple(entries)
-        found = number.get(key)
-        if found is None:
-            rows.append(key)
-            found = number[key] = len(rows)
-        return found
 
-    def all_of(j: int, depth: int) -> int:
+class _Tree:
+    """The continuation bytes of characters in disjoint classes: `pieces` are (first, last, class), sorted.
+
+    Attributes:
+      rows: entries of a node at the bytes 128..191 (see `template`), and the entry that leads to the node.
+    """
+
+    def __init__(self, pieces: list[tuple[int, int, int]]) -> None:
+        self._pieces, self._starts = pieces, [low for low, _, _ in pieces]
+        self._whole: dict[tuple[int, int], int] = {}
+        self.rows: dict[tuple[int, ...], int] = {}
+
+    def _row(self, entries: list[int]) -> int:
+        return self.rows.setdefault(tuple(entries), len(self.rows) + 1)
+
+    def _all_of(self, j: int, depth: int) -> int:
         """Entry for "any character with `depth` more bytes belongs to class j"."""
-        found = whole.get((j, depth))
+        found = self._whole.get((j, depth))
         if found is None:
-            found = whole[j, depth] = -(j + 1) if depth == 0 else row([all_of(j, depth - 1)] * 64)
+            found = self._whole[j, depth] = -(j + 1) if depth == 0 else self._row([self._all_of(j, depth - 1)] * 64)
         return found
 
-    def node(base: int, depth: int, floor: int) -> int:
+    def node(self, base: int, depth: int, floor: int) -> int:
         """Entry for the block of 64**depth characters from `base`; those below `floor` are spelt shorter."""
-        size = 64**depth
-        at = bisect.bisect_right(starts, base) - 1
+        size, pieces = 64**depth, self._pieces
+        at = bisect.bisect_right(self._starts, base) - 1
         if at >= 0 and pieces[at][1] >= base + size - 1 and base >= floor:
-            return all_of(pieces[at][2], depth)
+            return self._all_of(pieces[at][2], depth)
         if at < 0 or pieces[at][1] < base:
             at += 1
         if at == len(pieces) or pieces[at][0] >= base + size or base + size <= floor:
@@ -81,18 +95,9 @@ def template(classes: tuple[Ranges, ...]) -> tuple[np.ndarray, np.ndarray]:
                 low, high, _ = pieces[at]
                 for k in range((max(low, base) - base) // child, (min(high, base + size - 1) - base) // child + 1):
                     if not entries[k]:
-                        entries[k] = node(base + k * child, depth - 1, floor)
+                        entries[k] = self.node(base + k * child, depth - 1, floor)
                 at += 1
-        return row(entries) if any(entries) else 0
-
-    lead = np.zeros(128, np.int32)
-    for byte in range(0xC2, 0xE0):
-        lead[byte - 128] = node((byte & 0x1F) << 6, 1, 0x80)
-    for byte in range(0xE0, 0xF0):
-        lead[byte - 128] = node((byte & 0x0F) << 12, 2, 0x800)
-    for byte in range(0xF0, 0xF5):
-        lead[byte - 128] = node((byte & 0x07) << 18, 3, 0x10000)
-    return lead, np.array(rows, np.int32).reshape(-1, 64)
+        return self._row(entries) if any(entries) else 0
 
 
 def to_byte_dfa(dfa: LetterDfa, limits: CompileLimits) -> ByteDfa:
@@ -145,17 +150,10 @@ def _continuations(dfa: LetterDfa, base: int, limits: CompileLimits) -> tuple[np
       The W states that read non-ASCII letters int64[W], what they do at the bytes from 128 on int32[W, 128], and what the
       continuation states do at the bytes 128..191 int32[R, 64].
     """
-    groups: dict[_Wide, list[int]] = {}
-    for q, arcs in enumerate(dfa.arcs):
-        wide = tuple([(letters >> 128, target + 1) for letters, target in arcs if letters >> 128])
-        if wide:
-            groups.setdefault(wide if len(wide) == 1 else tuple(sorted(wide)), []).append(q + 1)
+    groups = _wide_arcs(dfa)
     if not groups:
         return _NO_CONTINUATIONS
-    uses: dict[int, int] = {}
-    for wide in groups:
-        for _, target in wide:
-            uses[target] = uses.get(target, 0) + 1
+    uses = Counter(target for wide in groups for _, target in wide)
     ranges = _class_ranges(dfa, groups)
     alone: dict[tuple[Ranges, ...], list[tuple[_Wide, list[int]]]] = {}
     states: list[int] = []
@@ -198,6 +196,16 @@ def _continuations(dfa: LetterDfa, base: int, limits: CompileLimits) -> tuple[np
     return np.array(states), np.concatenate(leads), np.concatenate(pieces)
 
 
+def _wide_arcs(dfa: LetterDfa) -> dict[_Wide, list[int]]:
+    """The states that read non-ASCII letters, by what they do: (atoms, target) pairs in byte-state numbers."""
+    groups: dict[_Wide, list[int]] = {}
+    for q, arcs in enumerate(dfa.arcs, 1):
+        wide = tuple([(letters >> 128, target + 1) for letters, target in arcs if letters >> 128])
+        if wide:
+            groups.setdefault(wide if len(wide) == 1 else tuple(sorted(wide)), []).append(q)
+    return groups
+
+
 def _class_ranges(dfa: LetterDfa, groups: Iterable[_Wide]) -> dict[int, Ranges]:
     """The characters of every set of atoms that occurs."""
     out: dict[int, Ranges] = {}
@@ -227,12 +235,10 @@ def _ascii_arcs(dfa: LetterDfa) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     packed = np.frombuffer(b"".join([c.to_bytes(16, "little") for c in distinct]), np.uint8).reshape(-1, 16)
     of_kind, byte = np.nonzero(np.unpackbits(packed, axis=1, bitorder="little"))
     count = np.bincount(of_kind, minlength=len(distinct))
-    offset = count.cumsum() - count
     kinds = np.array(kind)
-    repeats = count[kinds]
-    ends = repeats.cumsum()
-    index = np.arange(ends[-1]) + (offset[kinds] - (ends - repeats)).repeat(repeats)
-    source, byte, target = np.array(sources).repeat(repeats), byte[index], np.array(targets).repeat(repeats)
+    ends, repeats = count.cumsum()[kinds], count[kinds]
+    byte = byte[indices(ends - repeats, ends)]
+    source, target = np.array(sources).repeat(repeats), np.array(targets).repeat(repeats)
     order = (source << 8 | byte).argsort(kind="stable")
     return source[order], byte[order], target[order]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import refined_table
+from fsa_compile.arrays.integers import exampled
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.utf8_classes import BAD, utf8_classes
 
@@ -56,15 +58,7 @@ def class_dfa(class_of: np.ndarray, table: np.ndarray, final: np.ndarray) -> Byt
 
 def _merged(table: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Moore's refinement: equal states once, the initial one first."""
-    kind, count = final.astype(np.int64), 0
-    while True:
-        signature = np.concatenate([kind[:, None], np.where(table >= 0, kind[table], -1)], axis=1)
-        _, first, kind = np.unique(signature, axis=0, return_index=True, return_inverse=True)
-        kind = kind.ravel()
-        if len(first) == count:
-            break
-        count = len(first)
-    order = np.argsort(first)  # the initial state is the first of its kind
-    rank = np.argsort(order)
-    kept = first[order]
-    return np.where(table[kept] >= 0, rank[kind[table[kept]]], -1), final[kept]
+    block = refined_table(table, final.astype(np.int64))
+    assert block is not None  # without a bound on rounds
+    _, kept, _ = exampled(block)  # the initial state is the first of its kind
+    return np.where(table[kept] >= 0, block[table[kept]], -1), final[kept]

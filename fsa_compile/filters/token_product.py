@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -151,9 +152,7 @@ class _Product:
     def _expand(self, keys: np.ndarray) -> np.ndarray:
         """Records the tokens of some pairs; the pairs they lead to."""
         state, at = np.divmod(keys, self.width)
-        size = self.begin[state + 1] - self.begin[state]
-        which = np.repeat(np.arange(len(keys)), size)
-        arc = np.arange(len(which)) + np.repeat(self.begin[state] - (np.cumsum(size) - size), size)
+        which, arc = ranges(self.begin[state], self.begin[state + 1])
         token = self.token[arc]
         after = self.joint.table[at[which], self.joint.token_class[token]].astype(np.int64)
         alive = after > 0

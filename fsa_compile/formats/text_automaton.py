@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import leading, reach
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
@@ -159,7 +160,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     order: list[frozenset[int]] = []
 
     def number(states: set[int]) -> int:
-        key = frozenset(_closure(build.free, states))
+        key = frozenset(reach(states, build.free.__getitem__))
         found = numbers.setdefault(key, len(order) + 1)
         if found > len(order):
             order.append(key)
@@ -201,26 +202,11 @@ def _classes(build: _Nondeterministic) -> tuple[np.ndarray, list[int]]:
     return byte_class, [int(np.argmax(byte_class == kind)) for kind in range(len(kinds))]
 
 
-def _closure(free: list[list[int]], states: set[int]) -> set[int]:
-    out, todo = set(states), list(states)
-    while todo:
-        for target in free[todo.pop()]:
-            if target not in out:
-                out.add(target)
-                todo.append(target)
-    return out
-
-
 def _trimmed(automaton: TextAutomaton) -> TextAutomaton:
     """Without states that lead nowhere."""
     table, final = automaton.table, automaton.final
-    before: list[list[int]] = [[] for _ in final]
-    for source, target in zip(*(column.tolist() for column in (np.nonzero(table)[0], table[table > 0]))):
-        before[target].append(source)
-    for source, called in automaton.calls.items():
-        for target in called.values():
-            before[target].append(source)
-    live = _closure(before, set(np.flatnonzero(final).tolist()))
+    after = [[*row, *automaton.calls.get(state, {}).values()] for state, row in enumerate(table.tolist())]
+    live = set(leading(after, np.flatnonzero(final).tolist()))
     kept = np.zeros(len(final), np.int32)
     kept[sorted(live - {0})] = np.arange(1, len(live - {0}) + 1)
     rows = np.flatnonzero(np.append(True, kept[1:] > 0))

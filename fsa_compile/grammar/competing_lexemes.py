@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.grammar.longest_match import first_and_last, follow_sets, terminals_of
 
@@ -56,10 +57,4 @@ def contender_sets(frames: list[SymbolDfa], count: int, ignore: Iterable[int]) -
 
 def _may_begin(frames: list[SymbolDfa]) -> set[int]:
     """Frames that the first lexeme of a text may lie in."""
-    found, todo = {0}, [0]
-    while todo:
-        for symbol in frames[todo.pop()].arcs[0]:
-            if symbol < 0 and ~symbol not in found:
-                found.add(~symbol)
-                todo.append(~symbol)
-    return found
+    return set(reach([0], lambda k: [~symbol for symbol in frames[k].arcs[0] if symbol < 0]))

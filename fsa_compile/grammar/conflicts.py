@@ -6,12 +6,13 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_RETURN, RETURN, UNCOUNTED
 from fsa_compile.errors import GrammarConflictError
 from fsa_compile.grammar.frame_subsets import Entry, FrameBuilder, FrameTables, Push
 from fsa_compile.grammar.grammar_checks import line_of
 from fsa_compile.grammar.grammar_tree import Grammar
-from fsa_compile.grammar.transition_network import UncountableError
+from fsa_compile.grammar.rule_automata import UncountableError
 
 _MAX_SEARCHED = 30_000
 """Configurations to look through for an example whose stack makes the conflict real."""
@@ -63,7 +64,7 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
     crowded = {
         c: mask
         for c, actions in enumerate(tables.actions)
-        if stacks == 1 and (mask := _union(m for m, entries in actions if not is_decided(entries, tables.bounds[c])))
+        if stacks == 1 and (mask := union(m for m, entries in actions if not is_decided(entries, tables.bounds[c])))
     }
     if crowded:
         _check_counted(tables, builder, crowded)
@@ -111,7 +112,7 @@ def _circle(tables: FrameTables, end_bit: int) -> dict[int, int]:
         gone = {c for c in left if not onward[c] & left}
         left -= gone
         changed = bool(gone)
-    for bit in _members(_union(back[c] for c in left)):
+    for bit in members(union(back[c] for c in left)):
         inside = {c for c in left if back[c] >> bit & 1}
         size = -1
         while size != len(inside):
@@ -134,21 +135,21 @@ class _Explainer:
         """The error for a control with several entries for a symbol."""
         first: tuple[_Place, int] | None = None
         for place in self._search():
-            for kind in _members(crowded.get(place.control, 0)):
+            for kind in members(crowded.get(place.control, 0)):
                 first = first or (place, kind)
                 entries = self._entries(place.control, kind)
                 if all(e[0] != RETURN or self._after_return(place, kind) for e in entries):
                     return self._conflict(place, kind)
         if first is None:
             control, mask = next(iter(crowded.items()))
-            first = _Place(control, (), ()), next(_members(mask))
+            first = _Place(control, (), ()), next(members(mask))
         return self._conflict(*first)
 
     def endless(self, circle: dict[int, int]) -> GrammarConflictError:
         """The error for a chain of returns that has no bound."""
         place = next((p for p in self._search() if p.control in circle and len(p.stack) > 1), None)
         place = place or _Place(next(iter(circle)), (), ())
-        kind = next(_members(circle[place.control]))
+        kind = next(members(circle[place.control]))
         ending = self._ending(place.control)
         readings = (ending, "and so may end all that stands around it, however deep")
         rule = self.builder.network.frames[min(self._frames(place.control))].rule
@@ -194,7 +195,7 @@ class _Explainer:
             place = todo.popleft()
             yield place
             for mask, _ in self.tables.actions[place.control]:
-                for kind in _members(mask):
+                for kind in members(mask):
                     for control, stack in self._step(place.control, place.stack, kind):
                         key = (control, stack[-4:])
                         if key not in seen:
@@ -295,17 +296,3 @@ class _Explainer:
         if isinstance(symbol, str):
             return symbol
         return repr(symbol.decode()) if symbol < b"\x80" else f"byte 0x{symbol[0]:02X}"
-
-
-def _members(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def _union(masks: Iterable[int]) -> int:
-    out = 0
-    for mask in masks:
-        out |= mask
-    return out

@@ -13,13 +13,15 @@ its terminal's guard allows (`longest_match`). So at most one terminal ends in a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
+from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import contender_sets
-from fsa_compile.grammar.transition_network import Loop, Network
+from fsa_compile.grammar.rule_automata import Loop
+from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
 
 Push: TypeAlias = "tuple[tuple[int, int], ...]"
@@ -365,7 +367,7 @@ class FrameBuilder:
         ]
         returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []
         out: list[Action] = []
-        for mask, found in split_sets([*moves, *calls, *returns, *shadows]):
+        for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
             others = [x for x in found if type(x) is _Shadow]
             parts = [(mask, self._own_entries(found, others))]
             for add, entered in self._entered([x for x in found if type(x) is _Call], words):
@@ -538,40 +540,6 @@ def _pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
     return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]
 
 
-def members(mask: int) -> Iterator[int]:
-    """The elements of a bit set."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
 def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:
     """All symbols that arcs read."""
-    mask = 0
-    for one in arcs:
-        for symbols, _ in one:
-            mask |= symbols
-    return mask
-
-
-def split_sets(pairs: list[tuple[int, object]]) -> list[tuple[int, list]]:
-    """Disjoint sets of symbols with what holds on each: the common refinement of overlapping sets."""
-    parts: list[tuple[int, list]] = []
-    for mask, tag in pairs:
-        if not mask:
-            continue
-        split: list[tuple[int, list]] = []
-        for have, tags in parts:
-            common = have & mask
-            if not common:
-                split.append((have, tags))
-                continue
-            split.append((common, [*tags, tag]))
-            if have != common:
-                split.append((have & ~common, tags))
-            mask &= ~common
-        if mask:
-            split.append((mask, [tag]))
-        parts = split
-    return parts
+    return union(symbols for one in arcs for symbols, _ in one)

@@ -8,12 +8,13 @@ that is still valid for it; by induction over the height of the stack it then ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
+from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN
 from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.grammar.frame_subsets import BOTTOM, Action, Entry, FrameBuilder, FrameTables
-from fsa_compile.grammar.transition_network import UncountableError
+from fsa_compile.grammar.rule_automata import UncountableError
 
 
 def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
@@ -128,11 +129,7 @@ class _Exits:
                 return good
 
     def _valid_for(self, exits: int) -> int:
-        out = 0
-        for i, valid in enumerate(self.valid):
-            if exits >> i & 1:
-                out |= valid
-        return out
+        return union(self.valid[i] for i in members(exits & ~self.another))
 
     def _reached(self) -> list[int]:
         tables, n = self.tables, len(self.tables.actions)
@@ -144,7 +141,7 @@ class _Exits:
             if any(_adds(entry) for _, entries in actions for entry in entries):
                 exits[c] |= self.another
         back: dict[tuple[int, int], list[int]] = {}
-        relevant = [_union(1 << i for i, _ in pairs) for pairs in self.through]
+        relevant = [union(1 << i for i, _ in pairs) for pairs in self.through]
         changed = True
         while changed:
             changed = False
@@ -185,13 +182,6 @@ def _ways(actions: list[Action], adding: bool) -> set[tuple[int, tuple[int, ...]
         for entry in entries
         if entry[0] != RETURN and (adding or not _adds(entry))
     }
-
-
-def _union(masks: Iterable[int]) -> int:
-    out = 0
-    for mask in masks:
-        out |= mask
-    return out
 
 
 def _drop_returns(tables: FrameTables) -> None:

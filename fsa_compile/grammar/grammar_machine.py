@@ -14,9 +14,10 @@ from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.longest_match import settle
 from fsa_compile.grammar.minimize_machine import minimal_machine
 from fsa_compile.grammar.outlining import WAYS, Hoisting
+from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.rule_expressions import Node
 from fsa_compile.grammar.terminals import Lexicon
-from fsa_compile.grammar.transition_network import UncountableError, build_network
+from fsa_compile.grammar.transition_network import build_network
 from fsa_compile.limits import CompileLimits, Deadline
 
 

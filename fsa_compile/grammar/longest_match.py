@@ -24,8 +24,10 @@ What holds in the lexical mode "longest":
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
+from fsa_compile.arrays.bit_sets import disjoint, members, union
+from fsa_compile.arrays.graphs import leading
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import Grammar
@@ -61,7 +63,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     contexts = _contexts(len(original), frames, ignore)
     for i, t in enumerate(lexicon.terminals):
         own = [context for context in contexts if context >> i & 1]
-        winners = [j for j in _members(_union(own) & better[i]) if _share_text(original[i], original[j])]
+        winners = [j for j in members(union(own) & better[i]) if _share_text(original[i], original[j])]
         always = [j for j in winners if all(context >> j & 1 for context in own)]
         if winners and not _difference(original[i], [original[j] for j in winners if j in always or reserving >> j & 1]).arcs[0]:
             raise _never(lexicon, i, winners, grammar)
@@ -115,15 +117,8 @@ def first_and_last(frames: list[SymbolDfa]) -> tuple[list[int], list[int]]:
 def _contexts(count: int, frames: list[SymbolDfa], ignore: list[int]) -> set[int]:
     """The sets of terminals that may follow the same terminal, or begin the text; ignored ones may stand anywhere."""
     first, last = first_and_last(frames)
-    ignored = _union(1 << t for t in ignore)
+    ignored = union(1 << t for t in ignore)
     return {context | ignored for context in (first[0], *follow_sets(count, frames, first, last)) if context | ignored}
-
-
-def _union(masks: Iterable[int]) -> int:
-    out = 0
-    for mask in masks:
-        out |= mask
-    return out
 
 
 def follow_sets(count: int, frames: list[SymbolDfa], first: list[int], last: list[int]) -> list[int]:
@@ -136,7 +131,7 @@ def follow_sets(count: int, frames: list[SymbolDfa], first: list[int], last: lis
                 before[target] |= 1 << symbol if symbol >= 0 else last[~symbol]
         for q, arcs in enumerate(dfa.arcs):
             after = terminals_of(arcs, first)
-            for t in _members(before[q]):
+            for t in members(before[q]):
                 follow[t] |= after
     return follow
 
@@ -170,19 +165,12 @@ def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
     arcs: list[list[tuple[int, int]]] = []
     final: list[bool] = []
     for p, beside in order:
-        parts: list[tuple[int, tuple[int, tuple[tuple[int, int], ...]]]]
-        parts = [(symbols, (target, ())) for symbols, target in whole.arcs[p]]
-        for i, q in beside:
-            for symbols, target in others[i].arcs[q]:
-                split = []
-                for have, where in parts:
-                    if have & symbols:
-                        split.append((have & symbols, (where[0], (*where[1], (i, target)))))
-                    if have & ~symbols:
-                        split.append((have & ~symbols, where))
-                parts = split
+        own: list[tuple[int, list[Any]]] = [(symbols, [target]) for symbols, target in whole.arcs[p]]
+        read = union(symbols for symbols, _ in own)
+        own += [(symbols & read, [(i, target)]) for i, q in beside for symbols, target in others[i].arcs[q]]
         out = []
-        for symbols, where in parts:
+        for symbols, (target, *rest) in disjoint(own):
+            where = target, tuple(rest)
             if where not in number:
                 number[where] = len(order)
                 order.append(where)
@@ -194,27 +182,16 @@ def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
 
 def trimmed(automaton: Automaton) -> Automaton:
     """The automaton without states that lead nowhere, arcs to one state joined."""
-    sources: list[list[int]] = [[] for _ in automaton.arcs]
-    for q, arcs in enumerate(automaton.arcs):
-        for _, target in arcs:
-            sources[target].append(q)
-    todo = [q for q, final in enumerate(automaton.final) if final]
-    live = set(todo)
-    while todo:
-        for q in sources[todo.pop()]:
-            if q not in live:
-                live.add(q)
-                todo.append(q)
-    order = [0, *sorted(live - {0})]
-    number = {q: i for i, q in enumerate(order)}
+    live = leading([[q for _, q in arcs] for arcs in automaton.arcs], [q for q, final in enumerate(automaton.final) if final])
+    number = {q: i for i, q in enumerate(sorted({0, *live}))}
     left: list[list[tuple[int, int]]] = []
-    for q in order:
+    for q in number:
         joined: dict[int, int] = {}
         for symbols, target in automaton.arcs[q]:
             if target in live:
                 joined[number[target]] = joined.get(number[target], 0) | symbols
         left.append([(symbols, target) for target, symbols in joined.items()])
-    return Automaton(left, [automaton.final[q] for q in order])
+    return Automaton(left, [automaton.final[q] for q in number])
 
 
 def _finite(automaton: Automaton) -> bool:
@@ -235,7 +212,7 @@ def _glued(keyword: Automaton, unbounded: list[Automaton], word: int) -> tuple[A
     arcs: list[list[tuple[int, int]]] = []
     guards: dict[int, int] = {}
     for p, beside in order:
-        on = _union(symbols for i, q in beside for symbols, _ in unbounded[i].arcs[q]) & word
+        on = union(symbols for i, q in beside for symbols, _ in unbounded[i].arcs[q]) & word
         if keyword.final[p] and on:
             guards[len(arcs)] = on
         out = []
@@ -253,19 +230,4 @@ def _glued(keyword: Automaton, unbounded: list[Automaton], word: int) -> tuple[A
 
 def _split(symbols: int, moves: list[tuple[int, tuple[int, int]]]) -> list[tuple[int, frozenset[tuple[int, int]]]]:
     """Parts of a set of symbols by which moves each part allows."""
-    parts: list[tuple[int, frozenset[tuple[int, int]]]] = [(symbols, frozenset())]
-    for mask, target in moves:
-        parts = [
-            piece
-            for have, targets in parts
-            for piece in ((have & mask, targets | {target}), (have & ~mask, targets))
-            if piece[0]
-        ]  # fmt: skip
-    return parts
-
-
-def _members(mask: int) -> Iterable[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+    return [(part, frozenset(found)) for part, found in disjoint([(symbols, []), *((mask, [target]) for mask, target in moves)])]

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.arrays.bit_sets import members
+from fsa_compile.arrays.graphs import reach
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import ranked
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.grammar.conflicts import is_decided
 from fsa_compile.grammar.frame_subsets import Entry, FrameTables, Push
@@ -35,13 +39,11 @@ def minimal_machine(
 
 def _reachable(tables: FrameTables) -> list[int]:
     """Controls that are left, the initial one first."""
-    order, seen = [tables.start], {tables.start}
-    for c in order:
-        for t in [e[0] for _, entries in tables.actions[c] for e in entries if e[0] != RETURN] + [*tables.ret[c].values()]:
-            if t not in seen:
-                seen.add(t)
-                order.append(t)
-    return order
+
+    def after(c: int) -> list[int]:
+        return [e[0] for _, entries in tables.actions[c] for e in entries if e[0] != RETURN] + [*tables.ret[c].values()]
+
+    return list(reach([tables.start], after))
 
 
 class _Refinement:
@@ -89,7 +91,7 @@ class _Refinement:
 
     def classes(self) -> tuple[dict[int, int], dict[int, int]]:
         """Class of every control and of every symbol, numbered from 0 in the order of their first members."""
-        control = np.append(_ranked(self.kind), -1)
+        control = np.append(ranked(self.kind), -1)
         symbol = np.zeros(len(self.symbols) + 1, np.int64)
         count = -1
         while True:
@@ -103,21 +105,21 @@ class _Refinement:
     def _symbol_classes(self, control: np.ndarray) -> np.ndarray:
         at, symbol, to = self.ret
         symbol, at, to = _distinct(symbol, control[at], control[to], len(self.order) + 1)
-        return _ranked(_sums(symbol, _mixed(_mixed(at) * _ODD + _as_hash(to)), len(self.symbols)))
+        return ranked(_sums(symbol, mixed(mixed(at) * _ODD + _as_hash(to)), len(self.symbols)))
 
     def _control_classes(self, control: np.ndarray, symbol: np.ndarray) -> np.ndarray:
         push = np.zeros(self.push_symbol.shape[1], np.uint64)
         for symbols, adds in zip(self.push_symbol, self.push_add):
             held = _as_hash(symbol[symbols]) * np.uint64(2) + adds + np.uint64(1)
-            push = np.where(symbols < len(self.symbols), _mixed(push + held), push)
+            push = np.where(symbols < len(self.symbols), mixed(push + held), push)
         group_of, target, push_of, add = self.entry
-        one = _mixed(_mixed(_as_hash(control[target])) + push[push_of] * _ODD + _as_hash(add))
-        entries = _mixed(_sums(group_of, one, self.num_groups))
+        one = mixed(mixed(_as_hash(control[target])) + push[push_of] * _ODD + _as_hash(add))
+        entries = mixed(_sums(group_of, one, self.num_groups))
         out = _sums(self.owner, self.weight * entries[self.group], len(self.order))
         at, through, to = self.ret
         at, through, to = _distinct(at, symbol[through], control[to], max(len(self.order), len(self.symbols)) + 1)
-        out += _sums(at, _mixed(_mixed(through) * _ODD2 + _as_hash(to)), len(self.order))
-        return _ranked(_mixed(out) + _mixed(_as_hash(control[:-1]) * _ODD))
+        out += _sums(at, mixed(mixed(through) * _ODD2 + _as_hash(to)), len(self.order))
+        return ranked(mixed(out) + mixed(_as_hash(control[:-1]) * _ODD))
 
     def _weights(self, masks: list[int]) -> np.ndarray:
         """Per set of symbols the sum of a random weight per symbol."""
@@ -137,14 +139,6 @@ def _as_hash(x: np.ndarray) -> np.ndarray:
     return x.astype(np.uint64)
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
-    """A bijection of 64-bit integers that spreads each bit over all. Source: D. Stafford's mix 13 (splitmix64)."""
-    x = x.astype(np.uint64) + _ODD
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def _sums(index: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
     """Sums of 64-bit values by ascending index, modulo 2 ** 64."""
     out = np.zeros(size, np.uint64)
@@ -158,14 +152,6 @@ def _distinct(a: np.ndarray, b: np.ndarray, c: np.ndarray, base: int) -> tuple[n
     """The distinct triples of numbers below the base (the first ones are free), in ascending order."""
     keys = np.unique((a * base + b) * base + c)
     return keys // (base * base), keys // base % base, keys % base
-
-
-def _ranked(keys: np.ndarray) -> np.ndarray:
-    """Numbers of equal keys, from 0 in the order of their first occurrences."""
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse.ravel()]
 
 
 def _entries_key(entries: Sequence[Entry], control: dict[int, int], symbol: dict[int, int]) -> Any:
@@ -204,7 +190,7 @@ class _Assembly:
         for k, c in self.of_class.items():
             deterministic &= all(is_decided(entries, self.tables.bounds[c]) for _, entries in self.tables.actions[c])
             for mask, entries in self.tables.actions[c]:
-                action[k + 1, _members(mask)] = self._action(entries)
+                action[k + 1, list(members(mask))] = self._action(entries)
             for s, r in self.tables.ret[c].items():
                 ret[k + 1, self.symbol[s]] = self.control[r] + 1
             end[k + 1] = self.tables.end[c]
@@ -235,12 +221,3 @@ class _Assembly:
                 self.add.append(add)
             self.offset.append(len(self.next))
         return found
-
-
-def _members(mask: int) -> list[int]:
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return out

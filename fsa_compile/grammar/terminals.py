@@ -16,7 +16,9 @@ import numpy as np
 
 from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import choices_dfa
+from fsa_compile.automata.aho_corasick import text_until_automaton
 from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.minimize import minimize
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import PatternError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import (  # fmt: skip
@@ -34,7 +36,6 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
-from fsa_compile.patterns.python_syntax import parse
 from fsa_compile.patterns.regex_automaton import build_automaton
 from fsa_compile.patterns.trailing_guards import forbidden_bytes, split_guard
 from fsa_compile.unicode.code_points import NONE, CodePointSet
@@ -300,7 +301,7 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
         dfa = build_automaton(split_guard(tree)[0] if key[0] == "pattern" else tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
     if key[0] == "free":
-        return _free_text(key[1], limits, deadline)
+        return _free_text(key[1], limits)
     if key[0] in ("sequence", "choice"):
         whole: ByteDfa | None = None
         for part in key[1:]:
@@ -332,16 +333,9 @@ def _repeated_free_text(key: Key, limits: CompileLimits, deadline: Deadline) -> 
     return whole
 
 
-def _free_text(until: tuple[str, ...], limits: CompileLimits, deadline: Deadline) -> ByteDfa:
+def _free_text(until: tuple[str, ...], limits: CompileLimits) -> ByteDfa:
     """Texts with a trigger at their end and nowhere before."""
-    anything = algebra.universal_text()
-    triggers = choices_dfa([trigger.encode() for trigger in until], limits, deadline)
-    ending = algebra.combine("+", anything, triggers, limits, deadline)
-    something = build_automaton(parse("(?s:.)", 0, limits), limits, deadline)
-    assert something is not None
-    longer = algebra.combine("+", ending, to_byte_dfa(something, limits), limits, deadline)
-    longer = algebra.combine("+", longer, anything, limits, deadline)
-    return algebra.combine("-", ending, longer, limits, deadline)
+    return to_byte_dfa(minimize(text_until_automaton(until, limits)), limits)
 
 
 def _tree(key: Key, limits: CompileLimits) -> syntax_tree.Node:

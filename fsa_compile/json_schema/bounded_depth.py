@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import moves, reach, useful
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.errors import LimitError
@@ -152,12 +153,7 @@ class _Truncation:
         """The controls of the same frame that a control may lead to, itself included."""
         found = self._frames.get(control)
         if found is None:
-            seen, todo = {control}, [control]
-            while todo:
-                new = self._near[todo.pop()] - seen
-                seen |= new
-                todo += new
-            found = self._frames[control] = np.array(sorted(seen))
+            found = self._frames[control] = np.array(sorted(reach([control], self._near.__getitem__)))
         return found
 
     def _begun(self, row: np.ndarray) -> np.ndarray:
@@ -248,30 +244,7 @@ def _successors(machine: ByteMachine, following: np.ndarray, push: np.ndarray) -
 
 def _useful(table: np.ndarray, final: np.ndarray, start: int, byte_class: np.ndarray) -> ByteDfa:
     """The automaton without states that are not reached or from which no text can be completed."""
-    live = _live(table, final)
-    seen = np.zeros(len(table), bool)
-    seen[start] = live[start]
-    new = np.array([start])[live[[start]]]
-    while len(new):
-        after = np.unique(table[new])
-        new = after[live[after] & ~seen[after]]
-        seen[new] = True
-    seen[0] = True
-    number = np.where(seen, np.cumsum(seen) - 1, 0)
-    return ByteDfa(number[table[seen]].astype(np.int32), byte_class, final[seen], int(number[start]))
-
-
-def _live(table: np.ndarray, final: np.ndarray) -> np.ndarray:
-    """Whether a final state can be reached, bool[S]."""
-    source, column = np.nonzero(table)
-    target = table[source, column]
-    source, offset = source[np.argsort(target, kind="stable")], np.searchsorted(np.sort(target), np.arange(len(table) + 1))
-    live = final.copy()
-    todo = final.nonzero()[0].tolist()
-    while todo:
-        q = todo.pop()
-        before = source[offset[q] : offset[q + 1]]
-        new = np.unique(before[~live[before]])
-        live[new] = True
-        todo += new.tolist()
-    return live
+    kept = useful(*moves(table), final, start)
+    kept[0] = True
+    number = np.where(kept, np.cumsum(kept) - 1, 0)
+    return ByteDfa(number[table[kept]].astype(np.int32), byte_class, final[kept], int(number[start]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import Any, NamedTuple
 
-from fsa_compile.automata.labelled_dfa import Row, TextDfa, any_text, words_trie
+from fsa_compile.automata.labelled_dfa import Row, TextDfa, any_text, labels_ahead, words_trie
 from fsa_compile.automata.labelled_product import product
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.scalars import Scalars
@@ -124,7 +124,7 @@ class KeyClasses:
             dfas = [trie, *map(self._scalars.dfa, conditions), any_text()]
             dfa = product(dfas, lambda said: number(said[0], said[1:-1]), self._options.max_product, "the keys of an object")
             labels, rows = dfa.labels, dfa.rows
-            reach, span, depth, branches = _reachable(dfa), list[tuple[int, int]](), list[int](), list[Row]()
+            reach, span, depth, branches = labels_ahead(dfa), list[tuple[int, int]](), list[int](), list[Row]()
         else:
             number(0, ())  # so that it is _OTHERS
             of_key = [number(named, ()) for named in range(len(keys) + 1)]
@@ -183,20 +183,3 @@ def _spans(rows: list[Row], labels: list[int]) -> list[tuple[int, int]]:
             first, last = (min(first, low), max(last, high)) if last > first else (low, high)
         out[q] = first, last
     return out
-
-
-def _reachable(dfa: TextDfa) -> list[frozenset[int]]:
-    """Labels that can be reached from each state."""
-    before: list[set[int]] = [set() for _ in dfa.rows]
-    for q, row in enumerate(dfa.rows):
-        for _, _, t in row:
-            before[t].add(q)
-    out = [{label} - {0} for label in dfa.labels]
-    todo = list(range(len(dfa.rows)))
-    while todo:
-        q = todo.pop()
-        for p in before[q]:
-            if not out[q] <= out[p]:
-                out[p] |= out[q]
-                todo.append(p)
-    return list(map(frozenset, out))

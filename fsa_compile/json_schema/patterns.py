@@ -11,7 +11,7 @@ import functools
 
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.labelled_product import product
-from fsa_compile.automata.letter_dfa import LetterDfa, trim
+from fsa_compile.automata.letter_dfa import LetterDfa, trim, without_unreachable
 from fsa_compile.automata.minimize import minimize
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -216,17 +216,4 @@ def _with_anything_after(dfa: LetterDfa) -> LetterDfa:
     arcs = [[(everything, q)] if final else arcs for q, (arcs, final) in enumerate(zip(dfa.arcs, dfa.final))]
     found = trim(LetterDfa(arcs, dfa.final, atoms))
     assert found is not None  # a minimal automaton that accepts something
-    return minimize(_reached(found))
-
-
-def _reached(dfa: LetterDfa) -> LetterDfa:
-    """The automaton without states that are not reached."""
-    number = {0: 0}
-    order = [0]
-    for q in order:
-        for _, target in dfa.arcs[q]:
-            if target not in number:
-                number[target] = len(order)
-                order.append(target)
-    arcs = [[(letters, number[t]) for letters, t in dfa.arcs[q]] for q in order]
-    return LetterDfa(arcs, [dfa.final[q] for q in order], dfa.atoms)
+    return minimize(without_unreachable(found))

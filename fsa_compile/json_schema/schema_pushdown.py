@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.json_schema.key_guards import KeyGuards
 from fsa_compile.json_schema.machine_builder import Controls
@@ -312,9 +313,7 @@ class MoveTable:
         edge[0] = False
         byte_class = np.cumsum(edge[:256]).astype(np.int32)
         first, last = byte_class[table[:, 1]], byte_class[table[:, 2]]
-        size = last - first + 1
-        row = np.repeat(np.arange(len(table)), size)
-        column = np.arange(len(row)) - np.repeat(np.cumsum(size) - size, size) + first[row]
+        row, column = ranges(first, last + 1)
         action = np.zeros((int(self._number.max()) + 1, int(byte_class[-1]) + 1), np.int32)
         action[table[row, 0], column] = self._entry[row] + 1
         return action, byte_class

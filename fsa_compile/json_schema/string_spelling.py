@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from fsa_compile.automata.labelled_dfa import Row, loop
+from fsa_compile.automata.utf8 import template
 from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
 from fsa_compile.json_schema.schema_options import Escapes
-from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST_SURROGATE
+from fsa_compile.unicode.code_points import normal
 
 Pieces: TypeAlias = "tuple[tuple[int, int, int], ...]"
 """(first code point, last code point, class), sorted and disjoint."""
@@ -208,44 +209,22 @@ def _needing_escape(pieces: Pieces) -> tuple[Pieces, Pieces]:
 @functools.lru_cache(maxsize=4096)
 def _utf8_tree(pieces: Pieces) -> Tree:
     """The bytes of the characters from U+0080 on."""
-    sequences = []
+    ranges: dict[int, list[tuple[int, int]]] = {}
     for low, high, c in pieces:
-        for a, z in ((low, min(high, FIRST_SURROGATE - 1)), (max(low, LAST_SURROGATE + 1), high)):
-            if a <= z:
-                sequences += [(s, c) for s in _utf8_ranges(a, z)]
-    known: dict[object, Tree] = {}
-    return _sequence_tree(sequences, known)
-
-
-def _sequence_tree(sequences: list[tuple[list[tuple[int, int]], int]], known: dict[object, Tree]) -> Tree:
-    cuts = sorted({x for s, _ in sequences for x in (s[0][0], s[0][1] + 1)})
-    moves: list[tuple[int, int, Tree | int]] = []
-    for low, after in itertools.pairwise(cuts):
-        below = [(s[1:], c) for s, c in sequences if s[0][0] <= low <= s[0][1]]
-        if not below:
-            continue
-        child: Tree | int = below[0][1] if not below[0][0] else _sequence_tree(below, known)
-        if moves and moves[-1][2] == child and moves[-1][1] + 1 == low:
-            moves[-1] = (moves[-1][0], after - 1, child)
-        else:
-            moves.append((low, after - 1, child))
-    key = tuple(moves)
-    return known.setdefault(key, Tree(key))
-
-
-def _utf8_ranges(low: int, high: int) -> list[list[tuple[int, int]]]:
-    """A range of scalar values from U+0080 on as sequences of byte ranges."""
-    for last in (0x7FF, 0xFFFF):
-        if low <= last < high:
-            return _utf8_ranges(low, last) + _utf8_ranges(last + 1, high)
-    for bits in (6, 12, 18):
-        mask = (1 << bits) - 1
-        if low & ~mask != high & ~mask:
-            if low & mask:
-                return _utf8_ranges(low, low | mask) + _utf8_ranges((low | mask) + 1, high)
-            if high & mask != mask:
-                return _utf8_ranges(low, (high & ~mask) - 1) + _utf8_ranges(high & ~mask, high)
-    return [list(zip(chr(low).encode(), chr(high).encode()))]
+        ranges.setdefault(c, []).append((low, high))
+    lead, rows = template(tuple([normal(of_class) for of_class in ranges.values()]))
+    classes = [*ranges]
+    trees: list[Tree] = []
+    for row in [*rows.tolist(), lead.tolist()]:  # children come before their parents
+        moves: list[tuple[int, int, Tree | int]] = []
+        byte = 0x80
+        for entry, run in itertools.groupby(row):
+            after = byte + len(list(run))
+            if entry:
+                moves.append((byte, after - 1, classes[-entry - 1] if entry < 0 else trees[entry - 1]))
+            byte = after
+        trees.append(Tree(tuple(moves)))
+    return trees[-1]
 
 
 # escapes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fsa_compile.arrays.graphs import leading
 from fsa_compile.automata.labelled_dfa import (
     TextDfa,
     any_text,
@@ -382,18 +383,9 @@ def _joint_states(dfa: TextDfa, most: int) -> int:
 
 def _settled(dfa: TextDfa) -> list[bool]:
     """Whether every state that is reached from a state accepts and can go on."""
-    before: list[list[int]] = [[] for _ in dfa.rows]
-    for q, row in enumerate(dfa.rows):
-        for _, _, t in row:
-            before[t].append(q)
-    out = [bool(label and row) for label, row in zip(dfa.labels, dfa.rows)]
-    todo = [q for q, good in enumerate(out) if not good]
-    while todo:
-        for p in before[todo.pop()]:
-            if out[p]:
-                out[p] = False
-                todo.append(p)
-    return out
+    stuck = [q for q, (label, row) in enumerate(zip(dfa.labels, dfa.rows)) if not (label and row)]
+    unsettled = leading([[t for _, _, t in row] for row in dfa.rows], stuck)
+    return [q not in unsettled for q in range(len(dfa.rows))]
 
 
 def _settles(dfa: TextDfa, most: int) -> bool:

@@ -11,8 +11,10 @@ import itertools
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import useful
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.byte_nfa import dfa_from_arcs, useful_states
+from fsa_compile.automata.byte_nfa import dfa_from_arcs
 from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import ConstraintError, LimitError
@@ -88,9 +90,7 @@ def without_symbols(dfa: ByteDfa, language: Language, limits: CompileLimits, dea
     state, code = target[lead], np.zeros(len(lead), np.int64)
     origin = source[lead]
     for depth in range(3):
-        size = begin[state + 1] - begin[state]
-        which = np.repeat(np.arange(len(state)), size)
-        at = np.arange(len(which)) + np.repeat(begin[state] - (np.cumsum(size) - size), size)
+        which, at = ranges(begin[state], begin[state + 1])
         on = byte[at] >= _SECOND if depth == 0 else np.ones(len(at), bool)
         which, at = which[on], at[on]
         origin, state, code = origin[which], target[at], code[which] << 6 | (byte[at] & 0x3F)
@@ -111,11 +111,11 @@ def without_symbols(dfa: ByteDfa, language: Language, limits: CompileLimits, dea
     )
     final = np.concatenate([dfa.final, np.zeros(len(kept), bool)])
     every = np.concatenate([text[0], origin]), np.concatenate([text[2], state])
-    useful = useful_states(*every, final, dfa.start, deadline)
-    number = useful.cumsum() - 1
-    on = useful[text[0]] & useful[text[2]]
+    kept = useful(*every, final, dfa.start)
+    number = kept.cumsum() - 1
+    on = kept[text[0]] & kept[text[2]]
     source, byte, target = number[text[0][on]], text[1][on], number[text[2][on]]
     order = (source << 8 | byte).argsort(kind="stable")
-    small = dfa_from_arcs(source[order], byte[order], target[order], final[useful], int(number[dfa.start]), limits)
-    on = useful[origin] & useful[state]
+    small = dfa_from_arcs(source[order], byte[order], target[order], final[kept], int(number[dfa.start]), limits)
+    on = kept[origin] & kept[state]
     return small, SymbolArcs(number[origin[on]] + 1, symbol[on], number[state[on]] + 1, symbols)

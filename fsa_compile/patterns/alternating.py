@@ -18,7 +18,7 @@ from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets, trim
 from fsa_compile.automata.minimize import letter_classes
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns.guarded_glushkov import ALWAYS, Guard, GuardedPositions
+from fsa_compile.patterns.guarded_glushkov import ALWAYS, Guard, GuardedPositions, weakest
 
 SINK = -1
 """The position of a lookahead that is satisfied: it accepts any rest."""
@@ -123,7 +123,7 @@ class _Machine:
                 for guard in self.ends[p]
                 for more in self.guard_value(guard, values)
             ]
-            values.behind[look] = _fewest(alternatives)
+            values.behind[look] = weakest(alternatives)
         return values
 
     def guard_value(self, guard: Guard, values: _Values) -> list[Obligations]:
@@ -136,7 +136,7 @@ class _Machine:
             for condition in sorted(guard):
                 options = self.condition_value(condition, values)
                 found = [have | more for have in found for more in options]
-            found = values.guards[guard] = _fewest(found)
+            found = values.guards[guard] = weakest(found)
         return found
 
     def condition_value(self, condition: int, values: _Values) -> list[Obligations]:
@@ -215,19 +215,6 @@ class _Machine:
         return all(self.accepts(threads, values) == positive for positive, threads in obligations)
 
 
-def _fewest(alternatives: list[Obligations]) -> list[Obligations]:
-    """The alternatives without those that promise more than another one; only the empty promise if it is among them."""
-    if _NO_OBLIGATION in alternatives:
-        return [_NO_OBLIGATION]
-    if len(alternatives) < 2:
-        return alternatives
-    out: list[Obligations] = []
-    for one in sorted(set(alternatives), key=len):
-        if not any(other <= one for other in out):
-            out.append(one)
-    return out
-
-
 def _simplified(threads: set[tuple[int, Obligations]]) -> Threads:
     """An equivalent smaller set: threads that promise more than another at the same position go."""
     if (SINK, _NO_OBLIGATION) in threads:
@@ -243,5 +230,5 @@ def _simplified(threads: set[tuple[int, Obligations]]) -> Threads:
                     by_position.setdefault(q, []).append(inner_obligations)
                 continue
         by_position.setdefault(p, []).append(obligations)
-    out = [(p, one) for p, alternatives in by_position.items() for one in _fewest(alternatives)]
+    out = [(p, one) for p, alternatives in by_position.items() for one in weakest(alternatives)]
     return _SATISFIED if (SINK, ALWAYS) in out else frozenset(out)

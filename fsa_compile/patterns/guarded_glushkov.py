@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.glushkov import count_positions
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
 from fsa_compile.unicode.code_points import ANY, NONE, CodePointSet, single
+
+T = TypeVar("T")
 
 Guard: TypeAlias = frozenset[int]
 """Conditions that must all hold: 2 * look for "it matches here", 2 * look + 1 for "it does not"."""
@@ -218,13 +220,12 @@ class GuardedPositions:
         return [frozenset((before, after)), *(outside | {not_empty} for not_empty in some)]
 
 
-def weakest(guards: Iterable[Guard]) -> list[Guard]:
-    """The guards without those that ask for more than another one."""
-    distinct = sorted(set(guards), key=len)
-    out: list[Guard] = []
-    for guard in distinct:
-        if not any(other <= guard for other in out):
-            out.append(guard)
+def weakest(sets: Iterable[frozenset[T]]) -> list[frozenset[T]]:
+    """The sets of conditions without those that ask for more than another one."""
+    out: list[frozenset[T]] = []
+    for one in sorted(set(sets), key=len):
+        if not any(other <= one for other in out):
+            out.append(one)
     return out
 
 

@@ -157,41 +157,13 @@ class Parser:
                 branches.append(_concat(items, branch_start, i))
                 i += 1
                 items, branch_start, state = [], i, _NOTHING
-            elif c == "[":
-                members, j = escapes.parse_class(self, i)
-                items.append(Chars(members, i, j))
-                i, state = j, _FREE
-            elif c == "\\":
-                node, i = self.escape(i)
-                items.append(node)
-                state = _NOTHING if type(node) is Anchor else _FREE
-            elif c == ".":
-                items.append(Chars(ANY if self.flags & _S else _NO_NEWLINE, i, i + 1))
-                i, state = i + 1, _FREE
             elif c in "*+?{":
-                quantifier = self.quantifier(i)
-                if quantifier is None:  # a brace that means itself
-                    items.append(self.literal(ord("{"), i, i + 1))
-                    i, state = i + 1, _FREE
-                    continue
-                low, high, mode, j = quantifier
-                if state == _RUN_OF_TEXT:
-                    items[-1:] = _last_character(items[-1])  # a comment or white space may lie between it and the quantifier
-                elif state != _FREE:
-                    self.refuse_quantifier(state, i, j)
-                items[-1] = self.repeat(items[-1], low, high, mode, i, j)
-                i, state = j, _REPEATED
-            elif c == "^":
-                items.append(Anchor("line start" if self.flags & _M else "text start", NONE, i, i + 1))
-                i, state = i + 1, _NOTHING
-            elif c == "$":
-                items.append(Anchor("line end" if self.flags & _M else "end or final newline", NONE, i, i + 1))
-                i, state = i + 1, _NOTHING
-            elif skipped := _SPACE_OR_COMMENT(text, i):
+                i, state = self.quantified(items, i, state)
+            elif self.flags & _X and (skipped := _SPACE_OR_COMMENT(text, i)):
                 i = skipped.end()
-            else:  # white space that (?x) keeps, such as a no-break space
-                items.append(self.literal(ord(c), i, i + 1))
-                i, state = i + 1, _FREE
+            else:
+                node, i, state = self.item(i)
+                items.append(node)
         if stack:
             self.syntax("missing ): this group is never closed", stack[-1].start, fix=r"Write \( for the character itself.")
         branches.append(_concat(items, branch_start, n))
@@ -199,6 +171,37 @@ class Parser:
         if self.has_atomic:
             self.check_atomics(tree)
         return tree
+
+    def item(self, i: int) -> tuple[Node, int, int]:
+        """A character class, an escape, an anchor or a character at offset i; the offset after it; how it may be quantified."""
+        c = self.text[i]
+        if c == "[":
+            members, j = escapes.parse_class(self, i)
+            return Chars(members, i, j), j, _FREE
+        if c == "\\":
+            node, j = self.escape(i)
+            return node, j, _NOTHING if type(node) is Anchor else _FREE
+        if c == ".":
+            return Chars(ANY if self.flags & _S else _NO_NEWLINE, i, i + 1), i + 1, _FREE
+        if c == "^":
+            return Anchor("line start" if self.flags & _M else "text start", NONE, i, i + 1), i + 1, _NOTHING
+        if c == "$":
+            return Anchor("line end" if self.flags & _M else "end or final newline", NONE, i, i + 1), i + 1, _NOTHING
+        return self.literal(ord(c), i, i + 1), i + 1, _FREE  # white space that (?x) keeps, such as a no-break space
+
+    def quantified(self, items: list[Node], i: int, state: int) -> tuple[int, int]:
+        """Applies the quantifier at offset i to the last item, in place; the offset after it, and how this may be quantified."""
+        quantifier = self.quantifier(i)
+        if quantifier is None:  # a brace that means itself
+            items.append(self.literal(ord("{"), i, i + 1))
+            return i + 1, _FREE
+        low, high, mode, j = quantifier
+        if state == _RUN_OF_TEXT:
+            items[-1:] = _last_character(items[-1])  # a comment or white space may lie between it and the quantifier
+        elif state != _FREE:
+            self.refuse_quantifier(state, i, j)
+        items[-1] = self.repeat(items[-1], low, high, mode, i, j)
+        return j, _REPEATED
 
     def check_atomics(self, tree: Node) -> None:
         """Refuses an atomic group that may change the language."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsa_compile.arrays.bit_sets import disjoint
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -70,24 +71,8 @@ def _parts(state: frozenset[int], sets: list[int], follow: list[frozenset[int]])
     for p in state:
         if p >= 0:
             by_letters.setdefault(sets[p], []).append(follow[p])
-    parts: list[tuple[int, list[frozenset[int]]]] = []
-    for letters, after_all in by_letters.items():
-        refined = []
-        rest = letters
-        for other, others_after in parts:
-            both = rest & other
-            if both:
-                refined.append((both, others_after + after_all))
-                rest &= ~both
-                if both != other:
-                    refined.append((other & ~both, others_after))
-            else:
-                refined.append((other, others_after))
-        if rest:
-            refined.append((rest, after_all))
-        parts = refined
     by_target = {}
-    for letters, after_all in parts:
+    for letters, after_all in disjoint(list(by_letters.items())):
         after = after_all[0] if len(after_all) == 1 else after_all[0].union(*after_all[1:])
         by_target[after] = by_target.get(after, 0) | letters
     return [(letters, after) for after, letters in by_target.items()]

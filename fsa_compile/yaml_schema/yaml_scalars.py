@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fsa_compile.automata.labelled_dfa import TextDfa, any_text, lengths, words_trie
+from fsa_compile.automata.labelled_dfa import TextDfa, any_text, labels_ahead, lengths, words_trie
 from fsa_compile.automata.labelled_product import product
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema.atoms import FALSE, NULL, NUMBER, STRING, TRUE, Spelled
@@ -422,16 +422,5 @@ def _without(moves: Iterable[tuple[int, int, int]], byte: int) -> list[tuple[int
 
 def _reachable(dfa: TextDfa, pairs: list[tuple[int, int]]) -> list[tuple[bool, frozenset[int]]]:
     """Per state whether a scalar can be reached, and the classes of keys that can."""
-    before: list[set[int]] = [set() for _ in dfa.rows]
-    for q, row in enumerate(dfa.rows):
-        for _, _, t in row:
-            before[t].add(q)
-    out = [{label} - {0} for label in dfa.labels]
-    todo = list(range(len(dfa.rows)))
-    while todo:
-        q = todo.pop()
-        for p in before[q]:
-            if not out[q] <= out[p]:
-                out[p] |= out[q]
-                todo.append(p)
-    return [(any(pairs[i][0] for i in labels), frozenset(pairs[i][1] for i in labels if pairs[i][1])) for labels in out]
+    ahead = labels_ahead(dfa)
+    return [(any(pairs[i][0] for i in labels), frozenset(pairs[i][1] for i in labels if pairs[i][1])) for labels in ahead]

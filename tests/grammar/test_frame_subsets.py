@@ -11,9 +11,9 @@ import warnings
 import numpy as np
 import pytest
 
+from fsa_compile.arrays.bit_sets import disjoint, members
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine, Configuration
 from fsa_compile.errors import GrammarConflictError, GrammarError, LimitError, UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.grammar.frame_subsets import members, split_sets
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence, SpecialToken
@@ -263,8 +263,8 @@ class TestMachine:
             machine_of(parse_lark(JSON), limits=CompileLimits(max_states=30))
 
 
-def test_split_sets() -> None:
-    parts = {mask: set(tags) for mask, tags in split_sets([(0b0110, "a"), (0b1100, "b"), (0, "c")])}
+def test_disjoint_sets() -> None:
+    parts = {mask: set(tags) for mask, tags in disjoint([(0b0110, ["a"]), (0b1100, ["b"]), (0, ["c"])])}
     assert parts == {0b0010: {"a"}, 0b0100: {"a", "b"}, 0b1000: {"b"}}
     assert list(members(0b10110)) == [1, 2, 4]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from fsa_compile.arrays.bit_sets import disjoint
 from fsa_compile.automata.letter_dfa import letter_sets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, UNCOUNTED
 from fsa_compile.errors import LimitError
@@ -201,7 +202,7 @@ class Controls:
         returned = self._read_after(f) if END in futures else 0
         exact = frame.low == frame.high
         by_way: dict[tuple[Way, Subset], int] = {}
-        for letters, together in disjoint([(letters, (way, target)) for way, letters, target in self._ways(subset)]):
+        for letters, together in disjoint([(letters, [(way, target)]) for way, letters, target in self._ways(subset)]):
             way, (g, after) = together[0]
             if len(together) > 1:
                 if any(other != way for other, _ in together):
@@ -264,30 +265,3 @@ class Controls:
 
 def _renamed(way: Way, which: list[int]) -> Way:
     return Way(tuple([(which[symbol], add) for symbol, add in way.pushes]), way.add) if way.pushes else way
-
-
-def disjoint(parts: list[tuple[int, T]]) -> list[tuple[int, list[T]]]:
-    """Splits overlapping letter sets into disjoint ones, each with the values of all sets that hold it."""
-    seen = 0
-    for letters, _ in parts:
-        if letters & seen:
-            break
-        seen |= letters
-    else:
-        return [(letters, [value]) for letters, value in parts if letters]
-    out: list[tuple[int, list[T]]] = []
-    for letters, value in parts:
-        refined, rest = [], letters
-        for other, values in out:
-            both = rest & other
-            if not both:
-                refined.append((other, values))
-                continue
-            refined.append((both, [*values, value]))
-            if both != other:
-                refined.append((other & ~both, values))
-            rest &= ~both
-        if rest:
-            refined.append((rest, [value]))
-        out = refined
-    return out
