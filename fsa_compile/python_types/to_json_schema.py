@@ -74,7 +74,7 @@ class _Writer:
             case Text():
                 return _text(shape)
             case Binary():
-                return {"type": "string", "format": "byte"}
+                return {"type": "string", SPELLING: spellings.BASE64}
             case Special():
                 return {"type": "string", SPELLING: shape.pattern}
             case Options():

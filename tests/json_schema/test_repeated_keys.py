@@ -1,0 +1,84 @@
+"""Keys that a schema does not name, written more than once: what is written must be valid for the value that `json.loads` makes."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import jsonschema
+import pytest
+
+from fsa_compile.errors import ConstraintError
+from fsa_compile.json_schema import SchemaOptions, UnsupportedSchemaError, schema_machine
+
+MEMBERS = [{"type": "integer"}, {"type": "string"}, {"const": 1}, {"enum": ["x", 2]}, True, {"minimum": 2}]
+
+
+def schema_of(rng: random.Random, depth: int = 0) -> dict:
+    """An object's schema that counts keys, or tells branches apart by what stands under those that it does not name."""
+    out: dict = {"type": "object"} if depth == 0 else {}
+    if rng.random() < 0.5:
+        out["properties"] = {key: rng.choice(MEMBERS) for key in rng.sample("ab", rng.randint(1, 2))}
+    if rng.random() < 0.6:
+        out["additionalProperties"] = rng.choice([*MEMBERS, False])
+    for keyword in ("minProperties", "maxProperties"):
+        if rng.random() < 0.35:
+            out[keyword] = rng.randint(0, 3)
+    if rng.random() < 0.2:
+        out["patternProperties"] = {rng.choice(["^c", "d", "^[a-c]$"]): rng.choice(MEMBERS)}
+    if rng.random() < 0.2:
+        out["propertyNames"] = rng.choice([{"enum": ["a", "c", "d"]}, {"pattern": "^[abc]"}])
+    if rng.random() < 0.2:
+        out["required"] = [rng.choice("abc")]
+    kind = rng.random()
+    if depth < 2 and kind < 0.6:
+        below = [schema_of(rng, depth + 1) for _ in range(3)]
+        if kind < 0.25:
+            out["not"] = below[0]
+        elif kind < 0.5:
+            out["oneOf" if kind < 0.4 else "anyOf"] = below[:2]
+        else:
+            out.update(zip(("if", "then", "else"), below))
+    return out
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_nothing_invalid_is_written(order, exhaustive):
+    rng = random.Random(order)
+    accepted = 0
+    for _ in range(2_000 if exhaustive else 60):
+        schema = schema_of(rng)
+        try:
+            machine = schema_machine(schema, options=SchemaOptions(key_order=order))
+        except ConstraintError:
+            continue
+        validator = jsonschema.Draft202012Validator(schema)
+        for _ in range(100):
+            pairs = [(rng.choice("aabbcd"), rng.choice([1, 2, "x", "y", 3])) for _ in range(rng.randint(0, 4))]
+            text = "{" + ", ".join(f'"{key}": {json.dumps(value)}' for key, value in pairs) + "}"
+            if machine.accepts(text.encode()):
+                accepted += 1
+                assert validator.is_valid(json.loads(text)), (schema, text)
+    assert accepted > 300
+
+
+@pytest.mark.parametrize(
+    ("schema", "accepted", "refused"),
+    [
+        ({"not": {"additionalProperties": {"type": "integer"}}}, ['{"a": 1, "b": "x"}', '{"b": "x"}'], ['{"a": "x", "a": 1}', '{"a": 1}']),
+        ({"properties": {"a": True}, "minProperties": 2}, ['{"a": 1, "b": 2}'], ['{"b": 1, "b": 2}', '{"a": 1}']),
+        ({"propertyNames": {"enum": ["a", "b"]}, "minProperties": 2}, ['{"a": 1, "b": 2}'], ['{"a": 1, "a": 2}']),
+        ({"not": {"maxProperties": 1}, "properties": {"a": True}}, ['{"a": 1, "b": 2}'], ['{"b": 1, "b": 2}']),
+    ],
+)
+def test_each_by_itself(schema, accepted, refused):
+    machine = schema_machine({"type": "object", **schema})
+    assert [text for text in accepted if not machine.accepts(text.encode())] == []
+    assert [text for text in refused if machine.accepts(text.encode())] == []
+
+
+def test_what_needs_keys_to_differ_is_refused():
+    with pytest.raises(UnsupportedSchemaError, match="may be repeated") as caught:
+        schema_machine({"type": "object", "properties": {"o": {"type": "object", "minProperties": 2}}, "required": ["o"]})
+    assert caught.value.pointer == "#/properties/o/minProperties"
