@@ -56,6 +56,8 @@ ARC_BURST = 64
 """Most arcs a node without a mask row may have; the device reads them in one burst."""
 UNREACHABLE = np.int32(2**30)
 """Distance of a node from which no accepting node can be reached (node 0 only)."""
+UNBOUNDED = 1 << 20
+"""Costs and needs of what is not known to be bounded; everything can be finished all the same."""
 MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
 MAX_KEYS = 256

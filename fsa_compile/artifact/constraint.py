@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fsa_compile.artifact import file as artifact_file
-from fsa_compile.artifact.arrays import ConstraintArrays, check_vocabulary
+from fsa_compile.artifact.arrays import UNBOUNDED, ConstraintArrays, check_vocabulary
 from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.artifact.host_walk import HostWalk
 
@@ -27,6 +27,11 @@ class CompiledConstraint(ConstraintArrays):
         if self.is_canonical:
             return self.canonical_start[1]
         return self.walk().distance
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether it is known within how many tokens and stack cells a text can be completed, so that limits can be kept."""
+        return self.is_canonical or (self.shortest_completion < UNBOUNDED and self.shortest_depth < UNBOUNDED)
 
     @property
     def shortest_depth(self) -> int:

@@ -109,12 +109,11 @@ def compile_json_schema(
 
     passing = filters_of(filters)
 
-    def make() -> CompiledConstraint:
+    def make(apart: bool = False) -> CompiledConstraint:
         deadline, depths = Deadline(limits), depths_of(options)
         counting = depths is None and canonical is False and not passing
-        machine = schema_machine(
-            schema, options=options if counting else without_counters(options), limits=limits, deadline=deadline
-        )
+        read = options if counting else without_counters(options)
+        machine = schema_machine(schema, options=read, limits=limits, deadline=deadline, outcomes_apart=apart)
         if depths is None:
             return compile_machine(
                 machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
@@ -126,17 +125,21 @@ def compile_json_schema(
             filters=passing, starts_text=starts_text,
         )  # fmt: skip
 
+    def bounded() -> CompiledConstraint:
+        found = make()
+        return found if found.has_bounds else make(apart=True)
+
     if starts_text or passing.identity is None:
         cache = None  # an arbitrary language is not known by its name, an encoder not by its vocabulary
     if cache is None:
-        return make()
+        return bounded()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
     what: dict[str, Any] = {"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}
     if canonical is not False:
         what["canonical"] = [canonical_tables(tokenizer).identity, canonical if canonical is True else list(canonical)]
     if passing:
         what["filters"] = passing.identity
-    return cache.get(what, vocabulary, make)
+    return cache.get(what, vocabulary, bounded)
 
 
 @collected_rarely
@@ -146,6 +149,7 @@ def schema_machine(
     options: SchemaOptions | None = None,
     limits: CompileLimits | None = None,
     deadline: Deadline | None = None,
+    outcomes_apart: bool = False,
 ) -> ByteMachine:
     """The byte machine of a schema's JSON texts.
 
@@ -154,6 +158,7 @@ def schema_machine(
       options: how it is read and how values are written.
       limits: bounds of the compilation; patterns keep to them too.
       deadline: an already running time budget.
+      outcomes_apart: whether frames are shared less, which some schemas need for a bound on the rest of every text.
 
     Raises:
       SchemaError: the schema is not well formed.
@@ -170,7 +175,7 @@ def schema_machine(
     dead: set[Any] = set()
     with _deep_recursion(document):
         while True:
-            build = _Build(document, options, limits, deadline, dead)
+            build = _Build(document, options, limits, deadline, dead, outcomes_apart)
             try:
                 if not build.poisoned:
                     return build.machine()
@@ -183,11 +188,17 @@ class _Build:
     """One attempt: everything from the schema to its controls, some states being known to be dead."""
 
     def __init__(
-        self, document: Document, options: SchemaOptions, limits: CompileLimits, deadline: Deadline, dead: set[Any]
+        self,
+        document: Document,
+        options: SchemaOptions,
+        limits: CompileLimits,
+        deadline: Deadline,
+        dead: set[Any],
+        apart: bool,
     ) -> None:
         self._document = document
         decisions = Decisions(options.max_formula)
-        values = Values(decisions, options.max_orders)
+        values = Values(decisions, options.max_orders, apart=apart)
         keywords = Keywords(document, decisions, values, options)
         self._controls = controls = Controls(options.max_controls, deadline)
         speller = Speller(controls)

@@ -72,11 +72,11 @@ class ContainerBase(abc.ABC):
             (value, control), = cases
             returns: tuple[tuple[int, int], ...] = ((1, control),) if any(value.formulas) else ()
         else:
-            value = self._values.classify([condition for condition, _ in cases])
+            first, value = self._values.classify([condition for condition, _ in cases])
             used = set[int]()
             for formula in value.formulas:
                 used |= self._decisions.leaves(formula)
-            returns = tuple((i + 1, control) for i, (_, control) in enumerate(cases) if i + 1 in used)
+            returns = tuple((first + i, control) for i, (_, control) in enumerate(cases) if first + i in used)
         return (self._controls.symbol(returns), self.entry(value)) if returns else None
 
     def both(self, a: Value, b: Value) -> Value:

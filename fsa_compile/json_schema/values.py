@@ -13,6 +13,12 @@ Order: TypeAlias = "tuple[str, ...]"
 Orders: TypeAlias = "tuple[Order, ...]"
 """The key orders that an object may keep to; the first holds every key that any of them names."""
 
+CASES = 2
+"""Outcome of the first of several cases. It is not 1, the outcome of a value that is asked for alone: a frame that ended in both
+ways would have one bound for both, and none where the cases call themselves. Lists of cases inside others have the same effect on
+each other if they have outcomes in common; then each needs its own."""
+_APART = 1 << 12
+"""Outcomes from here on belong to one list of cases alone; smaller ones are white space's and those of counted frames."""
 UNORDERED: Orders = ((),)
 
 
@@ -38,11 +44,14 @@ class Values:
     Args:
       decisions: the store.
       max_orders: key orders kept for one object.
+      apart: whether every list of cases has outcomes of its own (see `CASES`).
     """
 
-    def __init__(self, decisions: Decisions, max_orders: int) -> None:
+    def __init__(self, decisions: Decisions, max_orders: int, *, apart: bool = False) -> None:
         self.decisions = decisions
-        self._max_orders = max_orders
+        self._max_orders, self._apart = max_orders, apart
+        self._first: dict[tuple[Value, ...], int] = {}
+        self._next = _APART
 
     def only(self, kind: int, formula: int, orders: Orders = UNORDERED) -> Value:
         """The formula for values of one kind; all others belong."""
@@ -101,12 +110,16 @@ class Values:
         value = self.choose(has, below, ANYTHING)
         return Value(value.formulas, self._either([value.orders, self._in_turn(below.orders, has.orders)]))
 
-    def classify(self, cases: Sequence[Value]) -> Value:
-        """Outcome i + 1 for the values in case i; the cases are disjoint."""
+    def classify(self, cases: Sequence[Value]) -> tuple[int, Value]:
+        """(first, the value whose outcome is first + i for the values in case i); the cases are disjoint."""
+        first = CASES
+        if self._apart:
+            first = self._first.setdefault(tuple(cases), self._next)
+            self._next = max(self._next, first + len(cases))
         formulas = NOTHING.formulas
         for i, case in enumerate(cases):
-            formulas = tuple(self.decisions.choose(c, i + 1, f) for c, f in zip(case.formulas, formulas))
-        return Value(formulas, self._either([case.orders for case in cases]))
+            formulas = tuple(self.decisions.choose(c, first + i, f) for c, f in zip(case.formulas, formulas))
+        return first, Value(formulas, self._either([case.orders for case in cases]))
 
     def _in_turn(self, a: Orders, b: Orders) -> Orders:
         """An order of a, then one of b."""

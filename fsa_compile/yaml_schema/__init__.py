@@ -100,16 +100,20 @@ def compile_yaml_schema(
     schema = schema.decode() if isinstance(schema, bytes) else schema
     text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
 
-    def make() -> CompiledConstraint:
+    def make(apart: bool = False) -> CompiledConstraint:
         deadline = Deadline(limits)
-        machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline)
+        machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline, outcomes_apart=apart)
         return compile_machine(
             machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
             filters=passing, starts_text=starts_text, max_depth=max_depth, flat_states=FLAT_STATES,
         )  # fmt: skip
 
+    def bounded() -> CompiledConstraint:
+        found = make()
+        return found if found.has_bounds else make(apart=True)
+
     if cache is None or starts_text or passing.identity is None:
-        return make()
+        return bounded()
     bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
     key: dict[str, Any] = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
     if canonical is not False:
@@ -117,7 +121,7 @@ def compile_yaml_schema(
         key["canonical"] = [canonical_tables(tokenizer).identity, what, max_depth]
     if passing:
         key["filters"] = passing.identity
-    return cache.get(key, vocabulary, make)
+    return cache.get(key, vocabulary, bounded)
 
 
 def yaml_machine(
@@ -127,8 +131,9 @@ def yaml_machine(
     options: YamlOptions | None = None,
     limits: CompileLimits | None = None,
     deadline: Deadline | None = None,
+    outcomes_apart: bool = False,
 ) -> ByteMachine:
-    """The byte machine of a schema's YAML texts; see `compile_yaml_schema`.
+    """The byte machine of a schema's YAML texts; see `compile_yaml_schema`, and `schema_machine` for the last argument.
 
     Raises:
       SchemaError: the schema is not well formed.
@@ -144,7 +149,7 @@ def yaml_machine(
     dead: set[Any] = set()
     with _deep_recursion(document):
         while True:
-            build = _Build(document, style, options, limits, deadline, dead)
+            build = _Build(document, style, options, limits, deadline, dead, outcomes_apart)
             if not build.poisoned:
                 return build.machine()
             dead |= build.poisoned
@@ -161,10 +166,11 @@ class _Build:
         limits: CompileLimits,
         deadline: Deadline,
         dead: set[Any],
+        apart: bool,
     ) -> None:
         schema = options.schema
         decisions = Decisions(schema.max_formula)
-        values = Values(decisions, schema.max_orders)
+        values = Values(decisions, schema.max_orders, apart=apart)
         keywords = Keywords(document, decisions, values, schema)
         self._controls = controls = Controls(schema.max_controls, deadline)
         speller = YamlSpeller(controls)

@@ -206,8 +206,8 @@ class YamlFrames(Frames):
         cases = self._possible(self._members(state)[1][0][1], at) if self._more(state, at) else []
         if not cases:
             return 0
-        symbol, value = self._called(cases, at)
-        return self._controls.caller(symbol, self._entry_at(value, ("item", at.column, self._ends(cases, at))))
+        symbol, value, first = self._called(cases, at)
+        return self._controls.caller(symbol, self._entry_at(value, ("item", at.column, self._ends(cases, at, first))))
 
     def _keys(self, state: State, at: At) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
         """The automaton of keys, and (class of key, control after its colon) of those that may come."""
@@ -222,12 +222,12 @@ class YamlFrames(Frames):
         return classes, tuple(targets)
 
     def _after_colon_at(self, cases: Sequence[tuple[State, Value]], at: At) -> int:
-        symbol, value = self._called(cases, at)
+        symbol, value, first = self._called(cases, at)
         caller, node = self._controls.caller, self._controls.node
         if at.column is None:
             return node(((_SPACE, _SPACE, caller(symbol, self._entry_at(value, ("flow",)))),))
         line = self._entry_at(value, ("line", at.column))
-        below = self._entry_at(value, ("below", at.column, self._ends(cases, at)))
+        below = self._entry_at(value, ("below", at.column, self._ends(cases, at, first)))
         return node(((_NEWLINE, _NEWLINE, caller(symbol, below)), (_SPACE, _SPACE, caller(symbol, line))))
 
     def _after(self, state: State, at: At) -> int:
@@ -283,7 +283,7 @@ class YamlFrames(Frames):
             elif state.kind == "object":
                 moves += self._texts.begin(control, "flow", None, *self._keys(state, FLOW))
             else:
-                symbol, value = self._called(self._possible(self._members(state)[1][0][1], FLOW), FLOW)
+                symbol, value, _ = self._called(self._possible(self._members(state)[1][0][1], FLOW), FLOW)
                 controls.add_call(control, symbol, self._entry_at(value, ("flow",)))
             controls.moves[control] = tuple(moves)
 
@@ -292,31 +292,31 @@ class YamlFrames(Frames):
             self.state_keys[control] = ("state", state, FLOW)
         return control
 
-    def _called(self, cases: Sequence[tuple[State, Value]], at: At) -> tuple[int, Value]:
-        """The stack symbol for a member, and the value to read: outcome i + 1 leads to the state of case i."""
-        value = self._values.classify([condition for _, condition in cases])
+    def _called(self, cases: Sequence[tuple[State, Value]], at: At) -> tuple[int, Value, int]:
+        """The stack symbol for a member, the value to read, and its first outcome: the others follow in the order of the cases."""
+        first, value = self._values.classify([condition for _, condition in cases])
         returns: dict[int, int] = {}
         for i, (state, _) in enumerate(cases):
-            returns[i + 1] = self._after(state, at)
+            returns[first + i] = self._after(state, at)
             if at.column is None:
                 continue
             closed = self._residuals.at_end(state.formula)
             for kind, column in self._inside(state.kind, at.column):
                 for line in self._allowed(state, at):
-                    code = self._code(i + 1, line, column, kind)
+                    code = self._code(first + i, line, column, kind)
                     if line == at.column and (self._more(state, at) or state.kind == "array"):
                         returns[code] = self._line(state, at, line)
                     elif closed:
                         returns[code] = self._controls.final(self._code(closed, line, at.column, state.kind))
-        return self._controls.symbol(tuple(sorted(returns.items()))), value
+        return self._controls.symbol(tuple(sorted(returns.items()))), value, first
 
     def _inside(self, kind: str, column: int) -> list[tuple[str, int]]:
         """Kind and column of the block collections that may be a member of one."""
         out = [(inner, column + 2) for inner in _BRACKETS]
         return [*out, ("array", column)] if kind == "object" else out
 
-    def _ends(self, cases: Sequence[tuple[State, Value]], at: At) -> Ends:
-        return tuple([(i + 1, self._allowed(state, at)) for i, (state, _) in enumerate(cases)])
+    def _ends(self, cases: Sequence[tuple[State, Value]], at: At, first: int) -> Ends:
+        return tuple([(first + i, self._allowed(state, at)) for i, (state, _) in enumerate(cases)])
 
     def _allowed(self, state: State, at: At) -> frozenset[int]:
         """The columns at which a line may go on when a state is reached."""

@@ -11,7 +11,7 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
-from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.arrays import ARC_BURST, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.automata.pushdown import ByteMachine
@@ -31,8 +31,6 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
 _TOKEN_BITS = 22
-_UNBOUNDED = 1 << 20
-"""Cost and need of what is not known to be bounded."""
 _FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
 """(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
 out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
@@ -62,7 +60,7 @@ def assemble_machine(
     groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
     costs = costs_of(machine, arcs, groups, deadline)
     if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
-        costs = costs.at_most(_UNBOUNDED)
+        costs = costs.at_most(UNBOUNDED)
     registers = arcs.registers
     stack = list(machine.stack)
     missing = costs.rests.at(np.arange(len(registers.low)), np.zeros(1, np.int64))
