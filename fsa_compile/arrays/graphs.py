@@ -6,6 +6,7 @@ these say what their edges are and what they keep. NumPy only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -54,6 +55,21 @@ def distances(after: Sequence[Iterable[int]], goals: Iterable[int]) -> list[int]
                 out[source] = out[node] + 1
                 order.append(source)
     return out
+
+
+def longest_path(after: Sequence[Iterable[int]], first: int) -> int | None:
+    """The most edges of a path from a node; None where a circle can be reached, so that there is no bound."""
+    targets = {node: set(after[node]) for node in reach([first], after.__getitem__)}
+    waits = Counter(target for some in targets.values() for target in some)
+    length = {first: 0}
+    order = [] if waits[first] else [first]
+    for node in order:
+        for target in targets[node]:
+            length[target] = max(length.get(target, 0), length[node] + 1)
+            waits[target] -= 1
+            if not waits[target]:
+                order.append(target)
+    return max(length.values()) if len(order) == len(targets) else None
 
 
 def refined(kind: Iterable[Hashable], key: Callable[[int, list[int]], Hashable]) -> list[int]:

@@ -80,6 +80,13 @@ def ranked(values: np.ndarray) -> np.ndarray:
     return rank[which]
 
 
+def equal_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(where each distinct row occurs first; the number of each row, numbered in the order in which they first occur), int64."""
+    seen: dict[bytes, int] = {}
+    which = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in np.ascontiguousarray(rows)], np.int64)
+    return exampled(which)[1], which
+
+
 def occupied(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(row, column) int64[*] each, of what is not 0 in a table of two dimensions, row by row."""
     at = (table.ravel() != 0).nonzero()[0]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.hashing import mixed
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -188,7 +189,7 @@ def _merge_by_height(trie: _Trie, tallest: int, deadline: Deadline) -> np.ndarra
         first, last = starts[lo], starts[hi] if hi < len(starts) else edge_end
         nodes = owner[lo:hi]
         pair = stands_for[edges[first:last] + 1].astype(np.uint64) << np.uint64(8) | label[first:last]
-        total = np.add.reduceat(_mixed(pair), starts[lo:hi] - first) * np.uint64(2) + final[nodes]
+        total = np.add.reduceat(mixed(pair), starts[lo:hi] - first) * np.uint64(2) + final[nodes]
         _, representative, group = np.unique(total, return_index=True, return_inverse=True)
         stands_for[nodes] = nodes[representative[group]]
         if not h & 255:
@@ -203,13 +204,6 @@ def _merge_by_height(trie: _Trie, tallest: int, deadline: Deadline) -> np.ndarra
         target = stands_for[edges + 1]
         same = bool((label == label[twin]).all() and (target == target[twin]).all())
     return stands_for if same else None
-
-
-def _mixed(x: np.ndarray) -> np.ndarray:
-    """A bijective scrambling of 64-bit integers (the finaliser of SplitMix64)."""
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)
 
 
 def _pack(trie: _Trie, stands_for: np.ndarray, limits: CompileLimits) -> ByteDfa:

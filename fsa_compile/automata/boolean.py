@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from fsa_compile.arrays.integers import occupied
+from fsa_compile.arrays.integers import equal_rows, exampled, occupied, ranked
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.openfst import Arcs, arcs_from_fst, determinize, fst_from_arcs
 from fsa_compile.errors import LimitError
@@ -67,15 +67,9 @@ def from_class_arcs(arcs: Arcs, byte_class: np.ndarray) -> ByteDfa:
 
 def _joint_classes(a: ByteDfa, b: ByteDfa) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per joint class a column of each table, and the joint class of each byte."""
-    column_ids = []
-    for dfa in (a, b):
-        columns = np.ascontiguousarray(dfa.table.T)
-        ids: dict[bytes, int] = {}
-        distinct = np.array([ids.setdefault(column.tobytes(), len(ids)) for column in columns])
-        column_ids.append(distinct[dfa.byte_class])
-    pairs: dict[tuple[int, int], int] = {}
-    byte_class = np.array([pairs.setdefault(pair, len(pairs)) for pair in zip(*(c.tolist() for c in column_ids))], np.uint8)
-    _, representative = np.unique(byte_class, return_index=True)
+    left, right = (equal_rows(dfa.table.T)[1][dfa.byte_class] for dfa in (a, b))
+    byte_class = ranked(left * (len(b.table.T) + 1) + right).astype(np.uint8)
+    _, representative, _ = exampled(byte_class.astype(np.int64))
     return a.byte_class[representative], b.byte_class[representative], byte_class
 
 

@@ -12,6 +12,12 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.integers import occupied
+from fsa_compile.errors import LimitError
+from fsa_compile.limits import CompileLimits
+
+_FULL_TABLE_STATES = 2048
+"""Below this many states the byte table keeps all 256 columns."""
+_EVERY_BYTE = np.arange(256, dtype=np.uint8)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,3 +70,34 @@ class ByteDfa:
     def accepts(self, data: bytes) -> bool:
         """Whether the byte string belongs to the language."""
         return bool(self.final[self.run(data)])
+
+
+def dfa_from_arcs(
+    source: np.ndarray, byte: np.ndarray, target: np.ndarray, final: np.ndarray, start: int, limits: CompileLimits | None = None
+) -> ByteDfa:
+    """A trimmed automaton from its arcs; state q becomes q + 1. In large ones, bytes that are never read share a column.
+
+    Args:
+      source, byte, target: int64[E], sorted by source, then byte.
+      final: bool[S].
+      start: initial state.
+      limits: bounds of the table, if it has any.
+
+    Raises:
+      LimitError: too many states, or the table would be too large.
+    """
+    S = len(final) + 1
+    byte_class, columns = _EVERY_BYTE, 256
+    if S >= _FULL_TABLE_STATES:
+        used = np.bincount(byte, minlength=256) > 0
+        byte_class = np.where(used, used.cumsum() - used.all(), 0).astype(np.uint8)
+        columns = int(byte_class.max()) + 1
+    if limits is not None and limits.max_states < S:
+        raise LimitError("max_states", limits.max_states, "Making the table of byte states")
+    if limits is not None and S * columns * 4 > limits.max_bytes:
+        raise LimitError("max_bytes", limits.max_bytes, f"A table of {S:,} byte states")
+    table = np.zeros((S, columns), np.int32)
+    table[source + 1, byte_class[byte]] = target + 1
+    dfa = ByteDfa(table=table, byte_class=byte_class, final=np.append(False, final), start=start + 1)
+    dfa.__dict__["arcs"] = source + 1, byte, target + 1
+    return dfa

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from fsa_compile.arrays.graphs import converse, distances, examples, leading, reach, refined
+from fsa_compile.arrays.graphs import converse, distances, examples, leading, longest_path, reach, refined
 from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
 
@@ -110,22 +110,7 @@ def labels_ahead(dfa: TextDfa) -> list[frozenset[int]]:
 def longest_text(dfa: TextDfa) -> int | None:
     """Code points of the longest accepted text, -1 when there is none; None when they have no bound."""
     useful = [rest >= 0 for rest in shortest_rests(dfa)]
-    after = [{t for _, _, t in row if useful[t]} for row in dfa.rows]
-    reached = reach([0], after.__getitem__)
-    waits = [0] * len(after)
-    for q in reached:
-        for t in after[q]:
-            waits[t] += 1
-    longest, order = {0: 0}, [] if waits[0] else [0]
-    for q in order:
-        for t in after[q]:
-            longest[t] = max(longest.get(t, 0), longest[q] + 1)
-            waits[t] -= 1
-            if not waits[t]:
-                order.append(t)
-    if len(order) < len(reached):
-        return None  # a loop
-    return max((longest[q] for q in order if dfa.labels[q]), default=-1)
+    return longest_path([[t for _, _, t in row if useful[t]] for row in dfa.rows], 0) if useful[0] else -1
 
 
 def steps(dfa: TextDfa, rests: Sequence[int]) -> Iterator[int]:

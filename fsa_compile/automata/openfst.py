@@ -7,15 +7,14 @@ checked when read, and `tests/automata/test_openfst.py` compares with arc-by-arc
 
 from __future__ import annotations
 
-import itertools
 import struct
 from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.ranges import indices
-from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
 from fsa_compile.automata.labels import FIRST_BYTE, LAST_BYTE
+from fsa_compile.automata.subsets import deterministic_arcs
 from fsa_compile.errors import ConstraintError, LimitError, MissingPackageError
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -37,7 +36,6 @@ _CONST_STATE = np.dtype([("weight", "<f4"), ("first", "<u4"), ("arcs", "<u4"), (
 _CONST_ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("next", "<i4")])
 
 _DETERMINIZING = "Making the automaton deterministic"
-_BYTES_PER_SUBSET, _BYTES_PER_ARC = 200, 60  # of the lists and dictionaries that hold them
 
 
 class Arcs(NamedTuple):
@@ -131,8 +129,6 @@ def from_pynini(fst: pynini.Fst, *, max_states: int = 2_000_000) -> ByteDfa:
 def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | None = None) -> pynini.Fst:
     """A trimmed, epsilon-free, deterministic and minimal copy.
 
-    The subset construction is done here: OpenFst's asks neither clock nor memory, and ends the process when there is none left.
-
     Raises:
       LimitError: it would have more than `max_states` states, or the construction exceeds `max_bytes` or its time.
     """
@@ -142,7 +138,10 @@ def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | Non
     if not out.properties(pywrapfst.I_DETERMINISTIC, True):
         out.connect()
         if out.num_states():
-            out = fst_from_arcs(_subsets(arcs_from_fst(out), limits, deadline or Deadline(limits)))
+            start, final, *arcs = arcs_from_fst(out)
+            clock = deadline or Deadline(limits)
+            made, final = deterministic_arcs((arcs[0], arcs[1], arcs[2]), final, start, limits, clock, _DETERMINIZING)
+            out = fst_from_arcs(Arcs(0, final, *made))
     if out.num_states() > limits.max_states:
         raise LimitError("max_states", limits.max_states, _DETERMINIZING)
     out.connect()
@@ -151,58 +150,8 @@ def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | Non
     return out
 
 
-def _subsets(arcs: Arcs, limits: CompileLimits, deadline: Deadline) -> Arcs:
-    """Subset construction on an epsilon-free acceptor with an initial state."""
-    S = len(arcs.final)
-    order = np.lexsort((arcs.target, arcs.label, arcs.source))
-    label, target = arcs.label[order], arcs.target[order]
-    begin = np.searchsorted(arcs.source[order], np.arange(S + 1))
-    first = np.array([arcs.start], np.int32).tobytes()
-    ids, todo = {first: 0}, [first]
-    final, count, labels, targets = [], [], [], []
-    used = 0
-    for number, key in enumerate(todo):
-        members = np.frombuffer(key, np.int32)
-        at = indices(begin[members], begin[members + 1])
-        pair = np.unique(label[at] * S + target[at])
-        read = pair // S
-        cut = np.flatnonzero(np.diff(read, prepend=-1))
-        after = (pair - read * S).astype(np.int32).tobytes()
-        ends = [*(4 * cut).tolist(), len(after)]
-        keys = [after[b:e] for b, e in itertools.pairwise(ends)]
-        reached = [ids.setdefault(k, len(ids)) for k in keys]
-        for k, r in zip(keys, reached):
-            if r == len(todo):
-                todo.append(k)
-                used += len(k) + _BYTES_PER_SUBSET
-        final.append(bool(arcs.final[members].any()))
-        count.append(len(cut))
-        labels.append(read[cut])
-        targets += reached
-        used += _BYTES_PER_ARC * len(cut)
-        if len(todo) > limits.max_states:
-            raise LimitError("max_states", limits.max_states, _DETERMINIZING)
-        if used > limits.max_bytes:
-            raise LimitError("max_bytes", limits.max_bytes, _DETERMINIZING)
-        if not number & 255:
-            deadline.check(_DETERMINIZING)
-    source = np.repeat(np.arange(len(todo)), count)
-    return Arcs(0, np.array(final), source, np.concatenate(labels), np.array(targets, np.int64))
-
-
-def byte_dfa_from_arcs(arcs: Arcs) -> ByteDfa:
-    """A deterministic trimmed acceptor over byte labels as a `ByteDfa`: state q becomes q + 1, unused bytes share a column."""
-    S = len(arcs.final)
-    final = np.zeros(S + 1, bool)
-    final[1:] = arcs.final
-    byte = arcs.label - FIRST_BYTE
-    if S < 1024:
-        byte_class = np.arange(256, dtype=np.uint8)
-        columns = 256
-    else:
-        used = np.bincount(byte, minlength=256) > 0
-        byte_class = np.where(used, used.cumsum() - (1 if used.all() else 0), 0).astype(np.uint8)
-        columns = int(byte_class.max()) + 1
-    table = np.zeros((S + 1, columns), np.int32)
-    table[arcs.source + 1, byte_class[byte]] = arcs.target + 1
-    return ByteDfa(table=table, byte_class=byte_class, final=final, start=arcs.start + 1)
+def byte_dfa_from_arcs(arcs: Arcs, limits: CompileLimits | None = None) -> ByteDfa:
+    """A deterministic trimmed acceptor over byte labels as a `ByteDfa`: state q becomes q + 1."""
+    order = (arcs.source << 9 | arcs.label).argsort(kind="stable")
+    source, byte, target = arcs.source[order], arcs.label[order] - FIRST_BYTE, arcs.target[order]
+    return dfa_from_arcs(source, byte, target, arcs.final, arcs.start, limits)

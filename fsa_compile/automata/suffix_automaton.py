@@ -12,8 +12,7 @@ import itertools
 
 import numpy as np
 
-from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.byte_nfa import dfa_from_arcs
+from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
 from fsa_compile.limits import CompileLimits, Deadline
 
 _DOING = "Building the suffix automaton"

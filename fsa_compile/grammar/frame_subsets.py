@@ -20,6 +20,7 @@ from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import contender_sets
+from fsa_compile.grammar.longest_match import first_and_last
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
@@ -259,18 +260,9 @@ class FrameBuilder:
 
     def _first_of_frames(self) -> list[int]:
         """Symbols that each frame may begin with."""
-        frames = self.network.frames
-        first = [0] * len(frames)
-        changed = True
-        while changed:
-            changed = False
-            for k, frame in enumerate(frames):
-                mask = first[k]
-                for symbol in frame.dfa.arcs[0]:
-                    mask |= first_symbols(self.lexicon.terminals[symbol].automaton.arcs[:1]) if symbol >= 0 else first[~symbol]
-                changed |= mask != first[k]
-                first[k] = mask
-        return first
+        first, _ = first_and_last([frame.dfa for frame in self.network.frames])
+        of_terminal = [first_symbols(terminal.automaton.arcs[:1]) for terminal in self.lexicon.terminals]
+        return [union(of_terminal[t] for t in members(terminals)) for terminals in first]
 
     # ---------------------------------------------------------------- controls
 

@@ -80,33 +80,26 @@ def _least(grammar: Grammar, test: Callable[[Expression, set[str]], bool]) -> se
 
 
 def _is_productive(node: Expression, known: set[str]) -> bool:
-    match node:
-        case Reference(name=name):
-            return name in known
-        case Sequence(parts=parts):
-            return all(_is_productive(part, known) for part in parts)
-        case Choice(branches=branches):
-            return any(_is_productive(branch, known) for branch in branches)
-        case Repeat(part=part, low=low):
-            return low == 0 or _is_productive(part, known)
-        case _:
-            return True
+    return _holds(node, known, lambda leaf: True)
 
 
 def _is_nullable(node: Expression, known: set[str]) -> bool:
+    return _holds(node, known, lambda leaf: isinstance(leaf, Literal) and not leaf.text)
+
+
+def _holds(node: Expression, known: set[str], leaf: Callable[[Expression], bool]) -> bool:
+    """Whether an expression has a text of known rules and of leaves that pass a test."""
     match node:
         case Reference(name=name):
             return name in known
         case Sequence(parts=parts):
-            return all(_is_nullable(part, known) for part in parts)
+            return all(_holds(part, known, leaf) for part in parts)
         case Choice(branches=branches):
-            return any(_is_nullable(branch, known) for branch in branches)
+            return any(_holds(branch, known, leaf) for branch in branches)
         case Repeat(part=part, low=low):
-            return low == 0 or _is_nullable(part, known)
-        case Literal(text=text):
-            return not text
+            return low == 0 or _holds(part, known, leaf)
         case _:
-            return False
+            return leaf(node)
 
 
 def _chain(grammar: Grammar, rule: Rule, productive: set[str]) -> str:

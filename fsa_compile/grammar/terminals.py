@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import longest_path
 from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import choices_dfa
 from fsa_compile.automata.aho_corasick import text_until_automaton
@@ -244,24 +245,8 @@ class Lexicon:
 
 def widest(automaton: Automaton) -> float:
     """Length of the longest text in symbols; infinite if there is none."""
-    width: dict[int, float] = {}
-    path: set[int] = set()
-    todo = [0]
-    while todo:
-        q = todo[-1]
-        nexts = [target for _, target in automaton.arcs[q]]
-        if q in path:
-            todo.pop()
-            path.discard(q)
-            width.setdefault(q, max((width[target] + 1 for target in nexts), default=0))
-        elif q in width:
-            todo.pop()
-        else:
-            path.add(q)
-            if any(target in path for target in nexts):
-                return float("inf")
-            todo += [target for target in nexts if target not in width]
-    return width[0]
+    longest = longest_path([[target for _, target in arcs] for arcs in automaton.arcs], 0)
+    return float("inf") if longest is None else longest
 
 
 _cache: dict[tuple[Key, CompileLimits], tuple[Automaton, bool]] = {}

@@ -270,25 +270,15 @@ class _Builder:
 
     def _drop_blank_rules(self) -> None:
         """Rules whose only text is empty are written out: nothing needs to be split or called because of them."""
-        speaking: set[str] = set()
-        changed = True
-        while changed:
-            changed = False
-            for name, body in self.bodies.items():
-                if name not in speaking and (speaks(body) or speaking & set(references(body))):
-                    speaking.add(name)
-                    changed = True
+        speaking = {name for name, body in self.bodies.items() if speaks(body)}
+        while more := {n for n, body in self.bodies.items() if n not in speaking and speaking & set(references(body))}:
+            speaking |= more
         if len(speaking) < len(self.bodies):
             self.bodies = {name: without(body, speaking) for name, body in self.bodies.items()}
 
     def _find_nullable(self) -> None:
-        changed = True
-        while changed:
-            changed = False
-            for name, body in self.bodies.items():
-                if name not in self.nullable and self._can_be_empty(body):
-                    self.nullable.add(name)
-                    changed = True
+        while more := {n for n, body in self.bodies.items() if n not in self.nullable and self._can_be_empty(body)}:
+            self.nullable |= more
 
     def _can_be_empty(self, node: Node) -> bool:
         match node[0]:

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.arrays.graphs import reach
+from fsa_compile.arrays.integers import equal_rows, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.json_schema.key_guards import KeyGuards
@@ -131,30 +132,19 @@ class Reach:
     def live(self, start: int, symbol: int) -> list[int]:
         """The controls that can be reached and can reach an outcome, the first of them `start`."""
         c, out = self._controls, self.outcomes
-        order = [start]
-        seen = {start}
-
-        def visit(target: int) -> None:
-            if target not in seen and out[target]:
-                seen.add(target)
-                order.append(target)
-
-        for outcome, target in c.symbols[symbol].items():
-            if out[start] >> outcome & 1:
-                visit(target)
         targets, begin = self._targets, self._begin
-        for control in order:
-            for target in targets[begin[control] : begin[control + 1]]:
-                if target not in seen and out[target]:
-                    seen.add(target)
-                    order.append(target)
+
+        def ends(y: int, entry: int) -> list[int]:
+            return [target for outcome, target in c.symbols[y].items() if out[entry] >> outcome & 1 and out[target]]
+
+        def after(control: int) -> list[int]:
+            found = [target for target in targets[begin[control] : begin[control + 1]] if out[target]]
             for y, entry in c.calls.get(control, ()):
                 if self.usable(y, entry):
-                    visit(entry)
-                    for outcome, target in c.symbols[y].items():
-                        if out[entry] >> outcome & 1:
-                            visit(target)
-        return order
+                    found += [entry, *ends(y, entry)]
+            return found
+
+        return list(reach([start, *ends(symbol, start)], after))
 
 
 def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end: int) -> ByteMachine:
@@ -373,8 +363,5 @@ def _add_returns(
 
 def _merged_columns(action: np.ndarray, byte_class: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Equal columns become one class."""
-    columns = np.ascontiguousarray(action.T)
-    ids: dict[bytes, int] = {}
-    merged = np.array([ids.setdefault(column.tobytes(), len(ids)) for column in columns], np.int32)
-    _, first, _ = exampled(merged)
-    return np.ascontiguousarray(action[:, first]), merged[byte_class]
+    first, merged = equal_rows(action.T)
+    return np.ascontiguousarray(action[:, first]), merged.astype(np.int32)[byte_class]

@@ -13,8 +13,7 @@ import numpy as np
 
 from fsa_compile.arrays.graphs import useful
 from fsa_compile.arrays.ranges import ranges
-from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.byte_nfa import dfa_from_arcs
+from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
 from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import ConstraintError, LimitError

@@ -60,7 +60,7 @@ def test_misleading_sums_are_noticed(monkeypatch):
     texts = module.checked_texts(f"{a}{b}" for a in "abcdefgh" for b in ("xy" if a < "e" else "xz"))
     trie = module._trie(texts, Deadline(LIMITS))
     assert module._merge_by_height(trie, 2, Deadline(LIMITS)) is not None
-    monkeypatch.setattr(module, "_mixed", lambda x: np.zeros_like(x))
+    monkeypatch.setattr(module, "mixed", lambda x: np.zeros_like(x))
     assert module._merge_by_height(trie, 2, Deadline(LIMITS)) is None
 
 

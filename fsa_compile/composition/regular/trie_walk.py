@@ -298,10 +298,7 @@ def with_aliases(
     """Adds the ids that write the same bytes as a token found in the trie; further columns go along."""
     if not len(tables.alias_offset):
         return origin, token, *more
-    begin = tables.alias_offset[token].astype(np.int64)
-    count = tables.alias_offset[token + 1] - begin
-    which = np.repeat(np.arange(len(token)), count)
-    at = np.arange(len(which)) + np.repeat(begin - (count.cumsum() - count), count)
+    which, at = ranges(tables.alias_offset[token].astype(np.int64), tables.alias_offset[token + 1])
     alias = tables.alias_token[at].astype(np.int64)
     return (
         np.concatenate([origin, origin[which]]),

@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, numbered, order_of
+from fsa_compile.arrays.integers import distinct, equal_rows, exampled, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.composition.tokens.token_classes import (
@@ -298,10 +298,7 @@ def _first_bytes(
     pair, which = numbered(key[begin])
     member = np.zeros((len(pair), 256), bool)
     member[which.repeat(np.append(begin[1:], len(key)) - begin), byte] = True
-    numbers: dict[bytes, int] = {}
-    packed = np.packbits(member, axis=1)
-    index = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed])
-    _, example, _ = exampled(index)
+    example, index = equal_rows(np.packbits(member, axis=1))
     return member[example], pair // num_entries, pair % num_entries, index
 
 

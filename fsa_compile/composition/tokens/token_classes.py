@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import occupied
-from fsa_compile.arrays.ranges import gather_segments, segment_starts
+from fsa_compile.arrays.ranges import gather_segments, indices, segment_starts, spread
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.memo import remember
@@ -75,9 +75,7 @@ class Quotient:
 
     def tokens_of(self, strings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `strings`, token) of every token of the given strings."""
-        size = self.tokens[strings]
-        which = np.repeat(np.arange(len(strings)), size)
-        at = np.arange(len(which)) + np.repeat(self.token_start[strings] - (np.cumsum(size) - size), size)
+        which, at = spread(self.token_start[strings], self.tokens[strings])
         return which, self.by_string[at]
 
 
@@ -319,10 +317,7 @@ def walk_strings(
 
 def _expand(who: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(who, index) for every index of every range."""
-    size = end - begin
-    total = int(size.sum())
-    index = np.arange(total) + np.repeat(begin - (np.cumsum(size) - size), size)
-    return np.repeat(who, size), index
+    return np.repeat(who, end - begin), indices(begin, end)
 
 
 def walk_bytes(

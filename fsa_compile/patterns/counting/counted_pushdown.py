@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from fsa_compile.arrays.integers import equal_rows
 from fsa_compile.automata.pushdown import NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.automata.utf8 import template
 from fsa_compile.errors import LimitError
@@ -91,14 +92,12 @@ class _Speller:
 
     def _numbered(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Entries]]:
         """Byte classes, actions by control and class, and the entries of each action, from codes by control and byte."""
-        columns: dict[bytes, int] = {}
-        byte_class = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in table.T.copy()], np.int32)
-        representative = np.zeros(len(columns), np.int64)
-        representative[byte_class] = np.arange(256)
+        representative, byte_class = equal_rows(table.T)
         codes, action = np.unique(np.append(table[:, representative], 0), return_inverse=True)
         zero = int(action[-1])  # the action without entries comes first, then moves, then the special ones
-        action = ((action[:-1] - zero) % len(codes)).reshape(-1, len(columns)).astype(np.int32)
-        return byte_class, action, [self._entries(code) for code in [*codes[zero:].tolist(), *codes[:zero].tolist()]]
+        action = ((action[:-1] - zero) % len(codes)).reshape(-1, len(representative)).astype(np.int32)
+        entries = [self._entries(code) for code in [*codes[zero:].tolist(), *codes[:zero].tolist()]]
+        return byte_class.astype(np.int32), action, entries
 
     def _returns(self, size: int) -> np.ndarray:
         source = self._source
