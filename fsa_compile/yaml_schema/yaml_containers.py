@@ -293,7 +293,7 @@ class YamlFrames(Frames):
         return control
 
     def _called(self, cases: Sequence[tuple[State, Value]], at: At) -> tuple[int, Value, int]:
-        """The stack symbol for a member, the value to read, and its first outcome: the others follow in the order of the cases."""
+        """The stack symbol for a member, the value to read, and its first outcome; others follow in the cases' order."""
         first, value = self._values.classify([condition for _, condition in cases])
         returns: dict[int, int] = {}
         for i, (state, _) in enumerate(cases):

@@ -11,10 +11,11 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
-from fsa_compile.artifact.arrays import ARC_BURST, UNBOUNDED, UNREACHABLE
+from fsa_compile.artifact.arrays import UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.pushdown.costs import Costs, costs_of
@@ -30,7 +31,6 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
-_TOKEN_BITS = 22
 _FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
 """(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
 out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
@@ -215,6 +215,7 @@ class _Layout:
         self.alike = np.arange(self.n)
         self.sets = self._sets()
         self.hash, self.size = self._summed(groups.hash), self._summed(groups.size)
+        self.out = ArtifactBuilder(self.n)
         self._number_pushes()
 
     def _sets(self) -> _Sets:
@@ -328,25 +329,24 @@ class _Layout:
     def constraint(self, source: str, extra: dict[str, Any], stacks: int, arcs: StackArcs) -> CompiledConstraint:
         """The artifact; `arcs` are those of the walk."""
         wide, begin = self._wide()
-        arrays = self._groups(wide, begin) | self._arcs((~wide).nonzero()[0]) | self._levels(wide)
-        increments = self.increments.stacked()
-        arrays |= self._node_arrays() | self._symbol_arrays()
+        self._groups(wide, begin)
+        self._arcs((~wide).nonzero()[0])
+        self._levels()
+        arrays = self._node_arrays() | self._symbol_arrays()
         if self.key_sets is not None:
             arrays |= self._set_arrays(arrays, arcs)
-        return CompiledConstraint(
-            vocab_size=self.tables.vocab_size,
-            fingerprint=self.tables.fingerprint,
-            stop_ids=self.tables.stop_ids,
+        return self.out.constraint(
+            self.tables,
+            self.pool,
             source=source,
-            start=int(self.nodes.number[self.machine.start]),
-            rows=self.pool.stacked(),
-            increments=increments,
+            start=self.nodes.number[self.machine.start],
+            extra=extra | self._names(),
+            increments=self.increments.stacked(),
             initial_push=self.initial,
             max_pops=self.nodes.max_pops,
             max_push=max(map(len, self.strings)),
             stacks=1 if self.machine.deterministic else stacks,
-            extra=extra | self._names(),
-            **{n: value if value.dtype in (bool, np.uint32) else value.astype(np.int32) for n, value in arrays.items()},
+            **arrays,
         )
 
     def _set_arrays(self, arrays: dict[str, np.ndarray], arcs: StackArcs) -> dict[str, np.ndarray]:
@@ -457,7 +457,7 @@ class _Layout:
         total = np.add.reduceat(self.size, begin)
         return (total > NARROW)[new.cumsum() - 1] & ~narrow, begin
 
-    def _groups(self, wide: np.ndarray, begin: np.ndarray) -> dict[str, np.ndarray]:
+    def _groups(self, wide: np.ndarray, begin: np.ndarray) -> None:
         sets, groups = self.sets, self.groups
         end = np.append(begin[1:], len(wide))
         chosen = wide[begin].nonzero()[0]
@@ -467,14 +467,8 @@ class _Layout:
         unions = _Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
-        arrays = {
-            "group_row": row,
-            "group_next": self.nodes.number[groups.target[first]],
-            "group_push": self.push[first],
-            "group_add": add,
-            "group_set": final,
-        }
-        return _of_all("group_offset", arrays, _offsets(sets.node[lo], self.n), self.alike)
+        target = self.nodes.number[groups.target[first]]
+        self.out.groups(sets.node[lo], row, target, self.push[first], add, final, alike=self.alike)
 
     def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
@@ -512,7 +506,7 @@ class _Layout:
         keys = [groups.hash[b:e].tobytes() + values[b:e].tobytes() for b, e in zip(begin.tolist(), end.tolist())]
         return self.increments.numbers(keys, content)
 
-    def _arcs(self, narrow: np.ndarray) -> dict[str, np.ndarray]:
+    def _arcs(self, narrow: np.ndarray) -> None:
         sets, groups, costs = self.sets, self.groups, self.costs
         narrow, alike = self._narrow_once(narrow)
         of, group = sets.groups(narrow)
@@ -520,8 +514,7 @@ class _Layout:
         listed, which = self._once(group)
         number, token = groups.tokens_of(listed)
         if groups.reduced[listed].any():
-            order = order_of(number)
-            number, token = number[order], token[order]
+            token = token[order_of(number)]
         told = group if self.registers.low.any() else listed  # what is missing to a lower bound is a matter of the class
         effects, effect = arc_effects(
             self.nodes.number[groups.target[told]],
@@ -537,20 +530,8 @@ class _Layout:
         size = groups.size[listed]
         if listed is not group:
             begin, size = (size.cumsum() - size)[which], size[which]
-            number, at = spread(begin, size)
-            token = token[at]
-        first = np.append(np.int32(0), size.cumsum(dtype=np.int32))[firsts(node, self.n)]
-        room = max(1, len(effects)).bit_length()
-        if self.n.bit_length() + _TOKEN_BITS + room < 63:
-            key = (node << _TOKEN_BITS + room | effect)[number]
-            key |= token << room
-            key.sort()
-            token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
-        else:
-            order = np.lexsort((token, node[number]))
-            token, effect = token[order], effect[number[order]]
-        arrays = {"arc_token": token.astype(np.int32), "arc_effect": effect.astype(np.int32)}
-        return _of_all("arc_offset", arrays, first, alike) | {"effects": effects}
+            token = token[spread(begin, size)[1]]
+        self.out.arcs(node, effect.astype(np.int64), token, size, effects=effects, alike=alike)
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""
@@ -580,11 +561,10 @@ class _Layout:
         sets = self.groups.sets
         return self.key_sets.guards_of(sets.guard[group]), self.key_sets.held(sets.held[group])
 
-    def _levels(self, wide: np.ndarray) -> dict[str, np.ndarray]:
+    def _levels(self) -> None:
         """Unions of a node's tokens by how many tokens and cells they take."""
-        sets, size = self.sets, self.size
-        narrow_count = np.bincount(sets.node, np.where(wide, 0, size), minlength=self.n)
-        has_rows = (np.bincount(sets.node, wide, minlength=self.n) > 0) | (narrow_count > ARC_BURST)
+        sets = self.sets
+        has_rows = self.out.masked()
         has_rows[len(self.nodes.kind) :] = False
         members, alike = _once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
@@ -597,8 +577,7 @@ class _Layout:
 
         rows = self.pool.numbers(grid.union[cell], build)
         self.deadline.check(_DOING)
-        arrays = {"level_cost": grid.cost[cell], "level_need": grid.need[cell], "level_row": rows}
-        return _of_all("level_offset", arrays, _offsets(grid.node[cell], self.n), alike[self.alike])
+        self.out.levels(grid.node[cell], grid.cost[cell], rows, grid.need[cell], alike=alike[self.alike])
 
     def _members(self, chosen: np.ndarray) -> _Members:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
@@ -645,22 +624,3 @@ class _Layout:
             if len(distinct(grid.union[cell])) * self.tables.num_words * 4 <= most:
                 break
         return cell
-
-
-def _offsets(node: np.ndarray, n: int) -> np.ndarray:
-    out = np.zeros(n + 1, np.int32)
-    np.bincount(node, minlength=n).cumsum(out=out[1:])
-    return out
-
-
-def _of_all(
-    name: str, arrays: dict[str, np.ndarray], offset: np.ndarray, alike: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Arrays of every node, from those of the nodes that stand for others, and where each node's begin, as `name`."""
-    if (alike[1:] > alike[:-1]).all():
-        return {name: offset} | arrays
-    size = np.diff(offset)[alike]
-    at = spread(offset[alike], size)[1]
-    upto = np.zeros_like(offset)
-    size.cumsum(out=upto[1:])
-    return {name: upto} | {key: values[at] for key, values in arrays.items()}

@@ -8,9 +8,10 @@ import numpy as np
 
 from fsa_compile.arrays.integers import numbered
 from fsa_compile.arrays.ranges import segment_starts, spread
-from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.regular.trie_walk import TokenArcs, TokenLists
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
@@ -166,32 +167,17 @@ def assemble(
         accept, start, distance = _trim(groups, accept, start, distance)
     deadline.check("assembling the artifact")
     wide = groups.row > 0
-    n = len(accept)
-    group_offset = _offsets(groups.state[wide], n)
-    arc_offset, arc_token, arc_next = _narrow_arcs(groups, ~wide, n)
-    level_offset, level_cost, level_row = np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    out = ArtifactBuilder(len(accept))
+    out.groups(groups.state[wide], groups.row[wide], groups.target[wide])
+    narrow = (~wide).nonzero()[0]
+    size = groups.size[narrow]
+    token = groups.token[spread(groups.begin[narrow], size)[1]]
+    out.arcs(groups.state[narrow], groups.target[narrow], token, size)
     if levels:
-        level_offset, level_cost, level_row = _levels(groups, tables, pool, distance, group_offset, arc_offset)
-    return CompiledConstraint(
-        vocab_size=tables.vocab_size,
-        fingerprint=tables.fingerprint,
-        stop_ids=tables.stop_ids,
-        source=source,
-        start=int(start),
-        accept=accept,
-        distance=distance.astype(np.int32),
-        rows=pool.stacked(),
-        group_offset=group_offset,
-        group_row=groups.row[wide].astype(np.int32),
-        group_next=groups.target[wide].astype(np.int32),
-        arc_offset=arc_offset,
-        arc_token=arc_token,
-        arc_effect=arc_next,
-        level_offset=level_offset,
-        level_cost=level_cost,
-        level_row=level_row,
-        extra=extra,
-    )
+        part = out.masked()[groups.state].nonzero()[0]
+        cost, hashes = distance[groups.target[part]] + 1, groups.hash[part]
+        out.levels_by_cost(groups.state[part], cost, hashes, pool, lambda i: _union(groups, part[i], tables, pool))
+    return out.constraint(tables, pool, source=source, start=start, extra=extra, accept=accept, distance=distance)
 
 
 def unspellable(source: str) -> UnspellableError:
@@ -267,64 +253,9 @@ def _trim(
     return accept[keep], int(renumber[start]), distance[keep]
 
 
-def _offsets(state: np.ndarray, n: int) -> np.ndarray:
-    out = np.zeros(n + 1, np.int32)
-    np.bincount(state, minlength=n).cumsum(out=out[1:])
-    return out
-
-
-def _narrow_arcs(groups: _Groups, narrow: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(offset, token, target) of all single tokens, sorted by state, then token."""
-    begin, size = groups.begin[narrow], groups.size[narrow]
-    total = int(size.sum())
-    at = np.arange(total) + np.repeat(begin - (size.cumsum() - size), size)
-    state, target, token = groups.state[narrow].repeat(size), groups.target[narrow].repeat(size), groups.token[at]
-    order = np.argsort(state << _TOKEN_BITS | token, kind="stable")  # mostly sorted already
-    return _offsets(state, n), token[order].astype(np.int32), target[order].astype(np.int32)
-
-
-def _levels(
-    groups: _Groups,
-    tables: VocabularyTables,
-    pool: RowPool,
-    distance: np.ndarray,
-    group_offset: np.ndarray,
-    arc_offset: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(offset, cost, row): prefix unions of a node's tokens by how many tokens they need in all."""
-    n = len(distance)
-    masked = (group_offset[1:] > group_offset[:-1]) | (arc_offset[1:] - arc_offset[:-1] > ARC_BURST)
-    part = masked[groups.state].nonzero()[0]
-    if not len(part):
-        return np.zeros(n + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
-    key = (groups.state[part] << 32) | (distance[groups.target[part]] + 1)
-    order = key.argsort(kind="stable")
-    part, key = part[order], key[order]
-    begin = segment_starts(key)
-    level_state, level_cost = key[begin] >> 32, key[begin] & 0xFFFFFFFF
-    # Running sums of hashes within a node are the hashes of its prefix unions.
-    summed = np.add.reduceat(groups.hash[part], begin).cumsum()
-    first = segment_starts(level_state)
-    size = np.append(first[1:], len(level_state)) - first
-    summed -= np.repeat(np.concatenate([[np.uint64(0)], summed[first[1:] - 1]]), size)
-    starts_node = np.zeros(len(begin), bool)
-    starts_node[first] = True
-    end = np.append(begin[1:], len(part))
-
-    def build(i: int) -> np.ndarray:
-        below = None if starts_node[i] else pool.of_hash(int(summed[i - 1]))
-        return _union(groups, part[begin[i] : end[i]], below, tables, pool)
-
-    rows = pool.numbers(summed, build)
-    return _offsets(level_state, n), level_cost.astype(np.int32), rows.astype(np.int32)
-
-
-def _union(
-    groups: _Groups, part: np.ndarray, below: np.ndarray | None, tables: VocabularyTables, pool: RowPool
-) -> np.ndarray:
-    """Bit row of all tokens of some groups, together with the row of the level below."""
-    rows = [] if below is None else [below]
-    listed = []
+def _union(groups: _Groups, part: np.ndarray, tables: VocabularyTables, pool: RowPool) -> np.ndarray:
+    """Bit row of all tokens of some groups."""
+    rows, listed = [], []
     for row, b, n in zip(groups.row[part].tolist(), groups.begin[part].tolist(), groups.size[part].tolist()):
         if row:
             rows.append(pool[row])
