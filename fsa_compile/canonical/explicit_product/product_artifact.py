@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.integers import firsts, order_of
 from fsa_compile.arrays.ranges import joined, segment_starts
-from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.explicit_product.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.explicit_product.product_graph import ProductGraph
+from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.limits import CompileLimits, Deadline
@@ -87,27 +88,14 @@ def assemble_product(
                 arrays.add_wide(2 * int(place[source]) + 1 + wide.branch, 2 * int(place[wide.target]) + 1, wide)
     least = np.full(len(kept), FAR)
     np.minimum.at(least, place[place >= 0], nearest[place >= 0])
-    made = arrays.finished()
-    return CompiledConstraint(
-        vocab_size=tables.vocab_size,
-        fingerprint=tables.fingerprint,
-        stop_ids=tables.stop_ids,
+    return arrays.finished().constraint(
+        tables,
+        pool,
         source=constraint.source,
         start=1,
-        accept=np.append(False, np.repeat(graph.accept[kept], 2)),
-        distance=np.append(FAR, np.repeat(least, 2)).astype(np.int32),
-        rows=pool.stacked(),
-        group_offset=made["group_offset"],
-        group_row=made["group_row"],
-        group_next=made["group_next"],
-        arc_offset=made["arc_offset"],
-        arc_token=made["arc_token"],
-        arc_effect=made["arc_effect"],
-        effects=made["effects"],
-        level_offset=made["level_offset"],
-        level_cost=made["level_cost"],
-        level_row=made["level_row"],
         extra=extra,
+        accept=np.append(False, np.repeat(graph.accept[kept], 2)),
+        distance=np.append(FAR, np.repeat(least, 2)),
     )
 
 
@@ -232,41 +220,29 @@ class _Arrays:
         else:
             self.add(np.full(len(wide.token), node), wide.token, np.full(len(wide.token), target), wide.cost)
 
-    def finished(self) -> dict[str, np.ndarray]:
-        """Fields of the artifact."""
-        node, token, target, cost = (np.concatenate(column) for column in zip(*self._listed))
-        order = np.argsort(node * self._tables.vocab_size + token, kind="stable")
-        node, token, target, cost = node[order], token[order], target[order], cost[order]
-        arc_offset = np.searchsorted(node, np.arange(self._size + 1))
-        effect, number = np.unique(target * (FAR + 1) + cost, return_inverse=True)
-        effects = np.zeros((len(effect) + 1, 6), np.int32)
-        effects[1:, 0], effects[1:, 4] = effect // (FAR + 1), effect % (FAR + 1)
-        groups, levels = [], []
+    def finished(self) -> ArtifactBuilder:
+        """Groups, arcs and levels of all nodes."""
+        out = ArtifactBuilder(self._size)
         of_node: dict[int, list[_Part]] = {}
-        for (here, there), parts in sorted(self._wide.items()):
-            groups.append((here, self._row(FAR, parts), there))
+        groups = np.array([(*key, self._row(FAR, parts)) for key, parts in sorted(self._wide.items())], np.int64).reshape(-1, 3)
+        for (here, _), parts in sorted(self._wide.items()):
             of_node.setdefault(here, []).extend(parts)
-        for here in np.flatnonzero(np.diff(arc_offset) > ARC_BURST).tolist():
-            of_node.setdefault(here, [])
-        for here, parts in sorted(of_node.items()):
+        out.groups(groups[:, 0], groups[:, 2], groups[:, 1])
+        node, token, target, cost = (np.concatenate(column) for column in zip(*self._listed))
+        out.arcs_of_effects(node, token, target, 0, 0, 0, cost, 0)
+        order = order_of(node)
+        token, cost = token[order], cost[order]
+        first = firsts(node, self._size).tolist()
+        levels = []
+        for here in out.masked().nonzero()[0].tolist():
             self._deadline.check(_DOING)
-            own = slice(arc_offset[here], arc_offset[here + 1])
+            parts = of_node.get(here, [])
+            own = slice(first[here], first[here + 1])
             every = [*parts, self._part(token[own], cost[own])] if own.start < own.stop else parts
             levels += [(here, most, self._row(most, every)) for most in sorted({c for part in every for c in part.costs})]
-        group, level = np.array(groups, np.int32).reshape(-1, 3), np.array(levels, np.int32).reshape(-1, 3)
-        nodes = np.arange(self._size + 1)
-        return {
-            "group_offset": np.searchsorted(group[:, 0], nodes).astype(np.int32),
-            "group_row": np.ascontiguousarray(group[:, 1]),
-            "group_next": np.ascontiguousarray(group[:, 2]),
-            "arc_offset": arc_offset.astype(np.int32),
-            "arc_token": token.astype(np.int32),
-            "arc_effect": (number.ravel() + 1).astype(np.int32),
-            "effects": effects,
-            "level_offset": np.searchsorted(level[:, 0], nodes).astype(np.int32),
-            "level_cost": np.ascontiguousarray(level[:, 1]),
-            "level_row": np.ascontiguousarray(level[:, 2]),
-        }
+        level = np.array(levels, np.int64).reshape(-1, 3)
+        out.levels(*level.T)
+        return out
 
     def _part(self, token: np.ndarray, cost: np.ndarray) -> _Part:
         costs, sums = _hashed_by_cost(token, cost, self._tables)

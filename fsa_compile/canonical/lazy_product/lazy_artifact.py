@@ -12,10 +12,10 @@ import numpy as np
 from fsa_compile.arrays.index_sets import numbered
 from fsa_compile.arrays.integers import order_of
 from fsa_compile.arrays.ranges import joined, segment_starts
-from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
 from fsa_compile.canonical.lazy_product.lazy_distances import FAR
+from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import LimitError
@@ -73,47 +73,28 @@ def assemble_factored(
             narrow[chosen] = False
             here = source[order[begin]].tolist()
             groups += zip(here, rows.of_lists(token[chosen], size), target[order[begin]].tolist())
-            for node in here:
-                parts.setdefault(node, [])
-    in_order = narrow.nonzero()[0]
-    in_order = in_order[order_of(source[in_order] * tables.vocab_size + token[in_order])]
-    nodes = np.arange(count + 1)
-    arc_offset = source[in_order].searchsorted(nodes)
-    for node in (arc_offset[1:] - arc_offset[:-1] > ARC_BURST).nonzero()[0].tolist():
+    out = ArtifactBuilder(count)
+    group = np.array(sorted(groups), np.int64).reshape(-1, 3)
+    out.groups(*group.T)
+    out.arcs_of_effects(source[narrow], token[narrow], target[narrow], 0, 0, 0, cost[narrow], 0)
+    for node in out.masked().nonzero()[0].tolist():
         parts.setdefault(node, [])
-    most = int(cost.max(initial=0)) + 1
-    effect, kind = numbered(target[in_order] * most + cost[in_order], count * most)
-    effects = np.zeros((len(effect) + 1, 6), np.int32)
-    effects[1:, 0], effects[1:, 4] = effect // most, effect % most
-    levels = rows.levels(parts, source, token, cost, deadline)
+    level = np.array(rows.levels(parts, source, token, cost, deadline), np.int64).reshape(-1, 3)
+    out.levels(*level.T)
     if bit_rows is not None:
         unless = ((node, *note) for node in sorted(d.shunned) if reached[node] for note in d.unless_of(node))
         noted = [[int(number[node]), bit_rows.number(bits), which] for node, which, bits in unless]
         if noted:
             extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}
-    group = np.array(sorted(groups), np.int32).reshape(-1, 3)
-    level = np.array(levels, np.int32).reshape(-1, 3)
     kept = np.flatnonzero(reached)
-    return CompiledConstraint(
-        vocab_size=tables.vocab_size,
-        fingerprint=tables.fingerprint,
-        stop_ids=tables.stop_ids,
+    return out.constraint(
+        tables,
+        rows,
         source=constraint.source,
-        start=int(number[constraint.start]),
-        accept=np.append(False, constraint.accept[kept]),
-        distance=np.append(FAR, distances.nearest[kept]).astype(np.int32),
-        rows=rows.stacked(),
-        group_offset=np.searchsorted(group[:, 0], nodes).astype(np.int32),
-        group_row=np.ascontiguousarray(group[:, 1]),
-        group_next=np.ascontiguousarray(group[:, 2]),
-        arc_offset=arc_offset.astype(np.int32),
-        arc_token=token[in_order].astype(np.int32),
-        arc_effect=(kind + 1).astype(np.int32),
-        effects=effects,
-        level_offset=np.searchsorted(level[:, 0], nodes).astype(np.int32),
-        level_cost=np.ascontiguousarray(level[:, 1]),
-        level_row=np.ascontiguousarray(level[:, 2]),
+        start=number[constraint.start],
         extra=extra,
+        accept=np.append(False, constraint.accept[kept]),
+        distance=np.append(FAR, distances.nearest[kept]),
     )
 
 

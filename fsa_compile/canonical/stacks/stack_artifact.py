@@ -15,6 +15,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.lazy_product.lazy_artifact import Rows
 from fsa_compile.canonical.lazy_product.lazy_distances import FAR
 from fsa_compile.canonical.stacks.stack_distances import CELL, StackDistances
+from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -75,46 +76,27 @@ def assemble_stack(
             levels += [(node, *level) for level in _levels(by_cost, rows)]
         arcs.append((np.full(count, node), token[narrow], target[narrow], cost[narrow]))
     source, token, target, cost = (np.concatenate(column).astype(np.int64) for column in zip(*arcs))
-    order = np.lexsort((token, source))
-    source, token = source[order], token[order]
-    kinds, kind = np.unique(
-        np.stack([e.base[target], e.push_of[target], cost % CELL, cost // CELL], 1)[order], axis=0, return_inverse=True
-    )
-    effects = np.zeros((len(kinds) + 1, 6), np.int32)
-    effects[1:, :2], effects[1:, 4:] = kinds[:, :2], kinds[:, 2:]
+    out = ArtifactBuilder(constraint.num_nodes)
+    node, row, into, push = np.array(sorted(groups), np.int64).reshape(-1, 4).T
+    none = np.zeros(len(node), np.int64)
+    out.groups(node, row, into, push, none, none)
+    out.arcs_of_effects(source, token, e.base[target], e.push_of[target], 0, 0, cost % CELL, cost // CELL)
+    level = np.array(levels, np.int64).reshape(-1, 4)
+    out.levels(level[:, 0], level[:, 1], level[:, 3], level[:, 2])
     exceptions = [[node, rows.number(bits), number] for node, bits, number in distances.tokens.unless()]
     if exceptions:
         states = distances.tokens.distances.shunned_states()
         extra = {**extra, "canonical_unless": {"states": states, "rows": exceptions}}
-    nodes = np.arange(constraint.num_nodes + 1)
-    group = np.array(sorted(groups), np.int32).reshape(-1, 4)
-    level = np.array(levels, np.int32).reshape(-1, 4)
     nearest = distances.nearest
     known = nearest < FAR
-    none = np.zeros(len(group), np.int32)
-    return dataclasses.replace(
-        constraint,
-        distance=np.where(known, nearest % CELL, constraint.distance).astype(np.int32),
-        need=np.where(known, nearest // CELL, constraint.need).astype(np.int32),
-        symbol_cost=distances.symbol_cost.astype(np.int32),
-        symbol_need=np.zeros_like(constraint.symbol_need),
-        rows=rows.stacked(),
-        group_offset=np.searchsorted(group[:, 0], nodes).astype(np.int32),
-        group_row=np.ascontiguousarray(group[:, 1]),
-        group_next=np.ascontiguousarray(group[:, 2]),
-        group_push=np.ascontiguousarray(group[:, 3]),
-        group_add=none,
-        group_set=none,
-        arc_offset=np.searchsorted(source, nodes).astype(np.int32),
-        arc_token=token.astype(np.int32),
-        arc_effect=(kind.ravel() + 1).astype(np.int32),
-        effects=effects,
-        level_offset=np.searchsorted(level[:, 0], nodes).astype(np.int32),
-        level_cost=np.ascontiguousarray(level[:, 1]),
-        level_need=np.ascontiguousarray(level[:, 2]),
-        level_row=np.ascontiguousarray(level[:, 3]),
-        extra=extra,
-    )
+    changes = {
+        "distance": np.where(known, nearest % CELL, constraint.distance),
+        "need": np.where(known, nearest // CELL, constraint.need),
+        "symbol_cost": distances.symbol_cost,
+        "symbol_need": np.zeros_like(constraint.symbol_need),
+        "rows": rows.stacked(),
+    }
+    return dataclasses.replace(constraint, extra=extra, **out.typed(changes))
 
 
 def _levels(by_cost: dict[int, np.ndarray], rows: Rows) -> list[tuple[int, int, int]]:
