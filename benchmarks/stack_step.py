@@ -37,7 +37,8 @@ from jax_decode.step.masking import mask_parts
 from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState, Status, init_state
 from jax_decode.step.transition import advance
-from jax_decode.tables.tables import ARC_COUNT, ConstraintTables, to_device
+from jax_decode.tables.concatenation import ARC_COUNT
+from jax_decode.tables.tables import ConstraintTables, to_device
 
 RESULTS = Path(__file__).parent / "results"
 MOST_RATIO = 1.5

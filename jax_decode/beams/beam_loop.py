@@ -25,7 +25,8 @@ from jax_decode.kernels.planes import NEVER
 from jax_decode.step.forking import fork, fork_cache
 from jax_decode.step.state import ConstraintState, Status
 from jax_decode.step.transition import advance
-from jax_decode.tables.tables import FREE, ConstraintTables
+from jax_decode.tables.concatenation import FREE
+from jax_decode.tables.tables import ConstraintTables
 
 
 class Finished(NamedTuple):

@@ -38,8 +38,9 @@ from jax_decode.sampling.truncation import Allowed
 from jax_decode.step.masking import mask_parts, unpacked
 from jax_decode.step.stack import accepts, sources
 from jax_decode.step.state import ConstraintState
+from jax_decode.tables.concatenation import FREE
 from jax_decode.tables.items import only_lists
-from jax_decode.tables.tables import FREE, ConstraintTables
+from jax_decode.tables.tables import ConstraintTables
 
 
 class Sums(NamedTuple):

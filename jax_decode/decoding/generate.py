@@ -102,10 +102,10 @@ def generate(
         least_steps=chunk,
         allow_truncation=allow_truncation,
     )
-    given, most = request.prompts, request.most
+    most = request.most
     runs, (drafts, most_drafts) = read_forced(forced), read_draft(draft, decoder, tables)
     if isinstance(drafts, ModelDraft):
-        check_positions(drafts.decoder, given, request.limits, "draft model")
+        check_positions(drafts.decoder, request.prompts, request.limits, "draft model")
     words = read_key_words(key, sampler, request.num_prompts, num_samples)
     sampler = jax.device_put(prepared(sampler))
     stops = [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)
@@ -123,18 +123,7 @@ def generate(
             stops=stops,
             progress=progress,
         )
-    carry = loop.prefill(
-        decoder,
-        tables,
-        sampler,
-        words,
-        request.first_state(num_samples),
-        *put_rows((given.tokens, given.lengths)),
-        cache_length=request.cache_length,
-        capacity=request.steps + chunk,
-        num_samples=num_samples,
-        with_raw=bool(raw_logprobs),
-    )
+    carry = prefilled(decoder, request, num_samples, chunk)
     for until in stops:
         carry = loop.decode(
             decoder,
@@ -152,6 +141,13 @@ def generate(
             if done >= most:
                 break
     return on_host(carry, request, num_samples)
+
+
+def prefilled(decoder: Any, request: Request, num_samples: int, chunk: int) -> loop.Carry:
+    """The loop's first carry: prompts fed, nothing chosen."""
+    given = put_rows((request.prompts.tokens, request.prompts.lengths))
+    sizes = {"cache_length": request.cache_length, "capacity": request.steps + chunk, "num_samples": num_samples}
+    return loop.prefill(decoder, request.first_state(num_samples), *given, **sizes)
 
 
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.errors import DecodeError
-from jax_decode.tables.tables import SHALLOWEST, SHORTEST, TEXT_ROW, ConstraintTables
+from jax_decode.tables.concatenation import SHALLOWEST, SHORTEST, TEXT_ROW
+from jax_decode.tables.tables import ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
-"""The jitted programs behind `generate`: prefill, and a `while` over chunks of `scan` that never talks to the host.
+"""The jitted programs behind `generate`: prefill, and a `while` over chunks of steps that never talks to the host.
 
+Prefill ends with logits; every token, the first one too, is chosen by the loop, so that the constrained step is compiled once.
 Everything that differs between calls of one shape is a traced argument: parameters, tables, prompts, keys, limits, sampler
 numbers. Static are only sizes, the sampler's kind and the decoder's structure.
 """
@@ -30,15 +31,15 @@ class Carry:
     Attributes:
       cache: the decoder's.
       state: every row's place in its constraint.
-      token: int32[B], the last token chosen, not yet fed to the decoder.
+      logits: float[B, V'], what the decoder says about the next token.
       step: int32[], tokens chosen so far.
-      tokens: int32[B, T], chosen tokens, -1 where none; None inside a chunk, whose output `scan` collects.
+      tokens: int32[B, T], chosen tokens, -1 where none; None inside a chunk, which collects its own output.
       logprobs, raw_logprobs: float32[B, T], see `sampling.Choice`; likewise.
     """
 
     cache: Any
     state: ConstraintState
-    token: jax.Array
+    logits: jax.Array
     step: jax.Array
     tokens: Any
     logprobs: Any
@@ -48,12 +49,9 @@ class Carry:
 jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses.fields(Carry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "num_samples", "with_raw"))
+@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "num_samples"))
 def prefill(
     decoder: Decoder,
-    tables: ConstraintTables | None,
-    sampler: Sampler,
-    keys: jax.Array,
     state: ConstraintState,
     prompts: jax.Array,
     lengths: jax.Array,
@@ -61,38 +59,32 @@ def prefill(
     cache_length: int,
     capacity: int,
     num_samples: int,
-    with_raw: bool = True,
 ) -> Carry:
-    """Feeds the prompts and chooses every row's first token.
+    """Feeds the prompts.
 
     Args:
       decoder: the model.
-      tables: the constraints, or None.
-      sampler: from `samplers.prepared`.
-      keys: uint32[B, 2], B = P * num_samples; rows of one prompt lie together.
-      state: [B].
+      state: [B], B = P * num_samples; rows of one prompt lie together.
       prompts: int32[P, L], right padded; lengths: int32[P].
       cache_length: slots of the cache.
       capacity: T, tokens the output can hold.
       num_samples: rows per prompt; the prompt is fed once.
-      with_raw: see `sampling.sample`.
     """
     logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
+    check_logits(logits, decoder.vocab_size)
     if num_samples > 1:
         logits = jnp.repeat(logits, num_samples, axis=0)
         parent = jnp.repeat(jnp.arange(prompts.shape[0], dtype=jnp.int32), num_samples)
         cache = fork_cache(decoder, cache, parent, length=cache_length)
-    batch = keys.shape[0]
-    cache, state, token, out = _choose(decoder, tables, sampler, keys, state, cache, logits, jnp.int32(0), with_raw)
-    empty = jnp.zeros((batch, capacity), jnp.float32)
+    shape = (logits.shape[0], capacity)
     return Carry(
         cache=cache,
         state=state,
-        token=token,
-        step=jnp.int32(1),
-        tokens=jnp.full((batch, capacity), -1, jnp.int32).at[:, 0].set(out[0]),
-        logprobs=empty.at[:, 0].set(out[1]),
-        raw_logprobs=empty.at[:, 0].set(out[2]),
+        logits=logits[:, -1],
+        step=jnp.int32(0),
+        tokens=jnp.full(shape, -1, jnp.int32),
+        logprobs=jnp.zeros(shape, jnp.float32),
+        raw_logprobs=jnp.zeros(shape, jnp.float32),
     )
 
 
@@ -108,23 +100,36 @@ def decode(
     chunk: int,
     with_raw: bool = True,
 ) -> Carry:
-    """Decodes until every row is done, or `until` int32[] tokens per row were chosen; checks once per chunk.
+    """Decodes until every row is done, or `until` int32[] tokens per row were chosen; checks the former once per chunk.
 
-    The output's capacity must reach `chunk - 1` tokens beyond `until`. The carry is donated, the tables never.
+    The carry is donated, the tables never.
+
+    Args:
+      decoder: the model.
+      tables: the constraints, or None.
+      sampler: from `samplers.prepared`.
+      keys: uint32[B, 2].
+      carry: from `prefill`, or from here; its capacity must reach `chunk` tokens beyond `until`.
+      until: tokens per row.
+      chunk: most steps between two checks.
+      with_raw: see `sampling.sample`.
     """
 
-    def step(carry: Carry, _: None) -> tuple[Carry, tuple[jax.Array, ...]]:
-        fed = carry.state.running.astype(jnp.int32)
-        logits, cache = decoder.apply(carry.token[:, None], carry.cache, fed)
-        cache, state, token, out = _choose(decoder, tables, sampler, keys, carry.state, cache, logits, carry.step, with_raw)
-        return dataclasses.replace(carry, cache=cache, state=state, token=token, step=carry.step + 1), out
+    def step(i: jax.Array, inner: tuple[Carry, list[jax.Array]]) -> tuple[Carry, list[jax.Array]]:
+        carry, outs = inner
+        state, fed, out = _choose(tables, sampler, keys, carry, with_raw)
+        logits, cache = decoder.apply(fed[:, None], carry.cache, state.running.astype(jnp.int32))
+        check_logits(logits, decoder.vocab_size)
+        logits = logits[:, -1].astype(carry.logits.dtype)
+        outs = [jax.lax.dynamic_update_index_in_dim(kept, new, i, 0) for kept, new in zip(outs, out)]
+        return dataclasses.replace(carry, cache=cache, state=state, logits=logits, step=carry.step + 1), outs
 
     def run_chunk(carry: Carry) -> Carry:
-        start = carry.step
-        # The output buffers stay out of the scan, which would otherwise carry them through every step.
+        start, buffers = carry.step, (carry.tokens, carry.logprobs, carry.raw_logprobs)
+        # The whole output stays out of the inner loop, which would otherwise carry it through every step.
         inner = dataclasses.replace(carry, tokens=None, logprobs=None, raw_logprobs=None)
-        inner, outs = jax.lax.scan(step, inner, None, length=chunk)
-        buffers = (carry.tokens, carry.logprobs, carry.raw_logprobs)
+        outs = [jnp.full((chunk, len(keys)), x, buffer.dtype) for x, buffer in zip((-1, 0, 0), buffers)]
+        inner, outs = jax.lax.fori_loop(0, jnp.minimum(chunk, until - start), step, (inner, outs))
         filled = [jax.lax.dynamic_update_slice(buffer, out.T, (jnp.int32(0), start)) for buffer, out in zip(buffers, outs)]
         return dataclasses.replace(inner, tokens=filled[0], logprobs=filled[1], raw_logprobs=filled[2])
 
@@ -135,28 +140,20 @@ def decode(
 
 
 def _choose(
-    decoder: Decoder,
-    tables: ConstraintTables | None,
-    sampler: Sampler,
-    keys: jax.Array,
-    state: ConstraintState,
-    cache: Any,
-    logits: jax.Array,
-    step: jax.Array,
-    with_raw: bool,
-) -> tuple[Any, ConstraintState, jax.Array, tuple[jax.Array, ...]]:
-    """Samples and advances: cache, next state, token to feed, and (token or -1, logprob, raw logprob)."""
-    check_logits(logits, decoder.vocab_size)
-    counter = jnp.full(keys.shape[:1], step, jnp.uint32)
-    choice = sample(sampler, logits[:, -1], keys, counter, tables, state, with_raw=with_raw)
-    token = checked(choice.token, logits[:, -1])
+    tables: ConstraintTables | None, sampler: Sampler, keys: jax.Array, carry: Carry, with_raw: bool
+) -> tuple[ConstraintState, jax.Array, tuple[jax.Array, ...]]:
+    """Samples and advances: next state, token to feed, and (token or -1, logprob, raw logprob)."""
+    state = carry.state
+    counter = jnp.full(keys.shape[:1], carry.step, jnp.uint32)
+    choice = sample(sampler, carry.logits, keys, counter, tables, state, with_raw=with_raw)
+    token = checked(choice.token, carry.logits)
     taken = state.running & (token >= 0)
     out = (
         jnp.where(taken, token, -1),
         jnp.where(taken, choice.logprob, 0.0),
         jnp.where(taken, choice.raw_logprob, 0.0),
     )
-    return cache, advance(tables, state, token), jnp.maximum(out[0], 0), out
+    return advance(tables, state, token), jnp.maximum(out[0], 0), out
 
 
 def check_logits(logits: jax.Array, vocab_size: int) -> None:

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding import loop
-from jax_decode.decoding.generate import on_host, read_key_words
+from jax_decode.decoding.generate import on_host, prefilled, read_key_words
 from jax_decode.decoding.incremental import RowText
 from jax_decode.decoding.requests import Request, read_positive, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
 from jax_decode.errors import DecodeError
-from jax_decode.kernels.placement import on_automatic_axes, put_rows
+from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
@@ -122,19 +122,8 @@ def stream(
         allow_truncation=allow_truncation,
     )
     words = read_key_words(key, sampler, request.num_prompts, num_samples)
-    traced, numbers = jax.device_put(prepared(sampler)), put_rows((request.prompts.tokens, request.prompts.lengths))
-    carry = loop.prefill(
-        decoder,
-        tables,
-        traced,
-        words,
-        request.first_state(num_samples),
-        *numbers,
-        cache_length=request.cache_length,
-        capacity=request.steps + chunk,
-        num_samples=num_samples,
-        with_raw=bool(raw_logprobs),
-    )
+    traced = jax.device_put(prepared(sampler))
+    carry = prefilled(decoder, request, num_samples, chunk)
     further = functools.partial(loop.decode, decoder, tables, traced, words, chunk=chunk, with_raw=bool(raw_logprobs))
     return Stream(carry, further, request, tokenizer, rules, num_samples, chunk, clock)
 
@@ -190,9 +179,8 @@ class Stream:
         return Streamed(**fields | {"padded": _padded(fields["tokens"])}, texts=texts)
 
     def _generated(self) -> Iterator[Piece]:
-        yield from self._look()
         while any(status is Status.RUNNING for status in self.status):
-            until = jax.device_put(np.int32(self._read + self._chunk))
+            until = jax.device_put(np.int32(self._read + self._chunk if self._read else 1))
             self._carry = self._further(self._carry, until)
             yield from self._look()
 

@@ -18,7 +18,8 @@ from jax_decode.errors import DecodeError
 from jax_decode.step.masking import dense, mask_parts
 from jax_decode.step.state import ConstraintState, Status, init_state
 from jax_decode.step.transition import advance
-from jax_decode.tables.tables import FREE, ConstraintTables
+from jax_decode.tables.concatenation import FREE
+from jax_decode.tables.tables import ConstraintTables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,9 @@ def read(table: jax.Array, *index: jax.Array) -> jax.Array:
 def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
     """The largest of `entry(0) .. entry(count - 1)` and 0, int32[*shape].
 
-    `entry` takes int32[1, …, n] and returns int32[*shape, n]. Few entries are unrolled: an elementwise chain that the
-    compiler fuses with its neighbours into one kernel, where a reduction would stand alone.
+    `entry` takes int32[1, …, n] and returns int32[*shape, n]. For an accelerator few entries are unrolled: an elementwise chain
+    that its compiler fuses with its neighbours into one kernel, where a reduction would stand alone. On a CPU the unrolled chain
+    takes longer to compile and to run.
 
     Args:
       entry: values of several entries of all rows.
@@ -27,12 +28,17 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
       shape: of the result.
     """
     lead = (1,) * len(shape)
-    if count > _UNROLL:
+
+    def together() -> jax.Array:
         return jnp.maximum(entry(jnp.arange(count, dtype=jnp.int32).reshape(*lead, count)).max(-1), 0)
-    best = jnp.zeros((*shape, 1), jnp.int32)
-    for i in range(count):
-        best = jnp.maximum(best, entry(jnp.full((*lead, 1), i, jnp.int32)))
-    return best[..., 0]
+
+    def unrolled() -> jax.Array:
+        best = jnp.zeros((*shape, 1), jnp.int32)
+        for i in range(count):
+            best = jnp.maximum(best, entry(jnp.full((*lead, 1), i, jnp.int32)))
+        return best[..., 0]
+
+    return together() if count > _UNROLL else jax.lax.platform_dependent(cpu=together, default=unrolled)
 
 
 def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, jax.Array, list[jax.Array]]:

@@ -12,7 +12,8 @@ from jax_decode.decoding.requests import Request
 from jax_decode.step.masking import mask_parts
 from jax_decode.step.stack import accepts, sources
 from jax_decode.step.state import ConstraintState, Status
-from jax_decode.tables.tables import SHORTEST, ConstraintTables
+from jax_decode.tables.concatenation import SHORTEST
+from jax_decode.tables.tables import ConstraintTables
 
 
 def goes_on(tables: ConstraintTables, state: ConstraintState) -> jax.Array:

@@ -21,8 +21,7 @@ from jax_decode.step.parallel_stacks import by_rows
 from jax_decode.step.stack import Sources, accepts, shortest, slope_at, sources, without_twins
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import BOUNDED, canonical_words
-from jax_decode.tables.items import levels_of, listed_children
-from jax_decode.tables.tables import (
+from jax_decode.tables.concatenation import (
     ARC_COST,
     ARC_COUNT,
     ARC_NEED,
@@ -34,8 +33,9 @@ from jax_decode.tables.tables import (
     LEVEL_NEED,
     LEVEL_OFFSET,
     LEVEL_ROW,
-    ConstraintTables,
 )
+from jax_decode.tables.items import levels_of, listed_children
+from jax_decode.tables.tables import ConstraintTables
 
 
 class MaskParts(NamedTuple):

@@ -17,6 +17,7 @@ from jax_decode.kernels.gather import read
 from jax_decode.step.guards import Words, allows, children_at, with_keys
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import FILTER
+from jax_decode.tables.concatenation import ACCEPT, DISTANCE, FREE
 from jax_decode.tables.guard_layout import TWIN, WANTED, WANTED_DISTANCE
 from jax_decode.tables.items import node_in, to_end
 from jax_decode.tables.stack_layout import (
@@ -40,7 +41,7 @@ from jax_decode.tables.stack_layout import (
     SYMBOL_COST,
     SYMBOL_NEED,
 )
-from jax_decode.tables.tables import ACCEPT, DISTANCE, FREE, ConstraintTables
+from jax_decode.tables.tables import ConstraintTables
 
 _MOST_SELECTED = 64
 """Cells per token up to which a pass over all cells of a row is better than a scatter, on a TPU."""

@@ -13,7 +13,8 @@ import numpy as np
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError
 from jax_decode.tables.canonical import first_canonical
-from jax_decode.tables.tables import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START, ConstraintTables
+from jax_decode.tables.concatenation import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START
+from jax_decode.tables.tables import ConstraintTables
 
 MAX_DEPTH = 64
 """Default limit of the stack's depth, in cells."""

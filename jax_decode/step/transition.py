@@ -30,9 +30,7 @@ from jax_decode.step.stack import (
 from jax_decode.step.state import NO_NUMBER, ConstraintState, Status
 from jax_decode.tables.canonical import BOUNDED, FILTER, LAST, forbids
 from jax_decode.tables.canonical_filter import state_after
-from jax_decode.tables.items import child, node_in
-from jax_decode.tables.stack_layout import ADD, NEED, PUSH, SET
-from jax_decode.tables.tables import (
+from jax_decode.tables.concatenation import (
     ARC_COUNT,
     ARC_NEXT,
     ARC_OFFSET,
@@ -41,8 +39,10 @@ from jax_decode.tables.tables import (
     GROUP_COUNT,
     GROUP_OFFSET,
     SEARCH_FANOUT,
-    ConstraintTables,
 )
+from jax_decode.tables.items import child, node_in
+from jax_decode.tables.stack_layout import ADD, NEED, PUSH, SET
+from jax_decode.tables.tables import ConstraintTables
 
 
 class _Taken(NamedTuple):
@@ -368,18 +368,19 @@ def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -
       tokens: int32, broadcasts to [...].
     """
     at, end = record[..., ARC_OFFSET], record[..., ARC_OFFSET] + record[..., ARC_COUNT]
-    column = jnp.full_like(at, ARC_TOKEN)
+    tokens = jnp.broadcast_to(tokens, at.shape)
     last = tables.arcs.shape[0] - 1
+
+    def reached(at: jax.Array, stride: int, i: jax.Array) -> jax.Array:
+        """How far a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
+        probe = at[..., None] + (i + 1) * stride
+        below = read(tables.arcs, jnp.minimum(probe, last), jnp.full_like(probe, ARC_TOKEN)) <= tokens[..., None]
+        return jnp.where((probe < end[..., None]) & below, (i + 1) * stride, 0)
+
     for level in reversed(range(tables.search_depth)):
-        stride = SEARCH_FANOUT**level
-        step = jnp.zeros_like(at)
-        for i in range(1, SEARCH_FANOUT):
-            probe = at + i * stride
-            below = read(tables.arcs, jnp.minimum(probe, last), column) <= tokens
-            step += jnp.where((probe < end) & below, stride, 0)
-        at += step
+        at += largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
     at = jnp.minimum(at, last)
-    return (at < end) & (read(tables.arcs, at, column) == tokens), at
+    return (at < end) & (read(tables.arcs, at, jnp.full_like(at, ARC_TOKEN)) == tokens), at
 
 
 def _bits(x: jax.Array) -> jax.Array:

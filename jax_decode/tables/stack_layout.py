@@ -48,16 +48,19 @@ class StackArrays:
     initial: NDArray[np.int32]
 
 
-def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, several: bool) -> StackArrays:
+def pack_stacks(
+    constraints: Sequence[CompiledConstraint], max_push: int, several: bool, *, stacked: bool, counted: bool
+) -> StackArrays:
     """All stacks and counters one after another.
 
     Args:
       constraints: in order; their nodes follow two nodes of the tables' own, their groups one group.
       max_push: PM, entries per push string in the result, at least the longest.
       several: whether cells hold a hash of their stack.
+      stacked, counted: whether there are tables of stacks, and of counters, even where no constraint has any.
     """
     width = 6 if several else 5
-    if all(c.is_regular for c in constraints):
+    if not stacked:
         return StackArrays(
             frames=np.zeros((0, 3), np.int32),
             counters=np.zeros((0, 8), np.int32),
@@ -69,7 +72,6 @@ def pack_stacks(constraints: Sequence[CompiledConstraint], max_push: int, severa
             increments=np.zeros((0, 1), np.uint16),
             initial=np.zeros((0, 1, width), np.int32),
         )
-    counted = any(map(_has_counters, constraints))
     num_symbols = sum(c.num_symbols for c in constraints)
     own = np.zeros((2, 8), np.int32)  # the dead and the unconstrained node
     own[:, 5] = 1  # slopes divide by it
@@ -122,7 +124,8 @@ def longest_chain(constraint: CompiledConstraint, counts: NDArray[np.int64]) -> 
     return int(total.max())
 
 
-def _has_counters(c: CompiledConstraint) -> bool:
+def has_counters(c: CompiledConstraint) -> bool:
+    """Whether a node or a cost depends on a register."""
     return bool(c.ladder.any() or c.symbol_ladder.any() or c.level_slope[:, 2].any() or c.symbol_slope[:, 2].any())
 
 

@@ -6,6 +6,7 @@ The only module that knows the device layout of a constraint. Reading the tables
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from jax_decode.errors import DecodeError
@@ -23,37 +24,38 @@ from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
 from jax_decode.tables.canonical import PairTables, pair_arrays, with_partners
 from jax_decode.tables.canonical_filter import FilterTables, filter_arrays
+from jax_decode.tables.concatenation import (
+    START,
+    Parts,
+    bucket,
+    concatenate,
+    exceptions,
+    padded,
+    placeholder,
+    static_sizes,
+    stop_table,
+    stored_once,
+    with_items,
+    with_own_starts,
+)
 from jax_decode.tables.forced_spelling import forced_spellings
 from jax_decode.tables.guard_layout import pack_sets
 from jax_decode.tables.items import ItemTables, PackedItems, pack_items
-from jax_decode.tables.stack_layout import longest_chain, pack_stacks
-
-DEAD = 0
-"""Node that allows nothing."""
-FREE = 1
-"""Node of a row without a constraint: every id of the tokenizer, back to itself."""
-SEARCH_FANOUT = 8
-"""Branching of the search among a node's arcs; its depth is static."""
-
-GROUP_OFFSET, GROUP_COUNT, ARC_OFFSET, ARC_COUNT, LEVEL_OFFSET, LEVEL_COUNT, DISTANCE, ACCEPT = range(8)
-"""Columns of `ConstraintTables.nodes`."""
-ARC_TOKEN, ARC_NEXT, ARC_COST, ARC_NEED = range(4)
-"""Columns of `ConstraintTables.arcs`."""
-LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
-"""Columns of `ConstraintTables.levels`."""
-START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST, FIRST_STATE = range(8)
-"""Columns of `ConstraintTables.constraints`."""
+from jax_decode.tables.profiles import Profile, choose_profile
+from jax_decode.tables.stack_layout import has_counters, pack_stacks
 
 _UNROLLED = 16
 """A table may be read this many entries past a node's own: padding at the end makes that safe."""
+_SLACK = {"groups": 32, "arcs": 128, "levels": 32}
+"""Entries past a node's own that may be read in any profile."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstraintTables:
     """Constraints over one vocabulary, on the device: a pytree whose arrays are leaves.
 
-    Pass it to jitted functions as an argument. Two tables of the same size buckets share one compilation; every axis
-    below but W is padded to a power of two. Never donate it.
+    Pass it to jitted functions as an argument. Two tables of the same profile and scale share one compilation; without a profile,
+    every axis below but W is padded to a power of two. Never donate it.
 
     Axes: N nodes (0 dead, 1 unconstrained), R bit rows (0 empty, 1 all ids), W words per row, G groups, A arcs,
     L levels, C constraints, E stop ids, S push strings (0 empty), P effective symbols, I per-token tables. The arrays from
@@ -105,6 +107,7 @@ class ConstraintTables:
       filter: the states of the tokenizer's filter, likewise.
       items: tries of the constraints that are sets of items; None where none is. Their nodes are numbers from N on.
       shards: how the vocabulary is spread over devices, None where it is not.
+      profile: that the sizes come from, None for sizes of the constraints' own.
     """
 
     nodes: jax.Array
@@ -149,6 +152,7 @@ class ConstraintTables:
     filter: FilterTables | None = None
     items: ItemTables | None = None
     shards: Shards | None = None
+    profile: Profile | None = None
 
     @property
     def has_stack(self) -> bool:
@@ -186,13 +190,18 @@ class ConstraintTables:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
 
     def __repr__(self) -> str:
+        names = [n for n in _STATIC if n.startswith("max_") or n in ("search_depth", "stacks", "partners")]
+        statics = ", ".join(f"{name} {getattr(self, name)}" for name in names)
+        kinds = [self.has_stack, self.has_counters, self.key_words, self.pairs is not None, self.items is not None]
+        has = [name for name, there in zip(("stacks", "counters", "sets of keys", "canonical", "items"), kinds) if there]
         return (
-            f"ConstraintTables({self.nodes.shape[0]:,} nodes, {self.rows.shape[0]:,} rows, "
-            f"{self.constraints.shape[0]} constraints (padded), {self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens)"
+            f"ConstraintTables(profile {str(self.profile or 'none')!r}, {self.nodes.shape[0]:,} nodes, "
+            f"{self.rows.shape[0]:,} rows, {self.constraints.shape[0]} constraints (padded), {self.nbytes / 1e6:.2f} MB, "
+            f"{self.vocab_size:,} tokens; {' and '.join(has) or 'regular'}; static: {statics})"
         )
 
 
-_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str", "Shards | None")]
+_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str", "Shards | None", "Profile | None")]
 jax.tree_util.register_dataclass(
     ConstraintTables,
     data_fields=[f.name for f in dataclasses.fields(ConstraintTables) if f.name not in _STATIC],
@@ -208,6 +217,7 @@ def to_device(
     vocabulary: Any = None,
     sharding: Any = None,
     vocabulary_axis: str | None = None,
+    profile: Profile | str | None = None,
 ) -> ConstraintTables:
     """Moves one constraint, or several over one vocabulary, to the device.
 
@@ -222,93 +232,155 @@ def to_device(
       sharding: device or sharding to place the arrays on, as in `jax.device_put`; None for the default device.
       vocabulary_axis: axis of the sharding's mesh over which the model's logits are spread, if they are. Mask rows are packed for
         every shard and spread with them; masking and choosing then happen where the logits lie, see `docs/devices.md`.
+      profile: the sizes that are part of a compiled program: a name out of `jax_decode.PROFILES`, for the smallest tables that
+        hold the constraints; or another's `tables.profile`, for that very program; None for the smallest profile that fits, or
+        sizes of their own where none does.
 
     Returns:
       The tables.
 
     Raises:
       DecodeError: not constraints, different vocabularies, logits narrower than the vocabulary, canonical tables missing or not
-        theirs, canonical constraints that cannot share tables, a vocabulary that the axis does not divide.
+        theirs, canonical constraints that cannot share tables, a vocabulary that the axis does not divide, a profile without
+        room for them.
     """
-    every = [constraint] if isinstance(constraint, (CompiledConstraint, CompiledItems)) else constraint
-    every = _checked(every, logits_width)
-    first = every[0]
+    every = _checked([constraint] if isinstance(constraint, (CompiledConstraint, CompiledItems)) else constraint, logits_width)
     catalogues = {id(c): c for c in every if isinstance(c, CompiledItems)}
-    standing_in = {i: _placeholder(c) for i, c in catalogues.items()}
+    standing_in = {i: placeholder(c) for i, c in catalogues.items()}
     given = [standing_in[id(c)] if isinstance(c, CompiledItems) else c for c in every]
     _check_canonical(given, canonical)
     if any(c.has_partners for c in given):
         given = with_partners(given)
-    constraints, stored = _stored_once(given)
-    width = max(first.vocab_size, logits_width or 0)
+    constraints, stored = stored_once(given)
+    width = max(every[0].vocab_size, logits_width or 0)
     sharding = with_automatic_axes(sharding)
     shards = shards_of(sharding, vocabulary_axis, width)
-    num_words = words_for(width) if shards is None else shards.count * shards.num_words
-    parts = _concatenate(constraints)
-    sizes = _static_sizes(constraints)
-    items = pack_items(list(catalogues.values())) if catalogues else None
-    alone = len(catalogues) == len(constraints)
-    if items is not None:
+    columns = Columns(words_for(width) if shards is None else shards.count * shards.num_words, shards)
+    place = functools.partial(_placed, sharding=sharding, shards=shards)
+    parts, sizes, items = concatenate(constraints), static_sizes(constraints), None
+    if catalogues:
         which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
-        parts = _with_items(parts, list(catalogues.values()), which, items)
-        sizes["max_candidates"] = max(sizes["max_candidates"], _bucket(items.longest_list, 4))
-        levels = _bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 1 if alone else 4)
-        sizes["max_levels"] = levels if alone else max(sizes["max_levels"], levels)
-    rows = np.zeros((_bucket(len(parts.rows), 16), num_words), np.uint32)
-    rows[: len(parts.rows)] = packed(parts.rows, num_words, shards)
-    only = np.full(len(rows), NO_TOKEN, np.int32)
-    only[: len(parts.rows)] = only_tokens(parts.rows)
-    max_groups, max_levels = sizes["max_groups"], sizes["max_levels"]
-    sets = pack_sets(constraints, sizes["max_push"])
-    sizes |= {"max_unset": sets.max_unset, "max_conditions": sets.max_conditions}
-    stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1)
-    arrays: dict[str, Any] = {
-        "nodes": _padded(parts.nodes, 64, 0),
-        "groups": _padded(parts.groups, 64, max(_UNROLLED, max_groups)),
-        "arcs": _padded(parts.arcs, 64, max(ARC_BURST, sizes["max_candidates"])),
-        "levels": _padded(parts.levels if len(stacks.frames) else parts.levels[:, :2], 64, max(_UNROLLED, max_levels)),
-        "rows": rows,
-        "only": only,
-        "constraints": _padded(_with_own_starts(parts.constraints[stored], given, constraints, stored), 1, 0),
-        "stop_ids": _stop_table(given),
-        "num_constraints": np.int32(len(given)),
-        "spelling": np.zeros(0, np.int32),
-        "unless": np.zeros((0, 1, 2), np.int32),
-    }
+        items = pack_items(list(catalogues.values()))
+        parts = with_items(parts, list(catalogues.values()), which, items)
+        base, alone = int(parts.constraints[which[0], START] - items.roots[0]), len(which) == len(constraints)
+        sizes |= _sizes_of_items(sizes, items, alone)
+    chosen = _chosen_profile(profile, constraints, parts, sizes, special=bool(catalogues) or canonical is not None)
+    sizes |= {} if chosen is None else dict(chosen.statics)
+    arrays, more = _arrays(constraints, parts, sizes, columns, chosen)
+    arrays["constraints"] = _with_room(with_own_starts(parts.constraints[stored], given, constraints, stored), chosen)
+    arrays["stop_ids"] = _with_room(stop_table(given), chosen, fill=-1)
+    arrays["initial"] = _with_room(arrays["initial"][stored], chosen) if len(arrays["initial"]) else arrays["initial"]
+    arrays["num_constraints"] = np.int32(len(given))
     if vocabulary is not None:
         forced = [forced_spellings(c, vocabulary)[1:] for c in constraints]
         arrays["spelling"] = np.full(len(arrays["nodes"]), NO_TOKEN, np.int32)
         arrays["spelling"][2 : 2 + sum(map(len, forced))] = np.concatenate(forced)
-    for field in dataclasses.fields(stacks):
-        table = getattr(stacks, field.name)
-        if field.name == "initial" and len(table):
-            table = table[stored]
-        arrays[field.name] = _padded(table, 1 if field.name in ("increments", "initial") else 64, 0) if len(table) else table
-    if len(stacks.frames):  # a group and an arc have the same index in both of their tables
-        for name in ("group", "arc"):
-            arrays[f"{name}_effects"] = _padded(getattr(stacks, f"{name}_effects"), len(arrays[f"{name}s"]), 0)
+    if canonical is not None:
+        arrays["unless"], shunned = exceptions(constraints, len(arrays["nodes"]))
+        more |= _canonical_tables(canonical, columns, shunned, place) | {"partners": int(constraints[0].has_partners)}
+    if items is not None:
+        more["items"] = _item_tables(items, base, alone, place)
+    fields: dict[str, Any] = place(arrays) | sizes | more
+    return ConstraintTables(
+        **fields, vocab_size=every[0].vocab_size, fingerprint=every[0].fingerprint, shards=shards, profile=chosen
+    )
+
+
+def _sizes_of_items(sizes: dict[str, Any], items: PackedItems, alone: bool) -> dict[str, int]:
+    """The static sizes that sets of items change; `alone`: there are no other constraints."""
+    levels = bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 1 if alone else 4)
+    return {
+        "max_candidates": max(sizes["max_candidates"], bucket(items.longest_list, 4)),
+        "max_levels": levels if alone else max(sizes["max_levels"], levels),
+    }
+
+
+def _chosen_profile(
+    asked: Profile | str | None, constraints: Sequence[CompiledConstraint], parts: Parts, sizes: dict[str, Any], *, special: bool
+) -> Profile | None:
+    """The constraints' profile, None for sizes of their own; `special`: they are of kinds that no profile has."""
+    special = special or any(c.has_sets for c in constraints)
+    if special and asked is not None:
+        what = "no profile has room for canonical constraints, sets of items, or keys in every order"
+        raise DecodeError(what, where="profile", fix="Leave it out: such constraints get sizes of their own.")
+    used = {name: len(getattr(parts, name)) + _SLACK.get(name, 0) for name in ("nodes", "groups", "arcs", "levels", "rows")}
+    counters = any(map(has_counters, constraints))
+    if not all(c.is_regular for c in constraints):
+        symbols = sum(c.num_symbols for c in constraints)
+        used["delta"] = max(symbols, 1) + sum(len(c.delta) for c in constraints)
+        used["pushes"] = 1 + sum(len(c.push_offset) - 2 for c in constraints)
+        used["increments"] = sum(len(c.increments) for c in constraints)
+        used["symbols"] = symbols + 1 if counters else 0
+    return None if special else choose_profile(asked, sizes, used, counters)
+
+
+def _arrays(
+    constraints: Sequence[CompiledConstraint], parts: Parts, sizes: dict[str, Any], columns: Columns, profile: Profile | None
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The arrays of `ConstraintTables` in their final shapes, but for axis C of `initial`; and static sizes found on the way."""
+
+    def room(table: NDArray[Any], name: str, least: int, slack: int = 0) -> NDArray[Any]:
+        size = bucket(len(table) + slack, least) if profile is None else profile.size(name)
+        return padded(table, size)
+
+    sets = pack_sets(constraints, sizes["max_push"])
+    stacked = any(not c.is_regular for c in constraints) if profile is None else profile.has_stack
+    counted = any(map(has_counters, constraints)) if profile is None else profile.counters
+    stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1, stacked=stacked, counted=counted)
+    words = columns.num_words
+    arrays: dict[str, Any] = {
+        "nodes": room(parts.nodes, "nodes", 64),
+        "groups": room(parts.groups, "groups", 64, max(_UNROLLED, sizes["max_groups"])),
+        "arcs": room(parts.arcs, "arcs", 64, max(ARC_BURST, sizes["max_candidates"])),
+        "levels": room(parts.levels if stacked else parts.levels[:, :2], "levels", 64, max(_UNROLLED, sizes["max_levels"])),
+        "rows": room(packed(parts.rows, words, columns.shards), "rows", 16),
+        "spelling": np.zeros(0, np.int32),
+        "unless": np.zeros((0, 1, 2), np.int32),
+        "initial": stacks.initial,
+    }
+    arrays["only"] = np.full(len(arrays["rows"]), NO_TOKEN, np.int32)
+    arrays["only"][: len(parts.rows)] = only_tokens(parts.rows)
+    lengths = {"frames": "nodes", "counters": "nodes", "group_effects": "groups", "arc_effects": "arcs"}
+    for name in ("frames", "counters", "delta", "group_effects", "arc_effects", "pushes", "symbols", "increments"):
+        table = getattr(stacks, name)
+        if name == "increments" and counted and profile is not None:
+            table = np.zeros((1, constraints[0].vocab_size), np.uint16) if not len(table) else table
+        if name in lengths and len(table):  # the same index as in another table
+            arrays[name] = padded(table, len(arrays[lengths[name]]))
+        else:
+            arrays[name] = room(table, name, 1 if name == "increments" else 64) if len(table) else table
     for name in ("keys", "guards", "set_nodes", "push_keys", "arc_sets"):
         table = getattr(sets, name)
-        least = len(arrays["arcs"]) if name == "arc_sets" else 64
-        arrays[name] = _padded(table, least, 0) if table.shape[1] and len(table) else table
+        size = len(arrays["arcs"]) if name == "arc_sets" else bucket(len(table), 64)
+        arrays[name] = padded(table, size) if table.shape[1] and len(table) else table
     if sets.keys.shape[1]:
         arrays["initial"] = np.pad(arrays["initial"], ((0, 0), (0, 0), (0, sets.keys.shape[1])))
-    if canonical is not None:
-        pairs = canonical.model_rows
-        on_host, max_flips = pair_arrays(pairs, packed(pairs.rows, num_words, shards), num_words * 32)
-        sizes["pairs"] = PairTables(**_placed(on_host, sharding, shards), max_flips=max_flips)
-        arrays["unless"], shunned = _exceptions(constraints, len(arrays["nodes"]))
-        on_host = filter_arrays(canonical.filter_table, Columns(num_words, shards), shunned)
-        sizes["filter"] = FilterTables(**_placed(on_host, sharding, shards))
-        sizes["partners"] = int(constraints[0].has_partners)
-    if items is not None:
-        base = parts.constraints[which[0], START] - items.roots[0]
-        tries = {n: _padded(x, 1 if x.ndim > 1 else 64, 1) if x.ndim else x for n, x in items.arrays.items()}
-        tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
-        burst = _bucket(max(items.longest_list, items.longest_block), 4)
-        sizes["items"] = ItemTables(**_placed(tries, sharding, None), num_ordinary=int(base), burst=burst, alone=alone)
-    fields: dict[str, Any] = _placed(arrays, sharding, shards) | sizes
-    return ConstraintTables(**fields, vocab_size=first.vocab_size, fingerprint=first.fingerprint, shards=shards)
+    return arrays, {"max_unset": sets.max_unset, "max_conditions": sets.max_conditions}
+
+
+def _with_room(table: NDArray[Any], profile: Profile | None, fill: int = 0) -> NDArray[Any]:
+    """A table with one entry per constraint, up to a power of two, in profiles of `GROWTH`."""
+    size = bucket(len(table), 1)
+    if profile is not None:
+        size = 1 << -(-(size.bit_length() - 1) // 2) * 2
+    return padded(table, size, fill)
+
+
+def _canonical_tables(canonical: Any, columns: Columns, shunned: list[list[int]], place: Any) -> dict[str, Any]:
+    pairs = canonical.model_rows
+    on_host, max_flips = pair_arrays(pairs, packed(pairs.rows, columns.num_words, columns.shards), columns.num_words * 32)
+    return {
+        "pairs": PairTables(**place(on_host), max_flips=max_flips),
+        "filter": FilterTables(**place(filter_arrays(canonical.filter_table, columns, shunned))),
+    }
+
+
+def _item_tables(items: PackedItems, base: int, alone: bool, place: Any) -> ItemTables:
+    """Tries on the device; `base`: node of the first one's root; `alone`: there are no other constraints."""
+    tries = {n: padded(x, bucket(len(x) + 1, 1 if x.ndim > 1 else 64)) if x.ndim else x for n, x in items.arrays.items()}
+    tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
+    burst = bucket(max(items.longest_list, items.longest_block), 4)
+    return ItemTables(**place(tries), num_ordinary=base, burst=burst, alone=alone)
 
 
 def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dict[str, Any]:
@@ -320,87 +392,6 @@ def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dic
         pieces = ((name, np.asarray(array), where[name]) for name, array in arrays.items())
         return {name: jax.make_array_from_callback(x.shape, to, x.__getitem__) for name, x, to in pieces}
     return jax.device_put(arrays, sharding if shards is None else where)
-
-
-def _stored_once(constraints: list[CompiledConstraint]) -> tuple[list[CompiledConstraint], NDArray[np.intp]]:
-    """Constraints without those that differ from an earlier one in their start only, and which of these each one is.
-
-    A constraint that is given twice, or that `fsa_compile.heal_batch` let begin at several places, takes room once.
-    """
-    numbers: dict[tuple[int, ...], int] = {}
-    kept: list[CompiledConstraint] = []
-    for c in constraints:
-        key = (id(c.rows), id(c.arc_token), id(c.group_next), id(c.accept), c.initial_push)
-        if key not in numbers:
-            numbers[key] = len(kept)
-            kept.append(c)
-    which = [numbers[id(c.rows), id(c.arc_token), id(c.group_next), id(c.accept), c.initial_push] for c in constraints]
-    return kept, np.array(which, np.intp)
-
-
-def _with_own_starts(
-    table: NDArray[np.int32],
-    constraints: Sequence[CompiledConstraint],
-    kept: Sequence[CompiledConstraint],
-    stored: NDArray[np.intp],
-) -> NDArray[np.int32]:
-    """The records of all constraints, from those of the ones they are stored as."""
-    for record, c, at in zip(table, constraints, stored.tolist()):
-        if c is not kept[at]:
-            record[START] += c.start - kept[at].start
-            record[SHORTEST], record[SHALLOWEST] = c.shortest_completion, c.shortest_depth
-            record[[PROMPT_LAST, FIRST_STATE]] = _canonical_start(c)
-    return table
-
-
-def _placeholder(items: CompiledItems) -> CompiledConstraint:
-    """Stands for a set of items among other constraints: one node that nothing leads from; `_with_items` puts in the rest."""
-    none, one = np.zeros(3, np.int32), np.zeros(0, np.int32)
-    return CompiledConstraint(
-        vocab_size=items.vocab_size,
-        fingerprint=items.fingerprint,
-        stop_ids=items.stop_ids,
-        source=items.source,
-        start=1,
-        accept=np.zeros(2, bool),
-        distance=np.array([UNREACHABLE, 0], np.int32),
-        rows=np.zeros((1, (items.vocab_size + 31) // 32), np.uint32),
-        group_offset=none,
-        group_row=one,
-        group_next=one,
-        arc_offset=none,
-        arc_token=one,
-        arc_effect=one,
-        level_offset=none,
-        level_cost=one,
-        level_row=one,
-    )
-
-
-def _with_items(parts: _Parts, catalogues: Sequence[CompiledItems], which: list[int], items: PackedItems) -> _Parts:
-    """Adds the mask rows of sets of items, and where the sets begin.
-
-    Args:
-      catalogues: the sets; which: their places among all constraints; items: made of them.
-    """
-    base, row = _bucket(len(parts.nodes), 64), len(parts.rows)
-    level = np.zeros((len(items.rows), 4), np.int32)
-    level[:, LEVEL_COST], level[:, LEVEL_ROW] = items.level_cost, row + np.arange(len(level))
-    items.arrays["levels"][:, 0] += len(parts.levels)
-    texts = list[NDArray[np.uint32]]()
-    constraints = parts.constraints.copy()
-    for i, c, root in zip(which, catalogues, items.roots):
-        used = np.unique(c.token[1:]).astype(np.int64)
-        text = np.zeros(parts.rows.shape[1], np.uint32)
-        np.bitwise_or.at(text, used >> 5, np.uint32(1) << (used & 31).astype(np.uint32))
-        constraints[i, [START, TEXT_ROW, SHORTEST]] = base + root, row + len(level) + len(texts), c.shortest_completion
-        texts.append(text)
-    return dataclasses.replace(
-        parts,
-        levels=np.concatenate([parts.levels, level]),
-        rows=np.concatenate([parts.rows, items.rows, texts]),
-        constraints=constraints,
-    )
 
 
 def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:
@@ -418,134 +409,6 @@ def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) 
             what = f"the constraint is canonical and followed on {c.stacks} stacks at once"
             fix = "Bound its nesting (max_depth=), so that its stacks are written out, or compile it without canonical=True."
             raise DecodeError(what, where=f"constraint {i}", fix=fix)
-
-
-def _static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, Any]:
-    """The sizes that are part of the compiled program, in buckets."""
-    groups = levels = arcs = candidates = 0
-    repeats = pops = longest = stacks = 1
-    for c in constraints:
-        of_groups, of_arcs, of_levels = (np.diff(x).astype(np.int64) for x in (c.group_offset, c.arc_offset, c.level_offset))
-        groups = max(groups, longest_chain(c, of_groups) * c.stacks)
-        listed = np.where(of_levels > 0, 0, of_arcs)
-        if c.has_partners:  # both nodes of a place are read
-            listed = np.append(0, np.repeat(listed[1::2] + listed[2::2], 2))
-        candidates = max(candidates, longest_chain(c, listed) * c.stacks)
-        bursts = np.where(of_levels > 0, 0, of_arcs)
-        if c.has_sets:  # twins are sources, too
-            bursts = bursts + np.where(c.twin > 0, bursts[c.twin], 0)
-        candidates = max(candidates, longest_chain(c, bursts) * c.stacks)
-        levels, arcs = max(levels, int(of_levels.max())), max(arcs, int(of_arcs.max()))
-        stacks = max(stacks, c.stacks)
-        if (c.stacks > 1 or c.has_sets) and len(c.arc_token):
-            owner = np.repeat(np.arange(c.num_nodes), of_arcs)
-            repeats = max(repeats, int(np.unique(owner * c.vocab_size + c.arc_token, return_counts=True)[1].max()))
-    pops, longest = max(c.max_pops for c in constraints), max(c.max_push for c in constraints)
-    depth = 2
-    while SEARCH_FANOUT**depth < arcs:
-        depth += 1
-    return {
-        "max_groups": _bucket(groups, 4),
-        "max_levels": _bucket(levels, 4),
-        "max_candidates": -(-max(candidates, 1) // ARC_BURST) * ARC_BURST if arcs else 0,
-        "search_depth": depth if arcs else 0,
-        "max_repeats": repeats,
-        "max_pops": pops + pops % 2,
-        "max_push": 0 if all(c.is_regular for c in constraints) else _bucket(longest, 1),
-        "stacks": stacks,
-    }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Parts:
-    """All constraints one after another, unpadded; `rows` still in the file's bit order, `levels` with all columns."""
-
-    nodes: NDArray[np.int32]
-    groups: NDArray[np.int32]
-    arcs: NDArray[np.int32]
-    levels: NDArray[np.int32]
-    rows: NDArray[np.uint32]
-    constraints: NDArray[np.int32]
-
-
-def _concatenate(constraints: Sequence[CompiledConstraint]) -> _Parts:
-    """Joins the constraints behind the dead and the unconstrained node; offsets are added to every id."""
-    vocab_size = constraints[0].vocab_size
-    every = np.zeros((2, (vocab_size + 31) // 32), np.uint32)
-    every[1] = np.packbits(np.arange(every.shape[1] * 32) < vocab_size, bitorder="little").view("<u4")
-    nodes = [np.array([[0] * 8, [0, 1, 0, 0, 0, 1, 0, 0]], np.int32)]
-    groups, levels = [np.array([[1, FREE]], np.int32)], [np.array([[1, 1, 0, 0]], np.int32)]
-    arcs, rows, table = [np.zeros((0, 4), np.int32)], [every], []
-    sizes = np.array([2, 1, 0, 1, 2])  # nodes, groups, arcs, levels, rows so far
-    for c in constraints:
-        base = sizes[0] - 1  # its dead node is the common one: node n becomes base + n
-        row_base = sizes[4] - 1
-        nodes.append(_node_records(c, sizes))
-        groups.append(np.stack([c.group_row + row_base, c.group_next + base], 1).astype(np.int32))
-        arcs.append(np.stack([c.arc_token, c.arc_next + base, c.arc_cost, c.arc_need], 1).astype(np.int32))
-        level = [c.level_cost, c.level_row + row_base, c.level_need, np.zeros_like(c.level_need)]
-        levels.append(np.stack(level, 1).astype(np.int32))
-        rows += [c.rows[1:], _text_row(c)[None]]
-        sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
-        top = c.push_offset[c.initial_push + 1] - c.push_offset[c.initial_push]
-        first = [base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0]
-        table.append([*first, *_canonical_start(c)])
-    return _Parts(
-        nodes=np.concatenate(nodes),
-        groups=np.concatenate(groups),
-        arcs=np.concatenate(arcs),
-        levels=np.concatenate(levels),
-        rows=np.concatenate(rows),
-        constraints=np.array(table, np.int32),
-    )
-
-
-def _exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
-    """`ConstraintTables.unless` for so many nodes, and the lists of states it numbers."""
-    found = [c.canonical_unless for c in constraints]
-    out = np.zeros((count, max([unless.shape[1] for _, unless in found], default=1), 2), np.int32)
-    known: list[list[int]] = []
-    node, row = 2, 2  # of the constraint's own first ones
-    for c, (lists, unless) in zip(constraints, found):
-        if lists:
-            known += [states for states in lists if states not in known]
-            number = np.array([known.index(states) for states in lists], np.int32)
-            own = out[node : node + c.num_nodes - 1, : unless.shape[1]]
-            own[..., 0] = np.where(unless[1:, :, 0] > 0, unless[1:, :, 0] + row - 1, 0)
-            own[..., 1] = number[unless[1:, :, 1]]
-        node, row = node + c.num_nodes - 1, row + c.num_rows
-    return out if known else out[:0], known
-
-
-def _canonical_start(c: CompiledConstraint) -> tuple[int, int]:
-    """Of a canonical constraint one more than the prompt's last token, 0 for none, and the state of the filter."""
-    if not c.is_canonical:
-        return 0, 0
-    last, _, state = c.canonical_start
-    return last + 1, state
-
-
-def _node_records(c: CompiledConstraint, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Records of all nodes but the dead one."""
-    columns = []
-    for offset, base in ((c.group_offset, sizes[1]), (c.arc_offset, sizes[2]), (c.level_offset, sizes[3])):
-        columns += [offset[1:-1] + base, np.diff(offset)[1:]]
-    columns += [np.minimum(c.distance[1:], UNREACHABLE), c.accept[1:]]
-    return np.stack(columns, 1).astype(np.int32)
-
-
-def _text_row(c: CompiledConstraint) -> NDArray[np.uint32]:
-    """Bit row (file order) of every token the constraint allows anywhere."""
-    row = np.bitwise_or.reduce(c.rows, axis=0)
-    np.bitwise_or.at(row, c.arc_token >> 5, np.uint32(1) << (c.arc_token & 31).astype(np.uint32))
-    return row
-
-
-def _stop_table(constraints: Sequence[CompiledConstraint]) -> NDArray[np.int32]:
-    stops = np.full((_bucket(len(constraints), 1), _bucket(max(len(c.stop_ids) for c in constraints), 1)), -1, np.int32)
-    for i, c in enumerate(constraints):
-        stops[i, : len(c.stop_ids)] = c.stop_ids
-    return stops
 
 
 def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstraint | CompiledItems]:
@@ -575,15 +438,3 @@ def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstra
             fix="Compile the constraint for the tokenizer of this model.",
         )
     return constraints
-
-
-def _bucket(size: int, least: int) -> int:
-    """The smallest power of two that is at least `size` and `least`."""
-    return 1 << (max(size, least) - 1).bit_length()
-
-
-def _padded(table: NDArray[Any], least: int, slack: int) -> NDArray[Any]:
-    """`table` with zero rows appended up to its bucket, at least `slack` of them."""
-    out = np.zeros((_bucket(len(table) + slack, least), *table.shape[1:]), table.dtype)
-    out[: len(table)] = table
-    return out

@@ -77,9 +77,9 @@ def assemble_stack(
         arcs.append((np.full(count, node), token[narrow], target[narrow], cost[narrow]))
     source, token, target, cost = (np.concatenate(column).astype(np.int64) for column in zip(*arcs))
     out = ArtifactBuilder(constraint.num_nodes)
-    node, row, into, push = np.array(sorted(groups), np.int64).reshape(-1, 4).T
-    none = np.zeros(len(node), np.int64)
-    out.groups(node, row, into, push, none, none)
+    of, row, goes, push = np.array(sorted(groups), np.int64).reshape(-1, 4).T
+    none = np.zeros(len(of), np.int64)
+    out.groups(of, row, goes, push, none, none)
     out.arcs_of_effects(source, token, e.base[target], e.push_of[target], 0, 0, cost % CELL, cost // CELL)
     level = np.array(levels, np.int64).reshape(-1, 4)
     out.levels(level[:, 0], level[:, 1], level[:, 3], level[:, 2])

@@ -1,0 +1,127 @@
+"""Profiles: the sizes that are part of a compiled program, in a few named sets, so that new constraints compile nothing.
+
+Numbers and names only. Which constraints need which sizes, and how arrays are padded to them, belongs to `tables`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from jax_decode.errors import DecodeError
+
+GROWTH = 4
+"""Between two scales of a profile: every table then holds this many times as much."""
+_MOST_SCALES = 4
+
+Sizes = Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What is static of constraints on the device, and for how much their tables have room.
+
+    Attributes:
+      name: of the kind of constraints.
+      statics: the static sizes of `ConstraintTables`, as pairs of name and number. A constraint with smaller ones fits, too.
+      room: entries of every table at scale 1; `nodes`, `groups`, `arcs`, `levels`, `rows`, and with stacks `delta`, `pushes`.
+      counters: whether constraints may have counters.
+      scale: a power of `GROWTH`, by which all room is multiplied.
+    """
+
+    name: str
+    statics: tuple[tuple[str, int], ...]
+    room: tuple[tuple[str, int], ...]
+    counters: bool = False
+    scale: int = 1
+
+    @property
+    def has_stack(self) -> bool:
+        """Whether constraints may have stacks."""
+        return dict(self.statics)["max_push"] > 0
+
+    def size(self, table: str) -> int:
+        """Entries of a table."""
+        return dict(self.room)[table] * self.scale
+
+    def lacks(self, statics: Sizes, used: Sizes, counters: bool) -> str:
+        """What constraints need beyond the profile, in words; empty where they fit.
+
+        Args:
+          statics: their static sizes; used: entries of their tables; counters: whether they have counters.
+        """
+        own, room = dict(self.statics), dict(self.room)
+        over = [f"{name} {size:,} > {own[name]:,}" for name, size in statics.items() if size > own.get(name, size)]
+        most = {name: room.get(name, 0) * self.scale for name in used}
+        over += [f"{name} {size:,} > {most[name]:,}" for name, size in used.items() if size > most[name]]
+        return ", ".join(over + ["counters"] * (counters and not self.counters))
+
+    def scaled(self, statics: Sizes, used: Sizes, counters: bool) -> Profile | None:
+        """The smallest scale that has room for what constraints need; None where none has."""
+        scales = (dataclasses.replace(self, scale=GROWTH**i) for i in range(_MOST_SCALES))
+        return next((one for one in scales if not one.lacks(statics, used, counters)), None)
+
+    def __str__(self) -> str:
+        return self.name if self.scale == 1 else f"{self.name} x{self.scale}"
+
+
+def _profile(name: str, room: dict[str, int], *, counters: bool = False, **statics: int) -> Profile:
+    fixed = {"max_repeats": 1, "stacks": 1, "max_unset": 0, "max_conditions": 0}
+    return Profile(name, tuple((statics | fixed).items()), tuple(room.items()), counters)
+
+
+REGULAR = _profile(
+    "regular",
+    {"nodes": 512, "groups": 128, "arcs": 4096, "levels": 128, "rows": 32},
+    max_groups=8, max_levels=8, max_candidates=64, search_depth=3, max_pops=0, max_push=0,
+)  # fmt: skip
+WIDE = _profile(
+    "wide",
+    {"nodes": 1024, "groups": 512, "arcs": 16384, "levels": 512, "rows": 128},
+    max_groups=32, max_levels=16, max_candidates=128, search_depth=5, max_pops=0, max_push=0,
+)  # fmt: skip
+NESTED = _profile(
+    "nested",
+    {"nodes": 1024, "groups": 256, "arcs": 16384, "levels": 1024, "rows": 128, "delta": 512, "pushes": 64},
+    max_groups=8, max_levels=8, max_candidates=128, search_depth=3, max_pops=4, max_push=4,
+)  # fmt: skip
+GENERAL = _profile(
+    "general",
+    {
+        "nodes": 1024, "groups": 512, "arcs": 16384, "levels": 1024, "rows": 128, "delta": 1024, "pushes": 128, "symbols": 128,
+        "increments": 4,
+    },
+    counters=True,
+    max_groups=32, max_levels=16, max_candidates=128, search_depth=4, max_pops=6, max_push=4,
+)  # fmt: skip
+
+PROFILES = {profile.name: profile for profile in (REGULAR, WIDE, NESTED, GENERAL)}
+"""From the smallest. Measured over MaskBench's development schemas, the library's grammars and a corpus of patterns."""
+
+
+def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool) -> Profile | None:
+    """The profile that constraints get; None where they fit none and none was asked for.
+
+    Args:
+      asked: a name, whose smallest scale with room is taken; a `Profile` for its very scale; None for the smallest that fits.
+      statics, used, counters: as in `Profile.lacks`.
+
+    Raises:
+      DecodeError: the profile asked for is not known, or too small.
+    """
+    if asked is None:
+        stacked = statics["max_push"] > 0  # the state of a stack is not for loops that ask for none
+        alike = (profile for profile in PROFILES.values() if profile.has_stack == stacked)
+        found = (profile.scaled(statics, used, counters) for profile in alike)
+        return next(filter(None, found), None)
+    if isinstance(asked, str):
+        if asked not in PROFILES:
+            raise DecodeError(f"there is no profile {asked!r}", where="profile", fix=f"There are {', '.join(PROFILES)}.")
+        asked = PROFILES[asked]
+        chosen = asked.scaled(statics, used, counters) or asked
+    else:
+        chosen = asked
+    if lacking := chosen.lacks(statics, used, counters):
+        fix = "Name a larger one, or give none: then the constraints get the smallest that fits, or sizes of their own."
+        raise DecodeError(f"the constraints do not fit the profile {str(chosen)!r}: {lacking}", where="profile", fix=fix)
+    return chosen
