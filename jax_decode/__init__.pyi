@@ -3,6 +3,8 @@ from . import report as report
 from .beams.search import Hypotheses as Hypotheses
 from .beams.search import beam_search as beam_search
 from .beams.search import sample_without_replacement as sample_without_replacement
+from .decoding.compilation import announce_compilation as announce_compilation
+from .decoding.compilation import keep_programs as keep_programs
 from .decoding.decoder import Decoder as Decoder
 from .decoding.decoder import FunctionDecoder as FunctionDecoder
 from .decoding.decoder import RepeatedCache as RepeatedCache
@@ -19,6 +21,7 @@ from .decoding.stopping import StopWhen as StopWhen
 from .decoding.stopping import TimeLimit as TimeLimit
 from .decoding.stream import Streamed as Streamed
 from .decoding.stream import stream as stream
+from .decoding.warm_up import warm_up as warm_up
 from .errors import DecodeError as DecodeError
 from .kernels.noise import key_words as key_words
 from .kernels.placement import sharded_rows as sharded_rows
@@ -62,5 +65,7 @@ from .step.state import Status as Status
 from .step.state import init_state as init_state
 from .step.transition import advance as advance
 from .step_costs import step_report as step_report
+from .tables.profiles import PROFILES as PROFILES
+from .tables.profiles import Profile as Profile
 from .tables.tables import ConstraintTables as ConstraintTables
 from .tables.tables import to_device as to_device

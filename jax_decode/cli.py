@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from jax_decode.decoding.compilation import keep_programs
 from jax_decode.errors import DecodeError
 
 _EPILOG = """examples:
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> None:
+    keep_programs()
     sampler = _sampler(args)  # cheap checks first
     prompts = _prompts(args)
     if args.checkpoint is not None and args.tokenizer is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from jax_decode.decoding import inputs, loop
 from jax_decode.decoding.block_decode import decode_blocks
+from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
 from jax_decode.decoding.requests import Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
@@ -84,6 +85,7 @@ def generate(
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
+    announce_compilation()
     check_sampler(sampler)
     num_samples = read_positive(num_samples, "num_samples")
     chunk = read_positive(chunk, "chunk")
@@ -147,7 +149,7 @@ def prefilled(decoder: Any, request: Request, num_samples: int, chunk: int) -> l
     """The loop's first carry: prompts fed, nothing chosen."""
     given = put_rows((request.prompts.tokens, request.prompts.lengths))
     sizes = {"cache_length": request.cache_length, "capacity": request.steps + chunk, "num_samples": num_samples}
-    return loop.prefill(decoder, request.first_state(num_samples), *given, **sizes)
+    return loop.Carry(state=request.first_state(num_samples), **loop.prefill(decoder, *given, **sizes))
 
 
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:

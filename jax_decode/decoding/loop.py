@@ -52,23 +52,21 @@ jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses
 @functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "num_samples"))
 def prefill(
     decoder: Decoder,
-    state: ConstraintState,
     prompts: jax.Array,
     lengths: jax.Array,
     *,
     cache_length: int,
     capacity: int,
     num_samples: int,
-) -> Carry:
-    """Feeds the prompts.
+) -> dict[str, Any]:
+    """Feeds the prompts: every field of the first `Carry` but the rows' state, so that all constraints share this program.
 
     Args:
       decoder: the model.
-      state: [B], B = P * num_samples; rows of one prompt lie together.
       prompts: int32[P, L], right padded; lengths: int32[P].
       cache_length: slots of the cache.
       capacity: T, tokens the output can hold.
-      num_samples: rows per prompt; the prompt is fed once.
+      num_samples: rows per prompt, which lie together; the prompt is fed once.
     """
     logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
     check_logits(logits, decoder.vocab_size)
@@ -77,15 +75,14 @@ def prefill(
         parent = jnp.repeat(jnp.arange(prompts.shape[0], dtype=jnp.int32), num_samples)
         cache = fork_cache(decoder, cache, parent, length=cache_length)
     shape = (logits.shape[0], capacity)
-    return Carry(
-        cache=cache,
-        state=state,
-        logits=logits[:, -1],
-        step=jnp.int32(0),
-        tokens=jnp.full(shape, -1, jnp.int32),
-        logprobs=jnp.zeros(shape, jnp.float32),
-        raw_logprobs=jnp.zeros(shape, jnp.float32),
-    )
+    return {
+        "cache": cache,
+        "logits": logits[:, -1],
+        "step": jnp.int32(0),
+        "tokens": jnp.full(shape, -1, jnp.int32),
+        "logprobs": jnp.zeros(shape, jnp.float32),
+        "raw_logprobs": jnp.zeros(shape, jnp.float32),
+    }
 
 
 @functools.partial(jax.jit, static_argnames=("chunk", "with_raw"), donate_argnames=("carry",))

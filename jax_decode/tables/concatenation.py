@@ -159,18 +159,18 @@ def with_own_starts(
     return table
 
 
-def placeholder(items: CompiledItems) -> CompiledConstraint:
-    """Stands for a set of items among other constraints: one node that nothing leads from; `with_items` puts in the rest."""
+def placeholder(vocab_size: int, fingerprint: str, stop_ids: tuple[int, ...]) -> CompiledConstraint:
+    """One node that nothing leads from: stands for a set of items until `with_items` puts in the rest."""
     none, one = np.zeros(3, np.int32), np.zeros(0, np.int32)
     return CompiledConstraint(
-        vocab_size=items.vocab_size,
-        fingerprint=items.fingerprint,
-        stop_ids=items.stop_ids,
-        source=items.source,
+        vocab_size=vocab_size,
+        fingerprint=fingerprint,
+        stop_ids=stop_ids,
+        source="nothing",
         start=1,
         accept=np.zeros(2, bool),
         distance=np.array([UNREACHABLE, 0], np.int32),
-        rows=np.zeros((1, (items.vocab_size + 31) // 32), np.uint32),
+        rows=np.zeros((1, (vocab_size + 31) // 32), np.uint32),
         group_offset=none,
         group_row=one,
         group_next=one,

@@ -46,6 +46,8 @@ from jax_decode.tables.stack_layout import has_counters, pack_stacks
 
 _UNROLLED = 16
 """A table may be read this many entries past a node's own: padding at the end makes that safe."""
+_FEW = 64
+"""Constraints that there is always room for in a profile."""
 _SLACK = {"groups": 32, "arcs": 128, "levels": 32}
 """Entries past a node's own that may be read in any profile."""
 
@@ -246,7 +248,7 @@ def to_device(
     """
     every = _checked([constraint] if isinstance(constraint, (CompiledConstraint, CompiledItems)) else constraint, logits_width)
     catalogues = {id(c): c for c in every if isinstance(c, CompiledItems)}
-    standing_in = {i: placeholder(c) for i, c in catalogues.items()}
+    standing_in = {i: placeholder(c.vocab_size, c.fingerprint, c.stop_ids) for i, c in catalogues.items()}
     given = [standing_in[id(c)] if isinstance(c, CompiledItems) else c for c in every]
     _check_canonical(given, canonical)
     if any(c.has_partners for c in given):
@@ -316,7 +318,7 @@ def _chosen_profile(
 
 def _arrays(
     constraints: Sequence[CompiledConstraint], parts: Parts, sizes: dict[str, Any], columns: Columns, profile: Profile | None
-) -> tuple[dict[str, Any], dict[str, int]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays of `ConstraintTables` in their final shapes, but for axis C of `initial`; and static sizes found on the way."""
 
     def room(table: NDArray[Any], name: str, least: int, slack: int = 0) -> NDArray[Any]:
@@ -345,8 +347,9 @@ def _arrays(
         table = getattr(stacks, name)
         if name == "increments" and counted and profile is not None:
             table = np.zeros((1, constraints[0].vocab_size), np.uint16) if not len(table) else table
-        if name in lengths and len(table):  # the same index as in another table
-            arrays[name] = padded(table, len(arrays[lengths[name]]))
+        if name in lengths:  # the same index as in another table
+            there = counted if name == "counters" else stacked
+            arrays[name] = table if not there else padded(table, len(arrays[lengths[name]]))
         else:
             arrays[name] = room(table, name, 1 if name == "increments" else 64) if len(table) else table
     for name in ("keys", "guards", "set_nodes", "push_keys", "arc_sets"):
@@ -359,11 +362,8 @@ def _arrays(
 
 
 def _with_room(table: NDArray[Any], profile: Profile | None, fill: int = 0) -> NDArray[Any]:
-    """A table with one entry per constraint, up to a power of two, in profiles of `GROWTH`."""
-    size = bucket(len(table), 1)
-    if profile is not None:
-        size = 1 << -(-(size.bit_length() - 1) // 2) * 2
-    return padded(table, size, fill)
+    """A table with one entry per constraint, with room for `_FEW` at least in profiles, so that batches share programs."""
+    return padded(table, bucket(len(table), 1 if profile is None else _FEW), fill)
 
 
 def _canonical_tables(canonical: Any, columns: Columns, shunned: list[list[int]], place: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fsa_compile.arrays.ranges import joined, segment_starts
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.explicit_product.product_distances import FAR, ProductDistances
 from fsa_compile.canonical.explicit_product.product_graph import ProductGraph
-from fsa_compile.composition.artifact_builder import ArtifactBuilder
+from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.limits import CompileLimits, Deadline

@@ -15,7 +15,7 @@ from fsa_compile.arrays.ranges import joined, segment_starts
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
 from fsa_compile.canonical.lazy_product.lazy_distances import FAR
-from fsa_compile.composition.artifact_builder import ArtifactBuilder
+from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import LimitError

@@ -15,7 +15,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.lazy_product.lazy_artifact import Rows
 from fsa_compile.canonical.lazy_product.lazy_distances import FAR
 from fsa_compile.canonical.stacks.stack_distances import CELL, StackDistances
-from fsa_compile.composition.artifact_builder import ArtifactBuilder
+from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables

@@ -15,7 +15,6 @@ from fsa_compile.artifact.arrays import UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.pushdown.costs import Costs, costs_of
@@ -25,6 +24,7 @@ from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
+from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.limits import CompileLimits, Deadline

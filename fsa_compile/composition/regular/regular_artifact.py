@@ -11,8 +11,8 @@ from fsa_compile.arrays.ranges import segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.composition.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.regular.trie_walk import TokenArcs, TokenLists
+from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import UnspellableError

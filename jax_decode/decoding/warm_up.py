@@ -1,0 +1,81 @@
+"""`warm_up`: compiles the programs of `generate` ahead, for the sizes of the calls to come."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+
+from jax_decode.decoding.compilation import announce_compilation
+from jax_decode.decoding.generate import generate
+from jax_decode.errors import DecodeError
+from jax_decode.tables.concatenation import placeholder
+from jax_decode.tables.tables import ConstraintTables, to_device
+
+
+def warm_up(
+    decoder: Any,
+    *,
+    profile: Any = None,
+    vocabulary: Any = None,
+    batch: int | Sequence[int] = 1,
+    prompt: int | Sequence[int] = 64,
+    max_new_tokens: int | Sequence[int] = 64,
+    quiet: bool = False,
+    **options: Any,
+) -> int:
+    """Compiles the programs of `generate` and `stream` ahead, for every combination of the sizes given.
+
+    Sizes are those of the calls to come: prompts up to 256 tokens share programs between powers of two from 16 on, and limits
+    likewise; beyond, between multiples of 256. What is compiled serves every constraint of the same profile and scale.
+
+    Args:
+      decoder: the model.
+      profile: a name out of `jax_decode.PROFILES`, a `Profile`, or tables; one or a list of them. None for no constraint.
+      vocabulary: the tokenizer or vocabulary of the constraints; needed with a profile that is not given as tables.
+      batch: prompts per call; prompt: tokens of the longest of them; max_new_tokens: the largest limit.
+      quiet: say nothing while compiling.
+      options: of `generate` that are part of a program: `sampler`, `num_samples`, `chunk`, `raw_logprobs`, …
+
+    Returns:
+      How many combinations there were. They are compiled in as many threads as there are processors.
+
+    Raises:
+      DecodeError: a profile needs a vocabulary, or has none of that name.
+    """
+    announce_compilation(False if quiet else None)
+    profiles = profile if isinstance(profile, (list, tuple)) else [profile]
+    sizes = [[x] if isinstance(x, int) else list(x) for x in (batch, prompt, max_new_tokens)]
+    cases = list(itertools.product(profiles, *sizes))
+
+    def compiled(case: tuple[Any, int, int, int]) -> None:
+        which, rows, length, limit = case
+        tables = None if which is None else _empty_tables(which, vocabulary)
+        generate(
+            decoder,
+            [[0] * length] * rows,
+            tables,
+            constraint=None if tables is None else [0] * rows,
+            max_new_tokens=limit,
+            allow_truncation=True,
+            **{"key": jax.random.key(0)} | options,
+        )
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(compiled, cases))
+    return len(cases)
+
+
+def _empty_tables(profile: Any, vocabulary: Any) -> Any:
+    """Tables of a profile whose constraints allow nothing: they end a call at once."""
+    if isinstance(profile, ConstraintTables):
+        return profile
+    if vocabulary is None:
+        fix = "Pass vocabulary=tokenizer, or tables of that profile in its place."
+        raise DecodeError(f"the profile {str(profile)!r} alone does not say over which vocabulary", where="profile", fix=fix)
+    own = getattr(vocabulary, "vocabulary", vocabulary)
+    return to_device([placeholder(own.size, own.fingerprint, tuple(own.stop_ids))], profile=profile)
