@@ -26,7 +26,7 @@ from typing import Any
 
 from fsa_compile import Tokenizer, load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits
@@ -101,7 +101,7 @@ def judge(row: dict[str, Any], suite: str, cutter: Cutter | None = None, key_ord
     limits = CompileLimits(max_seconds=30 if cutter is None else 300)
     try:
         machine = schema_machine(row["schema"], options=options_of(row, suite, key_order), limits=limits)
-        constraint = cutter and promote_machine(machine, cutter.tokenizer.vocabulary, source="", limits=limits)
+        constraint = cutter and compose_machine(machine, cutter.tokenizer.vocabulary, source="", limits=limits)
     except ConstraintError as error:
         unsatisfiable = type(error).__name__ == "UnsatisfiableSchemaError"
         right = unsatisfiable and not any(test["valid"] for test in row["tests"])

@@ -33,8 +33,8 @@ from benchmarks.schema_conformance import options_of, percentiles, rows_of
 from fsa_compile import load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.arrays import ARRAYS
-from fsa_compile.composition.compose import promote_machine
-from fsa_compile.composition.pushdown.summaries import forget_leaves
+from fsa_compile.composition.compose import compose_machine
+from fsa_compile.composition.pushdown.summaries import forget_summaries
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import FLAT_STATES, SchemaOptions, schema_machine
 from fsa_compile.limits import CompileLimits
@@ -91,12 +91,12 @@ def compiled(
 ) -> dict[str, Any]:
     """Milliseconds and sizes of one compilation, or why there is none."""
     if cold:
-        forget_leaves()
+        forget_summaries()
     begin = time.process_time()
     try:
         machine = schema_machine(schema, options=options, limits=limits)
         middle = time.process_time()
-        constraint = promote_machine(machine, vocabulary, source="", limits=limits, flat_states=FLAT_STATES)
+        constraint = compose_machine(machine, vocabulary, source="", limits=limits, flat_states=FLAT_STATES)
     except ConstraintError as error:
         spent = (time.process_time() - begin) * 1e3
         return {"refused": f"{type(error).__name__}: {error}".split("\n")[0], "total": round(spent, 2)}

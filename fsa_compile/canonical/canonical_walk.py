@@ -51,11 +51,11 @@ class CanonicalWalk(BitmaskWalk):
         (first,) = self._own.configurations
         self._history = [_Position(first, last, state, False)]
         lists, self._unless = constraint.canonical_unless
-        self._shunned = np.zeros((max(1, len(lists)), tables.filter_table.num_states), bool)
+        self._excepted = np.zeros((max(1, len(lists)), tables.filter_table.num_states), bool)
         for number, states in enumerate(lists):
             if not all(0 <= state < tables.filter_table.num_states for state in states):
                 raise ArtifactError("the tokenizer's filter lacks a state of an exception", fix="Compile the constraint again.")
-            self._shunned[number, states] = True
+            self._excepted[number, states] = True
 
     @property
     def node(self) -> int:
@@ -130,7 +130,7 @@ class CanonicalWalk(BitmaskWalk):
             state = self.tables.filter_table.step(here.state, token, apart)
             after = self._own.after(self._partner(here.at) if apart else here.at, int(token)) if state != NONE else None
             for row, number in self._unless[here.at.node].tolist():
-                if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._shunned[number, state]:
+                if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._excepted[number, state]:
                     after = None
         if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
@@ -161,8 +161,8 @@ class CanonicalWalk(BitmaskWalk):
         for row, number in self._unless[here.at.node].tolist():
             if row:
                 unless = self.constraint.rows[row]
-                shunned = self.tables.filter_table.leads_to(here.state, self._shunned[number])
-                together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), shunned))
+                excepted = self.tables.filter_table.leads_to(here.state, self._excepted[number])
+                together, apart = (can & ~(packed(not_now) & unless) for can, not_now in zip((together, apart), excepted))
         row = self._own.words_at(here.at, limit)
         if here.last < 0:
             return row & together

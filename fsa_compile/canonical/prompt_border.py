@@ -22,7 +22,7 @@ from fsa_compile.canonical.canonical_walk import CanonicalWalk
 from fsa_compile.canonical.encoder.splitter import Splitter
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.restrict import canonical_product
-from fsa_compile.composition.prefix.partial_tokens import Bridges
+from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.prefix.prepend import with_prefixes
 from fsa_compile.errors import ConstraintError, TokenizerError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -36,7 +36,7 @@ Border: TypeAlias = tuple[list[int], bytes, tuple[int, ...], CompiledConstraint]
 def canonical_border(
     before: list[int],
     ids: list[int],
-    bridges: Bridges,
+    partial_tokens: PartialTokens,
     tables: CanonicalTables,
     lookup: TokenLookup,
     vocabulary: VocabularyTables,
@@ -48,7 +48,7 @@ def canonical_border(
     Args:
       before: the prompt's tokens up to its last special one.
       ids: those behind it.
-      bridges: of the constraint on what follows, a regular one that allows every tokenization.
+      partial_tokens: of the constraint on what follows, a regular one that allows every tokenization.
       tables, lookup, vocabulary: of the tokenizer.
       limits: of the compilation.
       encode: the tokenizer, for prompts whose tokens are not its own.
@@ -65,7 +65,7 @@ def canonical_border(
     if ends[count] != anchor:  # the prompt ends inside a character, or in the middle of what is one piece with all that follows
         count -= 1
     kept, rest = [*before, *own[:count]], data[ends[count] :]
-    (behind,) = with_prefixes(bridges, lookup, [rest])
+    (behind,) = with_prefixes(partial_tokens, lookup, [rest])
     made = canonical_product(behind, tables, vocabulary, limits, Deadline(limits), prompt=kept)
     walk = CanonicalWalk(made, tables)
     forced: list[int] = []

@@ -29,7 +29,7 @@ from fsa_compile.canonical.explicit_product.product_distances import FAR, Produc
 from fsa_compile.canonical.explicit_product.product_graph import explore
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
-from fsa_compile.canonical.lazy_product.lazy_artifact import assemble_factored
+from fsa_compile.canonical.lazy_product.lazy_artifact import assemble_lazy
 from fsa_compile.canonical.stacks.stack_artifact import assemble_stack
 from fsa_compile.canonical.stacks.stack_search import decided_distances
 from fsa_compile.errors import ConstraintError, UnspellableError
@@ -120,7 +120,7 @@ def factored(
     if distances.start >= FAR:
         raise _unspellable(constraint, last >= 0)
     extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
-    return assemble_factored(constraint, distances, vocabulary, limits, deadline, extra)
+    return assemble_lazy(constraint, distances, vocabulary, limits, deadline, extra)
 
 
 def multiplied(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -81,7 +81,7 @@ def canonical_stack(
         if error.limit != "max_states":
             raise
         return None
-    plain = promote_machine(counting_nothing, vocabulary, source=source, limits=limits, deadline=deadline)
+    plain = compose_machine(counting_nothing, vocabulary, source=source, limits=limits, deadline=deadline)
     if plain.is_regular:
         return canonical_form(plain, tokenizer, vocabulary, limits, canonical)
     return with_stack(plain, tables, tables_for(vocabulary), limits, deadline, prompt=prompt)

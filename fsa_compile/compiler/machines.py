@@ -12,7 +12,7 @@ from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
 from fsa_compile.compiler.arguments import Canonical, _is_result, _loaded, filters_of
-from fsa_compile.composition.compose import promote, promote_machine
+from fsa_compile.composition.compose import compose, compose_machine
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
@@ -45,12 +45,12 @@ def _every_tokenization(
     if counters and not passing.tokens and tables_for(vocabulary).spells_every_byte:
         machine = language.to_byte_machine(limits, deadline)
         if machine is not None:
-            return promote_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
+            return compose_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
     dfa = language.to_byte_dfa(limits, deadline)
-    return _promoted(dfa, tokenizer, vocabulary, passing, language.description, limits, deadline, levels=levels)
+    return _composed(dfa, tokenizer, vocabulary, passing, language.description, limits, deadline, levels=levels)
 
 
-def _promoted(
+def _composed(
     dfa: ByteDfa,
     tokenizer: Any,
     vocabulary: Vocabulary,
@@ -63,10 +63,10 @@ def _promoted(
 ) -> CompiledConstraint:
     """The artifact of a byte automaton and filters over tokens."""
     if not passing.tokens:
-        return promote(dfa, vocabulary, source=source, limits=limits, deadline=deadline, levels=levels)
-    from fsa_compile.filters.token_product import promote_filtered
+        return compose(dfa, vocabulary, source=source, limits=limits, deadline=deadline, levels=levels)
+    from fsa_compile.filters.token_product import compose_filtered
 
-    return promote_filtered(
+    return compose_filtered(
         dfa, _loaded(tokenizer), vocabulary, passing.tokens, source=source, limits=limits, deadline=deadline
     )
 
@@ -112,7 +112,7 @@ def compile_machine(
       deadline: an already running time budget.
       max_depth: most cells of a stack, where stacks are written out; None for machines that nest to a bounded depth.
       way_out: what the error for others advises.
-      stacks, flat_states: see `promote_machine`.
+      stacks, flat_states: see `compose_machine`.
 
     Raises:
       UnsatisfiableError: nothing passes the filters.
@@ -134,7 +134,7 @@ def compile_machine(
         machine = _filtered(machine, passing, source, limits, deadline, max_depth, way_out)
         max_depth = None if not machine.num_symbols else max_depth
     if stacked:
-        made = promote_machine(
+        made = compose_machine(
             machine, vocabulary, source=source, limits=limits, deadline=deadline, stacks=stacks, flat_states=flat_states
         )
         made = _behind(prefix, made, vocabulary)
@@ -164,7 +164,7 @@ def compile_machine(
     if starts_text:
         what = "starts_text cannot be combined with canonical=True and a grammar that names special tokens"
         raise ConstraintError(what, fix="Write the space that the tokenizer puts first into the grammar.")
-    every = promote_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
+    every = compose_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
     return canonical_form(every, tokenizer, vocabulary, limits, canonical)
 
 
@@ -187,7 +187,7 @@ def compile_dfa(
 
         language, filters = _starting(TextFilter(source, lambda limits, deadline: dfa), tokenizer, filters)
         dfa = language.to_byte_dfa(limits, deadline)
-    every = _promoted(
+    every = _composed(
         dfa, tokenizer, vocabulary, filters, source, limits, deadline, levels=_is_result(canonical)
     )
     return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
@@ -197,12 +197,12 @@ def _behind(prefix: bytes, constraint: CompiledConstraint, vocabulary: Vocabular
     """A constraint behind a text."""
     if not prefix:
         return constraint
-    from fsa_compile.composition.prefix.partial_tokens import Bridges
+    from fsa_compile.composition.prefix.partial_tokens import PartialTokens
     from fsa_compile.composition.prefix.prepend import with_prefixes
     from fsa_compile.vocabulary.lookup import token_lookup
 
     lookup = token_lookup(vocabulary)
-    return with_prefixes(Bridges(constraint, lookup), lookup, [prefix])[0]
+    return with_prefixes(PartialTokens(constraint, lookup), lookup, [prefix])[0]
 
 
 def _filtered(

@@ -25,7 +25,7 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, tables_fo
 
 
 @collected_rarely
-def promote(
+def compose(
     dfa: ByteDfa,
     vocabulary: Vocabulary,
     *,
@@ -67,7 +67,7 @@ def promote(
 
 
 @collected_rarely
-def promote_machine(
+def compose_machine(
     machine: ByteMachine,
     vocabulary: Vocabulary,
     *,
@@ -106,7 +106,7 @@ def promote_machine(
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     flat = flattened(machine, flat_states) if flat_states and machine.sets is None else None
     if flat is not None:
-        return promote(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra, keep_loops=True)
+        return compose(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra, keep_loops=True)
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)

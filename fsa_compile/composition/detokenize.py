@@ -1,4 +1,4 @@
-"""The detokenizing transducer as OpenFst transducers, and promotion by composition: the reference for the token walk.
+"""The detokenizing transducer as OpenFst transducers, and composition by OpenFst: the reference for the token walk.
 
 Slow, short and independent of the fast path: tests compare the two with `pynini.equivalent`.
 
@@ -65,7 +65,7 @@ def build_trie(vocabulary: Vocabulary) -> pynini.Fst:
     return fst
 
 
-def promote_by_composition(dfa: ByteDfa, detokenizer: pynini.Fst) -> pynini.Fst:
+def composed_by_openfst(dfa: ByteDfa, detokenizer: pynini.Fst) -> pynini.Fst:
     """Token acceptor of a byte automaton: the token side of transducer ∘ automaton, epsilons removed.
 
     Args:

@@ -12,8 +12,8 @@ import numpy as np
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import NO_END, UNCOUNTED, ByteMachine
-from fsa_compile.composition.pushdown.pushdown_walk import leaf_walk
-from fsa_compile.composition.pushdown.summaries import Leaf, LeafWalk, leaves_of
+from fsa_compile.composition.pushdown.pushdown_walk import summarize
+from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, leaf_procedures_of
 from fsa_compile.composition.regular.trie_walk import KnownTokens, TokenLists
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -31,10 +31,10 @@ def known_tokens(dfa: ByteDfa, tables: VocabularyTables, limits: CompileLimits, 
     if not len(bases):
         return None
 
-    def walk(machine: ByteMachine, size: int) -> LeafWalk:
-        return leaf_walk(machine, size, tables, limits, deadline)
+    def walk(machine: ByteMachine, size: int) -> Summary:
+        return summarize(machine, size, tables, limits, deadline)
 
-    leaves = leaves_of(_machine(dfa), bases[:0], bases, tables, walk, only_loops=True)
+    leaves = leaf_procedures_of(_machine(dfa), bases[:0], bases, tables, walk, only_loops=True)
     inside = np.zeros(dfa.num_states, bool)
     found = [_Tokens.of(leaf) for leaf in leaves]
     for leaf in leaves:
@@ -72,7 +72,7 @@ class _Tokens(NamedTuple):
     hashes: np.ndarray
 
     @classmethod
-    def of(cls, leaf: Leaf) -> _Tokens:
+    def of(cls, leaf: LeafProcedure) -> _Tokens:
         number, parts = np.append(0, leaf.controls), leaf.walk.parts
         control, owner = _owners(leaf)
         first = parts.owner.searchsorted(np.arange(int(owner.max()) + 2))
@@ -101,7 +101,7 @@ def _joined(lists: list[TokenLists]) -> TokenLists:
     return TokenLists(*(np.concatenate(column) for column in zip(*moved)))
 
 
-def _owners(leaf: Leaf) -> tuple[np.ndarray, np.ndarray]:
+def _owners(leaf: LeafProcedure) -> tuple[np.ndarray, np.ndarray]:
     """(control, owner) of everything that has a control's tokens: itself, and the runs that are parts of it."""
     run, caller = leaf.walk.links[:2]
     order = caller.argsort(kind="stable")

@@ -3,7 +3,8 @@
     compile_regex(r"(?s).{1,99}", tokenizer, filters=[filters.nfc(max_marks=1), filters.scripts(["Latin"])])
 
 Filters over text are languages: they can be combined with others by `&`, and any `Language` is a filter. They are intersected
-with the constraint before promotion. Filters over tokens restrict how a text may be spelled; their product is taken after it.
+with the constraint before composition with the vocabulary. Filters over tokens restrict how a text may be spelled; their
+product is taken after it.
 
 Source: Cognetta et al. 2025, "Pitfalls, Subtleties, and Techniques in Automata-Based Subword-Level Constrained Generation", §3–4.
 """

@@ -92,7 +92,7 @@ class Filters:
     """Filters of one compilation, by what they read; the order does not matter.
 
     Attributes:
-      text: over text, applied before promotion.
+      text: over text, applied before composition with the vocabulary.
       tokens: over token sequences, applied after it.
     """
 

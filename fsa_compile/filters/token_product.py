@@ -1,4 +1,4 @@
-"""The tokens of a promoted automaton times filters over tokens: every state of the one with every state of the others."""
+"""The tokens of a token automaton times filters over tokens: every state of the one with every state of the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DENSE = 1 << 26
 """Up to this many pairs of states, those seen are kept in an array and not in a set."""
 
 
-def promote_filtered(
+def compose_filtered(
     dfa: ByteDfa,
     tokenizer: Any,
     vocabulary: Vocabulary,
@@ -37,14 +37,14 @@ def promote_filtered(
     limits: CompileLimits,
     deadline: Deadline,
 ) -> CompiledConstraint:
-    """The artifact of a byte automaton whose token sequences also pass filters; exact like `promote`, without dead ends.
+    """The artifact of a byte automaton whose token sequences also pass filters; exact like `compose`, without dead ends.
 
     Args:
       dfa: trimmed byte automaton.
       tokenizer: what the filters are told of besides the vocabulary.
       vocabulary: exact bytes per token id.
       filters: at least one.
-      source, limits, deadline: as for `promote`.
+      source, limits, deadline: as for `compose`.
 
     Raises:
       UnsatisfiableError: no token sequence of an accepted text passes the filters.

@@ -16,7 +16,7 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.grammar.longest_match import first_and_last, follow_sets, terminals_of
 
 
-def contender_sets(frames: list[SymbolDfa], count: int, ignore: Iterable[int]) -> list[list[int]]:
+def competitor_sets(frames: list[SymbolDfa], count: int, ignore: Iterable[int]) -> list[list[int]]:
     """Per frame and state the terminals (a bit set) that may follow a terminal which may just have been read there.
 
     Args:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
-from fsa_compile.grammar.competing_lexemes import contender_sets
+from fsa_compile.grammar.competing_lexemes import competitor_sets
 from fsa_compile.grammar.longest_match import first_and_last
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
@@ -90,7 +90,7 @@ class FrameBuilder:
     Args:
       network: the frames and their lexemes.
       longest: whether lexemes are cut by the longest match.
-      stacks: with more than 1, readings of one symbol on different stacks respect one another's lexemes (`contenders`).
+      stacks: with more than 1, readings of one symbol on different stacks respect one another's lexemes (`competitors`).
       limits: `max_states` bounds the controls.
       deadline: the running time budget.
     """
@@ -123,10 +123,10 @@ class FrameBuilder:
         self._lay_out()
         self.shadow_start: dict[int, int] = {}
         self.shadow_terminal: dict[int, int] = {}
-        self.contenders: list[list[int]] = []
+        self.competitors: list[list[int]] = []
         if longest and stacks > 1:
             dfas = [frame.dfa for frame in network.frames]
-            self.contenders = contender_sets(dfas, len(self.lexicon.terminals), network.ignore)
+            self.competitors = competitor_sets(dfas, len(self.lexicon.terminals), network.ignore)
 
     # ---------------------------------------------------------------- items
 
@@ -247,15 +247,15 @@ class FrameBuilder:
             out.append(self.shadow_start[t])
         return out
 
-    def _contenders(self, c: int) -> int:
+    def _competitors(self, c: int) -> int:
         """Terminals that some stack may begin where control c reads its next lexeme; none when there is one stack."""
         mask = 0
-        for p in self.places(c) if self.contenders else ():
+        for p in self.places(c) if self.competitors else ():
             if p in self.shadow_terminal:
                 mask |= 1 << self.shadow_terminal[p]
             elif p in self.place_frame:
                 k, q = self.place_frame[p]
-                mask |= self.contenders[k][q]
+                mask |= self.competitors[k][q]
         return mask
 
     def _first_of_frames(self) -> list[int]:
@@ -354,7 +354,7 @@ class FrameBuilder:
         words = self._words(call for _, call in calls)
         shadows = [
             (mask & rest, _Shadow(t, q))
-            for t in members(self._contenders(c))
+            for t in members(self._competitors(c))
             for mask, q in self.lexicon.terminals[t].automaton.arcs[0]
         ]
         returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []

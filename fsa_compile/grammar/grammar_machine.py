@@ -13,7 +13,7 @@ from fsa_compile.grammar.grammar_checks import check_grammar
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.longest_match import settle
 from fsa_compile.grammar.minimize_machine import minimal_machine
-from fsa_compile.grammar.outlining import WAYS, Hoisting
+from fsa_compile.grammar.outlining import WAYS, Outlining
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.rule_expressions import Node
 from fsa_compile.grammar.terminals import Lexicon
@@ -88,7 +88,7 @@ class _Attempts:
         assert self.problem is not None
         return self.problem.error(self.grammar) if isinstance(self.problem, Conflict) else self.problem
 
-    def _counted_machine(self, stacks: int, way: Hoisting, tried: list[object]) -> ByteMachine | Conflict | None:
+    def _counted_machine(self, stacks: int, way: Outlining, tried: list[object]) -> ByteMachine | Conflict | None:
         written_out: set[Node] = set()
         while True:
             try:
@@ -96,7 +96,7 @@ class _Attempts:
             except UncountableError as error:
                 written_out |= error.nodes
 
-    def _machine(self, stacks: int, way: Hoisting, written_out: set[Node], tried: list[object]) -> ByteMachine | Conflict | None:
+    def _machine(self, stacks: int, way: Outlining, written_out: set[Node], tried: list[object]) -> ByteMachine | Conflict | None:
         """The machine when some large repetitions are written out and the others counted; None if that was tried before."""
         grammar, limits, deadline = self.grammar, self.limits, self.deadline
         longest = grammar.mode == "longest"

@@ -5,7 +5,7 @@ closer). Not every span has to be called: once the parentheses of expressions ar
 recurse any more. So the openers are taken one by one, first those whose first symbol tells them, and of these the one that
 leaves the fewest spans.
 
-The language is the same whatever is called; how much of it one stack can decide is not. `Hoisting` names the ways to choose.
+The language is the same whatever is called; how much of it one stack can decide is not. `Outlining` names the ways to choose.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MIRRORED = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Hoisting:
+class Outlining:
     """A way to choose the calls.
 
     Attributes:
@@ -39,7 +39,7 @@ class Hoisting:
 
 
 WAYS = (
-    Hoisting(), Hoisting(alike=True), Hoisting(behind=True), Hoisting(sparing=False), Hoisting(sparing=False, behind=True),
+    Outlining(), Outlining(alike=True), Outlining(behind=True), Outlining(sparing=False), Outlining(sparing=False, behind=True),
 )  # fmt: skip
 """Ways to choose, the usual one first."""
 
@@ -53,13 +53,13 @@ class _Span:
     opener: Node
 
 
-class Hoister:
+class Outliner:
     """Makes calls of spans.
 
     Args:
       bodies: rules, changed in place.
       lexicon: closed terminals.
-      hoisting: the way to choose.
+      outlining: the way to choose.
       can_be_empty: whether a node has the empty text.
       first_terminals: the terminals that a node may begin with.
       group: makes a rule of a node that stands in a rule, and gives the number of its frame.
@@ -67,15 +67,15 @@ class Hoister:
     """
 
     def __init__(
-        self, bodies: dict[str, Node], lexicon: Lexicon, hoisting: Hoisting, can_be_empty: Callable[[Node], bool],
+        self, bodies: dict[str, Node], lexicon: Lexicon, outlining: Outlining, can_be_empty: Callable[[Node], bool],
         first_terminals: Callable[[Node], set[int]], group: Callable[[Node, str], int], deadline: Deadline,
     ) -> None:  # fmt: skip
-        self.bodies, self.lexicon, self.hoisting, self.deadline = bodies, lexicon, hoisting, deadline
+        self.bodies, self.lexicon, self.outlining, self.deadline = bodies, lexicon, outlining, deadline
         self._can_be_empty, self._first_terminals, self._group = can_be_empty, first_terminals, group
         self._pairs: dict[Node, set[Node]] = {}
         """Closers of what is called, by openers that belong to the call."""
 
-    def hoist(self) -> None:
+    def outline(self) -> None:
         """Takes spans until no recursion stands inside one."""
         rules = set(self.bodies)
         while True:
@@ -85,14 +85,14 @@ class Hoister:
             if not found:
                 break
             for component, openers in found:
-                chosen = self._chosen(component, openers) if self.hoisting.sparing else openers
+                chosen = self._chosen(component, openers) if self.outlining.sparing else openers
                 for name in sorted(component):
                     self.bodies[name] = self._rewritten(self.bodies[name], component, chosen, name)
-        if self.hoisting.alike and self._pairs:
+        if self.outlining.alike and self._pairs:
             for name in list(self.bodies):
                 self.bodies[name] = self._alike(self.bodies[name], name, called=name not in rules)
 
-    def hoisted_parts(self, parts: list[Node], component: set[str], name: str) -> list[Node]:
+    def outlined_parts(self, parts: list[Node], component: set[str], name: str) -> list[Node]:
         """A branch of a rule with its spans as calls."""
         return self._with_calls(parts, self._spans(parts, component), name)
 
@@ -175,7 +175,7 @@ class Hoister:
 
     def _with_calls(self, parts: list[Node], spans: list[_Span], name: str) -> list[Node]:
         for span in reversed(spans):
-            behind = self.hoisting.behind or not self._is_telling(span.opener)
+            behind = self.outlining.behind or not self._is_telling(span.opener)
             number = -1
             if name:
                 number = self._group(sequence(*parts[span.low + behind : span.high + 1]), name)

@@ -1,7 +1,7 @@
 """Grammar to network: each called rule ("frame") a minimal automaton over terminals and calls.
 
 Only self-embedding needs a stack. Left recursion and right recursion become loops; what embeds itself becomes a call, of the
-bracketed group around the recursion where there is one (`hoisting`). Rules that do not recurse are written out in place. All of
+bracketed group around the recursion where there is one (`outlining`). Rules that do not recurse are written out in place. All of
 this keeps the language and forgets the trees, so that a grammar whose trees are ambiguous may well have a deterministic network.
 No called frame accepts the empty text.
 
@@ -18,7 +18,7 @@ from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import LimitError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Reference, Repeat, Sequence
-from fsa_compile.grammar.outlining import WAYS, Hoister, Hoisting
+from fsa_compile.grammar.outlining import WAYS, Outliner, Outlining
 from fsa_compile.grammar.rule_automata import Loop, RuleAutomata, is_end, recursion_sides
 from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     EMPTY,
@@ -88,7 +88,7 @@ def build_network(
     limits: CompileLimits,
     deadline: Deadline,
     written_out: set[Node] | None = None,
-    hoisting: Hoisting = WAYS[0],
+    outlining: Outlining = WAYS[0],
 ) -> Network:
     """The network of a grammar whose rules are all productive.
 
@@ -98,22 +98,22 @@ def build_network(
       limits: bounds of the compilation.
       deadline: the running time budget.
       written_out: repetitions that are not to be counted, as `UncountableError` names them.
-      hoisting: which parts of recursive rules become calls.
+      outlining: which parts of recursive rules become calls.
 
     Raises:
       UncountableError: other repetitions cannot be counted either.
       LimitError: written out, the rules are too large.
       GrammarError: a terminal cannot be an automaton.
     """
-    return _Builder(grammar, lexicon, limits, deadline, written_out or set(), hoisting).network()
+    return _Builder(grammar, lexicon, limits, deadline, written_out or set(), outlining).network()
 
 
 class _Builder:
     def __init__(
         self, grammar: Grammar, lexicon: Lexicon, limits: CompileLimits, deadline: Deadline, written_out: set[Node],
-        hoisting: Hoisting,
+        outlining: Outlining,
     ) -> None:  # fmt: skip
-        self.written_out, self.hoisting = written_out, hoisting
+        self.written_out, self.outlining = written_out, outlining
         self.rule = grammar.start
         self.loops: dict[str, Loop] = {}
         self.grammar, self.lexicon, self.limits, self.deadline = grammar, lexicon, limits, deadline
@@ -134,10 +134,10 @@ class _Builder:
         self._drop_blank_rules()
         self._find_nullable()
         self.bodies = {name: self._counting(body) for name, body in self.bodies.items()}
-        self.hoister = Hoister(
-            self.bodies, self.lexicon, self.hoisting, self._can_be_empty, self._first_terminals, self._group, self.deadline
+        self.outliner = Outliner(
+            self.bodies, self.lexicon, self.outlining, self._can_be_empty, self._first_terminals, self._group, self.deadline
         )
-        self.hoister.hoist()
+        self.outliner.outline()
         for component in self._components():
             self._split(component)
         while any(self._cut(component) for component in self._components()):
@@ -360,7 +360,7 @@ class _Builder:
         bodies = {name: self._branched(name, component) for name in sorted(component)}
         for name, branches in bodies.items():
             del self.bodies[name]
-            self.branches[name] = [self.hoister.hoisted_parts(parts, component, name) for parts in branches]
+            self.branches[name] = [self.outliner.outlined_parts(parts, component, name) for parts in branches]
 
     def _branched(self, name: str, component: set[str]) -> list[list[Node]]:
         """The non-empty texts of a rule as branches in which recursive rules stand for their non-empty texts.

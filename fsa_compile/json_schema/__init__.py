@@ -41,7 +41,7 @@ from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
@@ -203,9 +203,9 @@ class _Build:
         self._controls = controls = Controls(options.max_controls, deadline)
         speller = Speller(controls)
         scalars = Scalars(controls, speller, decisions, keywords, options, limits)
-        residuals = Residuals(decisions, values, keywords, options, scalars.matches)
-        frames = Frames(controls, speller, scalars, decisions, values, keywords, residuals, options, dead)
-        self._parts = (decisions, values, keywords, controls, speller, scalars, residuals, frames)
+        derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
+        frames = Frames(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
+        self._parts = (decisions, values, keywords, controls, speller, scalars, derivatives, frames)
         self._end = controls.new()
         try:
             self._call = frames.call([(keywords.value(document.root), self._end)])

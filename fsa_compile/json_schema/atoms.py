@@ -1,7 +1,7 @@
 """The atomic conditions of value languages. Each is about values of one JSON type; formulas over them are `Value`s.
 
 An atom is a plain hashable record. Its meaning within a frame changes as members are read: `Count(2, 5, 0)` becomes
-`Count(2, 5, 1)`, `Items` drops its first prefix. `residuals` does that.
+`Count(2, 5, 1)`, `Items` drops its first prefix. `derivatives` does that.
 """
 
 from __future__ import annotations

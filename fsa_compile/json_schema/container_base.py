@@ -9,7 +9,7 @@ from typing import Any
 
 from fsa_compile.json_schema.atoms import Found, Members, Names
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClasses
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
@@ -42,12 +42,12 @@ class ContainerBase(abc.ABC):
         decisions: Decisions,
         values: Values,
         keywords: Keywords,
-        residuals: Residuals,
+        derivatives: Derivatives,
         options: SchemaOptions,
         dead: set[Any],
     ) -> None:
         self._controls, self._speller, self._scalars = controls, speller, scalars
-        self._decisions, self._values, self._keywords, self._residuals = decisions, values, keywords, residuals
+        self._decisions, self._values, self._keywords, self._derivatives = decisions, values, keywords, derivatives
         self._options, self._dead = options, dead
         self.classes = KeyClasses(decisions, scalars, options)
         self._newline = 0

@@ -1,7 +1,7 @@
 """Values, arrays and objects to frames of the byte machine.
 
 A value is read by a callee that ends with an outcome: which of several disjoint languages the value belongs to. An array or an
-object is a frame whose controls are formulas about what is still to come; `residuals` says how a member changes them, and each
+object is a frame whose controls are formulas about what is still to come; `derivatives` says how a member changes them, and each
 member is one call whose outcomes lead to what is left. All equal frames are one, so recursion and repeated `$ref` cost nothing.
 """
 
@@ -14,7 +14,7 @@ from fsa_compile.automata.pushdown import UNCOUNTED
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Has
 from fsa_compile.json_schema.container_base import ContainerBase
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
-from fsa_compile.json_schema.derivatives import Case, Residuals
+from fsa_compile.json_schema.derivatives import Case, Derivatives
 from fsa_compile.json_schema.key_classes import KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls, Moves
@@ -54,21 +54,21 @@ class Frames(ContainerBase):
         decisions: Decisions,
         values: Values,
         keywords: Keywords,
-        residuals: Residuals,
+        derivatives: Derivatives,
         options: SchemaOptions,
         dead: set[Any],
     ) -> None:
-        super().__init__(controls, speller, scalars, decisions, values, keywords, residuals, options, dead)
+        super().__init__(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
         self._orders: list[Order] = []
         self._order_number: dict[Order, int] = {}
         self._sorted: list[tuple[str, ...]] = []
         self._positions: list[dict[str, int]] = []
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
-        self._differing = Differing(self, controls, scalars, decisions, keywords, residuals, options)
+        self._differing = Differing(self, controls, scalars, decisions, keywords, derivatives, options)
         self._any_order: AnyOrder | None = None
         if options.key_order == "any":
-            self._any_order = AnyOrder(self, controls, decisions, keywords, residuals, dead)
+            self._any_order = AnyOrder(self, controls, decisions, keywords, derivatives, dead)
 
     # values
 
@@ -97,7 +97,7 @@ class Frames(ContainerBase):
         if formulas[ARRAY]:
             moves.append((_OPEN_ARRAY, _OPEN_ARRAY, self._first_of_array(formulas[ARRAY])))
         if formulas[OBJECT]:
-            self._residuals.refuse_repetitions(formulas[OBJECT], max(map(len, orders), default=0))
+            self._derivatives.refuse_repetitions(formulas[OBJECT], max(map(len, orders), default=0))
             if self._any_order is not None and orders[0]:
                 first = self._any_order.first(orders[0], formulas[OBJECT])
             else:
@@ -121,7 +121,7 @@ class Frames(ContainerBase):
         def make(control: int) -> None:
             controls = self._controls
             moves: list[tuple[int, int, int]] = []
-            if phase != "next" and (outcome := self._residuals.at_end(formula)):
+            if phase != "next" and (outcome := self._derivatives.at_end(formula)):
                 close = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(outcome)),)
                 moves += close
                 if phase == "after":
@@ -155,7 +155,7 @@ class Frames(ContainerBase):
                 continue
             rest = d.substitute(formula, {v: 1})
             alike = {case.formula for case in self._array_cases(rest)} == {rest}
-            if alike and not d.substitute(formula, {v: 0}) and self._residuals.at_end(rest):
+            if alike and not d.substitute(formula, {v: 0}) and self._derivatives.at_end(rest):
                 return rest, atom.low, UNCOUNTED if atom.high is None else atom.high
         return None
 
@@ -165,7 +165,7 @@ class Frames(ContainerBase):
 
         def begin(control: int) -> None:
             bounds = (max(0, low - 1), UNCOUNTED if high == UNCOUNTED else high - 1)
-            bracket = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(self._residuals.at_end(rest))),)
+            bracket = ((_CLOSE_ARRAY, _CLOSE_ARRAY, controls.final(self._derivatives.at_end(rest))),)
             if not low:
                 controls.moves[control] = bracket
             close = controls.new(bracket)
@@ -187,7 +187,7 @@ class Frames(ContainerBase):
         return controls.later(("counted array", rest, low, high), begin)
 
     def _array_cases(self, formula: int) -> list[Case]:
-        return [case for case in self._residuals.array_step(formula) if ("array", case.formula) not in self._dead]
+        return [case for case in self._derivatives.array_step(formula) if ("array", case.formula) not in self._dead]
 
     # objects
 
@@ -234,7 +234,7 @@ class Frames(ContainerBase):
 
         def make(control: int) -> None:
             moves: list[tuple[int, int, int]] = []
-            if phase != "next" and (outcome := self._residuals.at_end(formula)):
+            if phase != "next" and (outcome := self._derivatives.at_end(formula)):
                 close = ((_CLOSE_OBJECT, _CLOSE_OBJECT, self._controls.final(outcome)),)
                 moves += close
                 if phase == "after":
@@ -286,7 +286,7 @@ class Frames(ContainerBase):
                     break
         if rest:
             after = self._passed(place, None)
-            rest = self._residuals.settle(rest, lambda _: False) if len(place.at) > 1 else rest
+            rest = self._derivatives.settle(rest, lambda _: False) if len(place.at) > 1 else rest
             for c in classes.other:
                 if rest and (target := self._after_key(after, rest, None, classes.classes[c])):
                     targets.append((c, target))
@@ -302,9 +302,9 @@ class Frames(ContainerBase):
 
     def _find_after_key(self, after: Place, formula: int, key: str | None, of_class: KeyClass) -> int:
         left = self._left(after)
-        formula = self._residuals.settle(formula, lambda k: k == key or k in left)
+        formula = self._derivatives.settle(formula, lambda k: k == key or k in left)
         cases: dict[tuple[Place, int], Value] = {}
-        for g, condition in self._residuals.object_step(formula, key, of_class.holds, left.__contains__):
+        for g, condition in self._derivatives.object_step(formula, key, of_class.holds, left.__contains__):
             state = self._feasible(after, g)
             if state[1] and ("object", *state) not in self._dead:
                 known = cases.get(state)
@@ -322,9 +322,9 @@ class Frames(ContainerBase):
         possible = []
         for number, position in place.at:
             coming = frozenset(self._orders[number][position:]).__contains__
-            if self._residuals.settle(formula, coming):
+            if self._derivatives.settle(formula, coming):
                 possible.append((number, position))
         if len(possible) == len(place.at):
             return place, formula
         place = Place(tuple(possible))
-        return place, self._residuals.settle(formula, self._left(place).__contains__) if possible else 0
+        return place, self._derivatives.settle(formula, self._left(place).__contains__) if possible else 0

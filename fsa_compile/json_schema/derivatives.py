@@ -61,7 +61,7 @@ class Case(NamedTuple):
     condition: Value
 
 
-class Residuals:
+class Derivatives:
     """Steps of array and object formulas.
 
     Args:

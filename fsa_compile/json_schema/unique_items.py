@@ -17,7 +17,7 @@ from fsa_compile.artifact.arrays import MAX_KEYS
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, Count, Differ, Once, Spelled
 from fsa_compile.json_schema.container_base import ContainerBase
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
@@ -54,11 +54,11 @@ class Differing:
         scalars: Scalars,
         decisions: Decisions,
         keywords: Keywords,
-        residuals: Residuals,
+        derivatives: Derivatives,
         options: SchemaOptions,
     ) -> None:
         self._frames, self._controls, self._scalars, self._decisions = frames, controls, scalars, decisions
-        self._keywords, self._residuals, self._options = keywords, residuals, options
+        self._keywords, self._derivatives, self._options = keywords, derivatives, options
         self._kind: dict[_Array, int] = {}
 
     def first(self, formula: int) -> int | None:
@@ -80,8 +80,8 @@ class Differing:
             if others or atom.seen or d.substitute(rest, {v: 0}):
                 return None
             rest, low, high = d.substitute(rest, {v: 1}), atom.low, atom.high
-        cases = self._residuals.array_step(rest)
-        outcome = self._residuals.at_end(rest)
+        cases = self._derivatives.array_step(rest)
+        outcome = self._derivatives.at_end(rest)
         if len(cases) != 1 or cases[0].formula != rest or not outcome:
             return None
         values = self._values(cases[0].condition)

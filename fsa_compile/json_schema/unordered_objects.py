@@ -20,7 +20,7 @@ from fsa_compile.artifact.arrays import MAX_KEYS
 from fsa_compile.json_schema.atoms import Count, Has, Members, Names
 from fsa_compile.json_schema.container_base import ContainerBase
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
-from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
@@ -62,11 +62,11 @@ class AnyOrder:
         controls: Controls,
         decisions: Decisions,
         keywords: Keywords,
-        residuals: Residuals,
+        derivatives: Derivatives,
         dead: set[Any],
     ) -> None:
         self._frames, self._controls, self._decisions = frames, controls, decisions
-        self._keywords, self._residuals, self._dead = keywords, residuals, dead
+        self._keywords, self._derivatives, self._dead = keywords, derivatives, dead
         self._kinds: dict[tuple[Order, int, int], _Frame] = {}
         self._of_kind: dict[int, _Frame] = {}
         self._matters: dict[tuple[int, int], int] = {}
@@ -123,7 +123,7 @@ class AnyOrder:
         found = self._exclusive.get(pair)
         if found is None:
             both = self._frames.both(*map(self._keywords.numbered, pair))
-            found = self._exclusive[pair] = not any(self._residuals.pruned(both).formulas)
+            found = self._exclusive[pair] = not any(self._derivatives.pruned(both).formulas)
         return found
 
     def _is_plain(self, formula: int, variable: int) -> bool:
@@ -160,7 +160,7 @@ class AnyOrder:
             if not self._can_be_met(control, frame, place, formula, classes, dict(ends)):
                 return
             moves: list[tuple[int, int, int]] = []
-            outcome = 0 if phase == "next" or (phase == "first" and frame.required) else self._residuals.at_end(formula)
+            outcome = 0 if phase == "next" or (phase == "first" and frame.required) else self._derivatives.at_end(formula)
             if outcome:
                 close = ((_CLOSE_OBJECT, _CLOSE_OBJECT, controls.final(outcome)),)
                 moves += close
@@ -251,9 +251,9 @@ class AnyOrder:
             i = frame.number.get(k)
             return i is not None and not seen >> i & 1
 
-        formula = self._residuals.settle(formula, lambda k: k == name or coming(k))
+        formula = self._derivatives.settle(formula, lambda k: k == name or coming(k))
         cases: dict[tuple[Place, int], Value] = {}
-        for g, condition in self._residuals.object_step(formula, name, of_class.holds, coming):
+        for g, condition in self._derivatives.object_step(formula, name, of_class.holds, coming):
             state = Place(frame.kind, seen & self._relevant(frame, g)), g
             if ("free object", *state) not in self._dead:
                 known = cases.get(state)

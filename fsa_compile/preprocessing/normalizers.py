@@ -9,7 +9,7 @@ applied where that makes no difference, and to finite languages text by text; ev
 * forms C and KC compose: s is the form C of a text exactly if it is in form C and has the same form D. This is exact where no two
   marks of different classes stand side by side in the decomposed texts.
 
-Source: Koo et al. 2024, §2 (transducers before promotion); Cognetta et al. 2025, §3; UAX 15.
+Source: Koo et al. 2024, §2 (transducers before composition with the vocabulary); Cognetta et al. 2025, §3; UAX 15.
 """
 
 from __future__ import annotations

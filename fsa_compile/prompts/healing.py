@@ -23,7 +23,7 @@ from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.entry_points import compile_language
 from fsa_compile.compiler.machines import _every_tokenization
-from fsa_compile.composition.prefix.partial_tokens import Bridges
+from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.prefix.prepend import with_prefixes
 from fsa_compile.errors import ConstraintError, TokenizerError
 from fsa_compile.languages.constructors import acceptor
@@ -181,14 +181,14 @@ def _borders(
         return _canonical_borders(rows, constraint, tokenizer, vocabulary, limits or CompileLimits())
     if isinstance(constraint, Language):
         return [_of_language(ids, constraint, vocabulary, lookup, limits) for ids in rows]
-    bridges = _bridges(constraint, lookup)
+    partial_tokens = _partial_tokens(constraint, lookup)
     cuts = []
     for ids in rows:
         begin, offset, data = last_text(ids, vocabulary)
-        first = next((i for i in suffixes(data, lookup) if len(bridges.after(data[i:])[0])), len(data))
+        first = next((i for i in suffixes(data, lookup) if len(partial_tokens.after(data[i:])[0])), len(data))
         cuts.append(begin + int(np.searchsorted(offset, first, side="right")) - 1)
     texts = [vocabulary.decode_bytes(ids[cut:]) for ids, cut in zip(rows, cuts)]
-    made = with_prefixes(bridges, lookup, texts)
+    made = with_prefixes(partial_tokens, lookup, texts)
     return [(ids[:cut], text, tuple(ids[cut:]), c) for ids, cut, text, c in zip(rows, cuts, texts, made)]
 
 
@@ -210,7 +210,7 @@ def _canonical_borders(
             "healing with canonical tokens takes a constraint without a stack and without counters",
             fix='Compile it with canonical="heal", which writes them out (and max_depth= where it nests without bound).',
         )
-    bridges = _bridges(constraint, lookup)
+    partial_tokens = _partial_tokens(constraint, lookup)
     out = []
     for ids in rows:
         begin, _, _ = last_text(ids, vocabulary)
@@ -218,7 +218,7 @@ def _canonical_borders(
             canonical_border(
                 ids[:begin],
                 ids[begin:],
-                bridges,
+                partial_tokens,
                 tables,
                 lookup,
                 tables_for(vocabulary),
@@ -259,8 +259,8 @@ def suffixes(data: bytes, lookup: TokenLookup) -> range:
 
 
 @functools.lru_cache(maxsize=8)
-def _bridges(constraint: CompiledConstraint, lookup: TokenLookup) -> Bridges:
-    return Bridges(constraint, lookup)
+def _partial_tokens(constraint: CompiledConstraint, lookup: TokenLookup) -> PartialTokens:
+    return PartialTokens(constraint, lookup)
 
 
 def _prompt_ids(prompt: Any, prefix: Any, tokenizer: Any, vocabulary: Vocabulary) -> tuple[list[int], str]:

@@ -45,7 +45,7 @@ class TextPipeline:
     Raises:
       ConstraintError: an argument is wrong, or the tokenizer has no canonical tokens.
 
-    Source: the one pipeline of Cognetta et al. 2025, §3: pattern, preprocessing, promotion, canonical filter.
+    Source: the one pipeline of Cognetta et al. 2025, §3: pattern, preprocessing, composition, canonical filter.
     """
 
     def __init__(

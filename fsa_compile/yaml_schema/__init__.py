@@ -29,7 +29,7 @@ from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import _deep_recursion
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
@@ -177,8 +177,8 @@ class _Build:
         scalars = YamlScalars(controls, speller, decisions, keywords, schema, limits)
         code = Codes()
         texts = Texts(controls, speller, scalars, decisions, options, code)
-        residuals = Residuals(decisions, values, keywords, schema, scalars.matches)
-        frames = YamlFrames(controls, speller, scalars, texts, decisions, values, keywords, residuals, options, dead, code)
+        derivatives = Derivatives(decisions, values, keywords, schema, scalars.matches)
+        frames = YamlFrames(controls, speller, scalars, texts, decisions, values, keywords, derivatives, options, dead, code)
         self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
         controls.finish()
         self._reach = Reach(controls, self._ends[-1])

@@ -1,6 +1,6 @@
 """Values, lists and mappings of YAML to frames of the byte machine.
 
-What a member leaves open is `json_schema.residuals`' matter, as for JSON; here is the layout. In flow style frames are those of
+What a member leaves open is `json_schema.derivatives`' matter, as for JSON; here is the layout. In flow style frames are those of
 JSON. In block style a collection is a frame that knows its column, and what the collections around it can do: after a line break
 the spaces are read by the innermost frame, which returns with the column that it found, so that the frame of that column goes on.
 It therefore reads no further spaces than some frame can use, and no text that it reads is a dead end.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fsa_compile.json_schema.atoms import ARRAY, OBJECT, Has
 from fsa_compile.json_schema.containers import Frames, Place
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
-from fsa_compile.json_schema.derivatives import Residuals
+from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls, Moves
@@ -84,13 +84,13 @@ class YamlFrames(Frames):
         decisions: Decisions,
         values: Values,
         keywords: Keywords,
-        residuals: Residuals,
+        derivatives: Derivatives,
         options: YamlOptions,
         dead: set[Any],
         code: Codes,
     ) -> None:
         schema: SchemaOptions = options.schema
-        super().__init__(controls, speller, scalars, decisions, values, keywords, residuals, schema, dead)
+        super().__init__(controls, speller, scalars, decisions, values, keywords, derivatives, schema, dead)
         self._texts, self._layout, self._code = texts, options, code
         texts.others = self.classes.of((), ())
         self._members_of: dict[Any, Any] = {}
@@ -139,7 +139,7 @@ class YamlFrames(Frames):
         """The array and the object of a value, before their first member."""
         out = [State("array", None, formulas[ARRAY])] if formulas[ARRAY] else []
         if formulas[OBJECT]:
-            self._residuals.refuse_repetitions(formulas[OBJECT], max(map(len, orders), default=0))
+            self._derivatives.refuse_repetitions(formulas[OBJECT], max(map(len, orders), default=0))
             out = [*out, State("object", self._start(orders), formulas[OBJECT])]
         return out
 
@@ -154,7 +154,7 @@ class YamlFrames(Frames):
         moves: list[tuple[int, int, int]] = []
         for state in self._states(formulas, orders):
             opening, closing = _BRACKETS[state.kind]
-            outcome = self._residuals.at_end(state.formula)
+            outcome = self._derivatives.at_end(state.formula)
             if flow[state.kind]:
                 moves.append((opening, opening, self._in_flow(state, "first")))
             elif outcome:
@@ -236,7 +236,7 @@ class YamlFrames(Frames):
             return self._in_flow(state, "after")
 
         def make(control: int) -> None:
-            controls, closed = self._controls, self._residuals.at_end(state.formula)
+            controls, closed = self._controls, self._derivatives.at_end(state.formula)
             controls.moves[control] = ((_NEWLINE, _NEWLINE, self._line(state, at, 0)),)
             if AT_END in at.after(closed):
                 assert at.column is not None
@@ -252,7 +252,7 @@ class YamlFrames(Frames):
         assert column is not None
 
         def make(control: int) -> None:
-            closed = self._residuals.at_end(state.formula)
+            closed = self._derivatives.at_end(state.formula)
             ends = at.after(closed)
             line = read if read in ends else AT_END
             if line in ends and (line >= 0 or not read):
@@ -273,7 +273,7 @@ class YamlFrames(Frames):
         def make(control: int) -> None:
             controls = self._controls
             moves: list[tuple[int, int, int]] = []
-            outcome, closing = self._residuals.at_end(state.formula), _BRACKETS[state.kind][1]
+            outcome, closing = self._derivatives.at_end(state.formula), _BRACKETS[state.kind][1]
             if phase != "next" and outcome:
                 moves.append((closing, closing, controls.final(outcome)))
             if not self._more(state, FLOW):
@@ -300,7 +300,7 @@ class YamlFrames(Frames):
             returns[first + i] = self._after(state, at)
             if at.column is None:
                 continue
-            closed = self._residuals.at_end(state.formula)
+            closed = self._derivatives.at_end(state.formula)
             for kind, column in self._inside(state.kind, at.column):
                 for line in self._allowed(state, at):
                     code = self._code(first + i, line, column, kind)
@@ -320,7 +320,7 @@ class YamlFrames(Frames):
 
     def _allowed(self, state: State, at: At) -> frozenset[int]:
         """The columns at which a line may go on when a state is reached."""
-        closed = self._residuals.at_end(state.formula)
+        closed = self._derivatives.at_end(state.formula)
         out = at.after(closed) if closed else frozenset()
         return out | {at.column} if at.column is not None and self._more(state, at) else out
 
@@ -342,7 +342,7 @@ class YamlFrames(Frames):
 
     def _find_members(self, state: State) -> tuple[Any, list[tuple[int, list[tuple[State, Value]]]]]:
         if state.kind == "array":
-            cases = [(State("array", None, g), c) for g, c in self._residuals.array_step(state.formula) if any(c.formulas)]
+            cases = [(State("array", None, g), c) for g, c in self._derivatives.array_step(state.formula) if any(c.formulas)]
             return None, [(0, cases)] if cases else []
         assert state.place is not None
         place, rest = state.place, state.formula
@@ -361,16 +361,16 @@ class YamlFrames(Frames):
                     break
         if rest:
             after = self._passed(place, None)
-            rest = rest if one else self._residuals.settle(rest, lambda _: False)
+            rest = rest if one else self._derivatives.settle(rest, lambda _: False)
             if rest:
                 out += [(c, self._after_member(after, rest, None, classes.classes[c])) for c in classes.other]
         return classes, sorted([(c, cases) for c, cases in out if cases], key=lambda member: member[0])
 
     def _after_member(self, after: Place, formula: int, key: str | None, of_class: Any) -> list[tuple[State, Value]]:
         left = self._left(after)
-        formula = self._residuals.settle(formula, lambda k: k == key or k in left)
+        formula = self._derivatives.settle(formula, lambda k: k == key or k in left)
         cases: dict[State, Value] = {}
-        for g, condition in self._residuals.object_step(formula, key, of_class.holds, left.__contains__):
+        for g, condition in self._derivatives.object_step(formula, key, of_class.holds, left.__contains__):
             place, rest = self._feasible(after, g)
             if rest and any(condition.formulas):
                 state = State("object", place, rest)

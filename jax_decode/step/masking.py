@@ -208,7 +208,7 @@ def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources)
 
 
 def _unless(tables: ConstraintTables, state: ConstraintState) -> list[tuple[jax.Array, jax.Array]]:
-    """The tokens of rows' nodes that may not lead to shunned states of the filter, uint32[B, W], and which states, int32[B]."""
+    """The tokens of rows' nodes that may not lead to excepted states of the filter, uint32[B, W], and which states, int32[B]."""
     if not tables.unless.shape[0]:
         return []
     noted = read(tables.unless, state.node[:, 0])

@@ -169,7 +169,7 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
         column, plane = tables.columns.place(tokens)
         for k in range(noted.shape[1]):
             bit = read(tables.rows, noted[:, k, 0], column) >> plane.astype(jnp.uint32)
-            may &= ((bit & 1) == 0) | ~read(tables.filter.shunned, jnp.maximum(after, 0), noted[:, k, 1])
+            may &= ((bit & 1) == 0) | ~read(tables.filter.excepted, jnp.maximum(after, 0), noted[:, k, 1])
     node = jnp.where((may | (first == FREE))[:, None], moved.node, 0)
     canonical = jnp.stack([tokens, state.canonical[:, BOUNDED], jnp.maximum(after, 0)], 1)
     return dataclasses.replace(moved, node=node, canonical=canonical)

@@ -21,7 +21,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
-from jax_decode.tables.canonical_filter import FilterTables, filter_words, shunned_words
+from jax_decode.tables.canonical_filter import FilterTables, excepted_words, filter_words
 
 LAST, BOUNDED, FILTER = range(3)
 """Columns of `ConstraintState.canonical`: last token, -1 for none; whether the row's limit can be kept; state of the filter."""
@@ -122,8 +122,8 @@ def canonical_words(
     """
     together, apart = filter_words(states, canonical[:, FILTER])
     for tokens, which in unless:
-        shunned = shunned_words(states, canonical[:, FILTER], which)
-        together, apart = together & ~(tokens & shunned[0]), apart & ~(tokens & shunned[1])
+        excepted = excepted_words(states, canonical[:, FILTER], which)
+        together, apart = together & ~(tokens & excepted[0]), apart & ~(tokens & excepted[1])
     forbidden = pair_words(pairs, canonical[:, LAST], columns)
     return together & ~forbidden, apart & forbidden
 

@@ -34,8 +34,8 @@ class FilterTables:
         inside a character; 0 is empty.
       rows: uint32[R, W], bit planes as in `ConstraintTables.rows`.
       inside_rows: uint32[R', C], the words `inside_words` int32[C] of such rows.
-      shunned: bool[X, K], whether a state is in each list of `CompiledConstraint.canonical_unless`, of which there are K
-        lists; shunned_row: int32[X, K, 3], as `row_of`, rows of the tokens that lead to such states.
+      excepted: bool[X, K], whether a state is in each list of `CompiledConstraint.canonical_unless`, of which there are K
+        lists; excepted_row: int32[X, K, 3], as `row_of`, rows of the tokens that lead to such states.
     """
 
     position: jax.Array
@@ -49,25 +49,25 @@ class FilterTables:
     rows: jax.Array
     inside_rows: jax.Array
     inside_words: jax.Array
-    shunned: jax.Array
-    shunned_row: jax.Array
+    excepted: jax.Array
+    excepted_row: jax.Array
 
 
 jax.tree_util.register_dataclass(FilterTables, [f.name for f in dataclasses.fields(FilterTables)], [])
 
 
-def filter_arrays(states: Any, columns: Columns, shunned: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
+def filter_arrays(states: Any, columns: Columns, excepted: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
     """The arrays of `FilterTables`, on the host.
 
     Args:
       states: `fsa_compile.canonical.filter.state_table.FilterTable`.
       columns: how tokens lie in the words of a row.
-      shunned: lists of states.
+      excepted: lists of states.
     """
     rows = _FilterRows(states, columns)
     row_of = rows.of(np.ones(states.num_states, bool))
-    chosen = [np.isin(np.arange(states.num_states), listed) for listed in shunned]
-    shunned_row = [rows.of(states_of) for states_of in chosen]
+    chosen = [np.isin(np.arange(states.num_states), listed) for listed in excepted]
+    excepted_row = [rows.of(states_of) for states_of in chosen]
     none = np.zeros((states.num_states, 0), bool)
     beyond = np.zeros(columns.num_words * 32 - len(states.kind), np.int32)
     return {
@@ -82,8 +82,8 @@ def filter_arrays(states: Any, columns: Columns, shunned: Sequence[Sequence[int]
         "rows": np.stack(rows.between),
         "inside_rows": np.stack(rows.inside),
         "inside_words": rows.inside_words.astype(np.int32),
-        "shunned": np.stack(chosen, 1) if chosen else none,
-        "shunned_row": np.stack(shunned_row, 1) if chosen else np.zeros((states.num_states, 0, 3), np.int32),
+        "excepted": np.stack(chosen, 1) if chosen else none,
+        "excepted_row": np.stack(excepted_row, 1) if chosen else np.zeros((states.num_states, 0, 3), np.int32),
     }
 
 
@@ -136,9 +136,9 @@ def filter_words(states: FilterTables, at: jax.Array) -> tuple[jax.Array, jax.Ar
     return _words(states, read(states.row_of, at))
 
 
-def shunned_words(states: FilterTables, at: jax.Array, which: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same of those tokens that lead to shunned states, by list int32[B]."""
-    return _words(states, read(states.shunned_row, at, which))
+def excepted_words(states: FilterTables, at: jax.Array, which: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same of those tokens that lead to excepted states, by list int32[B]."""
+    return _words(states, read(states.excepted_row, at, which))
 
 
 def _words(states: FilterTables, row: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -278,8 +278,8 @@ def to_device(
         arrays["spelling"] = np.full(len(arrays["nodes"]), NO_TOKEN, np.int32)
         arrays["spelling"][2 : 2 + sum(map(len, forced))] = np.concatenate(forced)
     if canonical is not None:
-        arrays["unless"], shunned = exceptions(constraints, len(arrays["nodes"]))
-        more |= _canonical_tables(canonical, columns, shunned, place) | {"partners": int(constraints[0].has_partners)}
+        arrays["unless"], excepted = exceptions(constraints, len(arrays["nodes"]))
+        more |= _canonical_tables(canonical, columns, excepted, place) | {"partners": int(constraints[0].has_partners)}
     if items is not None:
         more["items"] = _item_tables(items, base, alone, place)
     fields: dict[str, Any] = place(arrays) | sizes | more
@@ -366,12 +366,12 @@ def _with_room(table: NDArray[Any], profile: Profile | None, fill: int = 0) -> N
     return padded(table, bucket(len(table), 1 if profile is None else _FEW), fill)
 
 
-def _canonical_tables(canonical: Any, columns: Columns, shunned: list[list[int]], place: Any) -> dict[str, Any]:
+def _canonical_tables(canonical: Any, columns: Columns, excepted: list[list[int]], place: Any) -> dict[str, Any]:
     pairs = canonical.model_rows
     on_host, max_flips = pair_arrays(pairs, packed(pairs.rows, columns.num_words, columns.shards), columns.num_words * 32)
     return {
         "pairs": PairTables(**place(on_host), max_flips=max_flips),
-        "filter": FilterTables(**place(filter_arrays(canonical.filter_table, columns, shunned))),
+        "filter": FilterTables(**place(filter_arrays(canonical.filter_table, columns, excepted))),
     }
 
 

@@ -228,7 +228,7 @@ def stacked() -> CompiledConstraint:
 
 
 def test_stacks_and_counters_make_the_round_trip(stacked: CompiledConstraint, tmp_path: Path) -> None:
-    for name, c in (("counted", stacked), ("brackets", by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS))):
+    for name, c in (("counted", stacked), ("brackets", by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS))):
         c.save(tmp_path / name)
         again = CompiledConstraint.load(tmp_path / name)
         for field in dataclasses.fields(CompiledConstraint):

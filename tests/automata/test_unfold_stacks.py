@@ -9,7 +9,7 @@ from oracles import machines
 
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
-from fsa_compile.composition.compose import promote, promote_machine
+from fsa_compile.composition.compose import compose, compose_machine
 from fsa_compile.composition.shared_loops import known_tokens
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
@@ -89,7 +89,7 @@ def test_artifacts_are_regular_and_allow_the_same_tokens() -> None:
     texts = [b'"', b'{"', b'":', b'", "', b'"}', b'["', b'"]', b"tag", b"tags", b"name", b"on", b": ", b"true", b"]}", b'"]}']
     vocabulary = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), *texts, b""], stop_ids=[256 + len(texts)])
     schema = SCHEMAS["closed object"]
-    flat, stacked = compile_json_schema(schema, vocabulary), promote_machine(schema_machine(schema), vocabulary, source="x")
+    flat, stacked = compile_json_schema(schema, vocabulary), compose_machine(schema_machine(schema), vocabulary, source="x")
     assert flat.is_regular
     assert not stacked.is_regular
     seen, todo = {(flat.walk().configurations, stacked.walk().configurations)}, [()]
@@ -131,7 +131,7 @@ def test_what_is_kept_of_string_bodies_changes_no_token_set(escapes: Escapes) ->
         assert dfa is not None
         found = known_tokens(dfa, tables_for(vocabulary), limits, Deadline(limits))
         known += 0 if found is None else int(found.inside.sum())
-        fresh, kept = (promote(dfa, vocabulary, source=name, keep_loops=keep) for keep in (False, True))
+        fresh, kept = (compose(dfa, vocabulary, source=name, keep_loops=keep) for keep in (False, True))
         assert (fresh.accept == kept.accept).all()
         assert (fresh.distance == kept.distance).all()
         assert (fresh.level_offset == kept.level_offset).all()

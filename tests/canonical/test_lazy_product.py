@@ -11,8 +11,8 @@ from oracles import toy_merges
 
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, compile_regex
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
-from fsa_compile.canonical.lazy_product import lazy_distances as factored_distances
-from fsa_compile.canonical.lazy_product import pairs as factored_pairs
+from fsa_compile.canonical.lazy_product import lazy_distances as lazy_distances
+from fsa_compile.canonical.lazy_product import pairs as lazy_pairs
 from fsa_compile.canonical.restrict import factored, multiplied
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.errors import UnspellableError
@@ -61,9 +61,9 @@ def test_masks_are_those_of_the_product(exhaustive: bool, monkeypatch: pytest.Mo
     patterns = ("[abé]*", "(a|b)*é", "[aé]{0,4}", "(ab|ba|é){1,3}b*", "a[bé]*a|b", "[ab]*aba[abé]{0,2}", "(é|a)(é|b)*")
     for round_ in range(200 if exhaustive else 14):
         if round_ % 2:
-            monkeypatch.setattr(factored_pairs, "_LISTED", 1)
-            monkeypatch.setattr(factored_pairs, "_ALIKE", 1)
-            monkeypatch.setattr(factored_distances, "_TRIED", rng.choice([1, 4]))
+            monkeypatch.setattr(lazy_pairs, "_LISTED", 1)
+            monkeypatch.setattr(lazy_pairs, "_ALIKE", 1)
+            monkeypatch.setattr(lazy_distances, "_TRIED", rng.choice([1, 4]))
         else:
             monkeypatch.undo()
         tokens, merges = toy_merges.random_merges(rng, [b"a", b"b", b"\xc3", b"\xa9"], rng.randint(2, 9))

@@ -16,7 +16,7 @@ from fsa_compile import CanonicalWalk, CompileLimits, compile_regex
 from fsa_compile.canonical.filter.canonical_tables import canonical_tables
 from fsa_compile.canonical.prompt_border import canonical_border
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.composition.prefix.partial_tokens import Bridges
+from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.vocabulary import Vocabulary
@@ -53,14 +53,14 @@ def test_random_small_encoders_and_splitters(exhaustive: bool) -> None:
             return [token for piece in cut(text) for token in toy_merges.encode(piece.encode(), tokens, merges)]
 
         pattern = rng.choice(PATTERNS)
-        bridges = Bridges(compile_regex(pattern, vocabulary), lookup)
+        partial_tokens = PartialTokens(compile_regex(pattern, vocabulary), lookup)
         texts = [t.decode() for t in [b"", *toy_merges.all_texts(3, 4)] if re.fullmatch(pattern, t.decode())]
         for _ in range(6):
             prompt = "".join(rng.choice("aabbc") for _ in range(rng.randint(0, 9)))
             # the prompt's own tokens, or any others that write it: then it is encoded again
             ids = encode(prompt) if rng.random() < 0.7 else [every.index(letter.encode()) for letter in prompt]
             kept, written, _, made = canonical_border(
-                [], ids, bridges, tables, lookup, tables_for(vocabulary), CompileLimits(), encode
+                [], ids, partial_tokens, tables, lookup, tables_for(vocabulary), CompileLimits(), encode
             )  # fmt: skip
             want = [encode(prompt + text) for text in texts]
             found = {(*kept, *seq) for seq in walked(CanonicalWalk(made, tables), 8)}

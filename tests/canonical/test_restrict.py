@@ -20,12 +20,12 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_configurations import written_out
 from fsa_compile.canonical.explicit_product import product_distances, product_graph
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
-from fsa_compile.canonical.lazy_product import lazy_distances as factored_distances
-from fsa_compile.canonical.lazy_product import pairs as factored_pairs
+from fsa_compile.canonical.lazy_product import lazy_distances as lazy_distances
+from fsa_compile.canonical.lazy_product import pairs as lazy_pairs
 from fsa_compile.canonical.restrict import canonical_product
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.compiler.grammars import parse_grammar
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.composition.regular import regular_artifact as assemble
 from fsa_compile.errors import ArtifactError, ConstraintError, LimitError, TokenizerError, UnsatisfiableError, UnspellableError
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -78,9 +78,9 @@ def test_random_small_encoders_and_splitters(exhaustive: bool, monkeypatch: pyte
     for round_ in range(600 if exhaustive else 16):
         large = round_ % 8 > 3
         monkeypatch.setattr(assemble, "NARROW", 1 if large else 64)
-        monkeypatch.setattr(factored_pairs, "_LISTED", 1 if large else 512)
-        monkeypatch.setattr(factored_pairs, "_ALIKE", 1 if large else 4096)
-        monkeypatch.setattr(factored_distances, "_TRIED", 2 if large else 48)
+        monkeypatch.setattr(lazy_pairs, "_LISTED", 1 if large else 512)
+        monkeypatch.setattr(lazy_pairs, "_ALIKE", 1 if large else 4096)
+        monkeypatch.setattr(lazy_distances, "_TRIED", 2 if large else 48)
         monkeypatch.setattr(product_graph, "_LISTED", 1 if large else 4096)
         monkeypatch.setattr(product_graph, "_FEW", 1 if large else 256)
         monkeypatch.setattr(product_distances, "_AT_ONCE", 2 if large else 2048)
@@ -356,7 +356,7 @@ def test_stacks_and_counters_written_out(grammar: str, stacks: int, depth: int |
         tokens, merges = toy_merges.random_merges(rng, letters, 9)
         every = [*tokens, *(bytes([b]) for b in range(256) if bytes([b]) not in tokens)]
         tables, vocabulary = toy_tables(every, merges), Vocabulary.from_tokens(every)
-        plain = promote_machine(made, vocabulary, source=grammar)
+        plain = compose_machine(made, vocabulary, source=grammar)
         constraint = canonical_product(plain, tables, tables_for(vocabulary), limits, Deadline(limits))
         want = {tuple(toy_merges.encode(text, tokens, merges)) for text in texts if len(text) <= 7}
         assert {s for s in walked(CanonicalWalk(constraint, tables), 7) if sum(len(every[t]) for t in s) <= 7} == want

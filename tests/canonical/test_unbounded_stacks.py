@@ -25,7 +25,7 @@ from fsa_compile.canonical.restrict import canonical_product, with_stack
 from fsa_compile.canonical.stacks import stack_artifact, stack_distances
 from fsa_compile.canonical.toy import toy_tables
 from fsa_compile.compiler.grammars import parse_grammar
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.filters import nfc_inert
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -73,7 +73,7 @@ def grammar_machine(grammar: str) -> ByteMachine:
 
 def compiled(machine: ByteMachine, vocabulary: Vocabulary, tables: CanonicalTables) -> CompiledConstraint | None:
     deadline = Deadline(LIMITS)
-    plain = promote_machine(without_registers(machine, LIMITS, deadline), vocabulary, source="toy", limits=LIMITS)
+    plain = compose_machine(without_registers(machine, LIMITS, deadline), vocabulary, source="toy", limits=LIMITS)
     return with_stack(plain, tables, tables_for(vocabulary), LIMITS, deadline)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
 from fsa_compile.composition.pushdown import summaries as leaf_walks
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls
@@ -79,12 +79,12 @@ def _machine(name: str) -> ByteMachine:
 @pytest.mark.parametrize("name", _SCHEMAS)
 def test_as_if_walked(name: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = _machine(name)
-    first = promote_machine(machine, vocabulary, source=name)
-    again = promote_machine(machine, vocabulary, source=name)
-    monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
-    derived = promote_machine(machine, vocabulary, source=name)
+    first = compose_machine(machine, vocabulary, source=name)
+    again = compose_machine(machine, vocabulary, source=name)
+    monkeypatch.setattr(stack_walk, "leaf_procedures_of", lambda *_: [])
+    derived = compose_machine(machine, vocabulary, source=name)
     monkeypatch.setattr(stack_walk, "derived_controls", lambda *_: NONE_DERIVED)
-    walked = contents(promote_machine(machine, vocabulary, source=name))
+    walked = contents(compose_machine(machine, vocabulary, source=name))
     assert [contents(c) == walked for c in (first, again, derived)] == [True] * 3
 
 
@@ -92,13 +92,13 @@ def test_shared_runs_change_nothing(vocabulary: Vocabulary, monkeypatch: pytest.
     pattern = {"type": "string", "pattern": "^(ab|cd|[e-h]+x){1,4}$"}
     machine = schema_machine({"patternProperties": {"ab+c": pattern, "d.*e": {"type": "integer"}}, "additionalProperties": pattern})
     calls = []
-    monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
-    alone = contents(promote_machine(machine, vocabulary, source=""))
+    monkeypatch.setattr(stack_walk, "leaf_procedures_of", lambda *_: [])
+    alone = contents(compose_machine(machine, vocabulary, source=""))
     monkeypatch.setattr(stack_walk, "_SHARED", 1)
     monkeypatch.setattr(stack_walk, "_SEVERAL", 1)
     add_links = stack_walk.Walk._add_links
     monkeypatch.setattr(stack_walk.Walk, "_add_links", lambda self, *given: (calls.append(given), add_links(self, *given))[1])
-    assert contents(promote_machine(machine, vocabulary, source="")) == alone
+    assert contents(compose_machine(machine, vocabulary, source="")) == alone
     shared = [given for given in calls if len(given[3]) and (given[3] < 0).all()]
     assert max(len(given[1]) - len(set(given[1].tolist())) for given in shared) > 5  # several owners of one run
 
@@ -120,36 +120,36 @@ def test_leaves_of_other_machines(family: str, monkeypatch: pytest.MonkeyPatch) 
     """What was kept of one schema serves the others only where it is the same."""
     vocabulary = _vocabulary()
     machines = [schema_machine(schema) for schema in _LEAVES[family]]
-    found = [promote_machine(machine, vocabulary, source="") for machine in machines]
-    monkeypatch.setattr(stack_walk, "leaves_of", lambda *_: [])
+    found = [compose_machine(machine, vocabulary, source="") for machine in machines]
+    monkeypatch.setattr(stack_walk, "leaf_procedures_of", lambda *_: [])
     for machine, constraint in zip(machines, found, strict=True):
-        assert contents(constraint) == contents(promote_machine(machine, vocabulary, source=""))
+        assert contents(constraint) == contents(compose_machine(machine, vocabulary, source=""))
 
 
 def test_bounded_shapes_are_measured(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(stack_walk, "measure_of", lambda *given: (found.append(measure_of(*given)), found[-1])[1])
-    leaf_walks.forget_leaves()
+    leaf_walks.forget_summaries()
     for schema in _LEAVES["measured"]:
-        promote_machine(schema_machine(schema), vocabulary, source="")
+        compose_machine(schema_machine(schema), vocabulary, source="")
     assert sum(measure is not None for measure in found) == 2
 
 
 def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = schema_machine({"type": "array", "items": {"type": ["string", "number"]}})
-    promote_machine(machine, vocabulary, source="")
-    monkeypatch.setattr(stack_walk.Walk, "_leaf_walk", None)
-    promote_machine(machine, vocabulary, source="")
+    compose_machine(machine, vocabulary, source="")
+    monkeypatch.setattr(stack_walk.Walk, "_summarize", None)
+    compose_machine(machine, vocabulary, source="")
 
 
 def test_the_oldest_leaves_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = _vocabulary()
     for schema in ({"type": "string"}, {"type": "string", "format": "ipv6"}):
-        promote_machine(schema_machine({"type": "array", "items": schema}), vocabulary, source="")
+        compose_machine(schema_machine({"type": "array", "items": schema}), vocabulary, source="")
     kept = leaf_walks._KEPT[tables_for(vocabulary)]
     newest = next(reversed(kept._walks))
     monkeypatch.setattr(leaf_walks, "_MOST_BYTES", kept._walks[newest].nbytes + 50_000)
-    promote_machine(schema_machine({"type": "array", "items": {"type": "number"}}), vocabulary, source="")
+    compose_machine(schema_machine({"type": "array", "items": {"type": "number"}}), vocabulary, source="")
     assert newest in kept._walks
     assert kept._bytes == sum(walk.nbytes for walk in kept._walks.values()) <= leaf_walks._MOST_BYTES
 

@@ -16,7 +16,7 @@ from oracles.pushdown_pynini import (
 )  # fmt: skip
 
 from fsa_compile.automata.labels import token_label
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.composition.detokenize import build_cycles, build_trie
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -32,7 +32,7 @@ def vocabulary_of(*tokens: str) -> Vocabulary:
 
 def compiled(text: str, vocabulary: Vocabulary):
     grammar = parse_gbnf(text)
-    return grammar, promote_machine(machine_of(grammar), vocabulary, source=text)
+    return grammar, compose_machine(machine_of(grammar), vocabulary, source=text)
 
 
 # Recursion inside brackets only: every depth of nesting is a regular language with texts of any length.

@@ -12,7 +12,7 @@ from fsa_compile import load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.automata.pushdown import ByteMachine, Configuration
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
 from fsa_compile.composition.tokens.subtrees import kinds_read, subtrees_of
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
@@ -112,7 +112,7 @@ def test_counters_in_frames(name: str) -> None:
     v, symbols = vocabulary(_COUNTED)
     make, low, high = _COUNTING[name]
     m = make(low, high)
-    constraint = promote_machine(m, v, source=name)
+    constraint = compose_machine(m, v, source=name)
     assert compare(m, symbols, constraint, 200) > 1000
     tokens = [bytes(read) if max(read, default=0) < 256 else b"" for read in symbols]
     checked, wrong = mask_differences(constraint, m, tokens, np.random.default_rng(0), walks=10, length=30)
@@ -125,7 +125,7 @@ def test_counters_in_frames(name: str) -> None:
 def test_counters_never_get_stuck(name: str, room: int) -> None:
     v, _symbols = vocabulary(_COUNTED)
     make, low, high = _COUNTING[name]
-    constraint = promote_machine(make(low, high), v, source=name)
+    constraint = compose_machine(make(low, high), v, source=name)
     rng = np.random.default_rng(room)
     for _ in range(20):
         walk = HostWalk(constraint, max_depth=constraint.shortest_depth + room)
@@ -153,7 +153,7 @@ def test_counters_never_get_stuck(name: str, room: int) -> None:
 def test_counters_never_get_stuck_whatever_is_chosen(name: str) -> None:
     v, _symbols = vocabulary(_COUNTED)
     make, low, high = _COUNTING[name]
-    constraint = promote_machine(make(low, high), v, source=name)
+    constraint = compose_machine(make(low, high), v, source=name)
     walk = HostWalk(constraint, max_depth=6)
     for begin in ("(a", "a", "[["):
         token = v.tokens.index(begin.encode())
@@ -190,7 +190,7 @@ def test_counters_never_get_stuck_whatever_is_chosen(name: str) -> None:
     ],
 )
 def test_bounds_count_on_tokens_of_many_iterations(low: int, high: int, most: int) -> None:
-    constraint = promote_machine(counted_words(low, high), vocabulary(_COUNTED)[0], source="words")
+    constraint = compose_machine(counted_words(low, high), vocabulary(_COUNTED)[0], source="words")
     walk = after(constraint, [ord("(")])
     assert walk.distance <= most
     walk.advance(ord("a"))
@@ -201,7 +201,7 @@ def test_bounds_count_on_tokens_of_many_iterations(low: int, high: int, most: in
 def test_masks_are_those_of_the_machine_on_every_token(name: str) -> None:
     v, symbols = vocabulary(_PARTS + _MORE + _WORDS)
     m = _MACHINES[name](v)
-    constraint = promote_machine(m, v, source=name)
+    constraint = compose_machine(m, v, source=name)
     assert compare(m, symbols, constraint) > 10_000
 
 
@@ -209,9 +209,9 @@ def test_masks_are_those_of_the_machine_on_every_token(name: str) -> None:
 def test_owners_share_what_they_read_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     v, symbols = vocabulary(_PARTS + _MORE + _WORDS)
     m = _MACHINES[name](v)
-    alone = promote_machine(m, v, source=name)
+    alone = compose_machine(m, v, source=name)
     monkeypatch.setattr(stack_walk, "_SHARED", 1)
-    shared = promote_machine(m, v, source=name)
+    shared = compose_machine(m, v, source=name)
     assert compare(m, symbols, shared, most=60) > 10_000
     assert len(shared.arc_token) == len(alone.arc_token)
 
@@ -221,7 +221,7 @@ def test_owners_share_what_they_read_alike(name: str, monkeypatch: pytest.Monkey
 def test_limits_never_get_stuck_and_are_kept(name: str, depth: int) -> None:
     v, _ = vocabulary(_PARTS + _MORE[:14], every_byte=False)
     m = _MACHINES[name](v)
-    constraint = promote_machine(m, v, source=name)
+    constraint = compose_machine(m, v, source=name)
     walk = HostWalk(constraint, max_depth=depth)
     if walk.need > depth:
         return
@@ -250,12 +250,12 @@ def test_several_readings_are_followed_at_once() -> None:
     v, symbols = vocabulary(["x", "xa", "xaa", "a", "aa", "aac", "ac", "c", "cb", "cbb", "b", "bb", "bbb", "acb"])
     m = undecided(3)
     tokens = [bytes(read) if max(read, default=0) < 256 else b"" for read in symbols]
-    constraint = promote_machine(m, v, source="readings", stacks=8)
+    constraint = compose_machine(m, v, source="readings", stacks=8)
     assert constraint.stacks == 8
     checked, wrong = mask_differences(constraint, m, tokens, np.random.default_rng(0), walks=60, length=12)
     assert not wrong, wrong
     assert checked > 10_000
-    few = promote_machine(m, v, source="readings", stacks=2)
+    few = compose_machine(m, v, source="readings", stacks=2)
     _, wrong = mask_differences(few, m, tokens, np.random.default_rng(0), walks=60, length=12)
     assert wrong
     assert all("allowed False" in line for line in wrong)
@@ -264,7 +264,7 @@ def test_several_readings_are_followed_at_once() -> None:
 def test_depth_limit_alone_admits_what_can_be_completed_within_it() -> None:
     v, symbols = vocabulary(_PARTS)
     m = nested_lists()
-    constraint = promote_machine(m, v, source="lists")
+    constraint = compose_machine(m, v, source="lists")
     walk = HostWalk(constraint, max_depth=3)
     for token in b"[[[":
         assert walk.allowed()[token]
@@ -276,18 +276,18 @@ def test_depth_limit_alone_admits_what_can_be_completed_within_it() -> None:
 
 def test_one_token_pops_as_many_cells_as_it_closes() -> None:
     v, _ = vocabulary([*_PARTS, "]]]]]]"])
-    constraint = promote_machine(nested_lists(), v, source="lists")
+    constraint = compose_machine(nested_lists(), v, source="lists")
     assert constraint.max_pops == 6
-    assert promote_machine(nested_lists(), vocabulary(["[", "]", "a", ","])[0], source="lists").max_pops == 1
+    assert compose_machine(nested_lists(), vocabulary(["[", "]", "a", ","])[0], source="lists").max_pops == 1
 
 
 def test_vocabularies_that_cannot_close_refuse_to_open() -> None:
     v, _ = vocabulary(["a", "b", "[", "[a", ","], every_byte=False)
-    walk = promote_machine(nested_lists(), v, source="lists").walk()
+    walk = compose_machine(nested_lists(), v, source="lists").walk()
     assert np.flatnonzero(walk.allowed()).tolist() == [0, 1, 5]  # "a" is there twice
     v, _ = vocabulary(["[", ",", "[["], every_byte=False)
     with pytest.raises(UnspellableError):
-        promote_machine(nested_lists(), v, source="lists")
+        compose_machine(nested_lists(), v, source="lists")
 
 
 def test_unlimited_returns_are_an_error() -> None:
@@ -304,24 +304,24 @@ def test_unlimited_returns_are_an_error() -> None:
     m = machine(arcs, returns, ends=["done"])
     assert m.accepts(b"aaabc")
     with pytest.raises(ConstraintError, match="any number"):
-        promote_machine(m, vocabulary(["a"])[0], source="tails")
+        compose_machine(m, vocabulary(["a"])[0], source="tails")
 
 
 def test_special_tokens_must_not_be_text() -> None:
     v, _ = vocabulary(["a"])
     for wrong in (97, v.size, v.stop_ids[0]):
         with pytest.raises(ConstraintError, match="special token"):
-            promote_machine(tool_calls(wrong, v.size - 2), v, source="calls")
+            compose_machine(tool_calls(wrong, v.size - 2), v, source="calls")
 
 
 def test_limits_are_named() -> None:
     v, _ = vocabulary(_PARTS)
     with pytest.raises(LimitError, match="max_states"):
-        promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_states=3))
+        compose_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_states=3))
     with pytest.raises(LimitError, match="max_bytes"):
-        promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_bytes=100))
+        compose_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_bytes=100))
     with pytest.raises(LimitError, match="max_seconds"):
-        promote_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_seconds=0))
+        compose_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_seconds=0))
 
 
 @pytest.mark.parametrize("name", ["lists 2 to 3", "words of 20 to 60", "nested lists", "negations"])
@@ -329,7 +329,7 @@ def test_masks_over_a_real_vocabulary(name: str, data_dir: Path) -> None:
     v = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary
     make, *bounds = _COUNTING.get(name, (_MACHINES.get(name), v))
     m = make(*bounds)
-    constraint = promote_machine(m, v, source=name)
+    constraint = compose_machine(m, v, source=name)
     checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=3, length=6)
     assert not wrong, wrong
     assert checked > 500_000

@@ -20,7 +20,7 @@ from fsa_compile import detokenize
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNREACHABLE
 from fsa_compile.artifact.host_walk import HostWalk
-from fsa_compile.composition.compose import promote
+from fsa_compile.composition.compose import compose
 from fsa_compile.composition.regular import regular_artifact as assemble
 from fsa_compile.composition.regular.trie_walk import join
 from fsa_compile.composition.tokens import class_walk as entry_walk
@@ -52,7 +52,7 @@ def test_equals_composition_on_toy_vocabulary(which: str, transducers) -> None:
         dfa = fsa_compile.regex(pattern).to_byte_dfa()
         constraint = compiled(pattern, TOY_VOCABULARIES[which])
         for form in transducers[which]:
-            reference = detokenize.promote_by_composition(dfa, form)
+            reference = detokenize.composed_by_openfst(dfa, form)
             if constraint is None:
                 assert reference.start() == pynini.NO_STATE_ID, pattern
             else:
@@ -62,7 +62,7 @@ def test_equals_composition_on_toy_vocabulary(which: str, transducers) -> None:
 def test_comparison_with_composition_can_fail(transducers) -> None:
     constraint = fsa_compile.compile_regex("ab?", TOY_VOCABULARIES["every byte"])
     other = fsa_compile.regex("ab|a|b").to_byte_dfa()
-    reference = detokenize.promote_by_composition(other, transducers["every byte"][0])
+    reference = detokenize.composed_by_openfst(other, transducers["every byte"][0])
     assert not pynini.equivalent(reference, detokenize.token_acceptor(constraint))
 
 
@@ -72,7 +72,7 @@ def test_equals_composition_on_real_vocabulary(data_dir, exhaustive) -> None:
     assert len(REAL) >= 30
     chosen = REAL if exhaustive else random.Random(7).sample(REAL, 8)
     for pattern in chosen:
-        reference = detokenize.promote_by_composition(fsa_compile.regex(pattern).to_byte_dfa(), form)
+        reference = detokenize.composed_by_openfst(fsa_compile.regex(pattern).to_byte_dfa(), form)
         ours = detokenize.token_acceptor(fsa_compile.compile_regex(pattern, tokenizer))
         assert pynini.equivalent(reference, ours), pattern
 
@@ -343,7 +343,7 @@ def test_every_wide_state_as_entry(pattern: str, monkeypatch, transducers) -> No
     monkeypatch.setattr(entry_walk, "HEAVY", -1)
     monkeypatch.setattr(entry_walk, "_WIDE_BYTES", 1)
     constraint = fsa_compile.compile_regex(pattern, TOY_VOCABULARIES["every byte"])
-    reference = detokenize.promote_by_composition(fsa_compile.regex(pattern).to_byte_dfa(), transducers["every byte"][1])
+    reference = detokenize.composed_by_openfst(fsa_compile.regex(pattern).to_byte_dfa(), transducers["every byte"][1])
     assert pynini.equivalent(reference, detokenize.token_acceptor(constraint))
 
 
@@ -353,7 +353,7 @@ def test_memory_is_bounded(pattern: str) -> None:
     limits = fsa_compile.CompileLimits(max_bytes=100_000)
     dfa = fsa_compile.regex(pattern).to_byte_dfa()
     with pytest.raises(fsa_compile.LimitError, match="max_bytes=100,000"):
-        promote(dfa, vocabulary, source=pattern, limits=limits)
+        compose(dfa, vocabulary, source=pattern, limits=limits)
 
 
 @pytest.mark.parametrize(("name", "value"), [("max_states", -1), ("max_seconds", float("nan")), ("max_rows", "many"), ("max_bytes", True)])

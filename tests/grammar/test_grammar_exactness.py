@@ -24,7 +24,7 @@ from oracles.toy import every_byte
 import fsa_compile
 from fsa_compile import library
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.errors import GrammarConflictError, GrammarError, UnsatisfiableError
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -224,7 +224,7 @@ def test_random_grammars(mode: str, exhaustive: bool) -> None:
         made, parallel = made + 1, parallel + (stacks > 1)
         recogniser, sets, rng = Recogniser(g), StackSets(machine), random.Random(seed)
         texts = [*recogniser_texts(recogniser, rng, 4, 10, b"([])"), *(sets.random_text(rng, 10, b"([])") for _ in range(4))]
-        constraint = promote_machine(machine, vocabulary, source="random", stacks=stacks)
+        constraint = compose_machine(machine, vocabulary, source="random", stacks=stacks)
         for tally in (
             check_bytes(sets, recogniser, texts),
             check_recogniser(constraint, recogniser, iter(texts), sampler, rng, tokens=90, shown=5),
@@ -309,7 +309,7 @@ def test_large_bounds(text: str, begin: str, part: str, end: str, counts: tuple[
         assert machine.accepts(whole) == recogniser.accepts(whole), len(whole)
     texts = [data for data in texts if recogniser.start.read(data)]
     assert 0 < len(texts) <= len(counts)
-    constraint = promote_machine(machine, vocabulary, source=text)
+    constraint = compose_machine(machine, vocabulary, source=text)
     tally = check_recogniser(constraint, recogniser, iter(texts * 2), sampler, random.Random(2), tokens=400, shown=1)
     assert tally.wrong == []
     assert tally.undecided == []

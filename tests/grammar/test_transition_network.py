@@ -20,7 +20,7 @@ from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
 from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.grammar.minimize_machine import minimal_machine
-from fsa_compile.grammar.outlining import WAYS, Hoisting
+from fsa_compile.grammar.outlining import WAYS, Outlining
 from fsa_compile.grammar.rule_expressions import strong_components
 from fsa_compile.grammar.terminals import Lexicon
 from fsa_compile.grammar.transition_network import Network, build_network
@@ -31,10 +31,10 @@ def characters(text: str) -> Grammar:
     return parse_lark(text, mode="characters")
 
 
-def network(grammar: Grammar, limits: CompileLimits | None = None, way: Hoisting = WAYS[0]) -> Network:
+def network(grammar: Grammar, limits: CompileLimits | None = None, way: Outlining = WAYS[0]) -> Network:
     limits = limits or CompileLimits()
     deadline = Deadline(limits)
-    return build_network(grammar, Lexicon(grammar, {}, limits, deadline), limits, deadline, hoisting=way)
+    return build_network(grammar, Lexicon(grammar, {}, limits, deadline), limits, deadline, outlining=way)
 
 
 def check_language(grammar: Grammar, alphabet: str, longest: int, *, stacks: int = 1) -> int:
@@ -150,12 +150,12 @@ def test_calls_beside_what_begins_alike(name: str) -> None:
 def test_what_brackets_leave_without_recursion_is_not_called() -> None:
     text = 'start: x | start "and" x\nx: y | y "between" y "and" y\ny: NAME | "(" start ")" | "case" start "end"'
     assert [frame.name for frame in network(parse_lark(text + IGNORING)).frames] == ["start", "y#1", "y#2"]
-    every = network(parse_lark(text + IGNORING), way=Hoisting(sparing=False)).frames
+    every = network(parse_lark(text + IGNORING), way=Outlining(sparing=False)).frames
     assert [frame.name for frame in every] == ["start", "x#1", "y#1", "y#2"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_choice_of_calls_keeps_the_language(way: Hoisting) -> None:
+def test_every_choice_of_calls_keeps_the_language(way: Outlining) -> None:
     limits, done = CompileLimits(), 0
     for seed in range(30):
         grammar = random_rules(random.Random(seed))
@@ -165,7 +165,7 @@ def test_every_choice_of_calls_keeps_the_language(way: Hoisting) -> None:
             warnings.simplefilter("ignore", GrammarWarning)
             try:
                 check_grammar(grammar)
-                frames = build_network(grammar, lexicon, limits, deadline, hoisting=way)
+                frames = build_network(grammar, lexicon, limits, deadline, outlining=way)
                 builder = FrameBuilder(frames, longest=False, stacks=3, limits=limits, deadline=deadline)
                 tables = builder.build()
                 trim(tables, builder, grammar.text)

@@ -14,7 +14,7 @@ import models
 from fsa_compile.automata.labelled_dfa import lengths, longest_text, shortest_rests, steps, words_trie
 from fsa_compile.automata.pushdown import UNCOUNTED
 from fsa_compile.automata.unfold_stacks import flattened
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.json_schema import SchemaOptions, patterns, schema_machine, strings
 from fsa_compile.json_schema.formats import format_dfa
 from fsa_compile.json_schema.patterns import without_count
@@ -125,7 +125,7 @@ def test_longest_text():
 def test_masks_are_those_of_the_machine(string, counting, tokenizer):
     machine = schema_machine({"type": "object", "properties": {"k": {"type": "string", **string}}, "required": ["k"]})
     vocabulary = tokenizer.vocabulary
-    constraint = promote_machine(machine, vocabulary, source="")
+    constraint = compose_machine(machine, vocabulary, source="")
     checked, wrong = mask_differences(
         constraint, machine, vocabulary.tokens, np.random.default_rng(0), walks=12, length=24, eager=0.7
     )
@@ -137,7 +137,7 @@ def test_masks_are_those_of_the_machine(string, counting, tokenizer):
 def test_masks_near_the_bound_over_a_real_vocabulary(string, counting, data_dir):
     machine = schema_machine({"type": "string", **string})
     vocabulary = fsa_compile.load_tokenizer(data_dir / "tokenizers" / "llama3").vocabulary
-    constraint = promote_machine(machine, vocabulary, source="")
+    constraint = compose_machine(machine, vocabulary, source="")
     rng = np.random.default_rng(1)
     checked, wrong = mask_differences(constraint, machine, vocabulary.tokens, rng, walks=2, length=14, eager=0.8)
     assert not wrong, wrong[:5]

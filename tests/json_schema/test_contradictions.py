@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, schema_machine
-from fsa_compile.json_schema import derivatives as residuals
+from fsa_compile.json_schema import derivatives as derivatives
 from fsa_compile.json_schema.patterns import listed_words
 
 INTEGER, STRING = {"type": "integer"}, {"type": "string"}
@@ -37,7 +37,7 @@ def _random_object(rng: random.Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("key_order", ["declared", "any"])
 def test_branches_that_hold_together_are_judged_right(key_order, exhaustive, monkeypatch):
-    monkeypatch.setattr(residuals, "_FEW_CASES", 0)
+    monkeypatch.setattr(derivatives, "_FEW_CASES", 0)
     rng = random.Random(3)
     for _ in range(400 if exhaustive else 10):
         branches = [_random_object(rng) for _ in range(rng.randint(3, 5))]

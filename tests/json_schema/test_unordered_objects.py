@@ -17,7 +17,7 @@ import jax_decode
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.guards import Guard, composed
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.composition.pushdown.guarded_pops import possible_cases
 from fsa_compile.errors import ArtifactError, LimitError
 from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
@@ -164,7 +164,7 @@ def test_composition_of_guards():
 @pytest.fixture(scope="module", params=range(len(WALKED)))
 def compiled(request: pytest.FixtureRequest) -> tuple[ByteMachine, CompiledConstraint]:
     machine = schema_machine(WALKED[request.param], options=ANY)
-    return machine, promote_machine(machine, Vocabulary.from_tokens(TOKENS, stop_ids=[STOP]), source="toy")
+    return machine, compose_machine(machine, Vocabulary.from_tokens(TOKENS, stop_ids=[STOP]), source="toy")
 
 
 def _nicer(rng: random.Random, tokens: list[int]) -> int:
@@ -197,7 +197,7 @@ def test_tokens_that_end_an_object_under_many_conditions():
     ends = [",".join(f'"{key}":1' for key in some) + "}}" for n in (1, 2) for some in itertools.permutations("abcd", n)]
     tokens = [*TOKENS[:256], *map(str.encode, ends[:8]), b""]
     machine = schema_machine(schema, options=ANY)
-    constraint = promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
+    constraint = compose_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
     assert constraint.pop_guard.shape[1] > 3
     for size in range(4):
         for some in itertools.permutations("abcd", size):
@@ -209,7 +209,7 @@ def test_tokens_that_end_an_object_under_many_conditions():
             assert walk.allowed()[256:-1].tolist() == expected
     tokens = [*tokens[:256], *map(str.encode, ends), b""]
     with pytest.raises(LimitError, match="MAX_CONDITIONS"):
-        promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
+        compose_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
 
 
 def test_counted_arrays_in_objects():
@@ -218,7 +218,7 @@ def test_counted_arrays_in_objects():
     machine = schema_machine(schema, options=ANY)
     more = [(",1" * n + "]}").encode() for n in range(12)]
     tokens = [*TOKENS[:256], *more, b""]
-    constraint = promote_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
+    constraint = compose_machine(machine, Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1]), source="toy")
     for text in (b'{"a":[1', b'{"b":1,"a":[1', b'{"a":[1,1,1'):
         walk = constraint.walk()
         for byte in text:
@@ -274,7 +274,7 @@ def test_saved_and_loaded(compiled: tuple[ByteMachine, CompiledConstraint], tmp_
 
 def test_device_and_host_agree():
     vocabulary = Vocabulary.from_tokens(TOKENS, stop_ids=[STOP])
-    both = [promote_machine(schema_machine(WALKED[i], options=ANY), vocabulary, source="toy") for i in (1, 7)]
+    both = [compose_machine(schema_machine(WALKED[i], options=ANY), vocabulary, source="toy") for i in (1, 7)]
     rng, rows = random.Random(1), 10
     of_row = [both[b % 5 > 2] for b in range(rows)]
     extra = [(0, 1, 4, 20)[b % 4] for b in range(rows)]

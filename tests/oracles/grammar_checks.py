@@ -19,7 +19,7 @@ from oracles.stack_sets import Configurations, StackSets, random_tokens
 from fsa_compile import library
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Grammar
@@ -255,7 +255,7 @@ class Case:
         stacks, grammar = library.options(name).get("stacks", 1), grammar_of(name)
         machine = machine_of(grammar, stacks=stacks)
         several = {"stacks": stacks} if stacks > 1 else {}
-        constraint = promote_machine(machine, vocabulary, source=name, **several)
+        constraint = compose_machine(machine, vocabulary, source=name, **several)
         return cls(name, constraint, StackSets(machine), Recogniser(grammar))
 
     def texts(self, rng: random.Random, count: int, length: int) -> Iterator[bytes]:

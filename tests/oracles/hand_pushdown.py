@@ -224,7 +224,7 @@ def machine(
     )
 
 
-def promoted(m: ByteMachine, tokens: Sequence[bytes], *, stop_ids: tuple[int, ...] = (0,), stacks: int = 1) -> CompiledConstraint:
+def composed(m: ByteMachine, tokens: Sequence[bytes], *, stop_ids: tuple[int, ...] = (0,), stacks: int = 1) -> CompiledConstraint:
     """The artifact of an uncounted machine by brute force: every token from every node, byte by byte.
 
     Args:

@@ -32,12 +32,12 @@ def regular() -> list[CompiledConstraint]:
 
 def with_stacks() -> list[CompiledConstraint]:
     """Brackets, and counters with and without ladders."""
-    brackets = by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS)
+    brackets = by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS)
     counted = [by_hand.counted(low, high) for low, high in ((1, 3), (2, 5), (40, 60))]
     return [brackets, *(padded(c, brackets.fingerprint) for c in counted)]
 
 
 def ambiguous() -> list[CompiledConstraint]:
     """Followed on two stacks."""
-    twins = by_hand.promoted(by_hand.twins(), TWIN_TOKENS, stacks=2)
+    twins = by_hand.composed(by_hand.twins(), TWIN_TOKENS, stacks=2)
     return [padded(twins, regular()[0].fingerprint)]

@@ -15,7 +15,7 @@ from fsa_compile import compile_regex, load_tokenizer, regex
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.composition.compose import promote
+from fsa_compile.composition.compose import compose
 from fsa_compile.errors import UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.counting.counted_regex import counted_machine
@@ -258,7 +258,7 @@ def test_compiled(pattern: str, tmp_path: Path) -> None:
     assert checked > 20_000
     assert not wrong
     assert budget_failure(constraint, rng, 6) is None
-    written_out = promote(regex(pattern).to_byte_dfa(), TOY, source=pattern)
+    written_out = compose(regex(pattern).to_byte_dfa(), TOY, source=pattern)
     assert written_out.shortest_completion <= constraint.shortest_completion
     if not machine.num_symbols:
         assert constraint.shortest_completion <= written_out.shortest_completion + 2

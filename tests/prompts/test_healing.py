@@ -309,11 +309,11 @@ def test_texts_are_json_and_valid(tokenizer, constraints):
 def test_unspellable_prefixes_are_errors():
     vocabulary = Vocabulary.from_tokens([b"ab", b"b", b""], stop_ids=[2])
     constraint = compile_regex("b", vocabulary)
-    from fsa_compile.composition.prefix.partial_tokens import Bridges
+    from fsa_compile.composition.prefix.partial_tokens import PartialTokens
     from fsa_compile.composition.prefix.prepend import with_prefixes
     from fsa_compile.vocabulary.lookup import token_lookup
 
     lookup = token_lookup(vocabulary)
     with pytest.raises(UnspellableError, match="no tokens of the vocabulary write b'aa'"):
-        with_prefixes(Bridges(constraint, lookup), lookup, [b"aa"])
-    assert with_prefixes(Bridges(constraint, lookup), lookup, [b"a"])[0].walk().allowed().tolist() == [True, False, False]
+        with_prefixes(PartialTokens(constraint, lookup), lookup, [b"aa"])
+    assert with_prefixes(PartialTokens(constraint, lookup), lookup, [b"a"])[0].walk().allowed().tolist() == [True, False, False]

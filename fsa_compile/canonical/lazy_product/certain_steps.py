@@ -1,6 +1,6 @@
 """`CertainSteps`: which listed tokens may always follow what, found once for all nodes with few of them.
 
-Distances are then found by looking up what comes before (`FactoredDistances`), without asking the pair rule in every round.
+Distances are then found by looking up what comes before (`LazyDistances`), without asking the pair rule in every round.
 """
 
 from __future__ import annotations

@@ -10,19 +10,19 @@ import numpy as np
 
 from fsa_compile.artifact.bitmask import words_of
 from fsa_compile.canonical.filter.contexts import ALL, ALL_APART, ANY, ANY_APART
-from fsa_compile.canonical.lazy_product.exceptions import Case, Into, ShunnedDistances
+from fsa_compile.canonical.lazy_product.exceptions import Case, ExceptedDistances, Into
 from fsa_compile.canonical.lazy_product.lazy_distances import FAR
 
 _ROUNDS = 8
 """Rounds in which tokens that can be completed in some states only are looked at."""
 
 
-class DecidedDistances(ShunnedDistances):
+class DecidedDistances(ExceptedDistances):
     """Distances with the proof that what has none cannot be completed, where there is one (`decided`)."""
 
     def decided(self) -> bool:
         """Whether it is certain what can be completed: of every token in all states that it may lead to, or in all but those of
-        some behaviours, the same for many tokens of a node (`shunned`). Tokens of the second kind get a distance here."""
+        some behaviours, the same for many tokens of a node (`excepted`). Tokens of the second kind get a distance here."""
         cases = self._cases = [*self._open_pairs(), *self._open_tokens()]
         by_pair = {case.pair: case for case in cases if case.token < 0}
         by_token = {(case.node, case.token): case for case in cases if case.token >= 0}
@@ -39,7 +39,7 @@ class DecidedDistances(ShunnedDistances):
                 return False
             if not found:
                 some = [case for case in cases if any(case.completes)]
-                return self.note_shunned(some) and self._with_levels(some)
+                return self.note_excepted(some) and self._with_levels(some)
             changed = found
         return False
 

@@ -1,4 +1,4 @@
-"""`ShunnedDistances`: tokens of a constraint that can be completed in some states of the filter only.
+"""`ExceptedDistances`: tokens of a constraint that can be completed in some states of the filter only.
 
 The states are those of some behaviours (`Contexts`), and each such token has a note of a list of behaviours to which it may not
 lead. A device keeps few lists, and looks at few of them at a node.
@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.artifact.bitmask import words_of
-from fsa_compile.canonical.lazy_product.lazy_distances import FactoredDistances
+from fsa_compile.canonical.lazy_product.lazy_distances import LazyDistances
 
 _LISTS = 32
-"""Most lists of shunned behaviours: a device keeps rows of tokens for each."""
+"""Most lists of excepted behaviours: a device keeps rows of tokens for each."""
 _NOTES = 3
 """Most of them at a node: a device looks at all."""
 
@@ -66,13 +66,13 @@ class Into:
         return found
 
 
-class ShunnedDistances(FactoredDistances):
+class ExceptedDistances(LazyDistances):
     """Distances with notes of the tokens that can be completed in some states only."""
 
     _into: dict[int, Into]
     """By wide node."""
 
-    def note_shunned(self, some: list[Case]) -> bool:
+    def note_excepted(self, some: list[Case]) -> bool:
         """Lists the behaviours that tokens of each node may not lead to, and whether a few lists for each will do. No token with
         a list can be completed in one of its behaviours. Nodes share lists where they can."""
         kinds: dict[int, dict[int, None]] = {}
@@ -93,8 +93,8 @@ class ShunnedDistances(FactoredDistances):
                 else:
                     notes.append(({*completed}, {*lost}, [kind]))
             for good, bad, members in notes:
-                for number, shunned in enumerate(self._lists):
-                    if kept[number].isdisjoint(bad) and good.isdisjoint(shunned):
+                for number, excepted in enumerate(self._lists):
+                    if kept[number].isdisjoint(bad) and good.isdisjoint(excepted):
                         break
                 else:
                     number = len(kept)
@@ -102,7 +102,7 @@ class ShunnedDistances(FactoredDistances):
                     self._lists.append(set())
                 kept[number] |= good
                 self._lists[number] |= bad
-                self.shunned.setdefault(node, {})[number] = members
+                self.excepted.setdefault(node, {})[number] = members
             if len(notes) > _NOTES:
                 return False
         return len(kept) <= _LISTS
@@ -148,13 +148,13 @@ class ShunnedDistances(FactoredDistances):
                 self._kinds.append(parts)
         return found
 
-    def shunned_states(self) -> list[list[int]]:
+    def excepted_states(self) -> list[list[int]]:
         """The states of the filter in each list."""
         return [self._contexts.states_in(sorted(behaviours)) for behaviours in self._lists]
 
     def unless_of(self, node: int) -> list[tuple[int, np.ndarray]]:
         """The lists of behaviours to which tokens of a node may not lead, each with these tokens, uint32[W]."""
-        found = ((number, self._of_kinds(node, {*kinds})) for number, kinds in sorted(self.shunned.get(node, {}).items()))
+        found = ((number, self._of_kinds(node, {*kinds})) for number, kinds in sorted(self.excepted.get(node, {}).items()))
         return [(number, row) for number, row in found if row.any()]
 
     def _of_kinds(self, node: int, kinds: set[int]) -> np.ndarray:

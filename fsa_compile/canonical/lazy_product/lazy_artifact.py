@@ -25,7 +25,7 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 _DOING = "assembling the artifact"
 
 
-def assemble_factored(
+def assemble_lazy(
     constraint: CompiledConstraint,
     distances: DecidedDistances,
     tables: VocabularyTables,
@@ -54,7 +54,7 @@ def assemble_factored(
     stays = stays[reached[d.source[stays]]]
     source, token, target, cost = number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays]
     count = int(reached.sum()) + 1
-    bit_rows = Rows(tables, limits) if wide or d.shunned else None
+    bit_rows = Rows(tables, limits) if wide or d.excepted else None
     rows = bit_rows or _ListedRows(tables, limits)
     groups: list[tuple[int, int, int]] = []
     parts: dict[int, list[tuple[int, np.ndarray]]] = {}
@@ -82,10 +82,10 @@ def assemble_factored(
     level = np.array(rows.levels(parts, source, token, cost, deadline), np.int64).reshape(-1, 3)
     out.levels(*level.T)
     if bit_rows is not None:
-        unless = ((node, *note) for node in sorted(d.shunned) if reached[node] for note in d.unless_of(node))
+        unless = ((node, *note) for node in sorted(d.excepted) if reached[node] for note in d.unless_of(node))
         noted = [[int(number[node]), bit_rows.number(bits), which] for node, which, bits in unless]
         if noted:
-            extra = {**extra, "canonical_unless": {"states": d.shunned_states(), "rows": noted}}
+            extra = {**extra, "canonical_unless": {"states": d.excepted_states(), "rows": noted}}
     kept = np.flatnonzero(reached)
     return out.constraint(
         tables,

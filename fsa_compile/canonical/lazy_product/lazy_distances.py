@@ -1,4 +1,4 @@
-"""`FactoredDistances`: how many canonical tokens complete a text from each node of a constraint, after each token into it.
+"""`LazyDistances`: how many canonical tokens complete a text from each node of a constraint, after each token into it.
 
 The tokenizer's filter is followed beside the constraint while decoding, so a node of the constraint stays one node, and its
 tokens stay as they are but for those after which nothing can be completed. Whether that is so is asked of what a last token
@@ -34,7 +34,7 @@ from fsa_compile.artifact.bitmask import holds, tokens_of, words_of
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.filter.contexts import ALL, ALL_APART, Contexts
 from fsa_compile.canonical.lazy_product.certain_steps import CertainSteps
-from fsa_compile.canonical.lazy_product.pairs import FactoredPairs, Surplus, is_listed
+from fsa_compile.canonical.lazy_product.pairs import LazyPairs, Surplus, is_listed
 from fsa_compile.limits import Deadline
 
 Behaviours: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -124,7 +124,7 @@ class Completed(NamedTuple):
         return [(behaviour[low:high], hit[low:high]) for low, high in itertools.pairwise(self.begin.tolist())]
 
 
-class FactoredDistances(FactoredPairs):
+class LazyDistances(LazyPairs):
     """The distances of a constraint.
 
     Axes: E listed tokens.
@@ -144,7 +144,7 @@ class FactoredDistances(FactoredPairs):
       groups: of each node its larger sets, as (row, target).
       wide: by node.
       start: distance from the start.
-      shunned: of some nodes, to which lists of behaviours some of its tokens may not lead, and the kinds of these tokens; see
+      excepted: of some nodes, to which lists of behaviours some of its tokens may not lead, and the kinds of these tokens; see
         `decision`.
     """
 
@@ -195,7 +195,7 @@ class FactoredDistances(FactoredPairs):
         self._distance = np.frombuffer(self._distances, np.int64)
         self._mark = np.empty(len(self._pair_node), np.int64)
         self.cost = np.full(len(self.token), FAR, np.int64)
-        self.shunned: dict[int, dict[int, list[int]]] = {}
+        self.excepted: dict[int, dict[int, list[int]]] = {}
         self._lists: list[set[int]] = []
         self._kinds: list[Behaviours] = []
         """What those tokens complete that are completed in some behaviours only, and what not: kinds count from 1."""

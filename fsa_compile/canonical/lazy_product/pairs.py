@@ -1,4 +1,4 @@
-"""`FactoredPairs`: a constraint beside the tokenizer's filter, as pairs of a node and what a last token leaves behind.
+"""`LazyPairs`: a constraint beside the tokenizer's filter, as pairs of a node and what a last token leaves behind.
 
 What may come next after a token depends on its forbidden set and on what the filter may be in wherever the token stands
 (`Contexts`), so that few pairs stand for many tokens. Tokens into nodes that many lead to are bit rows, all others are listed.
@@ -52,7 +52,7 @@ def is_listed(row: KnownRow) -> bool:
     return row.size <= _LISTED or (row.size <= _ALIKE and row.kinds <= _KINDS)
 
 
-class FactoredPairs:
+class LazyPairs:
     """The pairs of a constraint.
 
     Axes: E listed tokens.

@@ -85,7 +85,7 @@ def assemble_stack(
     out.levels(level[:, 0], level[:, 1], level[:, 3], level[:, 2])
     exceptions = [[node, rows.number(bits), number] for node, bits, number in distances.tokens.unless()]
     if exceptions:
-        states = distances.tokens.distances.shunned_states()
+        states = distances.tokens.distances.excepted_states()
         extra = {**extra, "canonical_unless": {"states": states, "rows": exceptions}}
     nearest = distances.nearest
     known = nearest < FAR

@@ -59,7 +59,7 @@ class StackTokens:
     def unless(self) -> list[tuple[int, np.ndarray, int]]:
         """Of nodes the tokens that may not lead to the states of a list, as (node, uint32[W], list)."""
         d = self.distances
-        nodes = [node for node in sorted(d.shunned) if node < self._size]
+        nodes = [node for node in sorted(d.excepted) if node < self._size]
         return [(node, row, number) for node in nodes for number, row in d.unless_of(node)]
 
     def unless_agrees(self) -> bool:

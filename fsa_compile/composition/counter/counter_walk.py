@@ -13,7 +13,7 @@ import numpy as np
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, ByteMachine
 from fsa_compile.composition.tokens.class_walk import entry_arcs, wide_states
-from fsa_compile.composition.tokens.token_classes import Quotient, quotient_for, symbol_steps
+from fsa_compile.composition.tokens.token_classes import TokenClasses, symbol_steps, token_classes_of
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.memo import remember
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -169,16 +169,16 @@ def _entered(
     deadline: Deadline,
 ) -> list[CounterArcs]:
     """Tokens over the given arcs (source, byte, target)."""
-    quotient, string_steps, _ = quotient_for(tables, symbol_steps(twofold, wide))
+    token_classes, string_steps, _ = token_classes_of(tables, symbol_steps(twofold, wide))
     entries, which_entry = np.unique(target, return_inverse=True)
-    deadline.check_bytes(len(entries) * (quotient.num_strings + 1) * 8, _DOING)
-    reached = np.zeros((len(entries), quotient.num_strings + 1), np.int32)
-    adds = np.zeros((len(entries), quotient.num_strings + 1), np.int32)
+    deadline.check_bytes(len(entries) * (token_classes.num_strings + 1) * 8, _DOING)
+    reached = np.zeros((len(entries), token_classes.num_strings + 1), np.int32)
+    adds = np.zeros((len(entries), token_classes.num_strings + 1), np.int32)
     apart: list[tuple[np.ndarray, np.ndarray]] = []
-    size = max(1, _CHUNK // max(1, quotient.num_strings))
+    size = max(1, _CHUNK // max(1, token_classes.num_strings))
     for at in range(0, len(entries), size):
         deadline.check(_DOING)
-        who, string = _walk_strings(quotient, string_steps, entries[at : at + size], reached[at:], adds[at:])
+        who, string = _walk_strings(token_classes, string_steps, entries[at : at + size], reached[at:], adds[at:])
         apart.append((who + at, string))
     order, offset = _by_first_byte(tables)
     parts, kept = [], 0
@@ -190,7 +190,7 @@ def _entered(
         kept += len(token)
         deadline.check_bytes(kept * _PAIR_BYTES, _DOING)
         first = tables.first_byte[token]
-        string = entry_of[first] * (quotient.num_strings + 1) + quotient.string_of[token]
+        string = entry_of[first] * (token_classes.num_strings + 1) + token_classes.string_of[token]
         there = reached.ravel()[string]
         live = there.nonzero()[0]
         counted = adds.ravel()[string[live]] + steps.adds[control, first[live]]
@@ -199,18 +199,18 @@ def _entered(
         )
         for who, strings in apart:
             if len(who):
-                parts.append(_walk_apart(steps, tables, quotient, control, entries, entry_of, who, strings))
+                parts.append(_walk_apart(steps, tables, token_classes, control, entries, entry_of, who, strings))
     return parts
 
 
 def _walk_strings(
-    quotient: Quotient, steps: np.ndarray, entries: np.ndarray, reached: np.ndarray, adds: np.ndarray
+    token_classes: TokenClasses, steps: np.ndarray, entries: np.ndarray, reached: np.ndarray, adds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Walks every symbol string from every entry.
 
     Args:
-      quotient: of the vocabulary's strings.
-      steps: int64[2 S, C] of the twofold automaton, from `quotient_for`; the last row is the marker for "byte by byte".
+      token_classes: of the vocabulary's strings.
+      steps: int64[2 S, C] of the twofold automaton, from `token_classes_of`; the last row is the marker for "byte by byte".
       entries: controls.
       reached, adds: int32[*, G + 1], filled in: control after the string, and iterations begun.
 
@@ -220,13 +220,13 @@ def _walk_strings(
     marker = len(steps) - 1
     width = steps.shape[1]
     flat = steps.ravel()
-    strings = np.arange(quotient.num_strings)
+    strings = np.arange(token_classes.num_strings)
     entry, string = np.repeat(np.arange(len(entries)), len(strings)), np.tile(strings, len(entries))
     state = 2 * entries[entry] - 1
-    run, end = quotient.offset[string], quotient.offset[string + 1]
+    run, end = token_classes.offset[string], token_classes.offset[string + 1]
     count = np.zeros(len(entry), np.int64)
     handed = []
-    left = quotient.run_length[np.minimum(run, len(quotient.run_length) - 1)]
+    left = token_classes.run_length[np.minimum(run, len(token_classes.run_length) - 1)]
     while len(entry):
         done = (run == end).nonzero()[0]
         reached[entry[done], string[done]] = (state[done] + 1) >> 1
@@ -236,7 +236,7 @@ def _walk_strings(
         if not len(entry):
             break
         even = state - 1 + (state & 1)  # the walk counts itself: it always goes on from the even copy
-        there = flat[even * width + quotient.run_class[run]]
+        there = flat[even * width + token_classes.run_class[run]]
         told = there == marker
         if told.any():
             handed.append((entry[told], string[told]))
@@ -249,7 +249,7 @@ def _walk_strings(
         over = (left == 0).nonzero()[0]
         run = run.copy()
         run[over] += 1
-        left[over] = quotient.run_length[np.minimum(run[over], len(quotient.run_length) - 1)]
+        left[over] = token_classes.run_length[np.minimum(run[over], len(token_classes.run_length) - 1)]
         alive = state.nonzero()[0]
         entry, string, state, run, end, count, left = (x[alive] for x in (entry, string, state, run, end, count, left))
     if not handed:
@@ -260,7 +260,7 @@ def _walk_strings(
 def _walk_apart(
     steps: _Steps,
     tables: VocabularyTables,
-    quotient: Quotient,
+    token_classes: TokenClasses,
     control: int,
     entries: np.ndarray,
     entry_of: np.ndarray,
@@ -268,7 +268,7 @@ def _walk_apart(
     string: np.ndarray,
 ) -> CounterArcs:
     """Tokens of one control whose strings are walked byte by byte: `entry_of` is the entry index of each first byte, or -1."""
-    which, token = quotient.tokens_of(string)
+    which, token = token_classes.tokens_of(string)
     mine = (entry_of[tables.first_byte[token]] == who[which]).nonzero()[0]
     who, token = who[which[mine]], token[mine]
     state = entries[who]

@@ -1,4 +1,4 @@
-"""`Bridges`: where a constraint stands after the bytes of a token that began before it.
+"""`PartialTokens`: where a constraint stands after the bytes of a token that began before it.
 
 A token that lies across the end of a prompt writes its first bytes there and its last ones in the constraint. The constraint's
 artifact knows tokens only, but its state after some bytes is that after any tokens which write them: bytes are followed token by
@@ -36,7 +36,7 @@ class Landing(NamedTuple):
     need: int
 
 
-class Bridges:
+class PartialTokens:
     """The states of one constraint after bytes that need not be whole tokens.
 
     Args:

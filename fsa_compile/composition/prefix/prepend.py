@@ -1,8 +1,8 @@
 """`with_prefixes`: a compiled constraint that also begins at texts that must be written before it.
 
 New nodes stand for "these bytes, then the constraint". They need no recompilation: a token inside the bytes leads to the node of
-the rest, one that writes exactly the rest to the constraint's start, and one that goes on to where `Bridges` says. What a token
-does to the stack is an effect like any other, so that stacks, counters and sets of keys work as they do elsewhere.
+the rest, one that writes exactly the rest to the constraint's start, and one that goes on to where `PartialTokens` says. What a
+token does to the stack is an effect like any other, so that stacks, counters and sets of keys work as they do elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.artifact.guard_checks import first_twin
 from fsa_compile.artifact.host_walk import Configuration, rung
-from fsa_compile.composition.prefix.partial_tokens import Bridges
+from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.errors import UnspellableError
 from fsa_compile.vocabulary.lookup import TokenLookup
@@ -50,11 +50,11 @@ class _Node(NamedTuple):
     least_need: int
 
 
-def with_prefixes(bridges: Bridges, lookup: TokenLookup, prefixes: Iterable[bytes]) -> list[CompiledConstraint]:
+def with_prefixes(partial_tokens: PartialTokens, lookup: TokenLookup, prefixes: Iterable[bytes]) -> list[CompiledConstraint]:
     """A constraint behind texts, one start for each.
 
     Args:
-      bridges: of the constraint, compiled without `canonical=True`.
+      partial_tokens: of the constraint, compiled without `canonical=True`.
       lookup: of its vocabulary.
       prefixes: bytes to write before the constraint, in any tokenization; a token may write the end of them and go on.
 
@@ -64,18 +64,18 @@ def with_prefixes(bridges: Bridges, lookup: TokenLookup, prefixes: Iterable[byte
 
     Raises:
       UnspellableError: no tokens write a prefix and a text of the constraint.
-      ConstraintError: see `Bridges`.
+      ConstraintError: see `PartialTokens`.
     """
     prefixes = list(prefixes)
     if not any(prefixes):
-        return [bridges.constraint] * len(prefixes)
-    made = _Prefixed(bridges, lookup)
+        return [partial_tokens.constraint] * len(prefixes)
+    made = _Prefixed(partial_tokens, lookup)
     starts = [made.node(prefix) if prefix else 0 for prefix in prefixes]
     for prefix, start in zip(prefixes, starts):
         if prefix and made.nodes[start - 1].distance >= UNREACHABLE:
             raise UnspellableError(
                 f"no tokens of the vocabulary write {prefix!r} and then a text that the constraint accepts",
-                where=bridges.constraint.source[:200],
+                where=partial_tokens.constraint.source[:200],
                 fix="Use a tokenizer with a token for each byte, or check that prompt and constraint belong together.",
             )
     whole = made.assembled()
@@ -86,8 +86,8 @@ def with_prefixes(bridges: Bridges, lookup: TokenLookup, prefixes: Iterable[byte
 class _Prefixed:
     """New nodes of one constraint, numbered from 1 in the order in which they were made."""
 
-    def __init__(self, bridges: Bridges, lookup: TokenLookup) -> None:
-        self.bridges, self.lookup, self.old = bridges, lookup, bridges.constraint
+    def __init__(self, partial_tokens: PartialTokens, lookup: TokenLookup) -> None:
+        self.partial_tokens, self.lookup, self.old = partial_tokens, lookup, partial_tokens.constraint
         self.first = first_twin(self.old)
         """The new nodes come before twins, which must be the last ones."""
         self.nodes: list[_Node] = []
@@ -126,7 +126,7 @@ class _Prefixed:
                 if after.distance < UNREACHABLE:
                     effect = self._effect(_Effect(self.first + number - 1))
                     parts.append((token, effect, after.distance + 1, after.least_need))
-        tokens, states = self.bridges.after(rest)
+        tokens, states = self.partial_tokens.after(rest)
         order = np.argsort(states, kind="stable")
         for alike in np.split(order, np.flatnonzero(np.diff(states[order])) + 1):
             if len(alike):
@@ -145,7 +145,7 @@ class _Prefixed:
     def _landing(self, state: int) -> list[tuple[int, int, int]]:
         """(effect, cost, need) of a token that leads to a state of the constraint: one for every configuration followed there."""
         if state not in self._landed:
-            landing = self.bridges.landings[state]
+            landing = self.partial_tokens.landings[state]
             at = landing.configurations
             self._landed[state] = [(self._effect(self._to(one)), landing.distance + 1, landing.need) for one in at]
         return self._landed[state]

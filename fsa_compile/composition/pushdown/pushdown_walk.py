@@ -41,8 +41,8 @@ from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, d
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Columns, Items, Moves, alike, joined, trie_with
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
-from fsa_compile.composition.pushdown.summaries import Leaf, LeafWalk, leaves_of
-from fsa_compile.composition.pushdown.summary_use import LeafParts
+from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, leaf_procedures_of
+from fsa_compile.composition.pushdown.summary_use import UsedSummaries
 from fsa_compile.composition.regular.trie_walk import with_aliases
 from fsa_compile.composition.tokens.class_walk import Entered, TokenSet
 from fsa_compile.composition.tokens.pruned import CutTrie, Nodes, cut_trie
@@ -92,7 +92,7 @@ def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
             )
 
 
-def leaf_walk(machine: ByteMachine, size: int, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> LeafWalk:
+def summarize(machine: ByteMachine, size: int, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> Summary:
     """Walks the machine of a leaf, whose first controls belong to it; raises what `walk_machine` does."""
     measure = measure_of(machine, size)
     walked = machine if measure is None else measure.machine
@@ -106,7 +106,7 @@ def leaf_walk(machine: ByteMachine, size: int, tables: VocabularyTables, limits:
     added = measure.added(leaving.owner, leaving.control, walk.depth(leaving.node) - 1, leaving.begun)
     leaving = leaving._replace(begun=added).at(measure.fits(added))
     none = np.zeros(0, np.int64)
-    return LeafWalk(measured(found.parts, found.links, measure, tables), (none,) * 4, tuple(leaving), size, 0)
+    return Summary(measured(found.parts, found.links, measure, tables), (none,) * 4, tuple(leaving), size, 0)
 
 
 class Walk:
@@ -144,12 +144,12 @@ class Walk:
         self.first_cut, self.after_cut = 0, 0
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
-        self.derived, leaves = NONE_DERIVED, list[Leaf]()
+        self.derived, leaves = NONE_DERIVED, list[LeafProcedure]()
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
             if machine.sets is None:
-                leaves = leaves_of(machine, self.derived.node, distinct(self.derived.base), tables, self._leaf_walk)
-        self.leaves, self.shares = LeafParts(machine, leaves), True
+                leaves = leaf_procedures_of(machine, self.derived.node, distinct(self.derived.base), tables, self._summarize)
+        self.leaves, self.shares = UsedSummaries(machine, leaves), True
         self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
@@ -222,17 +222,17 @@ class Walk:
     def _all_links(self) -> tuple[np.ndarray, ...]:
         return tuple(np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 4
 
-    def _leaf_walk(self, machine: ByteMachine, size: int) -> LeafWalk:
-        return leaf_walk(machine, size, self.tables, self.limits, self.deadline)
+    def _summarize(self, machine: ByteMachine, size: int) -> Summary:
+        return summarize(machine, size, self.tables, self.limits, self.deadline)
 
-    def leaf(self, size: int) -> LeafWalk:
+    def leaf(self, size: int) -> Summary:
         """Walks the machine of a leaf, whose first controls belong to it."""
         self._wave(self._root_items())
         parts = parts_of(self.tables, *self._tokens())
         pending = joined(self.pending) if self.pending else NO_ITEMS
         pending = pending.at(pending.owner <= size)
         parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
-        return LeafWalk(parts, self._all_links(), tuple(pending), size, self.num_owners - self.machine.num_controls)
+        return Summary(parts, self._all_links(), tuple(pending), size, self.num_owners - self.machine.num_controls)
 
     def _take_leaves(self) -> Items:
         """Adds what was found of the leaves; what is to be read where tokens leave them."""

@@ -1,8 +1,8 @@
 """Parts of machines that many machines share, such as string bodies, numbers and formats: walked once for each vocabulary.
 
-A *leaf* is a set of controls that do not call. What tokens do from them inside the leaf depends on nothing else; where a token
-leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is walked as a machine of its
-own in which every byte that it does not read itself is a return, and what was found is kept, told apart by its moves. Leaves that
+A *leaf procedure* (a leaf, for short) is a set of controls that do not call. What tokens do from them inside the leaf depends on
+nothing else; where a token leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is
+walked as a machine of its own in which every byte that it does not read itself is a return, and what was found is kept, told apart by its moves. Leaves that
 count characters in a bounded shape are walked without their register (`length_summaries`).
 """
 
@@ -35,7 +35,7 @@ _MOST_BYTES = 128 << 20
 """Memory of the leaves that are kept for a vocabulary."""
 
 
-class LeafWalk(NamedTuple):
+class Summary(NamedTuple):
     """What the tokens of a leaf's controls do. Owners and controls are numbered as in the leaf's own machine.
 
     Attributes:
@@ -60,7 +60,7 @@ class LeafWalk(NamedTuple):
         return sum(column.nbytes for column in (*columns, *self.links, *self.leaving))
 
 
-class Leaf(NamedTuple):
+class LeafProcedure(NamedTuple):
     """One leaf of a machine.
 
     Attributes:
@@ -69,7 +69,7 @@ class Leaf(NamedTuple):
     """
 
     controls: np.ndarray
-    walk: LeafWalk
+    walk: Summary
 
 
 class _Kept:
@@ -77,17 +77,17 @@ class _Kept:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._walks: OrderedDict[bytes, LeafWalk] = OrderedDict()
+        self._walks: OrderedDict[bytes, Summary] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: bytes) -> LeafWalk | None:
+    def get(self, key: bytes) -> Summary | None:
         with self._lock:
             found = self._walks.get(key)
             if found is not None:
                 self._walks.move_to_end(key)
             return found
 
-    def put(self, key: bytes, walk: LeafWalk) -> None:
+    def put(self, key: bytes, walk: Summary) -> None:
         with self._lock:
             if key in self._walks or walk.nbytes > _MOST_BYTES:
                 return
@@ -101,15 +101,15 @@ _KEPT: WeakKeyDictionary[VocabularyTables, _Kept] = WeakKeyDictionary()
 _KEPT_LOCK = threading.Lock()
 
 
-def leaves_of(
+def leaf_procedures_of(
     machine: ByteMachine,
     derived: np.ndarray,
     bases: np.ndarray,
     tables: VocabularyTables,
-    walk: Callable[[ByteMachine, int], LeafWalk],
+    walk: Callable[[ByteMachine, int], Summary],
     *,
     only_loops: bool = False,
-) -> list[Leaf]:
+) -> list[LeafProcedure]:
     """The leaves of a machine, walked.
 
     Args:
@@ -133,7 +133,7 @@ def leaves_of(
         if found is None:
             found = walk(_machine(*content), len(controls))
             kept.put(key, found)
-        out.append(Leaf(every, found))
+        out.append(LeafProcedure(every, found))
     return out
 
 
@@ -145,13 +145,13 @@ def _key(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> bytes:
     return hashlib.blake2b(b"".join([part.tobytes() for part in parts]), digest_size=16).digest()
 
 
-def forget_leaves() -> None:
+def forget_summaries() -> None:
     """Drops what was kept, of all vocabularies."""
     with _KEPT_LOCK:
         _KEPT.clear()
 
 
-class LeafCall(NamedTuple):
+class SummaryCall(NamedTuple):
     """A control that, at some bytes, calls and then does what a control of a leaf does at these bytes, which are all it reads.
 
     Attributes:
@@ -166,7 +166,7 @@ class LeafCall(NamedTuple):
     bytes: np.ndarray
 
 
-def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
+def summary_calls(machine: ByteMachine, leaves: list[LeafProcedure]) -> list[SummaryCall]:
     """The calls of whole controls of leaves, at many bytes: their tokens need not be walked again."""
     if not leaves or len(machine.pushes) < 2:
         return []
@@ -192,7 +192,7 @@ def leaf_calls(machine: ByteMachine, leaves: list[Leaf]) -> list[LeafCall]:
             (symbol, add), *more = machine.pushes[p]
             found = known.get(np.where(pushed == p, does[machine.action[caller]], 0).tobytes())
             if found is not None and not add and not more:
-                out.append(LeafCall(caller, found, symbol, (pushed == p)[machine.byte_class[:256]]))
+                out.append(SummaryCall(caller, found, symbol, (pushed == p)[machine.byte_class[:256]]))
     return out
 
 

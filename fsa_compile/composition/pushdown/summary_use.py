@@ -8,11 +8,11 @@ import numpy as np
 
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, joined
-from fsa_compile.composition.pushdown.summaries import Leaf, leaf_calls
+from fsa_compile.composition.pushdown.summaries import LeafProcedure, summary_calls
 from fsa_compile.composition.tokens.token_sets import Parts
 
 
-class LeafParts:
+class UsedSummaries:
     """The leaves of a machine, and the calls that do what a control of a leaf does.
 
     Attributes:
@@ -20,8 +20,8 @@ class LeafParts:
       parts, links: of `StackArcs`, once the leaves are taken.
     """
 
-    def __init__(self, machine: ByteMachine, leaves: list[Leaf]) -> None:
-        self._leaves, self._calls = leaves, leaf_calls(machine, leaves)
+    def __init__(self, machine: ByteMachine, leaves: list[LeafProcedure]) -> None:
+        self._leaves, self._calls = leaves, summary_calls(machine, leaves)
         self.runs = sum(leaf.walk.runs for leaf in leaves)
         self.parts: list[Parts] = []
         self.links: list[tuple[np.ndarray, ...]] = []

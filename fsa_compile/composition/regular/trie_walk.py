@@ -5,7 +5,7 @@ the fast path and yields the same token acceptor. An origin state reads a token'
 walked
 
 * from *entry* states (states that read whole classes of bytes, such as a string body) over symbol strings, once per entry
-  whatever the number of origins (`quotient.py`), giving bit rows that are restricted by first byte per origin;
+  whatever the number of origins (`token_classes`), giving bit rows that are restricted by first byte per origin;
 * from every other state by a breadth-first join of (state, trie node) pairs.
 """
 

@@ -1,7 +1,7 @@
 """Tokens that begin with a byte into a wide *entry* state, walked once per entry for all origins.
 
 Wide states read whole classes of bytes (string bodies, words, numbers). What follows a token's first byte is walked from
-each entry over symbol strings (`quotient.py`); the tokens found form sets by (entry, state reached). An origin state takes
+each entry over symbol strings (`token_classes`); the tokens found form sets by (entry, state reached). An origin state takes
 its share of a set: the tokens whose first byte leads from it into the entry. Equal sets, equal first bytes and so equal
 shares are computed once, which makes hundreds of alike states as cheap as one.
 """
@@ -16,11 +16,11 @@ from fsa_compile.arrays.integers import distinct, equal_rows, exampled, numbered
 from fsa_compile.arrays.ranges import ranges, segment_starts
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.composition.tokens.token_classes import (
-    Quotient,
+    TokenClasses,
     end_unread,
     powers_of,
-    quotient_for,
     symbol_steps,
+    token_classes_of,
     walk_bytes,
     walk_strings,
 )
@@ -151,21 +151,21 @@ def walk_entries(
       LimitError: out of time or memory.
     """
     s = dfa.num_states
-    quotient, steps, key = quotient_for(tables, symbol_steps(dfa, wide))
+    token_classes, steps, key = token_classes_of(tables, symbol_steps(dfa, wide))
     end_unread(dfa, wide, steps, key)
     entries, entry = numbered(target)
-    (who, string, reached), (apart_who, apart_string) = _walk_in_chunks(quotient, steps, entries, deadline)
+    (who, string, reached), (apart_who, apart_string) = _walk_in_chunks(token_classes, steps, entries, deadline)
     byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)
     leads = np.zeros((len(entries), 256), bool)
     leads[entry, byte] = True
-    apart = _walk_apart(dfa, tables, quotient, entries, leads, apart_who, apart_string)
+    apart = _walk_apart(dfa, tables, token_classes, entries, leads, apart_who, apart_string)
     listed_aside = apart[2] == aside
     split = [(apart[0][listed_aside], apart[1][listed_aside])]
     apart = tuple(column[~listed_aside] for column in apart)
     single = [_restrict_lists(tables, apart, len(entries), source, byte, entry)]
     if aside:
         there = (reached == aside).nonzero()[0]
-        which, token = quotient.tokens_of(string[there])
+        which, token = token_classes.tokens_of(string[there])
         owner = who[there][which]
         led = leads[owner, tables.first_byte[token]].nonzero()[0]
         split.append((owner[led], token[led]))
@@ -175,7 +175,7 @@ def walk_entries(
     listed = entries[apart_entry], apart_token
 
     # Sets of strings by (entry, state reached), numbered so that equal sets share a number.
-    bits = quotient.num_strings.bit_length()
+    bits = token_classes.num_strings.bit_length()
     record = ((who * s + reached) << bits) | string
     record.sort()
     pair, string = record >> bits, record & ((1 << bits) - 1)
@@ -183,7 +183,7 @@ def walk_entries(
     if not len(begin):
         none = np.zeros(0, np.int64)
         return Entered(single[0], (none, none, none), [], listed)
-    set_hash = np.add.reduceat(quotient.string_hash[string], begin)
+    set_hash = np.add.reduceat(token_classes.string_hash[string], begin)
     _, example, number = exampled(set_hash)
     size = np.append(begin[1:], len(pair)) - begin
     members = [string[b : b + n] for b, n in zip(begin[example].tolist(), size[example].tolist())]
@@ -193,7 +193,7 @@ def walk_entries(
     deadline.check_bytes(int((of_entry[pair_entry + 1] - of_entry[pair_entry]).sum()) * _SHARE_BYTES, _DOING)
     which, at = ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
     combination, inverse = numbered(number[at] * len(byte_sets) + pair_set[which])
-    shares = _Shares(tables, quotient, key, members, byte_sets, combination)
+    shares = _Shares(tables, token_classes, key, members, byte_sets, combination)
     small = shares.start[inverse + 1] > shares.start[inverse]
     count = shares.start[inverse[small] + 1] - shares.start[inverse[small]]
     deadline.check_bytes(int(count.sum()) * _SHARE_BYTES, _DOING)
@@ -206,17 +206,17 @@ def walk_entries(
 
 
 def _walk_in_chunks(
-    quotient: Quotient, steps: np.ndarray, entries: np.ndarray, deadline: Deadline
+    token_classes: TokenClasses, steps: np.ndarray, entries: np.ndarray, deadline: Deadline
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """`walk_strings` over bounded numbers of entries at a time."""
-    size = max(1, _CHUNK // max(1, quotient.num_strings))
-    powers = powers_of(quotient, steps, deadline)
+    size = max(1, _CHUNK // max(1, token_classes.num_strings))
+    powers = powers_of(token_classes, steps, deadline)
     if size >= len(entries):
-        return walk_strings(quotient, steps, powers, entries)
+        return walk_strings(token_classes, steps, powers, entries)
     read, apart, kept = [], [], 0
     for at in range(0, len(entries), size):
         deadline.check(_DOING)
-        (who, string, reached), (apart_who, apart_string) = walk_strings(quotient, steps, powers, entries[at : at + size])
+        (who, string, reached), (apart_who, apart_string) = walk_strings(token_classes, steps, powers, entries[at : at + size])
         read.append((who + at, string, reached))
         apart.append((apart_who + at, apart_string))
         kept += len(who) + len(apart_who)
@@ -236,7 +236,7 @@ class _Shares:
     def __init__(
         self,
         tables: VocabularyTables,
-        quotient: Quotient,
+        token_classes: TokenClasses,
         key: bytes,
         members: list[np.ndarray],
         byte_sets: np.ndarray,
@@ -245,14 +245,14 @@ class _Shares:
         number, lead = combination // len(byte_sets), combination % len(byte_sets)
         strings = np.concatenate(members)
         sizes = np.array([len(m) for m in members])
-        count = np.add.reduceat(quotient.tokens[strings], sizes.cumsum() - sizes)
+        count = np.add.reduceat(token_classes.tokens[strings], sizes.cumsum() - sizes)
         few = count[number] <= NARROW
-        owner, token = self._few(tables, quotient, members, number, lead, few.nonzero()[0], byte_sets)
+        owner, token = self._few(tables, token_classes, members, number, lead, few.nonzero()[0], byte_sets)
         self.row_of = np.full(len(combination), -1)
         self.sets: list[TokenSet] = []
         more_owner, more_token = [owner], [token]
         many = (~few).nonzero()[0]
-        rows = {n: _string_row(tables, quotient, key, members[n]) for n in distinct(number[many]).tolist()}
+        rows = {n: _string_row(tables, token_classes, key, members[n]) for n in distinct(number[many]).tolist()}
         for c, n, b in zip(many.tolist(), number[many].tolist(), lead[many].tolist()):
             found = _restricted(tables, *rows[n], byte_sets[b])
             if found.tokens is None:
@@ -269,7 +269,7 @@ class _Shares:
     @staticmethod
     def _few(
         tables: VocabularyTables,
-        quotient: Quotient,
+        token_classes: TokenClasses,
         members: list[np.ndarray],
         number: np.ndarray,
         lead: np.ndarray,
@@ -282,7 +282,7 @@ class _Shares:
             return none, none
         sizes = np.array([len(members[i]) for i in number[chosen].tolist()])
         strings = np.concatenate([members[i] for i in number[chosen].tolist()])
-        which, token = quotient.tokens_of(strings)
+        which, token = token_classes.tokens_of(strings)
         owner = chosen.repeat(sizes)[which]
         mine = byte_sets[lead[owner], tables.first_byte[token]].nonzero()[0]
         return owner[mine], token[mine]
@@ -305,7 +305,7 @@ def _first_bytes(
 def _walk_apart(
     dfa: ByteDfa,
     tables: VocabularyTables,
-    quotient: Quotient,
+    token_classes: TokenClasses,
     entries: np.ndarray,
     leads: np.ndarray,
     who: np.ndarray,
@@ -315,7 +315,7 @@ def _walk_apart(
 
     Only tokens whose first byte leads into the entry from some origin matter: `leads` is bool[E, 256].
     """
-    which, token = quotient.tokens_of(string)
+    which, token = token_classes.tokens_of(string)
     who = who[which]
     led = leads[who, tables.first_byte[token]].nonzero()[0]
     who, token = who[led], token[led]
@@ -342,19 +342,19 @@ def _restrict_lists(
 
 
 def _string_row(
-    tables: VocabularyTables, quotient: Quotient, key: bytes, strings: np.ndarray
+    tables: VocabularyTables, token_classes: TokenClasses, key: bytes, strings: np.ndarray
 ) -> tuple[bytes, np.ndarray]:
     """(key of the set, bit row of all tokens of some strings)."""
-    chosen = np.zeros(quotient.num_strings + 1, bool)
+    chosen = np.zeros(token_classes.num_strings + 1, bool)
     chosen[strings] = True
     name = key + np.packbits(chosen).tobytes()
     row = tables.set_memo.get(("strings", name))
     if row is None:
-        if quotient.tokens[strings].sum() < _FEW_TOKENS:
-            row = tables.pack(quotient.tokens_of(strings)[1])
+        if token_classes.tokens[strings].sum() < _FEW_TOKENS:
+            row = tables.pack(token_classes.tokens_of(strings)[1])
         else:
             member = np.zeros(tables.num_words * 32, bool)
-            member[: tables.vocab_size] = chosen[quotient.string_of]
+            member[: tables.vocab_size] = chosen[token_classes.string_of]
             row = np.packbits(member, bitorder="little").view(np.uint32)
         remember_set(tables, ("strings", name), row)
     return name, row

@@ -41,7 +41,7 @@ _TOGETHER_SYMBOLS = BYTE_SYMBOL[_TOGETHER[_TOGETHER_STARTS]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Quotient:
+class TokenClasses:
     """The vocabulary's symbol strings after merging symbols into classes; class 0 is dead and its strings are dropped.
 
     Attributes:
@@ -135,15 +135,15 @@ def _character_step(full: np.ndarray, mine: np.ndarray, steps: np.ndarray) -> np
     return np.where(lowest == highest, lowest, s)
 
 
-def quotient_for(tables: VocabularyTables, steps: np.ndarray) -> tuple[Quotient, np.ndarray, bytes]:
-    """The quotient for an automaton, cached by which symbols it tells apart.
+def token_classes_of(tables: VocabularyTables, steps: np.ndarray) -> tuple[TokenClasses, np.ndarray, bytes]:
+    """The token_classes for an automaton, cached by which symbols it tells apart.
 
     Args:
       tables: of the vocabulary.
       steps: from `symbol_steps`.
 
     Returns:
-      The quotient; int64[S + 1, C], next state by state and class; the quotient's key among those of the vocabulary.
+      The token_classes; int64[S + 1, C], next state by state and class; the token_classes's key among those of the vocabulary.
     """
     columns: dict[bytes, int] = {bytes(8 * len(steps)): 0}
     live = np.ascontiguousarray(steps.T)
@@ -153,10 +153,10 @@ def quotient_for(tables: VocabularyTables, steps: np.ndarray) -> tuple[Quotient,
     class_steps[:, class_of] = steps
     class_steps[:, 0] = 0
     key = class_of.tobytes()
-    quotient = tables.memo.get(("quotient", key))
-    if quotient is None:
-        quotient = remember(tables, ("quotient", key), _build(tables, class_of, len(columns)))
-    return quotient, class_steps, key
+    token_classes = tables.memo.get(("token_classes", key))
+    if token_classes is None:
+        token_classes = remember(tables, ("token_classes", key), _build(tables, class_of, len(columns)))
+    return token_classes, class_steps, key
 
 
 def end_unread(dfa: ByteDfa, wide: np.ndarray, steps: np.ndarray, key: bytes) -> None:
@@ -167,8 +167,8 @@ def end_unread(dfa: ByteDfa, wide: np.ndarray, steps: np.ndarray, key: bytes) ->
 
     Args:
       wide: bool[S], as for `symbol_steps`.
-      steps: int64[S + 1, C] from `quotient_for`; row S, the marker, stays.
-      key: of the quotient, from there.
+      steps: int64[S + 1, C] from `token_classes_of`; row S, the marker, stays.
+      key: of the token_classes, from there.
     """
     marker = len(steps) - 1
     met = np.zeros(len(steps), bool)
@@ -186,7 +186,7 @@ def end_unread(dfa: ByteDfa, wide: np.ndarray, steps: np.ndarray, key: bytes) ->
     steps[chosen] = np.where(reads, steps[chosen], 0)
 
 
-def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> Quotient:
+def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> TokenClasses:
     count = np.diff(tables.run_offset)
     kind = class_of[tables.run_symbol].astype(np.int64)
     owner = np.repeat(np.arange(len(count)), count)
@@ -212,7 +212,7 @@ def _build(tables: VocabularyTables, class_of: np.ndarray, num_classes: int) -> 
     narrow = string_of.astype(np.uint16) if len(order) < 1 << 16 else string_of  # 16 bits sort by radix
     longest = np.zeros(num_classes, np.int64)
     np.maximum.at(longest, kind[picked], length[picked])
-    return Quotient(
+    return TokenClasses(
         offset=offset.astype(np.int64),
         run_class=kind[picked],
         run_length=length[picked],
@@ -230,24 +230,24 @@ class Powers(NamedTuple):
 
     Attributes:
       table: int32[n * (S + 1)], state after some symbols of one class by state, one table after the other.
-      begin: int64[*], where in `table` that of each run of the quotient begins.
+      begin: int64[*], where in `table` that of each run of the token_classes begins.
     """
 
     table: np.ndarray
     begin: np.ndarray
 
 
-def powers_of(quotient: Quotient, steps: np.ndarray, deadline: Deadline) -> Powers:
+def powers_of(token_classes: TokenClasses, steps: np.ndarray, deadline: Deadline) -> Powers:
     """The powers of an automaton's steps as far as the vocabulary's runs reach, or until nothing changes.
 
     Args:
-      steps: int64[S + 1, C] from `quotient_for`.
+      steps: int64[S + 1, C] from `token_classes_of`.
       deadline: checked as the table grows.
 
     Raises:
       LimitError: out of time or memory.
     """
-    longest = quotient.longest
+    longest = token_classes.longest
     once = np.ascontiguousarray(steps.T, np.int32)
     rows: list[list[np.ndarray]] = [[row] for row in once]
     number = len(rows)
@@ -267,19 +267,19 @@ def powers_of(quotient: Quotient, steps: np.ndarray, deadline: Deadline) -> Powe
             break
     size = np.array([len(of_kind) for of_kind in rows])
     first = np.cumsum(size) - size
-    kind = quotient.run_class
-    begin = (first[kind] + np.minimum(quotient.run_length, size[kind]) - 1) * len(steps)
+    kind = token_classes.run_class
+    begin = (first[kind] + np.minimum(token_classes.run_length, size[kind]) - 1) * len(steps)
     return Powers(once.ravel() if number == len(rows) else np.concatenate([row for of_kind in rows for row in of_kind]), begin)
 
 
 def walk_strings(
-    quotient: Quotient, steps: np.ndarray, powers: Powers, entries: np.ndarray
+    token_classes: TokenClasses, steps: np.ndarray, powers: Powers, entries: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Walks every string from every entry state.
 
     Args:
-      quotient: with C classes.
-      steps: int64[S + 1, C] from `quotient_for`.
+      token_classes: with C classes.
+      steps: int64[S + 1, C] from `token_classes_of`.
       powers: of the steps, from `powers_of`.
       entries: int64[E], states to start from.
 
@@ -290,13 +290,13 @@ def walk_strings(
     marker = len(steps) - 1
     table, begin = powers
     who, kind = occupied(steps[entries])
-    entry, string = _expand(who, quotient.first[kind], quotient.first[kind + 1])
+    entry, string = _expand(who, token_classes.first[kind], token_classes.first[kind + 1])
     state = entries[entry]
-    silent = np.arange(quotient.first[0], quotient.first[1])
+    silent = np.arange(token_classes.first[0], token_classes.first[1])
     every = np.repeat(np.arange(len(entries)), len(silent))
     done = [(every, np.tile(silent, len(entries)), entries[every])]
     handed: list[tuple[np.ndarray, np.ndarray]] = []
-    run, end = quotient.offset[string], quotient.offset[string + 1]
+    run, end = token_classes.offset[string], token_classes.offset[string + 1]
     while len(string):
         state = table[begin[run] + state]
         run = run + 1

@@ -20,7 +20,7 @@ from jax_decode.beams.ranking import Best
 
 SIZE = len(by_hand.BRACKET_TOKENS)
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
-BRACKETS = by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS)
+BRACKETS = by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS)
 
 
 def over_all(constraint, stop_ids=None):
@@ -38,7 +38,7 @@ def over_all(constraint, stop_ids=None):
 CASES = {
     "regular": (over_all(hand_made.random_constraint(5, 8, 6, stop_ids=(0, 3))), 4),
     "brackets": (BRACKETS, 3),
-    "two stacks": (over_all(by_hand.promoted(by_hand.twins(), TWIN_TOKENS, stacks=2)), 5),
+    "two stacks": (over_all(by_hand.composed(by_hand.twins(), TWIN_TOKENS, stacks=2)), 5),
     "counted": (over_all(by_hand.counted(2, 3)), 6),
     "words": (over_all(hand_made.one_of([[1], [1, 2], [3, 2], [2, 2, 2], [5, 4, 3]], 8)), 6),
     "no stop ids": (over_all(hand_made.one_of([[1], [1, 2], [3, 2], [2, 2, 2]], 8, stop_ids=())), 4),

@@ -18,7 +18,7 @@ import jax_decode
 from jax_decode import DecodeError, Status
 
 PAGE = Path(__file__).parents[3] / "docs" / "custom_loop.md"
-TWINS = by_hand.promoted(
+TWINS = by_hand.composed(
     by_hand.twins(), [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"], stacks=2
 )
 LIMIT = 12

@@ -19,8 +19,8 @@ from jax_decode.tables.stack_layout import PARENT, REGISTER, SYMBOL
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
 CASES = {
     "regular": hand_made.random_constraint(3),
-    "stack": by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS),
-    "two stacks": by_hand.promoted(by_hand.twins(), TWIN_TOKENS, stacks=2),
+    "stack": by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS),
+    "two stacks": by_hand.composed(by_hand.twins(), TWIN_TOKENS, stacks=2),
     "counters": by_hand.counted(7, 9),
 }
 DRAFT, DEPTH = 4, 8

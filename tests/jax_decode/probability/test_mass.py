@@ -104,9 +104,9 @@ def test_stacks_counters_and_several_configurations(name, exhaustive):
     if not exhaustive:
         pytest.skip("run by --exhaustive: every kind of stack is another program")
     c, limit = {
-        "brackets": (by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS), 3),
+        "brackets": (by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS), 3),
         "counted": (by_hand.counted(1, 3), 7),
-        "twins": (by_hand.promoted(by_hand.twins(), [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc"], stacks=2), 4),
+        "twins": (by_hand.composed(by_hand.twins(), [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc"], stacks=2), 4),
     }[name]
     decoder = toy(c.vocab_size, seed=2)
     expected = exact_sums.leaves(decoder, c, [1], limit, max_depth=3)

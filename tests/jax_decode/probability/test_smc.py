@@ -134,7 +134,7 @@ def test_other_settings_cause_no_trace():
 def test_stacks_are_copied_too(exhaustive):
     if not exhaustive:
         pytest.skip("run by --exhaustive: stacks are another program")
-    c = by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS)
+    c = by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS)
     model = toy(c.vocab_size, seed=2)
     found = exact_sums.leaves(model, c, [1], 3)
     out = jax_decode.generate_smc(

@@ -16,7 +16,7 @@ from oracles.toy_decoder import toy
 import fsa_compile
 import jax_decode
 from fsa_compile import library
-from fsa_compile.composition.compose import promote_machine
+from fsa_compile.composition.compose import compose_machine
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.counting.counted_regex import counted_machine
 from fsa_compile.patterns.python_syntax import parse
@@ -39,7 +39,7 @@ def compiled(name: str):
     if name in COUNTED:
         limits = CompileLimits()
         machine = counted_machine(parse(COUNTED[name], 0, limits), limits, Deadline(limits))
-        return promote_machine(machine, VOCABULARY, source=name)
+        return compose_machine(machine, VOCABULARY, source=name)
     return fsa_compile.compile_grammar(library.grammar_text(name), VOCABULARY, **library.options(name))
 
 

@@ -22,11 +22,11 @@ from jax_decode.step.state import ConstraintState
 
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
 WORD_TOKENS = [b"", b"a", b"b", b"aa", b"ab", b"ba", b"aba", b"abba", b"bb", b"baab"]
-BRACKETS = by_hand.promoted(by_hand.brackets(), by_hand.BRACKET_TOKENS)
+BRACKETS = by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS)
 MACHINES = {
     "brackets": (by_hand.brackets(), by_hand.BRACKET_TOKENS, BRACKETS),
-    "twins": (by_hand.twins(), TWIN_TOKENS, by_hand.promoted(by_hand.twins(), TWIN_TOKENS, stacks=2)),
-    "palindromes": (by_hand.palindromes(), WORD_TOKENS, by_hand.promoted(by_hand.palindromes(), WORD_TOKENS, stacks=40)),
+    "twins": (by_hand.twins(), TWIN_TOKENS, by_hand.composed(by_hand.twins(), TWIN_TOKENS, stacks=2)),
+    "palindromes": (by_hand.palindromes(), WORD_TOKENS, by_hand.composed(by_hand.palindromes(), WORD_TOKENS, stacks=40)),
 }
 COUNTED = {f"{low}..{high}": (low, high, by_hand.counted(low, high)) for low, high in ((1, 3), (2, 5), (7, 9), (40, 60))}
 EVERY = [*(c for _, _, c in MACHINES.values()), *(c for _, _, c in COUNTED.values())]
