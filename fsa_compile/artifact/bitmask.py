@@ -19,9 +19,9 @@ from fsa_compile.arrays.index_sets import _SPARSE
 from fsa_compile.errors import ConstraintError
 
 _SINGLE = 3
-"""Bits of so many tokens are set one by one,"""
+"""Up to this many tokens: scalar bit sets."""
 _MANY = 2000
-"""and those of more than so many by way of a mask."""
+"""Above this many: one boolean array, then `packbits`."""
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 

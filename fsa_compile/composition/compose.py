@@ -92,7 +92,7 @@ def compose_machine(
       deadline: an already running time budget.
       extra: small JSON values kept in the artifact.
       stacks: how many configurations of a machine that is not deterministic are followed at once.
-      flat_states: a machine that needs at most so many states with its stacks written out becomes a regular artifact.
+      flat_states: a machine that needs at most this many states with its stacks written out becomes a regular artifact.
 
     Raises:
       UnsatisfiableError: the machine accepts nothing.

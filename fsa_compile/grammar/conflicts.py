@@ -74,7 +74,7 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
 
 
 def is_decided(entries: list[Entry], bounds: tuple[int, int]) -> bool:
-    """Whether at most one entry is possible: the register tells one more iteration of exactly so many from a return."""
+    """Whether at most one entry is possible: with equal bounds, the register tells one more iteration from a return."""
     if len(entries) < 2:
         return True
     low, high = bounds

@@ -64,7 +64,7 @@ class _Attempts:
         self.problem: Conflict | UnsupportedGrammarError | None = None
 
     def machine(self, stacks: int) -> ByteMachine | None:
-        """The machine of the first way that so many stacks can decide; None if there is none."""
+        """The machine of the first way of outlining that `stacks` stacks can decide; None if there is none."""
         problem: Conflict | UnsupportedGrammarError | None = None
         tried: list[object] = []
         for way in WAYS:

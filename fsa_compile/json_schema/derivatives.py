@@ -108,7 +108,7 @@ class Derivatives:
         return atom.low <= atom.sure and (atom.high is None or atom.seen <= atom.high)
 
     def _may_hold(self, atom: Count) -> bool:
-        """Whether a count is kept if so many keys as may be are repetitions, or fewer of them."""
+        """Whether a count holds for some number of repeated keys, between none and as many as may be."""
         return atom.low <= atom.seen and (atom.high is None or atom.sure <= atom.high)
 
     def refuse_repetitions(self, formula: int, named: int) -> None:

@@ -40,7 +40,7 @@ class Controls:
       value_ends: moves (from a control, to a control) that end an element of an array whose elements differ, and its bit: to such
         an array, values are what keys are to an object.
       new_keys: those of them whose key is known not to have come before.
-      needed: what frames must be able to read, by control: of each list of controls so many as are said.
+      needed: what frames must be able to read, by control: of each list of controls, at least the number given with it.
     """
 
     def __init__(self, max_controls: int, deadline: Deadline) -> None:

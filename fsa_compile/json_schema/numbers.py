@@ -209,7 +209,7 @@ class MultipleOf:
             self._prime //= common
             self._shifts.append(10 ** len(self._shifts))
         self._known: dict[Any, int] = {}
-        self._check(self._prime)  # so many at least
+        self._check(self._prime)  # at least these are needed
         self.start = (-1, 0)
 
     def _remainder(self, number: int) -> int:

@@ -52,7 +52,7 @@ class MultipleOf:
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """The string has `min_length` to `max_length` code points; the collection so many elements."""
+    """A string has `min_length` to `max_length` code points, a collection as many elements."""
 
     min_length: int = 0
     max_length: int | None = None

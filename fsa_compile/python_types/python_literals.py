@@ -13,7 +13,7 @@ QUOTES = "'\""
 
 
 def string_pattern(low: int, high: int | None) -> str:
-    """A string of so many code points, in either quotes, on one line, control characters escaped."""
+    """A string of `low` to `high` code points, in either quotes, on one line, control characters escaped."""
     return "|".join(f"{q}{_repeated(_unit(q), low, high)}{q}" for q in QUOTES)
 
 

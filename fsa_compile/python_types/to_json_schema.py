@@ -33,7 +33,7 @@ from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
 SPELLING = "x-fsa-spelling"
 _FINITE = 10
-"""Sets of at most so many possible elements are kept free of repetitions."""
+"""A set whose element type has at most this many values is kept free of repetitions."""
 
 
 def schema_of(shape: TypeShape) -> dict[str, Any]:

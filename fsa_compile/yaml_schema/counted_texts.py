@@ -67,7 +67,7 @@ class CountedPlain:
         return self._speller.plain(tuple([(a, z, self._begun(t, 1)) for a, z, t in self._dfa.rows[0]]))
 
     def _begun(self, state: int, read: int) -> int:
-        """The control of a state after so many characters, none of which is counted."""
+        """The control of a state after `read` characters, none of which is counted."""
 
         def make(control: int) -> None:
             controls = self._controls
@@ -84,7 +84,7 @@ class CountedPlain:
         return self._controls.later(("plain", self._number, self._low, self._high, state, read), make)
 
     def _bounds(self, read: int) -> Bounds | None:
-        """The bounds of the counted frame after so many characters, alike for several numbers of them; None: write them out."""
+        """The bounds of the counted frame after `read` characters, the same for several values of it; None: write them out."""
         if self._high <= self._most:
             return None
         first, last = (1, 2) if read <= 2 else (3, _UNDECIDED)

@@ -132,7 +132,7 @@ def _escape_tree(pieces: Pieces) -> Tree | None:
 def _hexadecimal(
     pieces: list[tuple[int, int, int]], low: int, digits: int, whole: dict[tuple[int, int], Tree | int]
 ) -> Tree | int | None:
-    """The tree of so many digits for the code points from `low` on; parts that lie in one piece are made once."""
+    """The tree of `digits` digits for the code points from `low` on; a subtree inside one piece is made once."""
     high = low + (1 << 4 * digits) - 1
     inside = [piece for piece in pieces if piece[0] <= high and piece[1] >= low]
     if not inside:

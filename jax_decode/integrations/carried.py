@@ -57,7 +57,7 @@ class Carried:
     start: ConstraintState
 
     def begun(self, rows: int) -> ConstraintState:
-        """The first state of so many rows.
+        """The first state of `rows` rows.
 
         Raises:
           DecodeError: it was made for another number of rows.

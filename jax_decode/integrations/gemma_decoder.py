@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 _MARGIN = 16
-"""Spare slots of a cache: blocks of at most so many tokens need no copy of it."""
+"""Spare slots of a cache: blocks of at most this many tokens need no copy of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _logits(module: Any, hidden: jax.Array) -> jax.Array:
 
 
 def _with_room(layer: dict[str, jax.Array], block: int) -> dict[str, jax.Array]:
-    """A layer's cache with so many more slots."""
+    """A layer's cache with `block` more slots."""
     wider = {name: jnp.pad(x, [(0, 0), (0, block)] + [(0, 0)] * (x.ndim - 2)) for name, x in layer.items() if x.ndim > 1}
     return {**layer, **wider}
 

@@ -85,7 +85,7 @@ def log_mass(
       key: for importance sampling, if there are too many sequences; None: then that is an error.
       samples: number of importance samples per prompt, rounded up to a multiple of 64.
       always_stop: whether the stop token counts even where nothing else is allowed; see `jax_decode.probability`.
-      max_prefixes: sequences are enumerated if at most so many prefixes of one length can go on, of all prompts together;
+      max_prefixes: sequences are enumerated if at most this many prefixes of one length can go on, of all prompts together;
         0 to sample in any case.
       ignore_below: as in `enumerate_sequences`.
 

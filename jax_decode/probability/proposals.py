@@ -41,7 +41,7 @@ class Rejection:
     that have no mask, see `weighted_rejection`.
 
     Attributes:
-      max_rejects: after so many rejected tokens the mask is used after all; traced.
+      max_rejects: after this many rejected tokens the mask is used after all; traced.
     """
 
     max_rejects: Any = 32

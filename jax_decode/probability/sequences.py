@@ -88,7 +88,7 @@ def enumerate_sequences(
       decoder, prompts, tables, max_new_tokens, constraint, stop_ids, bos_id, max_depth: as in `generate`; every prompt needs a
         constraint.
       always_stop: whether the stop token counts even where nothing else is allowed; see `jax_decode.probability`.
-      max_prefixes: limit of the prefixes of one length that can go on, of all prompts together. The model is run with so many
+      max_prefixes: limit of the prefixes of one length that can go on, of all prompts together. The model is run with this many
         rows at most.
       ignore_below: probability under the model; sequences whose beginning is less probable are left out, and the probability they
         have together is bounded. Most texts have very many tokenizations, and all but a few are very improbable.

@@ -80,7 +80,7 @@ def concatenate(constraints: Sequence[CompiledConstraint]) -> Parts:
 
 
 def exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
-    """`ConstraintTables.unless` for so many nodes, and the lists of states it numbers."""
+    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers."""
     found = [c.canonical_unless for c in constraints]
     out = np.zeros((count, max([unless.shape[1] for _, unless in found], default=1), 2), np.int32)
     known: list[list[int]] = []

@@ -37,15 +37,15 @@ _KEY = np.int64(1) << 20
 _FOREVER = _KEY * _KEY
 _SPAN = _FOREVER * 2
 _SEARCH = 16
-"""Searching among sorted places costs about as much for each as counting does for so many tokens of the vocabulary."""
+"""One binary search costs about as much as counting over this many tokens of the vocabulary."""
 _SORTED = 256
-"""So many keys are sorted before they are looked up."""
+"""From this many keys on, they are sorted before they are looked up."""
 _GRID = 64
-"""Up to so many pairs of sets and tokens are looked up one by one."""
+"""Up to this many pairs of a set and a token are looked up one by one."""
 _KNOWN = 1 << 15
-"""So many answers are kept, each at a place that its key gives,"""
+"""Slots of a direct-mapped memo of answers,"""
 _ASKED = 16, 4096
-"""where between so many questions come together: a search among all intervals mostly waits for memory."""
+"""used for batches of between these many questions: a search among all intervals mostly waits for memory."""
 _MIX = np.int64(0x9E3779B97F4A7C15 - (1 << 64))
 _CHUNK = 20_000
 """Tokens whose intervals are made at a time."""

@@ -26,9 +26,9 @@ _DOING = "completing the canonical tokens of the constraint"
 _TESTED = 1 << 22
 """Most pairs of a set and a token that are tested at once."""
 _AT_ONCE = 1 << 11
-"""Up to so many tests a round's pairs of a set and a token are all tested."""
+"""Up to this many pairs of a set and a token in a round, all of them are tested."""
 _MARKED = 1 << 24
-"""Up to so many possible pairs of a node and a set are found by marking them."""
+"""Up to this many possible pairs of a node and a set, distinct ones are found with a mark array instead of a sort."""
 _SORTED = 21
 """Tokens of a large set that are tried first, those that the fewest sets hold."""
 

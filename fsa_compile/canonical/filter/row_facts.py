@@ -47,7 +47,7 @@ class KnownRow:
         return self._rows.order[first]
 
     def first_of(self, bits: np.ndarray, count: int) -> np.ndarray:
-        """int64[n], up to so many of its tokens that are also in another row, the first ones in the vocabulary's order."""
+        """int64[n], the first `count` of its tokens that are also in another row, in the vocabulary's order."""
         known = self._sooner
         for part in (known[:_FEW], known):
             found = part[holds(bits, part)]

@@ -14,7 +14,7 @@ from fsa_compile.arrays.integers import order_of
 from fsa_compile.arrays.ranges import joined
 
 _FEW = 2048
-"""Up to so many steps Python's own lists are faster than arrays."""
+"""Up to this many steps, Python lists are faster than arrays."""
 
 
 class CertainSteps:

@@ -47,15 +47,15 @@ _TRIED = 24
 _FEW = 64
 """Sets of less than such a part of the vocabulary are gone through token by token."""
 _DIFFERENT = 64
-"""Up to so many surroundings are looked at whether they are alike or not."""
+"""Up to this many contexts are examined one by one, whether or not some are equal."""
 _TESTED = 1 << 22
 """Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 10
-"""Up to so many tests a round's pairs of tokens are all tested."""
+"""Up to this many pairs in a round, all of them are tested."""
 _MARKED = 2048
-"""Of so many pairs, or of few for each that is met, those without a distance are found by marking them."""
+"""Above this many pairs, unsettled ones are found with a mark array instead of a sort."""
 _SAME = 256
-"""Of a token that is tested after more than so many pairs all sets that hold it are looked up."""
+"""For a token tested after more than this many pairs, all sets that hold it are looked up at once."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -231,7 +231,7 @@ class LazyDistances(LazyPairs):
         self._new: list[np.ndarray] = []
         self._new_wide: dict[int, np.ndarray] = {}
         self._later: dict[int, tuple[list[np.ndarray], list[tuple[int, np.ndarray]]]] = {}
-        """What has a distance of so many tokens, by that, where nodes have delays."""
+        """Nodes with delays, by the distance at which they are settled."""
         exits = self._listed_exits()
         self._of_open: dict[int, tuple[np.ndarray, np.ndarray, Completed]] = {}
         """The open tokens of wide nodes, their forbidden sets, and what `_completes` said, when nothing more was found."""
@@ -388,7 +388,7 @@ class LazyDistances(LazyPairs):
             wide.levels.append((level, bits))
 
     def _take_later(self, level: int) -> None:
-        """Goes on from what has a distance of so many tokens, or less."""
+        """Goes on from everything settled at a distance of at most `level`."""
         for due in sorted(due for due in self._later if due <= level):
             pairs, wide = self._later.pop(due)
             self._new += pairs

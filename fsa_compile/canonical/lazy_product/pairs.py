@@ -24,7 +24,7 @@ _ALIKE = 2048
 """So are those up to this size whose tokens are of no more than `_KINDS` kinds, such as numbers."""
 _KINDS = 4
 _AT_A_NODE = 1 << 14
-"""Up to so many tests all pairs of tokens at a node are tested at once."""
+"""Up to this many pairs, all pairs of tokens at a node are tested at once."""
 _REMEMBERED = 24
 """What more tests at a node say of the pair rule is remembered."""
 

@@ -1,4 +1,4 @@
-"""Which stacks have to be told apart to be certain what can be completed: of each symbol, what stacks with it on top differ in
+"""Partition of stacks, refined until every token's completability is decided: per symbol, what stacks with it on top differ in
 (for `StackClasses.split`)."""
 
 from __future__ import annotations

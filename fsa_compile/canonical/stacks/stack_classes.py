@@ -125,7 +125,7 @@ class Classified(NamedTuple):
 
 
 def classified(constraint: CompiledConstraint, classes: StackClasses, most: int, deadline: Deadline) -> Classified | None:
-    """The constraint with classes, None where it would have more than so many nodes.
+    """The constraint with classes; None where it would have more than `most` nodes.
 
     Args:
       constraint: with a stack, deterministic, without counters and sets of keys.

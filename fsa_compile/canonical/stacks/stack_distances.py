@@ -42,7 +42,7 @@ CELL = 1 << 18
 """Weight of a cell in a distance: ways to the end take as few cells as they can, and then as few tokens."""
 _ROUNDS = 40
 _PATIENCE = 5
-"""Every so many rounds, tokens after which distances still grow are given up: mostly they lead to themselves again only."""
+"""Every this many rounds, tokens after which distances still grow are dropped: most of them only lead back to themselves."""
 _MOST = (CELL >> 2, 256)
 """Most tokens and cells that it may take to complete a text below a frame, beside what the frame's symbol pays for."""
 _Ending: TypeAlias = dict[int, dict[int, np.ndarray]]

@@ -20,11 +20,11 @@ from fsa_compile.limits import Deadline
 _ROUNDS = 24
 """Most times that classes are split."""
 _BY_TOKENS = 5
-"""After so many times by tokens that matter they are split by their topmost cells once."""
+"""After this many splits by deciding tokens, classes are split once by their topmost cells."""
 _SLACKS = (2, 4, 8, 16)
 """Tokens that symbols may cost beyond their costs without the filter, tried in this order."""
 _GROWING = 5
-"""More slack is given after more than so many times that distances grew without end."""
+"""The slack is raised after distances have diverged more than this many times."""
 _MOST_NODES = 20_000
 """Most nodes of a constraint whose nodes know the class of their stack."""
 

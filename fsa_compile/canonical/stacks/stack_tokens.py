@@ -12,7 +12,7 @@ from fsa_compile.canonical.lazy_product.lazy_distances import FAR
 from fsa_compile.canonical.stacks.stack_edges import StackEdges
 
 _EXAMPLES = 64
-"""Up to so many tokens of a set are looked at to tell where they lead."""
+"""At most this many tokens of a set are examples from which its target is read."""
 
 
 class StackTokens:

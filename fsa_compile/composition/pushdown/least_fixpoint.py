@@ -18,9 +18,9 @@ from fsa_compile.arrays.integers import firsts, occupied, order_of
 from fsa_compile.arrays.ranges import indices, ranges
 
 _FEW = 64
-"""So many places are worked on one by one."""
+"""Up to this many places are updated one by one."""
 _SHORT = 4_000
-"""Networks of so many ways are worked on place by place throughout."""
+"""Networks with at most this many ways are solved place by place throughout."""
 _LISTED = 100_000
 """So many ways are kept as a list too, whose single items are read faster."""
 

@@ -156,7 +156,7 @@ _SEVERAL = 10_000
 _KEPT = 16
 """Tables that are kept for a vocabulary, of three bytes for each token, and 16 for each one that has a number."""
 _SPARSE = 8
-"""Of one in so many tokens and less, each is looked at; of more, all tokens."""
+"""Below one token in this many, tokens are looked up one by one; above, all tokens at once."""
 _MEMO, _STATES = "increments", "increments together"
 _KEPT_STATES = 4
 """Groups of tables that are kept for a vocabulary, of three bytes for each token and table."""

@@ -58,7 +58,7 @@ _MANY = 50_000
 _SEVERAL = 5_000
 """Levels with fewer items are not searched for what owners share."""
 _NODES, _MOST_DISTINCT = 32, 0.75
-"""Of one in so many trie nodes, the share of distinct items from which on they are not shared."""
+"""One trie node in this many is sampled; items are not shared where at least this share of the sample is distinct."""
 _SHARED = 200_000
 """Tokens that must be read several times from one control for it to be worth that owners share a run."""
 _PAIR_BYTES = 96
