@@ -2,8 +2,8 @@
 
 A *leaf procedure* (a leaf, for short) is a set of controls that do not call. What tokens do from them inside the leaf depends on
 nothing else; where a token leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is
-walked as a machine of its own in which every byte that it does not read itself is a return, and the result is kept under a hash of
-its moves. Leaves that count characters in a bounded shape are walked without their register (`length_summaries`).
+walked as a machine of its own in which every byte that it does not read itself is a return, and the result is kept under a hash
+of its moves. Leaves that count characters in a bounded shape are walked without their register (`length_summaries`).
 """
 
 from __future__ import annotations
