@@ -14,8 +14,9 @@ import numpy as np
 
 from fsa_compile.arrays.integers import distinct, numbered, occupied, order_of
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.composition.pushdown.items import Items
 from fsa_compile.composition.regular.trie_walk import with_aliases
-from fsa_compile.composition.tokens.subtrees import subtrees_of
+from fsa_compile.composition.tokens.subtrees import Subtrees, subtrees_of
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -259,3 +260,29 @@ def _sorted(parts: Sequence[tuple[np.ndarray, ...]], width: int, rejected: np.nd
         columns = [column[keep] for column in columns]
     order = order_of(columns[0])
     return tuple(column[order] for column in columns)
+
+
+def derived_pending(derived: Derived, pending: Items, below: Subtrees) -> Items:
+    """What is pending in derived controls: what is pending in their bases, except below what they do differently.
+
+    Args:
+      derived: controls with bases.
+      pending: all that is pending.
+      below: of the vocabulary's trie.
+    """
+    pending = pending.at(order_of(pending.owner))
+    first = pending.owner.searchsorted(derived.base)
+    size = pending.owner.searchsorted(derived.base, side="right") - first
+    which = np.repeat(np.arange(len(size)), size)
+    at = np.arange(len(which)) + np.repeat(first - (size.cumsum() - size), size)
+    node = pending.node[at]
+    owner, top = derived.tops
+    begin = owner.searchsorted(derived.node)
+    count = owner.searchsorted(derived.node, side="right") - begin
+    pair = np.repeat(np.arange(len(which)), count[which])
+    number = np.arange(len(pair)) - (count[which].cumsum() - count[which])[pair]
+    over, under = top[begin[which[pair]] + number], np.minimum(node[pair], len(below.begin) - 1)
+    lost = np.zeros(len(which), bool)
+    lost[pair[below.holds(over, under) & (node[pair] < len(below.begin))]] = True
+    keep = (~lost).nonzero()[0]
+    return pending.at(at[keep])._replace(owner=derived.node[which[keep]])

@@ -106,62 +106,95 @@ def least_values(
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
     if len(ways.place) <= _SHORT:
         return _in_turn(first, before.tolist(), before_at.tolist(), calls, waits, step, unreachable)
-    begin, some, waited_for = before_at.tolist(), waits.some, waits.some.data
-    one_by_one = before.tolist() if len(before) <= _LISTED else before
-    value, settled, mark = np.where(first, 0, unreachable), np.zeros(size, bool), np.empty(size, np.int64)
-    values, known = value.data, settled.data  # the same memory; single items are read several times as fast
-    queue: dict[int, list[list[int] | np.ndarray]] = {0: [first.nonzero()[0]]}
-
-    def put(places: np.ndarray, found: int) -> None:
-        """Places for which a lesser value was found."""
-        number = np.arange(len(places))
-        mark[places] = number
-        value[places] = found
-        queue.setdefault(found, []).append(places[mark[places] == number])  # once each
-
-    while queue:
-        at = min(queue)
-        parts = queue.pop(at)
-        beyond = at + step
-        if sum(map(len, parts)) <= _FEW:
-            few = [p for part in parts for p in (part if isinstance(part, list) else part.tolist()) if not known[p]]
-            more = []
-            for place in few:
-                known[place] = True
-                for other in one_by_one[begin[place] : begin[place + 1]]:
-                    if values[other] > beyond:
-                        values[other] = beyond
-                        more.append(other)
-            if more:
-                queue.setdefault(beyond, []).append(more)
-            hot = [place for place in few if waited_for[place]]
+    queue, waited_for = _Queue(first, before, before_at, unreachable), waits.some.data
+    while queue.parts:
+        settled, at = queue.settle_least(step)
+        if isinstance(settled, np.ndarray):
+            hot = settled[waits.some[settled]].tolist()
         else:
-            now = np.concatenate(parts)
-            now = now[~settled[now]]
-            settled[now] = True
-            others = before[indices(before_at[now], before_at[now + 1])]
-            others = others[value[others] > beyond]
-            if len(others):
-                put(others, beyond)
-            hot = now[some[now]].tolist()
-        done = calls.settle(hot, at) if hot else hot
-        if len(done) <= _FEW:
-            for effect in done:
+            hot = [place for place in settled if waited_for[place]]
+        if hot:
+            queue.take(calls, calls.settle(hot, at))
+    return queue.value, np.array(calls.of_symbol, np.int64)
+
+
+class _Queue:
+    """Places by the least value found for each, those of one value together: few one by one, many as arrays.
+
+    Args:
+      first: bool[Q], places of value 0.
+      before, before_at: places from which ways without a push lead to each place, and where those of each place begin.
+      unreachable: as for `least_values`.
+
+    Attributes:
+      value: int64[Q], least values found so far.
+      parts: places to settle, by value.
+    """
+
+    def __init__(self, first: np.ndarray, before: np.ndarray, before_at: np.ndarray, unreachable: int) -> None:
+        size = len(first)
+        self.value, self._settled = np.where(first, 0, unreachable), np.zeros(size, bool)
+        self.parts: dict[int, list[list[int] | np.ndarray]] = {0: [first.nonzero()[0]]}
+        self._mark = np.empty(size, np.int64)
+        self._before, self._at = before, before_at
+        self._begin = before_at.tolist()
+        self._one_by_one = before.tolist() if len(before) <= _LISTED else before
+
+    def settle_least(self, step: int) -> tuple[list[int] | np.ndarray, int]:
+        """Settles the places of the least value and improves those before them: (the places, their value)."""
+        at = min(self.parts)
+        parts = self.parts.pop(at)
+        if sum(map(len, parts)) <= _FEW:
+            return self._settle_few(parts, at + step), at
+        now = np.concatenate(parts)
+        now = now[~self._settled[now]]
+        self._settled[now] = True
+        others = self._before[indices(self._at[now], self._at[now + 1])]
+        others = others[self.value[others] > at + step]
+        if len(others):
+            self._put(others, at + step)
+        return now, at
+
+    def _settle_few(self, parts: list[list[int] | np.ndarray], beyond: int) -> list[int]:
+        values, known = self.value.data, self._settled.data  # the same memory; single items are read several times as fast
+        now = [p for part in parts for p in (part if isinstance(part, list) else part.tolist()) if not known[p]]
+        more = []
+        for place in now:
+            known[place] = True
+            for other in self._one_by_one[self._begin[place] : self._begin[place + 1]]:
+                if values[other] > beyond:
+                    values[other] = beyond
+                    more.append(other)
+        if more:
+            self.parts.setdefault(beyond, []).append(more)
+        return now
+
+    def take(self, calls: _Calls, effects: list[int]) -> None:
+        """Improves the places of calls whose values have become known."""
+        if len(effects) <= _FEW:
+            values = self.value.data
+            for effect in effects:
                 found = calls.worth(effect, values)
                 more = [place for place in calls.places(effect) if found < values[place]]
                 if more:
                     for place in more:
                         values[place] = found
-                    queue.setdefault(found, []).append(more)
-            continue
-        places, worth = calls.worth_of(np.array(done), value)
+                    self.parts.setdefault(found, []).append(more)
+            return
+        places, worth = calls.worth_of(np.array(effects), self.value)
         while len(places):
-            better = worth < value[places]
+            better = worth < self.value[places]
             places, worth = places[better], worth[better]
             if len(places):
                 least = int(worth.min())
-                put(places[worth == least], least)
-    return value, np.array(calls.of_symbol, np.int64)
+                self._put(places[worth == least], least)
+
+    def _put(self, places: np.ndarray, found: int) -> None:
+        """Enters places for which a lesser value was found, once each."""
+        number = np.arange(len(places))
+        self._mark[places] = number
+        self.value[places] = found
+        self.parts.setdefault(found, []).append(places[self._mark[places] == number])
 
 
 def _in_turn(

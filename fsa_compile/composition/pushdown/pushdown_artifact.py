@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
+from fsa_compile.composition.pushdown.set_unions import Members, SetRanges, Unions, once_each, overlapping
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
@@ -75,120 +75,8 @@ def assemble_machine(
         sets = SetLayout(machine, registers, groups.sets, costs.sets)
         add, final, strings = sets.progress(groups, arcs.kind)
         groups = dataclasses.replace(groups, add=add, set=final, strings=strings)
-    layout = _Layout(machine, registers, groups, costs, nodes, tables, limits, deadline, sets)
+    layout = _Layout(machine, arcs.registers, groups, costs, nodes, RowPool(tables, limits), deadline, sets)
     return layout.constraint(source, extra, stacks, arcs)
-
-
-class _Sets(NamedTuple):
-    """Ranges of token sets, of every class of every node, sorted by class. Those of a range differ in nothing but what they add
-    to registers, and in each class the first few of them fit.
-
-    Attributes:
-      node: int64[M], class of a node: its number in the artifact.
-      group: int64[M], first of the range, into the groups.
-      length: int64[M], how many they are.
-      cost, need: int64[M].
-    """
-
-    node: np.ndarray
-    group: np.ndarray
-    length: np.ndarray
-    cost: np.ndarray
-    need: np.ndarray
-
-    def groups(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(place in `index`, group) of the token sets of some ranges."""
-        if len(index) == 1:
-            first, length = int(self.group[index[0]]), int(self.length[index[0]])
-            return np.zeros(length, np.int64), np.arange(first, first + length)
-        return spread(self.group[index], self.length[index])
-
-
-class _Members(NamedTuple):
-    """Token sets by node and limits; the sum of those within some limits is the union of their tokens.
-
-    Attributes:
-      node, cost, need: int64[M].
-      hash, size: uint64[M] and int64[M].
-      row_of: bit row of the tokens of some of them.
-    """
-
-    node: np.ndarray
-    cost: np.ndarray
-    need: np.ndarray
-    hash: np.ndarray
-    size: np.ndarray
-    row_of: Callable[[np.ndarray], np.ndarray]
-
-
-class _Unions:
-    """Bit rows of unions of token sets. Those of a node's classes differ in how many of the neighbouring sets they hold."""
-
-    def __init__(self, groups: Groups, tables: VocabularyTables) -> None:
-        self._groups, self._tables = groups, tables
-        self._longer: dict[int, list[np.ndarray]] = {}
-
-    def row_of(self, group: np.ndarray) -> np.ndarray:
-        """Bit row of the tokens of ascending sets."""
-        first, size = int(group[0]), len(group)
-        if size == 1 or int(group[-1]) - first != size - 1:
-            return self._groups.row_of(group, self._tables)
-        rows = self._longer.setdefault(first, [])
-        while len(rows) < size:
-            row = self._groups.row_of(np.array([first + len(rows)]), self._tables)
-            rows.append(row | rows[-1] if rows else row)
-        return rows[size - 1]
-
-
-def _overlapping(
-    node: np.ndarray, token: np.ndarray, cost: np.ndarray, need: np.ndarray, tables: VocabularyTables
-) -> _Members:
-    """Members of tokens that have several effects in one node, each with a cost and a need of its own.
-
-    A token counts once for every pair that no other betters in both, and once less where two of these, next to each other,
-    both apply: within any limits, once in all if it counts at all.
-    """
-    order = np.lexsort((need, cost, token, node))
-    node, token, cost, need = node[order], token[order], cost[order], need[order]
-    first = np.ones(len(node), bool)
-    first[1:] = (node[1:] != node[:-1]) | (token[1:] != token[:-1])
-    number = first.cumsum()
-    falling = need - number * (int(need.max(initial=0)) + 1)
-    least = np.minimum.accumulate(falling)
-    better = first.copy()
-    better[1:] |= falling[1:] < least[:-1]
-    node, token, cost, need, first = node[better], token[better], cost[better], need[better], first[better]
-    again = (~first).nonzero()[0]
-    chosen = np.concatenate([np.arange(len(node)), again])
-    positive = np.arange(len(chosen)) < len(node)
-    hashes = tables.token_hash[token[chosen]]
-
-    def row_of(member: np.ndarray) -> np.ndarray:
-        return tables.pack(distinct(token[chosen[member[positive[member]]]]))
-
-    return _Members(
-        node[chosen],
-        cost[chosen],
-        np.concatenate([need, need[again - 1]]),
-        np.where(positive, hashes, np.uint64(0) - hashes),
-        np.where(positive, 1, -1),
-        row_of,
-    )
-
-
-def _once_each(members: _Members, num_nodes: int) -> tuple[_Members, np.ndarray]:
-    """The members of one of every few nodes that have the same ones, and int64[N], which one stands for each node."""
-    begin = segment_starts(members.node)
-    alike = np.arange(num_nodes)
-    if not len(begin):
-        return members, alike
-    limits = mixed((members.cost << 32) + members.need)
-    signature = np.add.reduceat(mixed((members.hash ^ limits).view(np.int64)), begin)
-    _, example, which = exampled(signature)
-    alike[members.node[begin]] = members.node[begin[example]][which]
-    chosen = (alike[members.node] == members.node).nonzero()[0]
-    node, cost, need, hashes, size = (column[chosen] for column in members[:5])
-    return _Members(node, cost, need, hashes, size, lambda i: members.row_of(chosen[i])), alike
 
 
 class _Layout:
@@ -201,16 +89,14 @@ class _Layout:
         groups: Groups,
         costs: Costs,
         nodes: Nodes,
-        tables: VocabularyTables,
-        limits: CompileLimits,
+        pool: RowPool,
         deadline: Deadline,
         key_sets: SetLayout | None,
     ) -> None:
         self.key_sets = key_sets
         self.machine, self.registers, self.groups, self.costs, self.nodes = machine, registers, groups, costs, nodes
-        self.tables, self.deadline = tables, deadline
-        self.pool = RowPool(tables, limits)
-        self.increments = Increments(tables)
+        self.tables, self.pool, self.deadline = pool.tables, pool, deadline
+        self.increments = Increments(pool.tables)
         self.n = len(nodes.kind)
         self.alike = np.arange(self.n)
         self.sets = self._sets()
@@ -218,25 +104,25 @@ class _Layout:
         self.out = ArtifactBuilder(self.n)
         self._number_pushes()
 
-    def _sets(self) -> _Sets:
+    def _sets(self) -> SetRanges:
         """The token sets of every class: those that the loop's upper bound lets in, with what is missing to the lower one."""
         nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
         if not registers.counts:
             group = nodes.groups
             node = nodes.number[groups.node[group]]
-            sets = _Sets(node, group, np.ones_like(group), costs.group_cost[group], costs.group_need[group])
+            sets = SetRanges(node, group, np.ones_like(group), costs.group_cost[group], costs.group_need[group])
         elif registers.low.any():
-            sets = _Sets(*map(np.concatenate, zip(self._ranges(), self._missing_some())))
+            sets = SetRanges(*map(np.concatenate, zip(self._ranges(), self._missing_some())))
         else:
             sets = self._ranges()
         if self.key_sets is not None:
             sets = sets._replace(node=self._with_twins(sets.node, sets.group))
         if self.key_sets is not None or registers.low.any():
             order = order_of(sets.node)
-            sets = _Sets(*(column[order] for column in sets))
+            sets = SetRanges(*(column[order] for column in sets))
         return sets
 
-    def _ranges(self) -> _Sets:
+    def _ranges(self) -> SetRanges:
         """Token sets in classes of registers that no lower bound is missing anything to, as long ranges as there are."""
         nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
         group = nodes.groups
@@ -265,7 +151,7 @@ class _Layout:
         count = key.searchsorted(which * width + room[node], side="right") - begin[which]
         some = (count > 0).nonzero()[0]
         group = group[which[some]]
-        return _Sets(node[some], group, count[some], costs.group_cost[group], costs.group_need[group])
+        return SetRanges(node[some], group, count[some], costs.group_cost[group], costs.group_need[group])
 
     def _repeated(self, room: np.ndarray, closing: np.ndarray, width: int) -> np.ndarray:
         """bool[N'], classes near an upper bound that the same token sets fit in as in the class before: no token begins just as
@@ -281,7 +167,7 @@ class _Layout:
         np.maximum.accumulate(np.where(out, 0, self.alike), out=self.alike)
         return out
 
-    def _missing_some(self) -> _Sets:
+    def _missing_some(self) -> SetRanges:
         """Token sets, each for itself, in the classes of registers below a lower bound, with what is then missing."""
         nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
         base = nodes.number[groups.node[nodes.groups]]
@@ -294,7 +180,7 @@ class _Layout:
         cost = np.minimum(costs.group_cost[group] + rest, UNREACHABLE)
         fits = ((after <= registers.high[kind]) & (cost < UNREACHABLE)).nonzero()[0]
         group = group[fits]
-        return _Sets(node[fits], group, np.ones_like(fits), cost[fits], costs.group_need[group])
+        return SetRanges(node[fits], group, np.ones_like(fits), cost[fits], costs.group_need[group])
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Sums over the token sets of every range."""
@@ -464,7 +350,7 @@ class _Layout:
         lo, hi = begin[chosen], end[chosen]
         first = sets.group[lo]
         hashes = np.add.reduceat(self.hash, begin)[chosen] if len(begin) else self.hash
-        unions = _Unions(groups, self.tables)
+        unions = Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
         target = self.nodes.number[groups.target[first]]
@@ -566,7 +452,7 @@ class _Layout:
         sets = self.sets
         has_rows = self.out.masked()
         has_rows[len(self.nodes.kind) :] = False
-        members, alike = _once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
+        members, alike = once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = self._stored(grid)
 
@@ -579,17 +465,17 @@ class _Layout:
         self.deadline.check(_DOING)
         self.out.levels(grid.node[cell], grid.cost[cell], rows, grid.need[cell], alike=alike[self.alike])
 
-    def _members(self, chosen: np.ndarray) -> _Members:
+    def _members(self, chosen: np.ndarray) -> Members:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
         sets, groups = self.sets, self.groups
         node, need = sets.node[chosen], sets.need[chosen]
         cost = self._coarse(node, sets.cost[chosen], need)
         if self.machine.deterministic:
-            return _Members(node, cost, need, self.hash[chosen], self.size[chosen], lambda i: self._row_of(chosen[i]))
+            return Members(node, cost, need, self.hash[chosen], self.size[chosen], lambda i: self._row_of(chosen[i]))
         of, group = sets.groups(chosen)
         which, token = groups.tokens_of(group)
         which = of[which]
-        return _overlapping(node[which], token, cost[which], need[which], self.tables)
+        return overlapping(node[which], token, cost[which], need[which], self.tables)
 
     def _row_of(self, index: np.ndarray) -> np.ndarray:
         """Bit row of the tokens of some ranges of token sets; many of them have rows of their own."""

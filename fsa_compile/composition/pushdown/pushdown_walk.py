@@ -26,20 +26,22 @@ of the set so far, and did to it. In runs the set was empty at first, so nothing
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, occupied, order_of
+from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
-from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls
-from fsa_compile.composition.pushdown.items import NO_ITEMS, Columns, Items, Moves, alike, joined, trie_with
+from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
+from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, trie_with
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
+from fsa_compile.composition.pushdown.links import Links
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
 from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, leaf_procedures_of
 from fsa_compile.composition.pushdown.summary_use import UsedSummaries
@@ -53,10 +55,8 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "walking the vocabulary"
-_MANY = 50_000
-"""Levels with fewer items are not checked against the limits."""
-_SEVERAL = 5_000
-"""Levels with fewer items are not searched for what owners share."""
+_MANY, _SEVERAL = 50_000, 5_000
+"""Levels with fewer items are not checked against the limits, or not searched for what owners share."""
 _NODES, _MOST_DISTINCT = 32, 0.75
 """One trie node in this many is sampled; items are not shared where at least this share of the sample is distinct."""
 _SHARED = 200_000
@@ -130,7 +130,7 @@ class Walk:
         self.moves = Moves(machine)
         self.most_added = 1 + int(machine.entry_add.max(initial=0))
         self.registers = registers
-        self.low, self.high = registers.low[registers.of_control], registers.high[registers.of_control]
+        self.low, self.high = (bound[registers.of_control] for bound in (registers.low, registers.high))
         self.width = machine.action.shape[1]
         self.kind = np.append(machine.byte_class, 0).astype(np.int64)  # the last one answers symbol -1
         self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.trie.symbol)
@@ -138,7 +138,7 @@ class Walk:
         self.ret = machine.ret
         self.stack_class = alike(self.ret, distinct(machine.returns[0]))
         self.records: list[tuple[np.ndarray, ...]] = []
-        self.links: list[tuple[np.ndarray, ...]] = []
+        self.links = Links(machine.pushes)
         self.pending: list[Items] = []
         self.guards = Guards(() if machine.sets is None else machine.sets.guards[1:])
         self.first_cut, self.after_cut = 0, 0
@@ -148,26 +148,18 @@ class Walk:
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
             if machine.sets is None:
-                leaves = leaf_procedures_of(machine, self.derived.node, distinct(self.derived.base), tables, self._summarize)
+                walk = functools.partial(summarize, tables=tables, limits=limits, deadline=deadline)
+                leaves = leaf_procedures_of(machine, self.derived.node, distinct(self.derived.base), tables, walk)
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
-        self._forget_links()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
         self.found: Entered | None = None
-        self.push_length = np.array([len(p) for p in machine.pushes])
-        self.longest_push = int(self.push_length.max())
-        self.push_symbol, self.push_add = np.zeros((2, len(machine.pushes), max(1, self.longest_push)), np.int64)
-        which, at = spread(self.push_length * 0, self.push_length)
-        pairs = [pair for string in machine.pushes for pair in string]
-        self.push_symbol[which, at], self.push_add[which, at] = np.array(pairs, np.int64).reshape(-1, 2).T
-
-    def _forget_links(self) -> None:
-        self.of_run, self.callers = Columns(2), Columns(3)
 
     def run(self) -> StackArcs:
         leaving = self._take_leaves()
         self._wave(joined([self._root_items(), leaving]))
-        self._derive_pending()
+        if len(self.derived.node) and self.pending:
+            self.pending.append(derived_pending(self.derived, joined(self.pending), self.subtrees))
         control = (self.machine.end == END_RETURN).nonzero()[0]
         self.pending.append(Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
         most = self._most_counted(self.registers.of_control)
@@ -176,7 +168,7 @@ class Walk:
             self._wave(seeds)
         self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
         (owner, token, target, count), rows, sets = self._tokens()
-        links = self._all_links()
+        links = self.links.joined()
         kind = np.concatenate(inner.kinds)
         self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
         return StackArcs(
@@ -219,12 +211,6 @@ class Walk:
         more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
         return tuple(np.concatenate(c) for c in zip(single, more)), self.found.by_row, self.found.sets
 
-    def _all_links(self) -> tuple[np.ndarray, ...]:
-        return tuple(np.concatenate(c) for c in zip(*self.links)) if self.links else (np.zeros(0, np.int64),) * 4
-
-    def _summarize(self, machine: ByteMachine, size: int) -> Summary:
-        return summarize(machine, size, self.tables, self.limits, self.deadline)
-
     def leaf(self, size: int) -> Summary:
         """Walks the machine of a leaf, whose first controls belong to it."""
         self._wave(self._root_items())
@@ -232,7 +218,7 @@ class Walk:
         pending = joined(self.pending) if self.pending else NO_ITEMS
         pending = pending.at(pending.owner <= size)
         parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
-        return Summary(parts, self._all_links(), tuple(pending), size, self.num_owners - self.machine.num_controls)
+        return Summary(parts, self.links.joined(), tuple(pending), size, self.num_owners - self.machine.num_controls)
 
     def _take_leaves(self) -> Items:
         """Adds what was found of the leaves; what is to be read where tokens leave them."""
@@ -244,7 +230,7 @@ class Walk:
         self.pending.append(pending)
         inside = pending.at(self.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
         called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.ret)
-        self.links += self.leaves.links
+        self.links.parts += self.leaves.links
         return joined([items.at(~returns & self.moves.live(at)), *called])
 
     def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
@@ -270,7 +256,7 @@ class Walk:
     def _begun(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """(owner, iterations begun) of everything found so far."""
         counts = [(owner, begun) for owner, *_, begun in self.records]
-        counts += [(caller, begun) for _, caller, _, begun in self.links]
+        counts += [(caller, begun) for _, caller, _, begun in self.links.parts]
         counts += [(items.owner, items.begun) for items in self.pending]
         return counts + [(parts.owner, parts.count) for parts in self.leaves.parts]
 
@@ -289,30 +275,6 @@ class Walk:
         nodes = np.concatenate((first[at], node))
         return Items(np.concatenate((control, owner)), nodes, np.concatenate((control, inside)), zeros)
 
-    def _derive_pending(self) -> None:
-        """What is pending in the bases is so in derived controls, too, except below what these do differently."""
-        derived, below = self.derived, self.subtrees
-        if not len(derived.node) or not self.pending:
-            return
-        pending = joined(self.pending)
-        pending = pending.at(order_of(pending.owner))
-        first = pending.owner.searchsorted(derived.base)
-        size = pending.owner.searchsorted(derived.base, side="right") - first
-        which = np.repeat(np.arange(len(size)), size)
-        at = np.arange(len(which)) + np.repeat(first - (size.cumsum() - size), size)
-        node = pending.node[at]
-        owner, top = derived.tops
-        begin = owner.searchsorted(derived.node)
-        count = owner.searchsorted(derived.node, side="right") - begin
-        pair = np.repeat(np.arange(len(which)), count[which])
-        number = np.arange(len(pair)) - (count[which].cumsum() - count[which])[pair]
-        over, under = top[begin[which[pair]] + number], np.minimum(node[pair], len(below.begin) - 1)
-        lost = np.zeros(len(which), bool)
-        lost[pair[below.holds(over, under) & (node[pair] < len(below.begin))]] = True
-        keep = (~lost).nonzero()[0]
-        items = pending.at(at[keep])
-        self.pending.append(items._replace(owner=derived.node[which[keep]]))
-
     def depth(self, node: np.ndarray) -> np.ndarray:
         """int64[n], bytes read up to trie nodes, with theirs."""
         depth = self.trie.level.searchsorted(node, side="right")
@@ -322,7 +284,7 @@ class Walk:
     def _wave(self, seeds: Items) -> None:
         """Walks items, by depth in the trie."""
         self.first_run = self.num_owners
-        self._forget_links()
+        self.links.begin_wave()
         depth = self.depth(seeds.node)
         order = order_of(depth)
         seeds, depth = seeds.at(order), depth[order]
@@ -490,7 +452,7 @@ class Walk:
         run[some] = np.arange(self.first_cut, self.after_cut)
         linked = (run[which] >= 0).nonzero()[0]
         nothing = np.zeros(len(linked), np.int64)
-        self._add_links(self.first_cut, run[which[linked]], owner[linked], nothing - 1, nothing)
+        self.links.add(self.first_cut, self.num_owners, run[which[linked]], owner[linked], nothing - 1, nothing)
         into = keys[some] // len(self.tables.trie_first)
         runs = Items(run[some], root[some] + len(self.trie.first), into, np.zeros(len(some), np.int64))
         return joined([items.at((~by_string).nonzero()[0]), runs])
@@ -528,7 +490,7 @@ class Walk:
         example = several[example]
         run, place = ranges(begin[example], begin[example] + size[example])
         nothing = np.zeros(len(run), np.int64)
-        self._add_links(first, first + run, owner[place], nothing - 1, nothing)
+        self.links.add(first, self.num_owners, first + run, owner[place], nothing - 1, nothing)
         rest = np.ones(len(items.owner), bool)
         rest[at[ranges(begin[several], begin[several] + size[several])[1]]] = False
         shared = items.at(at[begin[several]])._replace(owner=first + which)
@@ -549,11 +511,11 @@ class Walk:
         if not len(inside):
             return NO_ITEMS
         run = items.owner[inside] - self.first_run
-        begin, end = (column[run] for column in self.of_run.columns)
+        begin, end = (column[run] for column in self.links.of_run.columns)
         size = end - begin
         which = inside.repeat(size)
         at = np.arange(len(which)) + np.repeat(begin - (size.cumsum() - size), size)
-        caller, symbols, begun = self.callers.columns
+        caller, symbols, begun = self.links.callers.columns
         symbol = symbols[at]
         control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
         live = control.nonzero()[0]
@@ -564,7 +526,7 @@ class Walk:
     def _calls(self, items: Items, entry: np.ndarray) -> Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
         push = self.moves.push[entry]
-        count = items.begun + self.push_add[push, 0]
+        count = items.begun + self.links.push_add[push, 0]
         if self.registers.counts:
             fits = (count <= self.high[items.control]).nonzero()[0]
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
@@ -576,50 +538,12 @@ class Walk:
         begin = segment_starts(key)
         starts, first = key[begin], self.num_owners
         self.num_owners += len(starts)
-        if self.longest_push == 1:
+        if self.links.longest_push == 1:
             size = np.append(begin[1:], len(key)) - begin
             run = np.arange(first, first + len(size)).repeat(size)
-            links = items.owner[order], self.push_symbol[push[order], 0], count[order]
-            self._take_links(run, begin, *links)
+            self.links.take(run, begin, items.owner[order], self.links.push_symbol[push[order], 0], count[order])
         else:
             run = np.empty(len(key), np.int64)
             run[order] = np.arange(first, first + len(starts)).repeat(np.append(begin[1:], len(key)) - begin)
-            self._add_links(first, *self._chained(run, items.owner, push, count))
+            self.num_owners = self.links.chain(first, self.num_owners, run, items.owner, push, count)
         return Items(np.arange(first, first + len(starts)), starts // (most * s), starts // most % s, starts % most)
-
-    def _chained(
-        self, run: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(run, caller, symbol, register of the caller's frame) of calls; the frames between a run and its caller become
-        runs of their own."""
-        length = self.push_length[push]
-        one = length == 1
-        links = [(run[one], caller[one], self.push_symbol[push[one], 0], count[one])]
-        run, caller, push, count = run[~one], caller[~one], push[~one], count[~one]
-        width = len(self.push_length)
-        pairs, which = numbered(run * width + push)
-        run, string = pairs // width, pairs % width
-        size = self.push_length[string] - 1
-        begin = self.num_owners + size.cumsum() - size
-        self.num_owners += int(size.sum())
-        links.append((begin[which], caller, self.push_symbol[push, 0], count))
-        of, frame = np.repeat(np.arange(len(size)), size), np.arange(int(size.sum()))
-        place = frame - (size.cumsum() - size)[of]
-        frame += begin[0] if len(begin) else 0
-        above = np.where(place + 1 == size[of], run[of], frame + 1)
-        links.append((above, frame, self.push_symbol[string[of], place + 1], self.push_add[string[of], place + 1]))
-        return tuple(np.concatenate(c) for c in zip(*links))  # type: ignore[return-value]
-
-    def _add_links(self, first: int, *columns: np.ndarray) -> None:
-        """Adds the links of the runs made at this depth, the owners from `first` on; columns from `_chained`."""
-        order = order_of(columns[0])
-        run, *rest = (column[order] for column in columns)
-        begin = firsts(run - first, self.num_owners - first)[:-1]
-        self._take_links(run, begin, *rest)
-
-    def _take_links(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
-        """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
-        self.links.append((run, *rest))
-        bounds = np.append(begin, len(run)) + self.callers.size
-        self.of_run.extend(bounds[:-1], bounds[1:])
-        self.callers.extend(*rest)

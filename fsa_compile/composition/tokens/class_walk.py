@@ -9,6 +9,7 @@ shares are computed once, which makes hundreds of alike states as cheap as one.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -37,7 +38,7 @@ HEAVY = 1024
 _MAX_ENTRY_STATES = 100_000
 """Automata with more states are joined only: the tables of powers would cost more than they save."""
 _CHUNK = 2_000_000
-"""Walk that many (entry, string) pairs at a time."""
+"""(entry, string) pairs walked at a time."""
 _FEW_TOKENS = 2_000
 """Rows of fewer tokens are made from these."""
 _NO_ROW = np.zeros(0, np.uint32)
@@ -150,12 +151,11 @@ def walk_entries(
     Raises:
       LimitError: out of time or memory.
     """
-    s = dfa.num_states
     token_classes, steps, key = token_classes_of(tables, symbol_steps(dfa, wide))
     end_unread(dfa, wide, steps, key)
     entries, entry = numbered(target)
-    (who, string, reached), (apart_who, apart_string) = _walk_in_chunks(token_classes, steps, entries, deadline)
-    byte_sets, pair_source, pair_entry, pair_set = _first_bytes(source, byte, entry)
+    read, (apart_who, apart_string) = _walk_in_chunks(token_classes, steps, entries, deadline)
+    byte_sets, *pairs = _first_bytes(source, byte, entry)
     leads = np.zeros((len(entries), 256), bool)
     leads[entry, byte] = True
     apart = _walk_apart(dfa, tables, token_classes, entries, leads, apart_who, apart_string)
@@ -164,45 +164,89 @@ def walk_entries(
     apart = tuple(column[~listed_aside] for column in apart)
     single = [_restrict_lists(tables, apart, len(entries), source, byte, entry)]
     if aside:
+        who, string, reached = read
         there = (reached == aside).nonzero()[0]
         which, token = token_classes.tokens_of(string[there])
         owner = who[there][which]
         led = leads[owner, tables.first_byte[token]].nonzero()[0]
         split.append((owner[led], token[led]))
         here = (reached != aside).nonzero()[0]
-        who, string, reached = who[here], string[here], reached[here]
+        read = who[here], string[here], reached[here]
     apart_entry, apart_token = (np.concatenate(column) for column in zip(*split))
     listed = entries[apart_entry], apart_token
-
-    # Sets of strings by (entry, state reached), numbered so that equal sets share a number.
-    bits = token_classes.num_strings.bit_length()
-    record = ((who * s + reached) << bits) | string
-    record.sort()
-    pair, string = record >> bits, record & ((1 << bits) - 1)
-    begin = segment_starts(pair)
-    if not len(begin):
+    who, string, reached = read
+    sets = _StringSets(who, string, reached, dfa.num_states, len(entries), token_classes)
+    if not len(sets.pair):
         none = np.zeros(0, np.int64)
         return Entered(single[0], (none, none, none), [], listed)
-    set_hash = np.add.reduceat(token_classes.string_hash[string], begin)
-    _, example, number = exampled(set_hash)
-    size = np.append(begin[1:], len(pair)) - begin
-    members = [string[b : b + n] for b, n in zip(begin[example].tolist(), size[example].tolist())]
 
-    # Every origin meets every set of its entries; equal (set, first bytes) combinations have equal shares.
-    of_entry = np.searchsorted(pair[begin] // s, np.arange(len(entries) + 1))
-    deadline.check_bytes(int((of_entry[pair_entry + 1] - of_entry[pair_entry]).sum()) * _SHARE_BYTES, _DOING)
-    which, at = ranges(of_entry[pair_entry], of_entry[pair_entry + 1])
-    combination, inverse = numbered(number[at] * len(byte_sets) + pair_set[which])
-    shares = _Shares(tables, token_classes, key, members, byte_sets, combination)
+    def shares(combination: np.ndarray) -> _Shares:
+        return _Shares(tables, token_classes, key, sets.members, byte_sets, combination)
+
+    found, rows, large = _met_by_origins(sets, pairs, len(byte_sets), shares, deadline)
+    first, second, third = (np.concatenate(column) for column in zip(single[0], found))
+    return Entered((first, second, third), rows, large, listed)
+
+
+class _StringSets:
+    """The sets of strings by (entry, state reached), numbered so that equal sets share a number.
+
+    Attributes:
+      pair: int64[P], entry * S + state reached, ascending.
+      number: int64[P], the set of each.
+      members: strings of every set.
+      of_entry: int64[E + 1], where the pairs of each entry begin.
+    """
+
+    def __init__(
+        self, who: np.ndarray, string: np.ndarray, reached: np.ndarray, num_states: int, num_entries: int, classes: TokenClasses
+    ) -> None:
+        self.num_states = num_states
+        bits = classes.num_strings.bit_length()
+        record = ((who * num_states + reached) << bits) | string
+        record.sort()
+        pair, string = record >> bits, record & ((1 << bits) - 1)
+        begin = segment_starts(pair)
+        self.pair = pair[begin]
+        if not len(begin):
+            return
+        _, example, self.number = exampled(np.add.reduceat(classes.string_hash[string], begin))
+        size = np.append(begin[1:], len(pair)) - begin
+        self.members = [string[b : b + n] for b, n in zip(begin[example].tolist(), size[example].tolist())]
+        self.of_entry = np.searchsorted(self.pair // num_states, np.arange(num_entries + 1))
+
+
+def _met_by_origins(
+    sets: _StringSets,
+    pairs: Sequence[np.ndarray],
+    num_byte_sets: int,
+    shares_of: Callable[[np.ndarray], _Shares],
+    deadline: Deadline,
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray], list[TokenSet]]:
+    """Every origin meets every set of its entries; equal (set, first bytes) combinations have equal shares.
+
+    Args:
+      pairs: origin, entry and number of the first bytes of every pair of an origin and an entry, see `_first_bytes`.
+      num_byte_sets: F.
+      shares_of: shares of combinations, numbered set * F + first bytes.
+
+    Returns:
+      `Entered.single`, `by_row` and `sets`.
+    """
+    pair_source, pair_entry, pair_set = pairs
+    low, high = sets.of_entry[pair_entry], sets.of_entry[pair_entry + 1]
+    deadline.check_bytes(int((high - low).sum()) * _SHARE_BYTES, _DOING)
+    which, at = ranges(low, high)
+    combination, inverse = numbered(sets.number[at] * num_byte_sets + pair_set[which])
+    shares = shares_of(combination)
     small = shares.start[inverse + 1] > shares.start[inverse]
-    count = shares.start[inverse[small] + 1] - shares.start[inverse[small]]
-    deadline.check_bytes(int(count.sum()) * _SHARE_BYTES, _DOING)
-    member, token_at = ranges(shares.start[inverse[small]], shares.start[inverse[small] + 1])
-    origin, goal = pair_source[which], pair[begin[at]] % s
-    single.append((origin[small][member], shares.token[token_at], goal[small][member]))
+    low, high = shares.start[inverse[small]], shares.start[inverse[small] + 1]
+    deadline.check_bytes(int((high - low).sum()) * _SHARE_BYTES, _DOING)
+    member, token_at = ranges(low, high)
+    origin, goal = pair_source[which], sets.pair[at] % sets.num_states
+    single = origin[small][member], shares.token[token_at], goal[small][member]
     large = (shares.row_of[inverse] >= 0).nonzero()[0]
-    first, second, third = (np.concatenate(column) for column in zip(*single))
-    return Entered((first, second, third), (origin[large], goal[large], shares.row_of[inverse[large]]), shares.sets, listed)
+    return single, (origin[large], goal[large], shares.row_of[inverse[large]]), shares.sets
 
 
 def _walk_in_chunks(

@@ -103,9 +103,10 @@ def _memory(size: int) -> mmap.mmap:
 
 
 class RowPool:
-    """Distinct bit rows, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set."""
+    """Distinct bit rows of a vocabulary, `tables`, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set."""
 
     def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
+        self.tables = tables
         self._limits, self._bytes = limits, 4 * tables.num_words
         self._most = min(limits.max_rows, limits.max_bytes // max(1, self._bytes) + 1)
         shared: _SharedRows | None = tables.memo.get(_SHARED)

@@ -1,0 +1,88 @@
+"""`Links`: the callers of the runs of a token walk, and the push strings by which runs are entered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fsa_compile.arrays.integers import firsts, numbered, order_of
+from fsa_compile.arrays.ranges import spread
+from fsa_compile.composition.pushdown.items import Columns
+
+
+class Links:
+    """Links of runs to their callers: int64[n] each, (run, caller, symbol or -1, register of the caller's frame).
+
+    Args:
+      pushes: (symbol, register) pairs of every push string of the machine, the bottom first.
+
+    Attributes:
+      parts: all links so far.
+      of_run: where the links of each run of this wave begin and end in `callers`.
+      callers: (caller, symbol, register) of the links of this wave.
+      push_symbol, push_add: int64[P, L], of every push string.
+      longest_push: L, at least 1.
+    """
+
+    def __init__(self, pushes: Sequence[Sequence[tuple[int, int]]]) -> None:
+        self.parts: list[tuple[np.ndarray, ...]] = []
+        self._length = np.array([len(p) for p in pushes])
+        self.longest_push = int(self._length.max())
+        self.push_symbol, self.push_add = np.zeros((2, len(pushes), max(1, self.longest_push)), np.int64)
+        which, at = spread(self._length * 0, self._length)
+        pairs = [pair for string in pushes for pair in string]
+        self.push_symbol[which, at], self.push_add[which, at] = np.array(pairs, np.int64).reshape(-1, 2).T
+        self.begin_wave()
+
+    def begin_wave(self) -> None:
+        """Forgets which runs have which callers; `parts` stay."""
+        self.of_run, self.callers = Columns(2), Columns(3)
+
+    def joined(self) -> tuple[np.ndarray, ...]:
+        """The four columns of all links."""
+        return tuple(np.concatenate(c) for c in zip(*self.parts)) if self.parts else (np.zeros(0, np.int64),) * 4
+
+    def chain(
+        self, first: int, num_owners: int, run: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
+    ) -> int:
+        """Adds the links of calls; the frames between a run and its caller become runs of their own.
+
+        Args:
+          first: the first run made at this depth; num_owners: number of owners so far.
+          run, caller, push, count: int64[n] each; `count` is the register of the caller's frame.
+
+        Returns:
+          The number of owners, with the new runs.
+        """
+        length = self._length[push]
+        one = length == 1
+        links = [(run[one], caller[one], self.push_symbol[push[one], 0], count[one])]
+        run, caller, push, count = run[~one], caller[~one], push[~one], count[~one]
+        width = len(self._length)
+        pairs, which = numbered(run * width + push)
+        run, string = pairs // width, pairs % width
+        size = self._length[string] - 1
+        begin = num_owners + size.cumsum() - size
+        links.append((begin[which], caller, self.push_symbol[push, 0], count))
+        of, frame = np.repeat(np.arange(len(size)), size), np.arange(int(size.sum()))
+        place = frame - (size.cumsum() - size)[of]
+        frame += begin[0] if len(begin) else 0
+        above = np.where(place + 1 == size[of], run[of], frame + 1)
+        links.append((above, frame, self.push_symbol[string[of], place + 1], self.push_add[string[of], place + 1]))
+        num_owners += int(size.sum())
+        self.add(first, num_owners, *(np.concatenate(c) for c in zip(*links)))
+        return num_owners
+
+    def add(self, first: int, num_owners: int, *columns: np.ndarray) -> None:
+        """Adds the links of the runs made at this depth, the owners from `first` on."""
+        order = order_of(columns[0])
+        run, *rest = (column[order] for column in columns)
+        self.take(run, firsts(run - first, num_owners - first)[:-1], *rest)
+
+    def take(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
+        """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
+        self.parts.append((run, *rest))
+        bounds = np.append(begin, len(run)) + self.callers.size
+        self.of_run.extend(bounds[:-1], bounds[1:])
+        self.callers.extend(*rest)
