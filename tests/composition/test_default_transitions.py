@@ -138,7 +138,7 @@ def test_bounded_shapes_are_measured(vocabulary: Vocabulary, monkeypatch: pytest
 def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = schema_machine({"type": "array", "items": {"type": ["string", "number"]}})
     compose_machine(machine, vocabulary, source="")
-    monkeypatch.setattr(stack_walk.Walk, "_summarize", None)
+    monkeypatch.setattr(stack_walk.Walk, "leaf", None)
     compose_machine(machine, vocabulary, source="")
 
 

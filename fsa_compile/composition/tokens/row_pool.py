@@ -103,7 +103,11 @@ def _memory(size: int) -> mmap.mmap:
 
 
 class RowPool:
-    """Distinct bit rows of a vocabulary, `tables`, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set."""
+    """Distinct bit rows of a vocabulary, told apart by the hash of `VocabularyTables.row_hash`; row 0 is the empty set.
+
+    Attributes:
+      tables: of the vocabulary.
+    """
 
     def __init__(self, tables: VocabularyTables, limits: CompileLimits) -> None:
         self.tables = tables
