@@ -1,17 +1,21 @@
-"""Arguments of the compile functions: checked, with defaults filled in."""
+"""`Request`: the arguments that all compile functions share, checked, with defaults filled in."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from fsa_compile.filters import Filters
+    from fsa_compile.filters import Filter, Filters
 
 
 Canonical: TypeAlias = bool | Literal["heal"] | SequenceOf[int]
@@ -19,9 +23,89 @@ Canonical: TypeAlias = bool | Literal["heal"] | SequenceOf[int]
 in the form that `heal(..., canonical=True)` takes."""
 
 
-def _is_result(canonical: Canonical) -> bool:
-    """Whether the artifact of every tokenization is the result, and not what `canonical_form` makes its own of."""
-    return canonical is False or isinstance(canonical, str)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a constraint is compiled for, beside its language.
+
+    Attributes:
+      tokenizer: loaded, or a `Vocabulary`.
+      vocabulary: the tokenizer's.
+      source: what is compiled, for people.
+      canonical, filters, starts_text: see `compile_language`.
+      max_depth: see `compile_grammar`.
+      limits: bounds of the compilation.
+      deadline: its time, which runs from the making of the request on.
+    """
+
+    tokenizer: Any
+    vocabulary: Vocabulary
+    source: str
+    canonical: Canonical
+    filters: Filters
+    starts_text: bool
+    max_depth: int | None
+    limits: CompileLimits
+    deadline: Deadline
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Any,
+        source: str,
+        *,
+        canonical: Canonical = False,
+        filters: Iterable[Filter] = (),
+        starts_text: bool = False,
+        max_depth: int | None = None,
+        limits: CompileLimits | None = None,
+    ) -> Request:
+        """The request of a user's arguments.
+
+        Raises:
+          ConstraintError: an argument is of the wrong kind, or a bound on depth cannot be kept.
+        """
+        if limits is not None and not isinstance(limits, CompileLimits):
+            what = f"limits must be CompileLimits, not {type(limits).__name__}"
+            raise ConstraintError(what, fix="Write limits=CompileLimits(max_seconds=10), for example.")
+        passing, limits = filters_of(filters), limits or CompileLimits()
+        _check_depth(max_depth, canonical, passing)
+        tokenizer = tokenizer_of(tokenizer)
+        return cls(
+            tokenizer=tokenizer, vocabulary=vocabulary_of(tokenizer), source=source, canonical=canonical, filters=passing,
+            starts_text=starts_text, max_depth=max_depth, limits=limits, deadline=Deadline(limits),
+        )  # fmt: skip
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every tokenization of every text is asked for, so that counters may stay."""
+        return self.canonical is False and not self.filters
+
+    def anew(self) -> Request:
+        """The same request with all of its time."""
+        return dataclasses.replace(self, deadline=Deadline(self.limits))
+
+    def cached(
+        self, cache: CompileCache | None, what: dict[str, Any], make: Callable[[], CompiledConstraint]
+    ) -> CompiledConstraint:
+        """The constraint out of a cache, or made now.
+
+        Args:
+          cache: None for none.
+          what: names the language and its options, as JSON values.
+          make: compiles it.
+        """
+        if cache is None or self.starts_text or self.filters.identity is None:
+            return make()  # an arbitrary language is not known by its name, an encoder not by its vocabulary
+        bounds = {name: value for name, value in dataclasses.asdict(self.limits).items() if name != "max_seconds"}
+        what = {**what, "limits": bounds}
+        if self.canonical is not False:
+            from fsa_compile.canonical.filter.canonical_tables import canonical_tables
+
+            how = self.canonical if self.canonical is True else list(self.canonical)
+            what["canonical"] = [canonical_tables(self.tokenizer).identity, how, self.max_depth]
+        if self.filters:
+            what["filters"] = self.filters.identity
+        return cache.get(what, self.vocabulary, make)
 
 
 def filters_of(filters: Any) -> Filters:
@@ -31,25 +115,21 @@ def filters_of(filters: Any) -> Filters:
     return checked_filters(filters)
 
 
-def check_depth(max_depth: int | None, canonical: Canonical, filters: Filters | None = None) -> None:
-    """Raises `ConstraintError` for a bound on depth where none can be kept."""
+def _check_depth(max_depth: int | None, canonical: Canonical, filters: Filters) -> None:
+    """Raises `ConstraintError` for a bound on depth that is none, or where none can be kept."""
+    if isinstance(max_depth, bool) or not (max_depth is None or (isinstance(max_depth, int) and max_depth >= 0)):
+        raise ConstraintError(f"max_depth must be an int that is not negative, not {max_depth!r}", fix="Begin with max_depth=4.")
     if max_depth is not None and canonical is False and not filters:
         what = "max_depth bounds canonical and filtered constraints, whose stacks are written out; others keep a stack"
         raise ConstraintError(what, fix="Give generate(..., max_depth=), or compile with canonical=True.")
 
 
-def _checked_limits(limits: Any) -> None:
-    if limits is not None and not isinstance(limits, CompileLimits):
-        raise ConstraintError(
-            f"limits must be CompileLimits, not {type(limits).__name__}",
-            fix="Write limits=CompileLimits(max_seconds=10), for example.",
-        )
-
-
-def _loaded(tokenizer: Any) -> Any:
+def tokenizer_of(tokenizer: Any) -> Any:
     """A tokenizer or vocabulary as it is; anything else as `load_tokenizer` reads it."""
     if isinstance(tokenizer, Vocabulary) or isinstance(getattr(tokenizer, "vocabulary", None), Vocabulary):
         return tokenizer
+    if tokenizer is None or (isinstance(tokenizer, (str, os.PathLike)) and not os.fspath(tokenizer)):
+        raise ConstraintError("no tokenizer was given", fix="Pass load_tokenizer(path), or the path itself.")
     from fsa_compile.tokenizers import load_tokenizer
 
     return load_tokenizer(tokenizer)
@@ -57,13 +137,5 @@ def _loaded(tokenizer: Any) -> Any:
 
 def vocabulary_of(tokenizer: Any) -> Vocabulary:
     """The vocabulary of a tokenizer, a vocabulary itself, or of anything `load_tokenizer` reads."""
-    if isinstance(tokenizer, Vocabulary):
-        return tokenizer
-    vocabulary = getattr(tokenizer, "vocabulary", None)
-    if isinstance(vocabulary, Vocabulary):
-        return vocabulary
-    if tokenizer is None or (isinstance(tokenizer, (str, os.PathLike)) and not os.fspath(tokenizer)):
-        raise ConstraintError("no tokenizer was given", fix="Pass load_tokenizer(path), or the path itself.")
-    from fsa_compile.tokenizers import load_tokenizer
-
-    return load_tokenizer(tokenizer).vocabulary
+    tokenizer = tokenizer_of(tokenizer)
+    return tokenizer if isinstance(tokenizer, Vocabulary) else tokenizer.vocabulary

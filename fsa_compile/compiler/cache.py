@@ -113,7 +113,7 @@ def _default_folder() -> Path:
 def _code_digest() -> str:
     """Digest of the compiling half's own source: other code may make other artifacts."""
     digest = hashlib.sha256()
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -6,19 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.compiler.arguments import Canonical, _checked_limits, _is_result, check_depth, filters_of, vocabulary_of
-from fsa_compile.compiler.canonical_forms import canonical_form
+from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, parse_grammar
-from fsa_compile.compiler.machines import (
-    _every_tokenization,
-    _starting,
-    compile_machine,
-)
+from fsa_compile.compiler.machines import compile_machine, compile_of_language
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar.grammar_tree import LexicalMode
 from fsa_compile.languages import constructors as languages
 from fsa_compile.languages.language import Extension, Language
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -65,22 +60,10 @@ def compile_language(
             f"a language is needed, not {type(language).__name__}",
             fix="Make one with regex(...), choices([...]) or acceptor(...).",
         )
-    _checked_limits(limits)
-    vocabulary = vocabulary_of(tokenizer)
-    limits = limits or CompileLimits()
-    passing = filters_of(filters)
-    if passing:
-        if language.symbols:
-            what = "filters are for text, and this language also holds special tokens or whole tokens"
-            raise ConstraintError(what, where=f"  {language.description:.200}", fix="Filter the texts in it: language & filter.")
-        language = passing.applied_to(language)
-    if starts_text:
-        language, passing = _starting(language, tokenizer, passing)
-    constraint = _every_tokenization(
-        language, vocabulary, limits, counters=canonical is False, tokenizer=tokenizer, passing=passing,
-        levels=_is_result(canonical),
-    )  # fmt: skip
-    return constraint if canonical is False else canonical_form(constraint, tokenizer, vocabulary, limits, canonical)
+    request = Request.of(
+        tokenizer, language.description, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
+    )
+    return compile_of_language(language, request)
 
 
 def compile_regex(
@@ -198,21 +181,15 @@ def compile_grammar(
     """
     from fsa_compile.grammar.grammar_machine import machine_of
 
-    _checked_limits(limits)
-    passing = filters_of(filters)
-    check_depth(max_depth, canonical, passing)
     if not isinstance(text, str):
         what = f"a grammar is a str, not {type(text).__name__}"
         raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
     if not isinstance(stacks, int) or isinstance(stacks, bool) or not 1 <= stacks <= MAX_STACKS:
         raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
-    limits = limits or CompileLimits()
-    deadline = Deadline(limits)
-    grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=limits)
-    vocabulary = vocabulary_of(tokenizer)
-    specials = _special_ids(grammar, vocabulary)
-    machine = machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
-    return compile_machine(
-        machine, tokenizer, vocabulary, source=text, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
-        starts_text=starts_text, max_depth=max_depth, stacks=stacks,
-    )  # fmt: skip
+    request = Request.of(
+        tokenizer, text, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits
+    )
+    grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=request.limits)
+    specials = _special_ids(grammar, request.vocabulary)
+    machine = machine_of(grammar, stacks=stacks, specials=specials, limits=request.limits, deadline=request.deadline)
+    return compile_machine(machine, request, stacks=stacks)

@@ -1,9 +1,24 @@
-"""From an automaton over bytes to an artifact: which representation is chosen, and the order of the steps."""
+"""From an automaton over bytes to an artifact: which representation is chosen, when, and why.
+
+`compile_machine` takes the first of these representations that the request allows (`_REPRESENTATIONS`):
+
+| Representation | When | Why |
+| --- | --- | --- |
+| the machine's own stack and counters | every tokenization is allowed, no filter over tokens | smallest; exact at any depth |
+| a finite automaton of few stacks | not too many stacks can occur, no bound on depth is given | filters over tokens and canonical
+  forms are products of finite automata |
+| a canonical constraint with a stack | `canonical`, nests without a bound, and every token's completability is decided | no bound
+  on depth is needed |
+| an unfolded automaton | all others: configurations up to `max_depth` become states | as for few stacks, with a bound |
+
+Filters over text come first: they are a product with the machine, which keeps its stack where it has no counters.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,229 +26,227 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
-from fsa_compile.compiler.arguments import Canonical, _is_result, _loaded, filters_of
+from fsa_compile.compiler.arguments import Request
+from fsa_compile.compiler.canonical_forms import canonical_form, canonical_stack
 from fsa_compile.composition.compose import compose, compose_machine
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.languages.language import Language
-from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
-if TYPE_CHECKING:
-    from fsa_compile.filters import Filters
-from fsa_compile.compiler.canonical_forms import canonical_form, canonical_stack
+_MOST_FLAT = 200_000
+"""Most states of a machine whose few stacks are written out."""
+GIVE_DEPTH = "Give max_depth=, the most frames that may be open at once: what nests deeper is left out then."
 
 
-def _every_tokenization(
-    language: Language,
-    vocabulary: Vocabulary,
-    limits: CompileLimits,
-    *,
-    counters: bool,
-    tokenizer: Any = None,
-    passing: Filters | None = None,
-    levels: bool = True,
-) -> CompiledConstraint:
-    """The artifact of a language, with or without registers for its counts, and behind filters over tokens; without levels it
-    is good for `canonical_form` alone."""
-    deadline, passing = Deadline(limits), filters_of(()) if passing is None else passing
+def compile_of_language(language: Language, request: Request) -> CompiledConstraint:
+    """The constraint of a language; see `compile_language`."""
+    if request.filters:
+        if language.symbols:
+            what = "filters are for text, and this language also holds special tokens or whole tokens"
+            raise ConstraintError(what, where=f"  {language.description:.200}", fix="Filter the texts in it: language & filter.")
+        language = request.filters.applied_to(language)
+    if request.starts_text:
+        language, request = _starting(language, request)
+    made = every_tokenization(language, request, counters=request.canonical is False)
+    return canonical_form(made, request)
+
+
+def every_tokenization(language: Language, request: Request, *, counters: bool) -> CompiledConstraint:
+    """The artifact of every tokenization of a language, with or without registers for its counts, behind filters over tokens."""
     if language.symbols:
         from fsa_compile.composition.symbols.symbol_constraint import compile_with_symbols
 
-        return compile_with_symbols(language, vocabulary, limits, deadline)
+        return compile_with_symbols(language, request.vocabulary, request.limits, request.deadline)
+    request = dataclasses.replace(request, source=language.description)
     # Without a token for each byte a count may not be reachable: only written out is it exact then.
-    if counters and not passing.tokens and tables_for(vocabulary).spells_every_byte:
-        machine = language.to_byte_machine(limits, deadline)
+    if counters and not request.filters.tokens and tables_for(request.vocabulary).spells_every_byte:
+        machine = language.to_byte_machine(request.limits, request.deadline)
         if machine is not None:
-            return compose_machine(machine, vocabulary, source=language.description, limits=limits, deadline=deadline)
-    dfa = language.to_byte_dfa(limits, deadline)
-    return _composed(dfa, tokenizer, vocabulary, passing, language.description, limits, deadline, levels=levels)
+            return _composed_machine(machine, request)
+    return _composed(language.to_byte_dfa(request.limits, request.deadline), request)
 
 
-def _composed(
-    dfa: ByteDfa,
-    tokenizer: Any,
-    vocabulary: Vocabulary,
-    passing: Filters,
-    source: str,
-    limits: CompileLimits,
-    deadline: Deadline,
-    *,
-    levels: bool = True,
-) -> CompiledConstraint:
-    """The artifact of a byte automaton and filters over tokens."""
-    if not passing.tokens:
-        return compose(dfa, vocabulary, source=source, limits=limits, deadline=deadline, levels=levels)
-    from fsa_compile.filters.token_product import compose_filtered
+def compile_dfa(dfa: ByteDfa, request: Request) -> CompiledConstraint:
+    """The constraint of a byte automaton."""
+    dfa = request.filters.narrowed(dfa, request.source, request.limits, request.deadline)
+    if request.starts_text:
+        from fsa_compile.filters import TextFilter
 
-    return compose_filtered(
-        dfa, _loaded(tokenizer), vocabulary, passing.tokens, source=source, limits=limits, deadline=deadline
-    )
-
-
-def _starting(language: Language, tokenizer: Any, passing: Filters) -> tuple[Language, Filters]:
-    """The tokens' text of a language whose texts start with it, and what its first tokens must pass."""
-    from fsa_compile.preprocessing.text_start import first_tokens, text_start
-
-    if language.symbols:
-        what = "starts_text is for texts, and this language also holds special tokens or whole tokens"
-        raise ConstraintError(what, where=f"  {language.description:.200}", fix="Put the tokenizer's space into the pattern.")
-    tokenizer = _loaded(tokenizer)
-    start = text_start(tokenizer)
-    first = first_tokens(tokenizer, start)
-    return start.before(language), passing if first is None else dataclasses.replace(passing, tokens=(*passing.tokens, first))
+        language, request = _starting(TextFilter(request.source, lambda limits, deadline: dfa), request)
+        dfa = language.to_byte_dfa(request.limits, request.deadline)
+    return canonical_form(_composed(dfa, request), request)
 
 
 def compile_machine(
-    machine: ByteMachine,
-    tokenizer: Any,
-    vocabulary: Vocabulary,
-    *,
-    source: str,
-    limits: CompileLimits,
-    deadline: Deadline,
-    canonical: Canonical = False,
-    max_depth: int | None = None,
-    filters: Filters | None = None,
-    starts_text: bool = False,
-    way_out: str = "Give max_depth=, the most frames that may be open at once: what nests deeper is left out then.",
-    stacks: int = 1,
-    flat_states: int = 0,
+    machine: ByteMachine, request: Request, *, stacks: int = 1, flat_states: int = 0, way_out: str = GIVE_DEPTH
 ) -> CompiledConstraint:
-    """The constraint of a machine, filtered and canonical if asked for.
-
-    Stacks stay behind filters over text, but counters are written out as states. For canonical constraints and filters over
-    tokens both are.
+    """The constraint of a machine with a stack, in the first representation of this module's table that the request allows.
 
     Args:
       machine: trimmed.
-      tokenizer, vocabulary, limits, canonical, filters, starts_text: see `compile_language`.
-      source: what was compiled, for people.
-      deadline: an already running time budget.
-      max_depth: most cells of a stack, where stacks are written out; None for machines that nest to a bounded depth.
-      way_out: what the error for others advises.
+      request: what it is compiled for; `max_depth` counts cells of the stack.
       stacks, flat_states: see `compose_machine`.
+      way_out: what the error for machines that nest without a bound advises, where that is not possible.
 
     Raises:
       UnsatisfiableError: nothing passes the filters.
       ConstraintError: see `canonical_form`; or the machine nests without a bound where that is not possible.
     """
-    if isinstance(max_depth, bool) or not (max_depth is None or (isinstance(max_depth, int) and max_depth >= 0)):
-        raise ConstraintError(f"max_depth must be an int that is not negative, not {max_depth!r}", fix="Begin with max_depth=4.")
-    passing = filters_of(()) if filters is None else filters
-    prefix, first, stacked = b"", None, canonical is False and not passing.tokens
-    if starts_text:
+    case = _Case(machine, request, stacks, flat_states, way_out)
+    if request.starts_text:
+        case = case.at_text_start()
+    if case.request.filters.text:
+        case = case.behind_text_filters()
+    return next(made for representation in _REPRESENTATIONS if (made := representation(case)) is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """A machine on its way to a representation.
+
+    Attributes:
+      machine, request, stacks, flat_states, way_out: as for `compile_machine`.
+      prefix: text before that of the machine, where it keeps its stack.
+      first: what the first token of a text must be; None for any.
+    """
+
+    machine: ByteMachine
+    request: Request
+    stacks: int
+    flat_states: int
+    way_out: str
+    prefix: bytes = b""
+    first: Any = None
+
+    def at_text_start(self) -> _Case:
+        """The case of a text that begins as the tokenizer has it."""
         from fsa_compile.preprocessing.text_start import first_tokens, machine_start
 
-        tokenizer = _loaded(tokenizer)
-        start, needed = machine_start(tokenizer)
-        prefix, first = start.prefix.encode(), first_tokens(tokenizer, start)
-        stacked = stacked and (first is None or first.are_spaces)
-        passing = dataclasses.replace(passing, text=(*passing.text, *needed))
-    if passing.text:
-        machine = _filtered(machine, passing, source, limits, deadline, max_depth, way_out)
-        max_depth = None if not machine.num_symbols else max_depth
-    if stacked:
-        made = compose_machine(
-            machine, vocabulary, source=source, limits=limits, deadline=deadline, stacks=stacks, flat_states=flat_states
+        start, needed = machine_start(self.request.tokenizer)
+        filters = dataclasses.replace(self.request.filters, text=(*self.request.filters.text, *needed))
+        return dataclasses.replace(
+            self,
+            request=dataclasses.replace(self.request, filters=filters),
+            prefix=start.prefix.encode(),
+            first=first_tokens(self.request.tokenizer, start),
         )
-        made = _behind(prefix, made, vocabulary)
-        return made if first is None else first.narrowed(made)
-    flat = flattened(machine, min(limits.max_states, _MOST_FLAT)) if max_depth is None and machine.sets is None else None
-    if flat is None and max_depth is None and not passing.tokens and not starts_text and not isinstance(canonical, str):
-        try:
-            found = canonical_stack(machine, tokenizer, vocabulary, source, limits, deadline, canonical)
-        except LimitError as error:
-            fix = f"{way_out} Or raise CompileLimits.{error.limit}."
-            raise LimitError(error.limit, error.allowed, "a canonical constraint that nests without a bound", fix=fix) from error
-        if found is not None:
-            return found
-    if flat is None:
-        machine = _written_out(machine, limits, deadline, max_depth, way_out, "a filter over tokens" if passing.tokens else "")
-        if not machine.specials:
-            flat = ByteDfa(machine.action, machine.byte_class.astype(np.uint8), machine.end == END_HERE, machine.start)
-    if flat is not None:
-        over_tokens = dataclasses.replace(passing, text=())
-        return compile_dfa(
-            flat, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical,
-            filters=over_tokens, starts_text=starts_text,
-        )  # fmt: skip
-    if passing.tokens:
-        what = f"{passing.tokens[0].description:.60} cannot be combined with a grammar that names special tokens"
+
+    def behind_text_filters(self) -> _Case:
+        """The case of the machine's product with the filters over text."""
+        from fsa_compile.automata.pushdown_product import filtered_machine, is_plain
+        from fsa_compile.filters.filter_base import empty_after
+
+        request, machine = self.request, self.machine
+        filters = request.filters
+        if request.max_depth is not None or not is_plain(machine):
+            machine = self.unfolded(f"{filters.text[0].description:.60} behind counters, sets of keys or parallel stacks")
+        automaton = filters.automaton(request.limits, request.deadline)
+        found = filtered_machine(machine, automaton, request.limits, request.deadline)
+        if found is None:
+            raise empty_after(request.source, filters.text)
+        depth = request.max_depth if found.num_symbols else None
+        filters = dataclasses.replace(filters, text=())
+        return dataclasses.replace(self, machine=found, request=dataclasses.replace(request, filters=filters, max_depth=depth))
+
+    def unfolded(self, why: str) -> ByteMachine:
+        """The machine with its configurations as controls; `why` names what needs that."""
+        from fsa_compile.automata.unfold_configurations import written_out
+
+        request = self.request
+        return written_out(
+            self.machine, request.limits, request.deadline, max_depth=request.max_depth, way_out=self.way_out, why=why
+        )
+
+
+def _own_stack(case: _Case) -> CompiledConstraint | None:
+    """The machine's own stack and counters."""
+    request, first = case.request, case.first
+    if request.canonical is not False or request.filters.tokens or not (first is None or first.are_spaces):
+        return None
+    made = _composed_machine(case.machine, request, stacks=case.stacks, flat_states=case.flat_states)
+    if case.prefix:
+        from fsa_compile.composition.prefix.partial_tokens import PartialTokens
+        from fsa_compile.composition.prefix.prepend import with_prefixes
+        from fsa_compile.vocabulary.lookup import token_lookup
+
+        lookup = token_lookup(request.vocabulary)
+        made = with_prefixes(PartialTokens(made, lookup), lookup, [case.prefix])[0]
+    return made if first is None else first.narrowed(made)
+
+
+def _few_stacks(case: _Case) -> CompiledConstraint | None:
+    """A finite automaton whose states are the few stacks that can occur."""
+    if case.request.max_depth is not None or case.machine.sets is not None:
+        return None
+    flat = flattened(case.machine, min(case.request.limits.max_states, _MOST_FLAT))
+    return None if flat is None else compile_dfa(flat, case.request)
+
+
+def _canonical_with_stack(case: _Case) -> CompiledConstraint | None:
+    """A canonical constraint that keeps its stack, where it is certain what can be completed."""
+    request = case.request
+    if request.max_depth is not None or request.filters.tokens or request.starts_text or isinstance(request.canonical, str):
+        return None
+    try:
+        return canonical_stack(case.machine, request)
+    except LimitError as error:
+        fix = f"{case.way_out} Or raise CompileLimits.{error.limit}."
+        raise LimitError(error.limit, error.allowed, "a canonical constraint that nests without a bound", fix=fix) from error
+
+
+def _unfolded(case: _Case) -> CompiledConstraint:
+    """A finite automaton whose states are the configurations up to a depth; over bytes and special tokens where it has these."""
+    request = case.request
+    machine = case.unfolded("a filter over tokens" if request.filters.tokens else "canonical=True")
+    if not machine.specials:
+        dfa = ByteDfa(machine.action, machine.byte_class.astype(np.uint8), machine.end == END_HERE, machine.start)
+        return compile_dfa(dfa, request)
+    if request.filters.tokens:
+        what = f"{request.filters.tokens[0].description:.60} cannot be combined with a grammar that names special tokens"
         raise ConstraintError(what, fix="Leave the filter or the special tokens out; filters over text are fine.")
-    if starts_text:
+    if request.starts_text:
         what = "starts_text cannot be combined with canonical=True and a grammar that names special tokens"
         raise ConstraintError(what, fix="Write the space that the tokenizer puts first into the grammar.")
-    every = compose_machine(machine, vocabulary, source=source, limits=limits, deadline=deadline)
-    return canonical_form(every, tokenizer, vocabulary, limits, canonical)
+    return canonical_form(_composed_machine(machine, request), request)
 
 
-def compile_dfa(
-    dfa: ByteDfa,
-    tokenizer: Any,
-    vocabulary: Vocabulary,
-    *,
-    source: str,
-    limits: CompileLimits,
-    deadline: Deadline,
-    canonical: Canonical,
-    filters: Filters,
-    starts_text: bool = False,
-) -> CompiledConstraint:
-    """The constraint of a byte automaton, filtered and canonical if asked for; the arguments are `compile_machine`'s."""
-    dfa = filters.narrowed(dfa, source, limits, deadline)
-    if starts_text:
-        from fsa_compile.filters import TextFilter
+_REPRESENTATIONS: tuple[Callable[[_Case], CompiledConstraint | None], ...] = (
+    _own_stack,
+    _few_stacks,
+    _canonical_with_stack,
+    _unfolded,
+)
+"""In the order in which they are tried; None: not this one."""
 
-        language, filters = _starting(TextFilter(source, lambda limits, deadline: dfa), tokenizer, filters)
-        dfa = language.to_byte_dfa(limits, deadline)
-    every = _composed(
-        dfa, tokenizer, vocabulary, filters, source, limits, deadline, levels=_is_result(canonical)
+
+def _starting(language: Language, request: Request) -> tuple[Language, Request]:
+    """The tokens' text of a language whose texts start with it, and the request with what its first tokens must pass."""
+    from fsa_compile.preprocessing.text_start import first_tokens, text_start
+
+    if language.symbols:
+        what = "starts_text is for texts, and this language also holds special tokens or whole tokens"
+        raise ConstraintError(what, where=f"  {language.description:.200}", fix="Put the tokenizer's space into the pattern.")
+    start = text_start(request.tokenizer)
+    first = first_tokens(request.tokenizer, start)
+    if first is not None:
+        filters = dataclasses.replace(request.filters, tokens=(*request.filters.tokens, first))
+        request = dataclasses.replace(request, filters=filters)
+    return start.before(language), request
+
+
+def _composed_machine(machine: ByteMachine, request: Request, **how: Any) -> CompiledConstraint:
+    """The artifact of a machine, in every tokenization; `how` goes to `compose_machine`."""
+    return compose_machine(
+        machine, request.vocabulary, source=request.source, limits=request.limits, deadline=request.deadline, **how
     )
-    return every if canonical is False else canonical_form(every, tokenizer, vocabulary, limits, canonical)
 
 
-def _behind(prefix: bytes, constraint: CompiledConstraint, vocabulary: Vocabulary) -> CompiledConstraint:
-    """A constraint behind a text."""
-    if not prefix:
-        return constraint
-    from fsa_compile.composition.prefix.partial_tokens import PartialTokens
-    from fsa_compile.composition.prefix.prepend import with_prefixes
-    from fsa_compile.vocabulary.lookup import token_lookup
+def _composed(dfa: ByteDfa, request: Request) -> CompiledConstraint:
+    """The artifact of a byte automaton and filters over tokens; without levels where only `canonical_form` reads it."""
+    within: dict[str, Any] = {"source": request.source, "limits": request.limits, "deadline": request.deadline}
+    if not request.filters.tokens:
+        is_result = request.canonical is False or isinstance(request.canonical, str)
+        return compose(dfa, request.vocabulary, levels=is_result, **within)
+    from fsa_compile.filters.token_product import compose_filtered
 
-    lookup = token_lookup(vocabulary)
-    return with_prefixes(PartialTokens(constraint, lookup), lookup, [prefix])[0]
-
-
-def _filtered(
-    machine: ByteMachine,
-    passing: Filters,
-    source: str,
-    limits: CompileLimits,
-    deadline: Deadline,
-    max_depth: int | None,
-    way_out: str,
-) -> ByteMachine:
-    """The machine behind filters over text."""
-    from fsa_compile.automata.pushdown_product import filtered_machine, is_plain
-    from fsa_compile.filters.filter_base import empty_after
-
-    if max_depth is not None or not is_plain(machine):
-        why = f"{passing.text[0].description:.60} behind counters, sets of keys or parallel stacks"
-        machine = _written_out(machine, limits, deadline, max_depth, way_out, why)
-    found = filtered_machine(machine, passing.automaton(limits, deadline), limits, deadline)
-    if found is None:
-        raise empty_after(source, passing.text)
-    return found
-
-
-def _written_out(
-    machine: ByteMachine, limits: CompileLimits, deadline: Deadline, max_depth: int | None, way_out: str, why: str
-) -> ByteMachine:
-    from fsa_compile.automata.unfold_configurations import written_out
-
-    why = why or "canonical=True"
-    return written_out(machine, limits, deadline, max_depth=max_depth, way_out=way_out, why=why)
-
-
-_MOST_FLAT = 200_000
+    return compose_filtered(dfa, request.tokenizer, request.vocabulary, request.filters.tokens, **within)

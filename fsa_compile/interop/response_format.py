@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.compiler.arguments import Canonical, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.framing import framed_machine
@@ -24,7 +24,7 @@ from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Text,
 from fsa_compile.interop.structural_tags import Tag, structural_tag, triggered
 from fsa_compile.json_schema import SchemaError, SchemaOptions, compile_json_schema, schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -116,33 +116,30 @@ def compile_response_format(
     [True, False, False, False]
     """
     root = requested(response_format, tools, tool_choice, parallel_tool_calls, tool_tags)
-    passing = filters_of(filters)
-    check_depth(max_depth, canonical, passing)
-    vocabulary, limits = vocabulary_of(tokenizer), limits or CompileLimits()
-    deadline = Deadline(limits)
     source = json.dumps({"response_format": response_format, "tools": tools, "tool_choice": tool_choice}, default=str)[:200]
+    request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     if isinstance(root, Json) and max_depth is None:
         with _schemas_at(root):
             return compile_json_schema(
-                root.schema, tokenizer, options=options, canonical=canonical, filters=filters, limits=limits
+                root.schema, request.tokenizer, options=options, canonical=canonical, filters=filters, limits=limits
             )
-    if canonical is not False or passing:
+    return _compiled(root, request, options)
+
+
+def _compiled(root: Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
+    """The constraint of a tree of texts and schemas."""
+    if not request.is_plain:
         options = without_counters(options or SchemaOptions())
+    limits, deadline = request.limits, request.deadline
     automaton = text_automaton(root, limits, deadline)
     if not automaton.calls:
         dfa = ByteDfa(automaton.table, automaton.byte_class.astype("uint8"), automaton.final, automaton.start)
-        return compile_dfa(
-            dfa, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=passing
-        )
+        return compile_dfa(dfa, request)
     machines = []
     for node in automaton.schemas:
         with _schemas_at(node):
             machines.append(schema_machine(node.schema, options=options, limits=limits, deadline=deadline))
-    machine = framed_machine(automaton, machines, deadline)
-    return compile_machine(
-        machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
-        max_depth=max_depth,
-    )  # fmt: skip
+    return compile_machine(framed_machine(automaton, machines, deadline), request)
 
 
 def requested(

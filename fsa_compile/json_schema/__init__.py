@@ -26,15 +26,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.canonical.filter.canonical_tables import canonical_tables
-from fsa_compile.compiler.arguments import Canonical, filters_of, vocabulary_of
+from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError
@@ -102,44 +101,35 @@ def compile_json_schema(
     >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
     [True, False, False, False]
     """
-    vocabulary = vocabulary_of(tokenizer)
-    options, limits = options or DEFAULT_OPTIONS, limits or CompileLimits()
-    schema = schema.decode() if isinstance(schema, bytes) else schema
-    text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
+    options = options or DEFAULT_OPTIONS
+    text = text_of(schema)
+    request = Request.of(
+        tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
+    )
+    depths = depths_of(options)
+    read = options if depths is None and request.is_plain else without_counters(options)
 
-    passing = filters_of(filters)
-
-    def make(apart: bool = False) -> CompiledConstraint:
-        deadline, depths = Deadline(limits), depths_of(options)
-        counting = depths is None and canonical is False and not passing
-        read = options if counting else without_counters(options)
-        machine = schema_machine(schema, options=read, limits=limits, deadline=deadline, outcomes_apart=apart)
+    def make(apart: bool) -> CompiledConstraint:
+        mine = request.anew()
+        machine = schema_machine(schema, options=read, limits=mine.limits, deadline=mine.deadline, outcomes_apart=apart)
         if depths is None:
-            return compile_machine(
-                machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-                filters=passing, starts_text=starts_text, way_out=BOUND_DEPTH, flat_states=FLAT_STATES,
-            )  # fmt: skip
-        dfa = truncated(machine, depths, limits, deadline)
-        return compile_dfa(
-            dfa, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-            filters=passing, starts_text=starts_text,
-        )  # fmt: skip
+            return compile_machine(machine, mine, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
+        return compile_dfa(truncated(machine, depths, mine.limits, mine.deadline), mine)
 
-    def bounded() -> CompiledConstraint:
-        found = make()
-        return found if found.has_bounds else make(apart=True)
+    what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
+    return request.cached(cache, what, lambda: with_bounds(make))
 
-    if starts_text or passing.identity is None:
-        cache = None  # an arbitrary language is not known by its name, an encoder not by its vocabulary
-    if cache is None:
-        return bounded()
-    bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
-    what: dict[str, Any] = {"JSON Schema": text, "options": dataclasses.asdict(options), "limits": bounds}
-    if canonical is not False:
-        what["canonical"] = [canonical_tables(tokenizer).identity, canonical if canonical is True else list(canonical)]
-    if passing:
-        what["filters"] = passing.identity
-    return cache.get(what, vocabulary, bounded)
+
+def text_of(schema: Any) -> str:
+    """A schema as its text."""
+    schema = schema.decode() if isinstance(schema, bytes) else schema
+    return schema if isinstance(schema, str) else json.dumps(schema, default=str)
+
+
+def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstraint:
+    """A constraint that knows a bound on the rest of every text; `make` is told whether frames with other outcomes stay apart."""
+    found = make(False)
+    return found if found.has_bounds else make(True)
 
 
 @collected_rarely

@@ -20,9 +20,9 @@ import numpy as np
 from fsa_compile.artifact.arrays import check_vocabulary
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.compiler.arguments import vocabulary_of
+from fsa_compile.compiler.arguments import Request, vocabulary_of
 from fsa_compile.compiler.entry_points import compile_language
-from fsa_compile.compiler.machines import _every_tokenization
+from fsa_compile.compiler.machines import every_tokenization
 from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.prefix.prepend import with_prefixes
 from fsa_compile.errors import ConstraintError, TokenizerError
@@ -204,7 +204,7 @@ def _canonical_borders(
 
     tables, lookup = canonical_tables(tokenizer), token_lookup(vocabulary)
     if isinstance(constraint, Language):
-        constraint = _every_tokenization(constraint, vocabulary, limits, counters=False)
+        constraint = every_tokenization(constraint, Request.of(tokenizer, constraint.description, limits=limits), counters=False)
     if not constraint.is_regular:
         raise ConstraintError(
             "healing with canonical tokens takes a constraint without a stack and without counters",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.compiler.arguments import Canonical, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.free_text import text_then
@@ -90,8 +90,10 @@ def compile_type(
     [True, False, True, False]
     """
     shape = shape_of(T, namespace, allow_code)
-    how = canonical, filters, starts_text, max_depth
-    return _compiled(shape, shape.name, tokenizer, _checked(style), options, None, how, limits)
+    request = Request.of(
+        tokenizer, shape.name, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits
+    )
+    return _compiled(shape, request, _checked(style), options)
 
 
 def parse(
@@ -167,8 +169,11 @@ def compile_call(
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
     """
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
-    how = canonical, filters, starts_text, max_depth
-    return _compiled(shape, f"call of {shape.name}", tokenizer, style, options, trigger, how, limits)
+    request = Request.of(
+        tokenizer, f"call of {shape.name}", canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth,
+        limits=limits,
+    )  # fmt: skip
+    return _compiled(shape, request, style, options, trigger)
 
 
 def parse_call(
@@ -210,23 +215,14 @@ def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: 
 
 
 def _compiled(
-    shape: TypeShape, source: str, tokenizer: Any, style: Style, options: SchemaOptions | None, trigger: str | None,
-    how: tuple[Canonical, Iterable[Filter], bool, int | None], limits: CompileLimits | None,
-) -> CompiledConstraint:  # fmt: skip
-    canonical, filters, starts_text, max_depth = how
-    passing = filters_of(filters)
-    check_depth(max_depth, canonical, passing)
-    vocabulary, limits = vocabulary_of(tokenizer), limits or CompileLimits()
-    deadline = Deadline(limits)
-    if (canonical is not False or passing) and style == "json":
+    shape: TypeShape, request: Request, style: Style, options: SchemaOptions | None, trigger: str | None = None
+) -> CompiledConstraint:
+    if not request.is_plain and style == "json":
         options = without_counters(options or SchemaOptions())
-    machine = machine_of_type(shape, style, options, limits, deadline)
+    machine = machine_of_type(shape, style, options, request.limits, request.deadline)
     if trigger is not None:
-        machine = text_then(machine, trigger, limits, deadline)
-    return compile_machine(
-        machine, tokenizer, vocabulary, source=source, limits=limits, deadline=deadline, canonical=canonical, filters=passing,
-        starts_text=starts_text, max_depth=max_depth,
-    )  # fmt: skip
+        machine = text_then(machine, trigger, request.limits, request.deadline)
+    return compile_machine(machine, request)
 
 
 def machine_of_type(

@@ -16,18 +16,16 @@ The schema is read as by `json_schema`, whose conventions on key order, addition
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.canonical.filter.canonical_tables import canonical_tables
-from fsa_compile.compiler.arguments import Canonical, check_depth, filters_of, vocabulary_of
+from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.json_schema import _deep_recursion
+from fsa_compile.json_schema import _deep_recursion, text_of, with_bounds
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
@@ -93,35 +91,21 @@ def compile_yaml_schema(
     >>> walk.allowed().tolist()
     [False, False, True, False]
     """
-    passing = filters_of(filters)
-    check_depth(max_depth, canonical, passing)
-    vocabulary = vocabulary_of(tokenizer)
-    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
-    schema = schema.decode() if isinstance(schema, bytes) else schema
-    text = schema if isinstance(schema, str) else json.dumps(schema, default=str)
+    options, text = options or DEFAULT_LAYOUT, text_of(schema)
+    request = Request.of(
+        tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth,
+        limits=limits,
+    )  # fmt: skip
 
-    def make(apart: bool = False) -> CompiledConstraint:
-        deadline = Deadline(limits)
-        machine = yaml_machine(schema, style=style, options=options, limits=limits, deadline=deadline, outcomes_apart=apart)
-        return compile_machine(
-            machine, tokenizer, vocabulary, source=text[:_SOURCE], limits=limits, deadline=deadline, canonical=canonical,
-            filters=passing, starts_text=starts_text, max_depth=max_depth, flat_states=FLAT_STATES,
-        )  # fmt: skip
+    def make(apart: bool) -> CompiledConstraint:
+        mine = request.anew()
+        machine = yaml_machine(
+            schema, style=style, options=options, limits=mine.limits, deadline=mine.deadline, outcomes_apart=apart
+        )
+        return compile_machine(machine, mine, flat_states=FLAT_STATES)
 
-    def bounded() -> CompiledConstraint:
-        found = make()
-        return found if found.has_bounds else make(apart=True)
-
-    if cache is None or starts_text or passing.identity is None:
-        return bounded()
-    bounds = {name: value for name, value in dataclasses.asdict(limits).items() if name != "max_seconds"}
-    key: dict[str, Any] = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options), "limits": bounds}
-    if canonical is not False:
-        what = canonical if canonical is True else list(canonical)
-        key["canonical"] = [canonical_tables(tokenizer).identity, what, max_depth]
-    if passing:
-        key["filters"] = passing.identity
-    return cache.get(key, vocabulary, bounded)
+    what = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options)}
+    return request.cached(cache, what, lambda: with_bounds(make))
 
 
 def yaml_machine(
