@@ -53,6 +53,10 @@ class Record:
     kind: str | None = None
     seconds: float = 0.0
 
+    def line(self) -> str:
+        """The record as a line of a manifest."""
+        return json.dumps({k: v for k, v in dataclasses.asdict(self).items() if v is not None}) + "\n"
+
 
 def compile_folder(
     constraints: Mapping[str, Mapping[str, Any]] | str | os.PathLike[str],
@@ -97,8 +101,7 @@ def compile_folder(
     ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
     """
     part, parts = _checked_shard(shard)
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ConstraintError(f"workers must be a positive int, not {workers!r}")
+    _check_workers(workers)
     if not isinstance(constraints, Mapping):
         constraints = read_constraints(constraints)
     names = [name for name in constraints if zlib.crc32(str(name).encode()) % parts == part]
@@ -109,15 +112,24 @@ def compile_folder(
     found = {name: known[name] for name in names if name in known and _still_holds(known[name], keys[name], task.folder, retry)}
     left = {name: (keys[name], constraints[name]) for name in names if name not in found}
     if left:
-        tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
-        count = min(workers or cores(), len(left))
-        made = map(task, left, *zip(*left.values())) if count == 1 else _in_processes(task, left, count)
         with _appended(task.folder / _manifest(part, parts)) as manifest:
-            for record in shown(made, len(left), progress, "constraints"):
-                manifest.write(json.dumps({k: v for k, v in dataclasses.asdict(record).items() if v is not None}) + "\n")
+            for record in shown(_made(task, left, workers), len(left), progress, "constraints"):
+                manifest.write(record.line())
                 manifest.flush()
                 found[record.name] = record
     return {name: found[name] for name in names}
+
+
+def _made(task: _Task, left: dict[str, tuple[str, Any]], workers: int | None) -> Iterator[Record]:
+    """Records of what is left, compiled by several processes where that pays."""
+    tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
+    count = min(workers or cores(), len(left))
+    return map(task, left, *zip(*left.values())) if count == 1 else _in_processes(task, left, count)
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ConstraintError(f"workers must be a positive int, not {workers!r}")
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:

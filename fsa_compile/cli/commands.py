@@ -86,7 +86,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Intermixed)
+    for add in (_add_compile, _add_batch, _add_inspect, _add_check, _add_registry, _add_tokenizer):
+        add(commands)
+    return parser
 
+
+def _add_compile(commands: Any) -> None:
+    """Adds `compile`: one constraint to a file."""
     command = commands.add_parser("compile", help="pattern, grammar, JSON Schema or choices, and a tokenizer in; one file out")
     what = command.add_mutually_exclusive_group(required=True)
     what.add_argument("pattern", nargs="?", metavar="PATTERN", help="regular expression the whole text must match")
@@ -98,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     schema_options(command)
     command.set_defaults(run=_compile)
 
+
+def _add_batch(commands: Any) -> None:
+    """Adds `batch`: many constraints to a folder."""
     command = commands.add_parser("batch", help="many JSON Schemas, or constraints of any kind, on all cores; a file for each")
     files = "JSON Schema files; or one .jsonl file with a constraint a line: then a run that was stopped can be started again"
     command.add_argument("schemas", nargs="+", type=Path, metavar="FILE", help=files)
@@ -109,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     schema_options(command)
     command.set_defaults(run=_batch)
 
+
+def _add_inspect(commands: Any) -> None:
+    """Adds `inspect`: what a constraint is."""
     command = commands.add_parser("inspect", help="sizes, shortest and sample texts, a drawing")
     command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file, grammar or pattern")
     command.add_argument("--samples", type=int, default=5, metavar="N", help="random texts to print (default 5)")
@@ -119,6 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     compile_options(command, tokenizer_required=False)
     command.set_defaults(run=_inspect)
 
+
+def _add_check(commands: Any) -> None:
+    """Adds `check`: texts against a constraint."""
     command = commands.add_parser("check", help="is a text accepted, and if not, where does it stop?")
     command.add_argument("constraint", metavar="CONSTRAINT", help="compiled file, grammar or pattern")
     command.add_argument("texts", nargs="*", metavar="TEXT", help="texts to check; with none given, lines of standard input")
@@ -127,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     compile_options(command, tokenizer_required=True)
     command.set_defaults(run=_check)
 
+
+def _add_registry(commands: Any) -> None:
+    """Adds `registry`: a folder of constraints by name."""
     command = commands.add_parser("registry", help="a folder of compiled constraints by name")
     command.add_argument("what", choices=("list", "show", "add"), help="list all, show one, or add a compiled file")
     command.add_argument("folder", type=Path, metavar="FOLDER", help="where they lie")
@@ -136,13 +154,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_registry)
 
+
+def _add_tokenizer(commands: Any) -> None:
+    """Adds `tokenizer report`."""
     command = commands.add_parser("tokenizer", help="what a tokenizer's own encoder makes of texts: counts and odd tokens")
     command.add_argument("what", choices=("report",), help="report: canonical tokens, forbidden pairs, tokens never reached")
     command.add_argument("tokenizer", metavar="PATH", help="as --tokenizer of the other commands")
     command.add_argument("--examples", type=int, default=10, metavar="N", help="tokens to list of each kind (default 10)")
     command.add_argument("--json", action="store_true", help="print JSON, all tokens included")
     command.set_defaults(run=_tokenizer_report)
-    return parser
 
 
 def _tokenizer_report(args: argparse.Namespace) -> int:

@@ -24,6 +24,7 @@ from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
 from fsa_compile.errors import ConstraintError, MissingPackageError
 from fsa_compile.inspection.draw_layout import Point, layout
 from fsa_compile.inspection.explain import byte_ranges, token_text
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 Automaton: TypeAlias = CompiledConstraint | CompiledItems | ByteDfa | ByteMachine
 
@@ -251,12 +252,7 @@ def plot_mask(
     ids = list(ids or [])
     if ids:
         ax.plot(np.array(ids) + 0.5, np.arange(len(ids)), "o", ms=7, mfc="none", mec=ACCENT, mew=1.8, clip_on=False)
-    vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
-    names = [f"{n}" for n in range(len(grid))]
-    if vocabulary is not None:
-        stops = set(vocabulary.stop_ids)
-        taken = ["end of text" if t in stops else f"'{shortened(token_text(vocabulary.tokens[t]), 14)}'" for t in ids]
-        names = [f"{taken[n]}  {n}" if n < len(taken) else f"{n}" for n in range(len(grid))]
+    names = _step_names(len(grid), ids, getattr(tokenizer, "vocabulary", tokenizer))
     ax.set_yticks(range(len(grid)), [name.replace("$", r"\$") for name in names], fontsize=9)
     ax.set_xlabel("token id", fontsize=9)
     ax.set_ylabel("step and token taken" if ids else "step", fontsize=9)
@@ -269,6 +265,15 @@ def plot_mask(
         bar.set_label("allowed in the column", fontsize=9)
         bar.ax.tick_params(labelsize=8)
     return ax.figure
+
+
+def _step_names(steps: int, ids: Sequence[int], vocabulary: Vocabulary | None) -> list[str]:
+    """Names of the steps of a text: their numbers, and the tokens taken."""
+    if vocabulary is None:
+        return [f"{n}" for n in range(steps)]
+    stops = set(vocabulary.stop_ids)
+    taken = ["end of text" if t in stops else f"'{shortened(token_text(vocabulary.tokens[t]), 14)}'" for t in ids]
+    return [f"{taken[n]}  {n}" if n < len(taken) else f"{n}" for n in range(steps)]
 
 
 def _token_arcs(

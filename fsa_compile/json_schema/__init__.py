@@ -38,6 +38,7 @@ from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
+from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
@@ -194,8 +195,9 @@ class _Build:
         speller = Speller(controls)
         scalars = Scalars(controls, speller, decisions, keywords, options, limits)
         derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
-        frames = Frames(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
-        self._parts = (decisions, values, keywords, controls, speller, scalars, derivatives, frames)
+        parts = SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
+        frames = Frames(parts)
+        self._parts = (*parts[:-2], frames)
         self._end = controls.new()
         try:
             self._call = frames.call([(keywords.value(document.root), self._end)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import bisect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsa_compile.json_schema.atoms import Found, Members, Names
 from fsa_compile.json_schema.decision_diagrams import Decisions
@@ -23,29 +23,34 @@ _INDENTED = 1 << 7
 """Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
 
 
+class SchemaParts(NamedTuple):
+    """What the controls of containers are made with.
+
+    Attributes:
+      dead: array and object states known to lead nowhere, by their key; they are treated as false.
+    """
+
+    controls: Controls
+    speller: Speller
+    scalars: Scalars
+    decisions: Decisions
+    values: Values
+    keywords: Keywords
+    derivatives: Derivatives
+    options: SchemaOptions
+    dead: set[Any]
+
+
 class ContainerBase(abc.ABC):
     """White space, keys and calls of values, as the options have them.
-
-    Args:
-      dead: array and object states known to lead nowhere, by their key; they are treated as false.
 
     Attributes:
       classes: of keys.
       state_keys: what the control of a container's state stands for.
     """
 
-    def __init__(
-        self,
-        controls: Controls,
-        speller: Speller,
-        scalars: Scalars,
-        decisions: Decisions,
-        values: Values,
-        keywords: Keywords,
-        derivatives: Derivatives,
-        options: SchemaOptions,
-        dead: set[Any],
-    ) -> None:
+    def __init__(self, parts: SchemaParts) -> None:
+        controls, speller, scalars, decisions, values, keywords, derivatives, options, dead = parts
         self._controls, self._speller, self._scalars = controls, speller, scalars
         self._decisions, self._values, self._keywords, self._derivatives = decisions, values, keywords, derivatives
         self._options, self._dead = options, dead

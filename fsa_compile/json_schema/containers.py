@@ -12,18 +12,15 @@ from typing import Any, NamedTuple
 
 from fsa_compile.automata.pushdown import UNCOUNTED
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Has
-from fsa_compile.json_schema.container_base import ContainerBase
-from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
-from fsa_compile.json_schema.derivatives import Case, Derivatives
+from fsa_compile.json_schema.container_base import ContainerBase, SchemaParts
+from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
+from fsa_compile.json_schema.derivatives import Case
 from fsa_compile.json_schema.key_classes import KeyClass
-from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.machine_builder import Controls, Moves
-from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.schema_options import SchemaOptions
-from fsa_compile.json_schema.string_spelling import QUOTE, Speller
+from fsa_compile.json_schema.machine_builder import Moves
+from fsa_compile.json_schema.string_spelling import QUOTE
 from fsa_compile.json_schema.unique_items import Differing
 from fsa_compile.json_schema.unordered_objects import AnyOrder
-from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, Values
+from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value
 
 _COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = b"[]{}"
@@ -46,19 +43,9 @@ class Frames(ContainerBase):
       dead: array and object states known to lead nowhere, by their key; they are treated as false.
     """
 
-    def __init__(
-        self,
-        controls: Controls,
-        speller: Speller,
-        scalars: Scalars,
-        decisions: Decisions,
-        values: Values,
-        keywords: Keywords,
-        derivatives: Derivatives,
-        options: SchemaOptions,
-        dead: set[Any],
-    ) -> None:
-        super().__init__(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
+    def __init__(self, parts: SchemaParts) -> None:
+        super().__init__(parts)
+        controls, _, scalars, decisions, _, keywords, derivatives, options, dead = parts
         self._orders: list[Order] = []
         self._order_number: dict[Order, int] = {}
         self._sorted: list[tuple[str, ...]] = []

@@ -152,8 +152,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
 
     Args:
       reach: what its controls reach.
-      start: entry of the whole value.
-      symbol: stack symbol below it.
+      call: stack symbol below the whole value, and its entry.
       end: the control that `symbol` returns to when the value is complete.
     """
     live = reach.live(start, symbol)
@@ -165,7 +164,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     ret, end_of = np.zeros((len(live) + 1, len(moves.symbols)), np.int32), np.full(len(live) + 1, NO_END, np.int8)
     end_of[number[end]] = END_HERE
     _add_returns(controls, live, number, moves, action, ret, end_of)
-    machine = assembled(controls, number, moves, action, byte_class, ret, end_of, start, symbol)
+    machine = assembled(controls, number, moves, action, byte_class, ret, end_of, (symbol, start))
     if guards is None:
         return machine
     leaving = np.zeros(1, np.int32)
@@ -180,8 +179,7 @@ def assembled(
     byte_class: np.ndarray,
     ret: np.ndarray,
     end_of: np.ndarray,
-    start: int,
-    symbol: int,
+    call: tuple[int, int],
 ) -> ByteMachine:
     """The machine of finished tables; its last entry is the one that returns.
 
@@ -192,10 +190,10 @@ def assembled(
       byte_class: int32[256].
       ret: int32[S, P], the control after a return.
       end_of: int8[S], how the text may end at a control.
-      start: entry of the whole value.
-      symbol: stack symbol below it.
+      call: stack symbol below the whole value, and its entry.
     """
     action, byte_class = _merged_columns(action, byte_class)
+    symbol, start = call
     bounds = np.full((len(ret), 2), UNCOUNTED, np.int32)
     for control, pair in controls.bounds.items():
         if number[control]:

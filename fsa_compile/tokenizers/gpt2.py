@@ -119,25 +119,9 @@ def load_gpt2(
     """
     if not isinstance(encoder, dict) or not encoder:
         raise TokenizerError("encoder.json is not a mapping from tokens to ids", where=source)
-    by_id = names_by_id(encoder, source)
-    pairs = parse_merges(merges, source)
-    made = {*BYTE_TO_CHAR.values()}
-    for number, (left, right) in enumerate(pairs, 1):
-        if left not in made or right not in made or left + right not in encoder:
-            raise TokenizerError(
-                f"the merge of {left!r} and {right!r} does not fit the vocabulary",
-                where=f"{source}, merge {number}",
-                fix="encoder.json and vocab.bpe must belong to the same tokenizer.",
-            )
-        made.add(left + right)
-    asked = named_ids(special_tokens, first=0)
-    for name, token_id in asked.items():
-        if encoder.get(name, -1) != (token_id if isinstance(special_tokens, Mapping) else encoder.get(name)):
-            raise TokenizerError(
-                f"special_tokens names {name!r}, which is not in encoder.json with that id",
-                where=source,
-                fix="Give names of the file.",
-            )
+    by_id, pairs = names_by_id(encoder, source), parse_merges(merges, source)
+    made = _mergeable(encoder, pairs, source)
+    asked = _asked_special(encoder, special_tokens, source)
     special = {n: i for i, n in enumerate(by_id) if n is not None and (n not in made or n in asked)}
     text = {n: i for i, n in enumerate(by_id) if n is not None and n not in special}
     tokens = [b""] * len(by_id)
@@ -157,6 +141,35 @@ def load_gpt2(
         pattern=GPT2_PATTERN if pattern is None and known else pattern,
         source=source,
     )
+
+
+def _mergeable(encoder: Mapping[str, int], pairs: list[tuple[str, str]], source: str) -> set[str]:
+    """Names of the bytes and of what merges make."""
+    made = {*BYTE_TO_CHAR.values()}
+    for number, (left, right) in enumerate(pairs, 1):
+        if left not in made or right not in made or left + right not in encoder:
+            raise TokenizerError(
+                f"the merge of {left!r} and {right!r} does not fit the vocabulary",
+                where=f"{source}, merge {number}",
+                fix="encoder.json and vocab.bpe must belong to the same tokenizer.",
+            )
+        made.add(left + right)
+    return made
+
+
+def _asked_special(
+    encoder: Mapping[str, int], special_tokens: Mapping[str, int] | Sequence[str] | None, source: str
+) -> dict[str, int]:
+    """The special tokens that the user names, which the file must have with the ids given."""
+    asked = named_ids(special_tokens, first=0)
+    for name, token_id in asked.items():
+        if encoder.get(name, -1) != (token_id if isinstance(special_tokens, Mapping) else encoder.get(name)):
+            raise TokenizerError(
+                f"special_tokens names {name!r}, which is not in encoder.json with that id",
+                where=source,
+                fix="Give names of the file.",
+            )
+    return asked
 
 
 def parse_merges(data: bytes, source: str) -> list[tuple[str, str]]:

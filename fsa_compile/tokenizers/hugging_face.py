@@ -133,13 +133,7 @@ def load_hugging_face(
     Raises:
       TokenizerError: a missing or wrong part, or a decoder without exact bytes per token.
     """
-    model = spec.get("model") if isinstance(spec, dict) else None
-    if not isinstance(model, dict):
-        raise TokenizerError(
-            'the JSON file has no "model", so it is no tokenizer.json',
-            where=source,
-            fix="Give the tokenizer.json that `tokenizers` writes, or the folder it lies in.",
-        )
+    model = _model_of(spec, source)
     kind = _model_type(model, source)
     decoder = read_decoder(spec.get("decoder"), source)
     names = _model_names(model, kind, source)
@@ -168,6 +162,18 @@ def load_hugging_face(
         names=names.by_id,
         source=source,
     )
+
+
+def _model_of(spec: Any, source: str) -> dict[str, Any]:
+    """The model in a parsed `tokenizer.json`."""
+    model = spec.get("model") if isinstance(spec, dict) else None
+    if not isinstance(model, dict):
+        raise TokenizerError(
+            'the JSON file has no "model", so it is no tokenizer.json',
+            where=source,
+            fix="Give the tokenizer.json that `tokenizers` writes, or the folder it lies in.",
+        )
+    return model
 
 
 def from_object(tokenizer: Any, **options: Any) -> HuggingFaceTokenizer:

@@ -26,6 +26,7 @@ from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.json_schema import _deep_recursion, text_of, with_bounds
+from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
@@ -162,7 +163,8 @@ class _Build:
         code = Codes()
         texts = Texts(controls, speller, scalars, decisions, options, code)
         derivatives = Derivatives(decisions, values, keywords, schema, scalars.matches)
-        frames = YamlFrames(controls, speller, scalars, texts, decisions, values, keywords, derivatives, options, dead, code)
+        parts = SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, schema, dead)
+        frames = YamlFrames(parts, texts, options, code)
         self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
         controls.finish()
         self._reach = Reach(controls, self._ends[-1])

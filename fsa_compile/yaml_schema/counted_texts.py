@@ -48,16 +48,16 @@ class CountedPlain:
       dfa: of the texts of any length.
       outcome: what the frame ends with.
       code: numbers the outcomes of frames.
-      low, high: bounds on the length.
+      bounds: least and most characters.
       most: strings up to this length are written out, not counted; at least `_UNDECIDED`.
     """
 
     def __init__(
         self, controls: Controls, speller: YamlSpeller, number: int, dfa: TextDfa, outcome: int, code: Callable[..., int],
-        low: int, high: int, most: int,
+        bounds: tuple[int, int], most: int,
     ) -> None:  # fmt: skip
         self._controls, self._speller, self._number, self._dfa, self._outcome = controls, speller, number, dfa, outcome
-        self._low, self._high, self._most = low, high, max(most, _UNDECIDED)
+        (self._low, self._high), self._most = bounds, max(most, _UNDECIDED)
         self._core = _core(dfa)
         self._ended = code("counted", outcome)
         self._symbol = controls.symbol(((self._ended, controls.final(outcome)),))

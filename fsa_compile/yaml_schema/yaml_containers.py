@@ -12,17 +12,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fsa_compile.json_schema.atoms import ARRAY, OBJECT, Has
+from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames, Place
-from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
-from fsa_compile.json_schema.derivatives import Derivatives
+from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
 from fsa_compile.json_schema.key_classes import KeyAutomaton
-from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.machine_builder import Controls, Moves
-from fsa_compile.json_schema.schema_options import SchemaOptions
-from fsa_compile.json_schema.values import UNORDERED, Value, Values
+from fsa_compile.json_schema.machine_builder import Moves
+from fsa_compile.json_schema.values import UNORDERED, Value
 from fsa_compile.yaml_schema.yaml_options import YamlOptions
-from fsa_compile.yaml_schema.yaml_scalars import Texts, YamlScalars
-from fsa_compile.yaml_schema.yaml_strings import YamlSpeller
+from fsa_compile.yaml_schema.yaml_scalars import Texts
 
 _COMMA, _SPACE, _NEWLINE, _DASH = b", \n-"
 _BRACKETS = {"array": b"[]", "object": b"{}"}
@@ -75,22 +72,8 @@ class YamlFrames(Frames):
       code: outcome of (outcome of the value, column at which the next line begins, column and kind of the collection).
     """
 
-    def __init__(
-        self,
-        controls: Controls,
-        speller: YamlSpeller,
-        scalars: YamlScalars,
-        texts: Texts,
-        decisions: Decisions,
-        values: Values,
-        keywords: Keywords,
-        derivatives: Derivatives,
-        options: YamlOptions,
-        dead: set[Any],
-        code: Codes,
-    ) -> None:
-        schema: SchemaOptions = options.schema
-        super().__init__(controls, speller, scalars, decisions, values, keywords, derivatives, schema, dead)
+    def __init__(self, parts: SchemaParts, texts: Texts, options: YamlOptions, code: Codes) -> None:
+        super().__init__(parts)
         self._texts, self._layout, self._code = texts, options, code
         texts.others = self.classes.of((), ())
         self._members_of: dict[Any, Any] = {}

@@ -28,7 +28,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, ends
     end_of[0] = NO_END
     ret = _returns(controls, live, number, moves)
     _let_return(controls, live, number, ret, action, end_of, len(moves.entries) + 1)
-    return assembled(controls, number, moves, action, byte_class, ret, end_of, start, symbol)
+    return assembled(controls, number, moves, action, byte_class, ret, end_of, (symbol, start))
 
 
 def _returns(controls: Controls, live: list[int], number: np.ndarray, moves: MoveTable) -> np.ndarray:

@@ -178,7 +178,7 @@ class Texts:
         counted = self._counted_only(style, formulas) if formulas is not None and not targets.targets and not dash else None
         if counted is not None:
             any_length, rest, low, high = counted
-            of_plain = (any_length.number, any_length.dfa, rest, self._code, low, high, self._options.max_plain)
+            of_plain = (any_length.number, any_length.dfa, rest, self._code, (low, high), self._options.max_plain)
             out += CountedPlain(self._controls, self._speller, *of_plain).first()
         elif plain is not None:
             out += self._moves(plain, 0, targets)

@@ -222,8 +222,7 @@ def join(
     numbers = tables.numbers
     first_arc = numbers[:0]
     state = state * width
-    levels = []
-    reached_so_far = 0
+    levels, reached_so_far = [], 0
     while len(node):
         levels.append((origin, node, state))
         reached_so_far += len(node)
