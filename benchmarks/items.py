@@ -41,12 +41,11 @@ import numpy as np
 import jax_decode
 from fsa_compile import CompileLimits, compile_items
 from jax_decode.beams import beam_loop
-from jax_decode.beams.expansion import expanded
+from jax_decode.beams.expansion import Beams, expanded
 from jax_decode.beams.ranking import Best
-from jax_decode.decoding.requests import read_request
+from jax_decode.decoding.requests import Asked, read_request
 from jax_decode.kernels.planes import plain_log_sum
 from jax_decode.step.masking import mask_parts
-from jax_decode.step.state import MAX_DEPTH
 from jax_decode.tables.items import only_lists
 
 RESULTS = Path(__file__).parent / "results" / "items.json"
@@ -74,8 +73,8 @@ def by_rows(tables: Any, state: Any, logits: jax.Array, tokens: jax.Array) -> tu
 
 def our_choice(tables: Any, state: Any, logits: jax.Array, scores: jax.Array, beams: int) -> tuple[jax.Array, ...]:
     """What one step of the beam search makes of the beams: scores, tokens, parents, nodes."""
-    ranking, alive = Best(None), jnp.ones(len(logits), bool)
-    found = expanded(tables, ranking, state, alive, logits, scores, scores, jnp.int32(0), beams, beams).best
+    given = Beams(jnp.ones(len(logits), bool), logits, scores, scores, jnp.int32(0))
+    found = expanded(tables, Best(None), state, given, beams, beams).best
     row = (found.parent + jnp.arange(len(logits) // beams, dtype=jnp.int32)[:, None] * beams).reshape(-1)
     after = jax_decode.advance(tables, jax_decode.fork(state, row), found.token.reshape(-1))
     return found.rank, found.token, found.parent, after.node
@@ -230,14 +229,9 @@ def searches(tables: Any, index: Any, decoding: Any, beams: int, repeat: int) ->
     beam_search = functools.partial(
         jax_decode.beam_search, model, [[0], [0]], beams=beams, num_return=beams, max_new_tokens=LENGTH
     )
-    request = read_request(
-        model, [[0], [0]], tables, max_new_tokens=LENGTH, constraint=None, stop_ids=None, bos_id=None, max_depth=MAX_DEPTH,
-        least_steps=1, allow_truncation=False,
-    )  # fmt: skip
-    program = functools.partial(
-        beam_loop.search, model, tables, Best(None), jax.device_put(request.joined()), num_stops=request.stop_ids.shape[1],
-        steps=request.steps, cache_length=request.cache_length, beams=beams, keep=beams, chunk=1,
-    )  # fmt: skip
+    request = read_request(model, [[0], [0]], tables, Asked(LENGTH), least_steps=1, allow_truncation=False)
+    sizes = beam_loop.Sizes(request.stop_ids.shape[1], request.steps, request.cache_length, beams, beams, 1)
+    program = functools.partial(beam_loop.search, model, tables, Best(None), jax.device_put(request.joined()), sizes=sizes)
     calls = [lambda: beam_search(tables).scores, program, lambda: beam_search(None, stop_ids=[1]).scores]
     names = ["constrax", "constrax, the program alone", "constrax, no constraint"]
     if index:

@@ -139,41 +139,41 @@ def step_report(
     >>> jax_decode.step_report(tables, batch_size=4, repeats=2).logits_bytes
     48
     """
-    width = tables.vocab_size if logits_width is None else logits_width
-    if batch_size < 1 or repeats < 1:
-        raise DecodeError(f"there is nothing to measure: batch_size={batch_size}, repeats={repeats}", fix="Give 1 or more.")
-    if width < tables.vocab_size:
-        fix = "Give the number of logits of the model."
-        raise DecodeError(f"{width:,} logits are fewer than the vocabulary's {tables.vocab_size:,} ids", fix=fix)
     sampler = Greedy() if sampler is None else sampler
-    check_sampler(sampler)
+    width = tables.vocab_size if logits_width is None else logits_width
+    _check(tables, batch_size, width, sampler, repeats)
     logits = jax.random.normal(jax.random.key(0), (batch_size, width), jnp.float32).astype(dtype)
     keys = key_words(jax.random.split(jax.random.key(1), batch_size))
     step = jnp.zeros(batch_size, jnp.uint32)
     which = jnp.arange(batch_size, dtype=jnp.int32) % jnp.maximum(tables.num_constraints, 1)
     begin = jax.jit(lambda tables, which: init_state(tables, which, None, max_depth=max_depth, max_tokens=_ROOM))
     state = begin(tables, which)
-
-    def constrained(sampler: Any, logits: Any, keys: Any, step: Any, tables: Any, state: Any) -> Any:
-        choice = sample(sampler, logits, keys, step, tables, state)
-        return choice, advance(tables, state, choice.token)
-
-    def free(sampler: Any, logits: Any, keys: Any, step: Any) -> Any:
-        return sample(sampler, logits, keys, step)
-
-    rows_read = jax.eval_shape(mask_rows, tables, state).size
     return StepReport(
         device=jax.devices()[0].device_kind,
         batch_size=batch_size,
         logits_width=width,
         dtype=logits.dtype.name,
-        constrained=_cost(constrained, (sampler, logits, keys, step, tables, state), repeats),
-        free=_cost(free, (sampler, logits, keys, step), repeats),
+        constrained=_cost(_constrained, (sampler, logits, keys, step, tables, state), repeats),
+        free=_cost(sample, (sampler, logits, keys, step), repeats),
         logits_bytes=logits.nbytes,
-        mask_bytes=4 * tables.num_words * rows_read,
+        mask_bytes=4 * tables.num_words * jax.eval_shape(mask_rows, tables, state).size,
         state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
         table_bytes=tables.nbytes,
     )
+
+
+def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, repeats: int) -> None:
+    if batch_size < 1 or repeats < 1:
+        raise DecodeError(f"there is nothing to measure: batch_size={batch_size}, repeats={repeats}", fix="Give 1 or more.")
+    if width < tables.vocab_size:
+        fix = "Give the number of logits of the model."
+        raise DecodeError(f"{width:,} logits are fewer than the vocabulary's {tables.vocab_size:,} ids", fix=fix)
+    check_sampler(sampler)
+
+
+def _constrained(sampler: Any, logits: Any, keys: Any, step: Any, tables: Any, state: Any) -> Any:
+    choice = sample(sampler, logits, keys, step, tables, state)
+    return choice, advance(tables, state, choice.token)
 
 
 def _cost(function: Callable[..., Any], arguments: tuple[Any, ...], repeats: int) -> StepCost:

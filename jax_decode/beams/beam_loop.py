@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import NDArray
 
-from jax_decode.beams.expansion import expanded
+from jax_decode.beams.expansion import Beams, Expansion, expanded
 from jax_decode.beams.ranking import Ranking
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.requests import first_state, parted
@@ -112,19 +112,21 @@ class BeamCarry:
 jax.tree_util.register_dataclass(BeamCarry, data_fields=[f.name for f in dataclasses.fields(BeamCarry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("num_stops", "steps", "cache_length", "beams", "keep", "chunk"))
+class Sizes(NamedTuple):
+    """Static: num_stops: see `requests.parted`; steps: see `Request`; cache_length: slots of the cache; beams: B; keep: N; chunk:
+    steps between two checks."""
+
+    num_stops: int
+    steps: int
+    cache_length: int
+    beams: int
+    keep: int
+    chunk: int
+
+
+@functools.partial(jax.jit, static_argnames=("sizes",))
 def search(
-    decoder: Decoder,
-    tables: ConstraintTables | None,
-    ranking: Ranking,
-    asked: jax.Array,
-    *,
-    num_stops: int,
-    steps: int,
-    cache_length: int,
-    beams: int,
-    keep: int,
-    chunk: int,
+    decoder: Decoder, tables: ConstraintTables | None, ranking: Ranking, asked: jax.Array, *, sizes: Sizes
 ) -> Texts:
     """Feeds the prompts, each once, and steps until no beam can improve the finished texts, or all limits are reached.
 
@@ -132,13 +134,10 @@ def search(
       decoder: the model.
       tables: the constraints, or None.
       ranking: of R rows.
-      asked: `Request.joined`, of P prompts; num_stops: see `parted`.
-      steps: see `Request`.
-      cache_length: slots of the cache.
-      beams: B.
-      keep: N.
-      chunk: steps between two checks.
+      asked: `Request.joined`, of P prompts.
+      sizes: static ones.
     """
+    num_stops, steps, cache_length, beams, keep, chunk = sizes
     numbers, prompts, lengths = parted(asked, num_stops)
     state, until = first_state(tables, numbers, steps), numbers.limits.max()
     logits, cache = decoder.apply(prompts, decoder.init_cache(len(prompts), cache_length), lengths, last_only=True)
@@ -233,72 +232,93 @@ def _choose(
     count, beams = carry.rank.shape
     state, alive, rank = carry.state, carry.alive, carry.rank.reshape(-1)
     weight = jnp.where(alive, carry.weight.reshape(-1), 0.0)
-    found = expanded(tables, ranking, state, alive, logits, rank, weight, carry.step, beams, wanted)
-    ends, allowed_sum, raw_sum = found.sums.ends, found.sums.allowed, found.sums.raw
-
-    # Nothing may follow an accepted text whose vocabulary has no stop token: it ends by itself.
-    silent = found.complete & ~found.follows & (ends == NEVER)
-    end_rank, end_weight = jnp.where(silent, rank, found.end_rank), jnp.where(silent, weight, found.end_weight)
-    before = state
-    best, weight, token, logit, parent = found.best
+    found = expanded(tables, ranking, state, Beams(alive, logits, rank, weight, carry.step), beams, wanted)
+    best, new_weight, token, logit, parent = found.best
     row = (parent + jnp.arange(count, dtype=jnp.int32)[:, None] * beams).reshape(-1)
     exists, chosen = (best > NEVER).reshape(-1), jnp.maximum(token, 0).reshape(-1)
     logprob, raw = (
-        jnp.where(exists, jnp.minimum(logit.reshape(-1) - total[row], 0.0), 0.0) for total in (allowed_sum, raw_sum)
+        jnp.where(exists, jnp.minimum(logit.reshape(-1) - total[row], 0.0), 0.0) for total in (found.sums.allowed, found.sums.raw)
     )
-    weight = jnp.where(exists, weight.reshape(-1), 0.0)
+    new_weight = jnp.where(exists, new_weight.reshape(-1), 0.0)
     state = advance(tables, _forked(tables, state, row), jnp.where(exists, chosen, -1))
     complete = exists & ((state.status == Status.ACCEPTED) | (state.status == Status.TRUNCATED))
+    # Nothing may follow an accepted text whose vocabulary has no stop token: it ends by itself.
+    silent = found.complete & ~found.follows & (found.sums.ends == NEVER)
+    end_rank = jnp.where(silent, rank, found.end_rank)
 
     def merged() -> Finished:
-        own, kept = (jnp.tile(jnp.arange(n, dtype=jnp.int32), count) for n in (beams, wanted))
-        length = jnp.full_like(own, carry.step)
-        ended = Finished(
-            score=ranking.score(end_rank, length + jnp.where(silent, 0, 1)),
-            weight=end_weight,
-            length=length,
-            beam=own,
-            stop=jnp.where(silent, -1, found.stop),
-            status=jnp.where(before.node[:, 0] == FREE, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
-            dropped=before.dropped,
-            logprob=jnp.where(silent, 0.0, ends - allowed_sum),
-            raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
-        )
-        length = jnp.full_like(kept, carry.step + 1)
-        filled = Finished(  # the limit was reached
-            score=ranking.score(jnp.where(complete, best.reshape(-1), NEVER), length),
-            weight=weight,
-            length=length,
-            beam=kept,
-            stop=jnp.full_like(length, -1),
-            status=state.status,
-            dropped=state.dropped,
-            logprob=jnp.zeros_like(weight),
-            raw_logprob=jnp.zeros_like(weight),
-        )
-        return _merged(carry.finished, ended, filled)
+        ended = _ended(ranking, carry, found, silent, end_rank, weight)
+        full = jnp.where(complete, best.reshape(-1), NEVER)
+        return _merged(carry.finished, ended, _at_limit(ranking, state, full, new_weight, carry.step + 1, wanted))
 
     if tables is None or tables.items is None:
         finished = merged()
     else:  # items end seldom: most are of one length
         finished = jax.lax.cond((end_rank > NEVER).any() | complete.any(), merged, lambda: carry.finished)
     rank = jnp.where((exists & state.running).reshape(count, wanted), best, NEVER)
-    most = carry.step + 1 + jnp.where(rank > NEVER, state.remaining.reshape(count, wanted), 0).max(1)
-    bound = ranking.bound(rank.max(1), jnp.full_like(most, carry.step + 1), most)
-    rank = jnp.where((bound <= finished.score[:, -1])[:, None], NEVER, rank)
     made = Trail(parent, *(v.reshape(count, wanted) for v in (jnp.where(exists, chosen, -1), logprob, raw)))
     after = BeamCarry(
         cache=carry.cache,
         state=state,
         token=chosen,
         step=carry.step + 1,
-        rank=rank,
-        weight=weight.reshape(count, wanted),
+        rank=_hopeful(ranking, rank, finished, carry.step + 1, state.remaining.reshape(count, wanted)),
+        weight=new_weight.reshape(count, wanted),
         broken=carry.broken | found.broken.reshape(count, beams).any(1),
         finished=finished,
         trail=Trail(*(jax.lax.dynamic_update_slice(x, new[None], (carry.step, 0, 0)) for x, new in zip(carry.trail, made))),
     )
     return after, row
+
+
+def _hopeful(ranking: Ranking, rank: jax.Array, finished: Finished, step: jax.Array, remaining: jax.Array) -> jax.Array:
+    """Ranks float32[P, B], without the beams of prompts none of whose beams can improve the finished texts any more."""
+    most = step + jnp.where(rank > NEVER, remaining, 0).max(1)
+    bound = ranking.bound(rank.max(1), jnp.full_like(most, step), most)
+    return jnp.where((bound <= finished.score[:, -1])[:, None], NEVER, rank)
+
+
+def _ended(
+    ranking: Ranking, carry: BeamCarry, found: Expansion, silent: jax.Array, end_rank: jax.Array, weight: jax.Array
+) -> Finished:
+    """The beams' texts with their stop tokens, [R].
+
+    Args:
+      ranking, carry, found: see `_choose`.
+      silent: bool[R], texts that end without one; end_rank: float32[R]; weight: float32[R], of the beams.
+    """
+    state, (count, beams) = carry.state, carry.rank.shape
+    allowed_sum, raw_sum, ends = found.sums
+    length = jnp.full(count * beams, carry.step, jnp.int32)
+    return Finished(
+        score=ranking.score(end_rank, length + jnp.where(silent, 0, 1)),
+        weight=jnp.where(silent, weight, found.end_weight),
+        length=length,
+        beam=jnp.tile(jnp.arange(beams, dtype=jnp.int32), count),
+        stop=jnp.where(silent, -1, found.stop),
+        status=jnp.where(state.node[:, 0] == FREE, Status.FINISHED, Status.ACCEPTED).astype(jnp.int32),
+        dropped=state.dropped,
+        logprob=jnp.where(silent, 0.0, ends - allowed_sum),
+        raw_logprob=jnp.where(silent, 0.0, ends - raw_sum),
+    )
+
+
+def _at_limit(
+    ranking: Ranking, state: ConstraintState, rank: jax.Array, weight: jax.Array, step: jax.Array, beams: int
+) -> Finished:
+    """The texts of `step` tokens that are complete because the limit was reached; `rank`, `weight`: float32[R], of all."""
+    length = jnp.full(len(rank), step, jnp.int32)
+    return Finished(
+        score=ranking.score(rank, length),
+        weight=weight,
+        length=length,
+        beam=jnp.tile(jnp.arange(beams, dtype=jnp.int32), len(rank) // beams),
+        stop=jnp.full_like(length, -1),
+        status=state.status,
+        dropped=state.dropped,
+        logprob=jnp.zeros_like(weight),
+        raw_logprob=jnp.zeros_like(weight),
+    )
 
 
 def _forked(tables: ConstraintTables | None, state: ConstraintState, row: jax.Array) -> ConstraintState:

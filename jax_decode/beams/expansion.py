@@ -82,6 +82,20 @@ class Expansion(NamedTuple):
     broken: jax.Array
 
 
+class Beams(NamedTuple):
+    """R beams, those of a prompt together.
+
+    alive: bool[R], rows that hold a beam; logits: float[R, V'], of what follows; rank, weight: float32[R], the weight of dead
+    rows is any number; step: int32[], tokens of the beams.
+    """
+
+    alive: jax.Array
+    logits: jax.Array
+    rank: jax.Array
+    weight: jax.Array
+    step: jax.Array
+
+
 class _Rows(NamedTuple):
     """The beams: arguments of `expanded`, and the log-sum of the stop tokens that are allowed, `ends` float32[R]."""
 
@@ -131,11 +145,7 @@ def expanded(
     tables: ConstraintTables | None,
     ranking: Ranking,
     state: ConstraintState,
-    alive: jax.Array,
-    logits: jax.Array,
-    rank: jax.Array,
-    weight: jax.Array,
-    step: jax.Array,
+    given: Beams,
     beams: int,
     wanted: int,
 ) -> Expansion:
@@ -143,21 +153,18 @@ def expanded(
 
     Args:
       tables, ranking, state: of the search; R rows.
-      alive: bool[R], rows that hold a beam.
-      logits: float[R, V'].
-      rank, weight: float32[R], of the beams; the weight of dead rows is any number.
-      step: int32[], tokens of the beams.
+      given: the beams.
       beams: static, B; the beams of a prompt are B neighbouring rows.
       wanted: static, how many continuations of each prompt to find.
     """
-    alive &= state.running
+    alive, logits = given.alive & state.running, given.logits
     free = state.node[:, 0] == FREE
     accept = jnp.zeros_like(alive) if tables is None else accepts(tables, sources(tables, state)) & ~free
     may_stop = (state.stop_ids >= 0) & (alive & (accept | free))[:, None]
     number = jnp.arange(len(alive), dtype=jnp.int32)[:, None]
     stop_logits = jnp.where(may_stop, clean(read(logits, number, jnp.maximum(state.stop_ids, 0))), NEVER)
     stop = jnp.take_along_axis(state.stop_ids, jnp.argmax(stop_logits, 1)[:, None], 1)[:, 0]
-    rows = _Rows(alive, logits, rank, weight, step, state.stop_ids, log_sum(stop_logits), beams, wanted)
+    rows = _Rows(alive, *given[1:], state.stop_ids, log_sum(stop_logits), beams, wanted)
     found = _found(tables, ranking, state, rows)
     return Expansion(
         best=found.best,

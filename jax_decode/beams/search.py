@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jax_decode.beams import beam_loop
 from jax_decode.beams.ranking import Best, Perturbed, Ranking
 from jax_decode.decoding import inputs
-from jax_decode.decoding.requests import Request, read_positive, read_request
+from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import key_words
@@ -103,18 +103,9 @@ def beam_search(
         raise DecodeError(f"the length_penalty is {length_penalty!r}, not a number", fix="Give a number from -5 to 5.")
     if abs(length_penalty) > _MOST_PENALTY:
         raise DecodeError(f"the length_penalty {length_penalty} is out of range", fix="Give a number from -5 to 5.")
-    request = read_request(
-        decoder,
-        prompts,
-        tables,
-        max_new_tokens=max_new_tokens,
-        constraint=constraint,
-        stop_ids=stop_ids,
-        bos_id=bos_id,
-        max_depth=max_depth,
-        least_steps=read_positive(chunk, "chunk"),
-        allow_truncation=allow_truncation,
-    )
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
+    steps = read_positive(chunk, "chunk")
+    request = read_request(decoder, prompts, tables, asked, least_steps=steps, allow_truncation=allow_truncation)
     ranking = Best(jax.device_put(np.float32(length_penalty)) if length_penalty else None)
     return _searched(decoder, request, ranking, beams, num_return, chunk)
 
@@ -161,18 +152,9 @@ def sample_without_replacement(
     check_sampler(sampler)
     traced = prepared(sampler)
     assert isinstance(traced, Categorical)
-    request = read_request(
-        decoder,
-        prompts,
-        tables,
-        max_new_tokens=max_new_tokens,
-        constraint=constraint,
-        stop_ids=stop_ids,
-        bos_id=bos_id,
-        max_depth=max_depth,
-        least_steps=read_positive(chunk, "chunk"),
-        allow_truncation=allow_truncation,
-    )
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
+    steps = read_positive(chunk, "chunk")
+    request = read_request(decoder, prompts, tables, asked, least_steps=steps, allow_truncation=allow_truncation)
     words = key_words(inputs.read_keys(key, request.num_prompts, beams))
     inverse = None if traced.temperature is None else jax.device_put(np.float32(1.0 / traced.temperature))
     return _searched(decoder, request, Perturbed(words, inverse), beams, beams, chunk)
@@ -188,18 +170,9 @@ def _counts(beams: Any, num_return: Any) -> tuple[int, int]:
 def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep: int, chunk: int) -> Hypotheses:
     """Runs the program and brings the result to the host, once."""
     asked = put_rows(request.joined())
-    texts = beam_loop.search(
-        decoder,
-        request.tables,
-        ranking,
-        asked,
-        num_stops=request.stop_ids.shape[1],
-        steps=request.steps,
-        cache_length=request.cache_length,
-        beams=beams,
-        keep=keep,
-        chunk=chunk if on_gpu(asked) else 1,  # a loop on other devices checks itself; on a GPU the host waits for each check
-    )
+    chunk = chunk if on_gpu(asked) else 1  # a loop on other devices checks itself; on a GPU the host waits for each check
+    sizes = beam_loop.Sizes(request.stop_ids.shape[1], request.steps, request.cache_length, beams, keep, chunk)
+    texts = beam_loop.search(decoder, request.tables, ranking, asked, sizes=sizes)
     status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()
     stops = request.stop_ids[request.rows(keep)]
     made = collect(tokens, logprobs, raw, status, dropped, stops, single=False)

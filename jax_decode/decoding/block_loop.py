@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.drafts import Draft, ModelDraft, PromptLookup, look_up
 from jax_decode.decoding.loop import check_logits
-from jax_decode.decoding.requests import slots
+from jax_decode.decoding.requests import PromptBatch, slots
 from jax_decode.decoding.verification import Drafted, Verdict, by_rejection, by_same_draw, draft_key, drawn_logprob, scores_of
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.history import read_block, write
@@ -102,58 +102,41 @@ class Decisions(NamedTuple):
     logits: Any
 
 
-@functools.partial(jax.jit, static_argnames=("num_samples", "cache_length", "capacity", "forced", "with_raw"))
-def begin(
-    decoder: Decoder,
-    tables: ConstraintTables | None,
-    draft: Draft | None,
-    sampler: Sampler,
-    keys: jax.Array,
-    state: ConstraintState,
-    prompts: jax.Array,
-    lengths: jax.Array,
-    *,
-    num_samples: int,
-    cache_length: int,
-    capacity: int,
-    forced: Forced | None,
-    with_raw: bool,
-) -> Progress:
+@functools.partial(jax.jit, static_argnames=("num_samples", "capacity"))
+def begin(turn: Turn, state: ConstraintState, prompts: PromptBatch, *, num_samples: int, capacity: int) -> Progress:
     """Feeds the prompts to both models, with what the constraints force at once, and chooses the first token after that.
 
     Args:
-      decoder, tables, sampler, keys, state, prompts, lengths, num_samples, cache_length, with_raw: as in `loop.prefill`.
-      draft: from `drafts.read_draft`.
+      turn: what stays the same from turn to turn.
+      state, prompts, num_samples: as in `loop.prefill`.
       capacity: T, tokens the texts can hold.
-      forced: from `forced.read_forced`.
     """
-    rows = jnp.repeat(jnp.arange(len(lengths), dtype=jnp.int32), num_samples)
-    tokens, start = jnp.pad(prompts[rows], ((0, 0), (0, capacity))), lengths[rows]
-    end, width = start, prompts.shape[1]
+    rows = jnp.repeat(jnp.arange(len(prompts.lengths), dtype=jnp.int32), num_samples)
+    tokens, start = jnp.pad(prompts.tokens[rows], ((0, 0), (0, capacity))), prompts.lengths[rows]
+    end, width = start, prompts.tokens.shape[1]
     # Log-probabilities of the run itself would take logits at every place of a block as wide as the prompts.
-    if forced is not None and tables is not None and not with_raw:
-        first = forced.choose(tables, state)
-        goes, room = state.running & (first >= 0), jnp.full_like(start, forced.length - 1)
-        state, tokens, end = take_run(forced, tables, state, tokens, start, first, goes, room)
-        width = min(width + forced.length, tokens.shape[1])
+    if turn.forced is not None and turn.tables is not None and not turn.with_raw:
+        first = turn.forced.choose(turn.tables, state)
+        goes, room = state.running & (first >= 0), jnp.full_like(start, turn.forced.length - 1)
+        state, tokens, end = take_run(turn.forced, turn.tables, state, tokens, start, first, goes, room)
+        width = min(width + turn.forced.length, tokens.shape[1])
 
     def fed(decoder: Any) -> tuple[jax.Array, Any]:
-        length = slots(decoder, cache_length)  # a draft model may have fewer positions than the target
-        cache = decoder.init_cache(len(lengths), length)
+        length = slots(decoder, prompts.cache_length)  # a draft model may have fewer positions than the target
         block, each = tokens[::num_samples, :width], end[::num_samples]  # samples of a prompt are forced the same
-        logits, cache = decoder.apply(block, cache, each, last_only=True)
+        logits, cache = decoder.apply(block, decoder.init_cache(len(each), length), each, last_only=True)
         check_logits(logits, decoder.vocab_size)
         return logits, cache if num_samples == 1 else fork_cache(decoder, cache, rows, length=length)
 
-    logits, cache = fed(decoder)
+    logits, cache = fed(turn.decoder)
     step = (end - start).astype(jnp.uint32)
-    choice = sample(sampler, logits[rows, -1], keys, step, tables, state, with_raw=with_raw)
+    choice = sample(turn.sampler, logits[rows, -1], turn.keys, step, turn.tables, state, with_raw=turn.with_raw)
     token = checked(choice.token, logits[rows, -1])
     taken = state.running & (token >= 0)
     empty, zero = jnp.zeros(tokens.shape, jnp.float32), jnp.zeros_like(start)
     return Progress(
         cache=cache,
-        draft_cache=fed(draft.decoder)[1] if isinstance(draft, ModelDraft) else None,
+        draft_cache=fed(turn.draft.decoder)[1] if isinstance(turn.draft, ModelDraft) else None,
         state=state,
         token=token,
         tokens=tokens,
@@ -167,31 +150,15 @@ def begin(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("forced", "most_drafts", "with_raw"), donate_argnames=("progress",))
-def proceed(
-    decoder: Decoder,
-    tables: ConstraintTables | None,
-    draft: Draft | None,
-    sampler: Sampler,
-    keys: jax.Array,
-    progress: Progress,
-    until: jax.Array,
-    *,
-    forced: Forced | None,
-    most_drafts: int,
-    with_raw: bool,
-) -> Progress:
+@functools.partial(jax.jit, donate_argnames=("progress",))
+def proceed(turn: Turn, progress: Progress, until: jax.Array) -> Progress:
     """Decodes until every row is done or has at least `until` int32[] tokens.
 
     Args:
-      decoder, tables, draft, sampler, keys: as before.
+      turn: as before.
       progress: donated.
       until: tokens of a row's text.
-      forced: from `forced.read_forced`.
-      most_drafts: R, the bucket of the draft's length, 0 without drafts.
-      with_raw: whether the log-probabilities over all logits are wanted. Rows that end in a forced run are then fed once more.
     """
-    turn = Turn(decoder, tables, draft, sampler, keys, forced, most_drafts, with_raw and tables is not None)
 
     def going(p: Progress) -> jax.Array:
         return (p.state.running & (p.end - p.start < until)).any()
@@ -199,9 +166,23 @@ def proceed(
     return jax.lax.while_loop(going, turn.taken, progress)
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["decoder", "tables", "draft", "sampler", "keys"],
+    meta_fields=["forced", "most_drafts", "with_raw"],
+)
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """One turn of the loop, and what stays the same from turn to turn; see `proceed`."""
+    """One turn of the loop, and what stays the same from turn to turn.
+
+    Attributes:
+      decoder, tables, sampler, keys: as in `loop.decode`.
+      draft: from `drafts.read_draft`.
+      forced: static, from `forced.read_forced`.
+      most_drafts: static, R, the bucket of the draft's length, 0 without drafts.
+      with_raw: static, whether the log-probabilities over all logits are wanted. Rows that end in a forced run are then fed once
+        more.
+    """
 
     decoder: Decoder
     tables: ConstraintTables | None
@@ -211,6 +192,11 @@ class Turn:
     forced: Forced | None
     most_drafts: int
     with_raw: bool
+
+    @property
+    def scores(self) -> bool:
+        """Whether the log-probabilities over all logits differ from those among the allowed ones, and are wanted."""
+        return self.with_raw and self.tables is not None
 
     @property
     def run(self) -> int:
@@ -242,7 +228,7 @@ class Turn:
         """Extends the texts, then feeds and verifies what rows still need it for."""
         p, decisions = self._extended(p)
         running = decisions.before.status[0] == Status.RUNNING
-        reads = running | ((decisions.at[0] - 1 > p.fed) & self.with_raw)  # texts that ended in a forced run are scored
+        reads = running | ((decisions.at[0] - 1 > p.fed) & self.scores)  # texts that ended in a forced run are scored
         return _if(reads.any(), functools.partial(self._verified, decisions, reads), p)
 
     # The constraint's side: taking, noting, drafting.
@@ -393,7 +379,7 @@ class Turn:
         """Feeds the rows that read, keeps the drafts that stand, and chooses a token after them."""
         lengths = jnp.where(reads, p.end - p.fed, 0)
         logits = None
-        if self.with_raw:
+        if self.scores:
             logits, cache = self._fed(p, p.cache, lengths, self.width)
             picked = self._picked(p, logits, decisions)
         else:
@@ -436,7 +422,7 @@ class Turn:
 
     def _fed(self, p: Progress, cache: Any, lengths: jax.Array, width: int) -> tuple[jax.Array, Any]:
         """Logits after every token of blocks of a static width, or after the last alone where no others are wanted; the cache."""
-        last_only = not self.with_raw and (width == 1 or not self.most_drafts)
+        last_only = not self.scores and (width == 1 or not self.most_drafts)
         logits, cache = self.decoder.apply(read_block(p.tokens, p.fed, width), cache, lengths, last_only=last_only)
         check_logits(logits, self.decoder.vocab_size)
         return logits, cache

@@ -20,6 +20,9 @@ MAX_DRAFT = 32
 class ModelDraft:
     """Drafts by a smaller model over the same tokens.
 
+    The text has the distribution it has without drafts; with `Greedy` it is the same text, as long as the model gives a block the
+    logits that it gives single tokens.
+
     Attributes:
       decoder: the draft model, see `Decoder`; it needs `rewind`.
       length: tokens it samples before each pass of the target, 1..32. Lengths in one bucket (1, 2, 4, 8 …) share a compilation.

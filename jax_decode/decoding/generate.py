@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jax_decode.decoding import inputs, loop
 from jax_decode.decoding.block_decode import decode_blocks
+from jax_decode.decoding.block_loop import Turn
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
-from jax_decode.decoding.requests import Request, check_positions, read_positive, read_request
+from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import key_words
@@ -49,7 +50,7 @@ def generate(
     """Samples a continuation of every prompt, each inside its own constraint.
 
     A row depends on its own prompt, constraint, key, limit and stop ids, not on its neighbours. Prompt lengths and limits
-    are padded to buckets, so that nearby ones share a compilation; constraints of one size bucket always do.
+    are padded to buckets, so that nearby ones share a compilation; constraints of one profile always do.
 
     Args:
       decoder: the model, see `Decoder`.
@@ -62,17 +63,12 @@ def generate(
         only constraint applies to all prompts, or constraint i to prompt i.
       sampler: Greedy(), Categorical(…), TopK(…), TopP(…) or MinP(…).
       num_samples: rows per prompt.
-      draft: ModelDraft(…), PromptLookup(…) or ForcedText(…) lets the model verify several drafted tokens in one pass. The text
-        has the distribution it has without; with `Greedy` it is the same text, as long as the model gives a block the logits
-        that it gives single tokens.
-      forced: longest run of tokens that the constraint forces to enter the model as one block, for example 8; 0 samples them like
-        any others; or a `Forced(…)`. The text is the same. Most is forced by constraints compiled with `canonical=True`, for one
-        stop id. With `raw_logprobs=False` what is forced at the beginning enters with the prompt.
+      draft: ModelDraft(…), PromptLookup(…) or ForcedText(…) lets the model verify several drafted tokens in one pass.
+      forced: most forced tokens that enter the model as one block, such as 8, or a `Forced(…)`; 0 samples them like any others.
       stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none
         without tables). A constrained row may take one exactly where its text is accepted.
       bos_id: id to put before every prompt.
-      max_depth: most stack cells (open brackets, calls of rules) of a row, one number, or one per prompt. Constrained rows
-        choose only tokens after which the text can still be completed within it and within `max_new_tokens`.
+      max_depth: most stack cells (open brackets, calls of rules) of a row, as with the limit.
       chunk: tokens between two checks whether all rows are done.
       allow_truncation: accept limits below a constraint's shortest text; such rows end `TRUNCATED`. A `max_depth` below what a
         constraint's text needs is always an error.
@@ -85,71 +81,76 @@ def generate(
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
+    way = read_way(sampler, num_samples, chunk, raw_logprobs)
+    request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
+    keys = read_key_words(key, sampler, request.num_prompts, way.num_samples)
+    return _decoded(decoder, request, way, keys, _turn(decoder, request, way, keys, draft, forced), progress)
+
+
+class Way(NamedTuple):
+    """How tokens are chosen: arguments of `generate`, checked; the sampler as it is traced."""
+
+    sampler: Sampler
+    num_samples: int
+    chunk: int
+    with_raw: bool
+
+
+def read_way(sampler: Any, num_samples: Any, chunk: Any, raw_logprobs: Any) -> Way:
+    """Checks the arguments of `generate` that say how tokens are chosen.
+
+    Raises:
+      DecodeError: one is wrong.
+    """
     announce_compilation()
     check_sampler(sampler)
-    num_samples = read_positive(num_samples, "num_samples")
-    chunk = read_positive(chunk, "chunk")
-    if progress is not None and not callable(progress):
+    num_samples, chunk = read_positive(num_samples, "num_samples"), read_positive(chunk, "chunk")
+    return Way(jax.device_put(prepared(sampler)), num_samples, chunk, bool(raw_logprobs))
+
+
+def _stops(most: int, progress: Any) -> Sequence[int]:
+    """Numbers of tokens after which the loop returns to the host."""
+    if progress is None:
+        return [most]
+    if not callable(progress):
         fix = "Give a function of two numbers, progress(tokens_done, max_tokens), or None."
         raise DecodeError(f"'progress' is {progress!r}, which cannot be called", fix=fix)
-    request = read_request(
-        decoder,
-        prompts,
-        tables,
-        max_new_tokens=max_new_tokens,
-        constraint=constraint,
-        stop_ids=stop_ids,
-        bos_id=bos_id,
-        max_depth=max_depth,
-        least_steps=chunk,
-        allow_truncation=allow_truncation,
-    )
-    most = request.most
-    runs, (drafts, most_drafts) = read_forced(forced), read_draft(draft, decoder, tables)
+    return range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)
+
+
+def _turn(decoder: Any, request: Request, way: Way, keys: jax.Array, draft: Any, forced: Any) -> Turn | None:
+    """What a turn of the loop over blocks needs; None where tokens are fed one by one."""
+    runs, (drafts, most_drafts) = read_forced(forced), read_draft(draft, decoder, request.tables)
     if isinstance(drafts, ModelDraft):
         check_positions(drafts.decoder, request.prompts, request.limits, "draft model")
-    words = read_key_words(key, sampler, request.num_prompts, num_samples)
-    sampler = jax.device_put(prepared(sampler))
-    stops = [most] if progress is None else range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)
-    if runs is not None or drafts is not None:
-        return decode_blocks(
-            decoder,
-            request,
-            drafts,
-            runs,
-            sampler,
-            words,
-            most_drafts=most_drafts,
-            num_samples=num_samples,
-            with_raw=bool(raw_logprobs),
-            stops=stops,
-            progress=progress,
-        )
-    carry = prefilled(decoder, request, num_samples, chunk)
+    if runs is None and drafts is None:
+        return None
+    return Turn(decoder, request.tables, drafts, way.sampler, keys, runs, most_drafts, way.with_raw)
+
+
+def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Turn | None, progress: Any) -> Generation:
+    """Decodes in blocks, or, without `turn`, token by token."""
+    stops = _stops(request.most, progress)
+    if turn is not None:
+        return decode_blocks(turn, request, way.num_samples, stops, progress)
+    most, sizes = request.most, {"chunk": way.chunk, "with_raw": way.with_raw}
+    carry = prefilled(decoder, request, way)
     for until in stops:
-        carry = loop.decode(
-            decoder,
-            tables,
-            sampler,
-            words,
-            carry,
-            jax.device_put(np.int32(min(until, most))),
-            chunk=chunk,
-            with_raw=bool(raw_logprobs),
-        )
+        limit = jax.device_put(np.int32(min(until, most)))
+        carry = loop.decode(decoder, request.tables, way.sampler, keys, carry, limit, **sizes)
         if progress is not None:
             done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.state.running.any())) else most
             progress(min(done, most), most)
             if done >= most:
                 break
-    return on_host(carry, request, num_samples)
+    return on_host(carry, request, way.num_samples)
 
 
-def prefilled(decoder: Any, request: Request, num_samples: int, chunk: int) -> loop.Carry:
+def prefilled(decoder: Any, request: Request, way: Way) -> loop.Carry:
     """The loop's first carry: prompts fed, nothing chosen."""
-    given = put_rows((request.prompts.tokens, request.prompts.lengths))
-    sizes = {"cache_length": request.cache_length, "capacity": request.steps + chunk, "num_samples": num_samples}
-    return loop.Carry(state=request.first_state(num_samples), **loop.prefill(decoder, *given, **sizes))
+    sizes = {"capacity": request.steps + way.chunk, "num_samples": way.num_samples}
+    return loop.Carry(state=request.first_state(way.num_samples), **loop.prefill(decoder, request.batch(), **sizes))
 
 
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:

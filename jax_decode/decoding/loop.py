@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.requests import PromptBatch
 from jax_decode.errors import DecodeError
 from jax_decode.sampling.samplers import Sampler
 from jax_decode.sampling.sampling import checked, sample
@@ -49,31 +50,26 @@ class Carry:
 jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses.fields(Carry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "capacity", "num_samples"))
+@functools.partial(jax.jit, static_argnames=("capacity", "num_samples"))
 def prefill(
-    decoder: Decoder,
-    prompts: jax.Array,
-    lengths: jax.Array,
-    *,
-    cache_length: int,
-    capacity: int,
-    num_samples: int,
+    decoder: Decoder, prompts: PromptBatch, *, capacity: int, num_samples: int
 ) -> dict[str, Any]:
     """Feeds the prompts: every field of the first `Carry` but the rows' state, so that all constraints share this program.
 
     Args:
       decoder: the model.
-      prompts: int32[P, L], right padded; lengths: int32[P].
-      cache_length: slots of the cache.
+      prompts: each is fed once.
       capacity: T, tokens the output can hold.
-      num_samples: rows per prompt, which lie together; the prompt is fed once.
+      num_samples: rows per prompt, which lie together.
     """
-    logits, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), lengths, last_only=True)
+    count = prompts.tokens.shape[0]
+    empty = decoder.init_cache(count, prompts.cache_length)
+    logits, cache = decoder.apply(prompts.tokens, empty, prompts.lengths, last_only=True)
     check_logits(logits, decoder.vocab_size)
     if num_samples > 1:
         logits = jnp.repeat(logits, num_samples, axis=0)
-        parent = jnp.repeat(jnp.arange(prompts.shape[0], dtype=jnp.int32), num_samples)
-        cache = fork_cache(decoder, cache, parent, length=cache_length)
+        parent = jnp.repeat(jnp.arange(count, dtype=jnp.int32), num_samples)
+        cache = fork_cache(decoder, cache, parent, length=prompts.cache_length)
     shape = (logits.shape[0], capacity)
     return {
         "cache": cache,
@@ -151,6 +147,24 @@ def _choose(
         jnp.where(taken, choice.raw_logprob, 0.0),
     )
     return advance(tables, state, token), jnp.maximum(out[0], 0), out
+
+
+def feed_but_last(decoder: Decoder, prompts: PromptBatch, owner: jax.Array) -> tuple[Any, jax.Array]:
+    """Feeds the prompts but their last tokens, each once.
+
+    Args:
+      decoder: the model.
+      prompts: P of them.
+      owner: int32[B], the prompt of each row.
+
+    Returns:
+      The rows' cache, and the last token of each row's prompt, int32[B].
+    """
+    fed = jnp.maximum(prompts.lengths - 1, 0)
+    empty = decoder.init_cache(prompts.tokens.shape[0], prompts.cache_length)
+    _, cache = decoder.apply(prompts.tokens, empty, fed, last_only=True)
+    last = jnp.take_along_axis(prompts.tokens, fed[:, None], axis=1)[:, 0]
+    return fork_cache(decoder, cache, owner, length=prompts.cache_length), last[owner]
 
 
 def check_logits(logits: jax.Array, vocab_size: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -12,8 +13,34 @@ from numpy.typing import NDArray
 from jax_decode.decoding import inputs
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import put_rows
-from jax_decode.step.state import ConstraintState, init_state, unconstrained_state
+from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
 from jax_decode.tables.tables import ConstraintTables
+
+
+class Asked(NamedTuple):
+    """Arguments that `generate` has in common with its relatives, as they were given; see there."""
+
+    max_new_tokens: Any
+    constraint: Any = None
+    stop_ids: Any = None
+    bos_id: int | None = None
+    max_depth: Any = MAX_DEPTH
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["tokens", "lengths"], meta_fields=["cache_length"])
+@dataclasses.dataclass(frozen=True)
+class PromptBatch:
+    """Prompts as the programs take them.
+
+    Attributes:
+      tokens: int32[P, L], right padded.
+      lengths: int32[P], at least 1.
+      cache_length: static, slots of the cache.
+    """
+
+    tokens: Any
+    lengths: Any
+    cache_length: int
 
 
 class Numbers(NamedTuple):
@@ -74,6 +101,11 @@ class Request:
         few = np.stack([which, limits, depths, self.prompts.lengths], 1)
         return np.concatenate([few, stops, self.prompts.tokens], 1)
 
+    def batch(self) -> PromptBatch:
+        """The prompts on the device."""
+        tokens, lengths = put_rows((self.prompts.tokens, self.prompts.lengths))
+        return PromptBatch(tokens, lengths, self.cache_length)
+
     def first_state(self, each: int) -> ConstraintState:
         """The state of every row before its first token, on the device."""
         return _first_state(self.tables, put_rows(self.numbers(each)), self.steps)
@@ -83,27 +115,27 @@ def read_request(
     decoder: Any,
     prompts: Any,
     tables: ConstraintTables | None,
+    asked: Asked,
     *,
-    max_new_tokens: Any,
-    constraint: Any,
-    stop_ids: Any,
-    bos_id: int | None,
-    max_depth: Any,
     least_steps: int,
     allow_truncation: bool,
 ) -> Request:
     """Checks what `generate` and its relatives have in common; for the arguments see there.
 
+    Args:
+      decoder, prompts, tables, asked, allow_truncation: as given.
+      least_steps: the least bucket of limits.
+
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
     vocab_size = inputs.check_decoder(decoder, tables)
-    given = inputs.read_prompts(prompts, vocab_size, bos_id)
+    given = inputs.read_prompts(prompts, vocab_size, asked.bos_id)
     num_prompts = len(given.lengths)
-    which = inputs.read_constraints(constraint, tables, num_prompts)
-    limits = inputs.read_limits(max_new_tokens, num_prompts)
-    stops = inputs.read_stop_ids(stop_ids, tables, which, vocab_size)
-    depths = inputs.read_depths(max_depth, num_prompts)
+    which = inputs.read_constraints(asked.constraint, tables, num_prompts)
+    limits = inputs.read_limits(asked.max_new_tokens, num_prompts)
+    stops = inputs.read_stop_ids(asked.stop_ids, tables, which, vocab_size)
+    depths = inputs.read_depths(asked.max_depth, num_prompts)
     if tables is not None:
         inputs.check_depth(tables, which, depths)
         if not allow_truncation:

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding import loop
-from jax_decode.decoding.generate import on_host, prefilled, read_key_words
+from jax_decode.decoding.generate import Way, on_host, prefilled, read_key_words, read_way
 from jax_decode.decoding.incremental import RowText
-from jax_decode.decoding.requests import Request, read_positive, read_request
+from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import on_automatic_axes
-from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
+from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
 
@@ -101,31 +101,29 @@ def stream(
       >>> for piece in stream(decoder, prompt, tables, tokenizer=tokenizer, max_new_tokens=64, stopping=StopStrings("\\n")):
       ...     print(piece.text, end="", flush=True)
     """
-    check_sampler(sampler)
-    rules = tuple(stopping) if isinstance(stopping, Sequence) else (stopping,)
-    for rule in rules:
-        if not (hasattr(rule, "cut") and hasattr(rule, "held")):
-            raise DecodeError(f"{rule!r} is no stopping rule", fix="Give StopStrings(...), StopWhen(...) or TimeLimit(...).")
-    if not hasattr(getattr(tokenizer, "vocabulary", tokenizer), "decode"):
-        raise DecodeError("the tokenizer has no 'decode'", fix="Pass the tokenizer that made the prompt's ids.")
-    num_samples, chunk = read_positive(num_samples, "num_samples"), read_positive(chunk, "chunk")
-    request = read_request(
-        decoder,
-        prompts,
-        tables,
-        max_new_tokens=max_new_tokens,
-        constraint=constraint,
-        stop_ids=stop_ids,
-        bos_id=bos_id,
-        max_depth=max_depth,
-        least_steps=chunk,
-        allow_truncation=allow_truncation,
-    )
-    words = read_key_words(key, sampler, request.num_prompts, num_samples)
-    traced = jax.device_put(prepared(sampler))
-    carry = prefilled(decoder, request, num_samples, chunk)
-    further = functools.partial(loop.decode, decoder, tables, traced, words, chunk=chunk, with_raw=bool(raw_logprobs))
-    return Stream(carry, further, request, tokenizer, rules, num_samples, chunk, clock)
+    way = read_way(sampler, num_samples, chunk, raw_logprobs)
+    output = _Output(tokenizer, tuple(stopping) if isinstance(stopping, Sequence) else (stopping,), clock)
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
+    request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
+    words = read_key_words(key, sampler, request.num_prompts, way.num_samples)
+    further = functools.partial(loop.decode, decoder, tables, way.sampler, words, chunk=way.chunk, with_raw=way.with_raw)
+    return Stream(prefilled(decoder, request, way), further, request, output, way)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Output:
+    """What spells the tokens, what ends rows, and the clock; see `stream`."""
+
+    tokenizer: Any
+    rules: tuple[StoppingRule, ...]
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            if not (hasattr(rule, "cut") and hasattr(rule, "held")):
+                raise DecodeError(f"{rule!r} is no stopping rule", fix="Give StopStrings(...), StopWhen(...) or TimeLimit(...).")
+        if not hasattr(getattr(self.tokenizer, "vocabulary", self.tokenizer), "decode"):
+            raise DecodeError("the tokenizer has no 'decode'", fix="Pass the tokenizer that made the prompt's ids.")
 
 
 class Stream:
@@ -140,21 +138,18 @@ class Stream:
         carry: loop.Carry,
         further: Callable[..., loop.Carry],
         request: Request,
-        tokenizer: Any,
-        rules: Sequence[StoppingRule],
-        num_samples: int,
-        chunk: int,
-        clock: Callable[[], float],
+        output: _Output,
+        way: Way,
     ) -> None:
         self._carry, self._further, self._request = carry, further, request
-        self._rules, self._num_samples, self._chunk, self._clock = rules, num_samples, chunk, clock
-        owners = request.rows(num_samples)
+        self._rules, self._num_samples, self._chunk, self._clock = output.rules, way.num_samples, way.chunk, output.clock
+        owners = request.rows(way.num_samples)
         self._stops = [{int(t) for t in request.stop_ids[owner] if t >= 0} for owner in owners]
-        self._rows = [RowText(tokenizer) for _ in owners]
+        self._rows = [RowText(output.tokenizer) for _ in owners]
         self._shown = [0] * len(owners)
         self._cut: list[int | None] = [None] * len(owners)
         self._read = 0
-        self._started = clock()
+        self._started = output.clock()
         self.status = [Status.RUNNING] * len(owners)
         self._pieces = self._generated()
 

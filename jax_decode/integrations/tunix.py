@@ -22,6 +22,7 @@ from jax_decode.tables.tables import ConstraintTables
 
 _STATE = "constraint_state"
 """Key in the cache, beside the layers."""
+_Base: Any = object  # of which nothing is known before that library is imported
 
 
 def constrained_sampler(
@@ -61,104 +62,104 @@ def _sampler_class() -> Any:
         if error.name and error.name.partition(".")[0] != "tunix":
             raise  # tunix is there, and something that it needs is not
         raise MissingPackageError("google-tunix", "Constraining Tunix's sampler") from error
+    return type("ConstrainedSampler", (_Constrained, Sampler), {"__doc__": "See `constrained_sampler`."})
 
-    class ConstrainedSampler(Sampler):
-        """See `constrained_sampler`."""
 
-        def __init__(
-            self, transformer: Any, tokenizer: Any, cache_config: Any, tables: ConstraintTables, max_depth: Any, **options: Any
-        ) -> None:
-            super().__init__(transformer, tokenizer, cache_config, **options)
-            self.tables, self.max_depth = tables, max_depth
-            self.statuses: list[Status] = []
-            self._carried: Any = None
-            self._before: Any = None
-            self._beams = 1
-            prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo",))
-            decode = jax.jit(self._carrying(self._decode_fn), donate_argnums=(2,))
-            self._programs = prefill, decode
-            self._compiled_prefill_fn = lambda *args, **kwargs: prefill(self._carried, *args, **kwargs)
-            self._compiled_decode_fn = lambda *args: self._ended(decode(self._carried, *args))
+class _Constrained(_Base):
+    """What `constrained_sampler` changes of its base class, which comes behind this one among the bases."""
 
-        def __call__(
-            self,
-            input_strings: Any,
-            max_generation_steps: int,
-            *args: Any,
-            constraint: Any = None,
-            allow_truncation: bool = False,
-            eos_tokens: Any = None,
-            beam_size: int | None = None,
-            **kwargs: Any,
-        ) -> Any:
-            if beam_size is not None and (kwargs.get("return_logits") or kwargs.get("return_logprobs")):
-                raise DecodeError(
-                    "this sampler's beam search does not keep the logits and log-probabilities of its beams apart",
-                    where="return_logits, return_logprobs",
-                    fix="Leave them out and ask jax_decode.score for those of the texts, or use jax_decode.beam_search.",
-                )
-            rows = 1 if isinstance(input_strings, str) else len(input_strings)
-            if constraint is None or not hasattr(constraint, "__len__"):
-                several = int(jax.device_get(self.tables.num_constraints)) > 1 and constraint is None
-                constraint = list(range(rows)) if several else [constraint or 0] * rows
-            self._beams = beams = beam_size or 1
-            depths = self.max_depth
-            self._carried, self._layout = carry(
-                self.tables,
-                vocab_size=self.transformer.num_embed,
-                constraint=[index for index in constraint for _ in range(beams)],
-                max_new_tokens=[max_generation_steps] * rows * beams,
-                max_depth=[x for x in depths for _ in range(beams)] if hasattr(depths, "__len__") else depths,
-                stop_ids=eos_tokens,
-                allow_truncation=allow_truncation,
+    def __init__(
+        self, transformer: Any, tokenizer: Any, cache_config: Any, tables: ConstraintTables, max_depth: Any, **options: Any
+    ) -> None:
+        super().__init__(transformer, tokenizer, cache_config, **options)
+        self.tables, self.max_depth = tables, max_depth
+        self.statuses: list[Status] = []
+        self._carried: Any = None
+        self._before: Any = None
+        self._beams = 1
+        prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo",))
+        decode = jax.jit(self._carrying(self._decode_fn), donate_argnums=(2,))
+        self._programs = prefill, decode
+        self._compiled_prefill_fn = lambda *args, **kwargs: prefill(self._carried, *args, **kwargs)
+        self._compiled_decode_fn = lambda *args: self._ended(decode(self._carried, *args))
+
+    def __call__(
+        self,
+        input_strings: Any,
+        max_generation_steps: int,
+        *args: Any,
+        constraint: Any = None,
+        allow_truncation: bool = False,
+        eos_tokens: Any = None,
+        beam_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if beam_size is not None and (kwargs.get("return_logits") or kwargs.get("return_logprobs")):
+            raise DecodeError(
+                "this sampler's beam search does not keep the logits and log-probabilities of its beams apart",
+                where="return_logits, return_logprobs",
+                fix="Leave them out and ask jax_decode.score for those of the texts, or use jax_decode.beam_search.",
             )
-            stops = [t for t in np.unique(jax.device_get(self._carried.start.stop_ids)).tolist() if t >= 0]
-            return super().__call__(
-                input_strings, max_generation_steps, *args, eos_tokens=stops, beam_size=beam_size, **kwargs
-            )
+        rows = 1 if isinstance(input_strings, str) else len(input_strings)
+        if constraint is None or not hasattr(constraint, "__len__"):
+            several = int(jax.device_get(self.tables.num_constraints)) > 1 and constraint is None
+            constraint = list(range(rows)) if several else [constraint or 0] * rows
+        self._beams = beams = beam_size or 1
+        depths = self.max_depth
+        self._carried, self._layout = carry(
+            self.tables,
+            vocab_size=self.transformer.num_embed,
+            constraint=[index for index in constraint for _ in range(beams)],
+            max_new_tokens=[max_generation_steps] * rows * beams,
+            max_depth=[x for x in depths for _ in range(beams)] if hasattr(depths, "__len__") else depths,
+            stop_ids=eos_tokens,
+            allow_truncation=allow_truncation,
+        )
+        stops = [t for t in np.unique(jax.device_get(self._carried.start.stop_ids)).tolist() if t >= 0]
+        return super().__call__(
+            input_strings, max_generation_steps, *args, eos_tokens=stops, beam_size=beam_size, **kwargs
+        )
 
-        def init_sample_state(self, *args: Any, **kwargs: Any) -> Any:
-            state = super().init_sample_state(*args, **kwargs)
-            rows = state.token_buffer.shape[0] * self._beams  # the prompts are repeated for their beams after they were read
-            return dataclasses.replace(state, cache={**state.cache, _STATE: self._layout.zeros(rows)})
+    def init_sample_state(self, *args: Any, **kwargs: Any) -> Any:
+        state = super().init_sample_state(*args, **kwargs)
+        rows = state.token_buffer.shape[0] * self._beams  # the prompts are repeated for their beams after they were read
+        return dataclasses.replace(state, cache={**state.cache, _STATE: self._layout.zeros(rows)})
 
-        def _carrying(self, program: Any) -> Any:
-            """A program of the base class, traced with what is carried at hand."""
+    def _carrying(self, program: Any) -> Any:
+        """A program of the base class, traced with what is carried at hand."""
 
-            def run(carried: Carried, params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-                self._traced = carried
-                try:
-                    return program(params, state, *args, **kwargs)
-                finally:
-                    del self._traced
+        def run(carried: Carried, params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+            self._traced = carried
+            try:
+                return program(params, state, *args, **kwargs)
+            finally:
+                del self._traced
 
-            return run
+        return run
 
-        def _prefill_fn(self, params: Any, sampler_state: Any, images: Any = None, echo: bool = True) -> Any:
-            held, sampler_state = _without(sampler_state)
-            self._before = self._traced.state(held, jnp.zeros_like(held.status), jnp.bool_(False))
-            return super()._prefill_fn(params, sampler_state, images, echo)
+    def _prefill_fn(self, params: Any, sampler_state: Any, images: Any = None, echo: bool = True) -> Any:
+        held, sampler_state = _without(sampler_state)
+        self._before = self._traced.state(held, jnp.zeros_like(held.status), jnp.bool_(False))
+        return super()._prefill_fn(params, sampler_state, images, echo)
 
-        def _sample_step(self, params: Any, sampler_state: Any) -> Any:
-            held, sampler_state = _without(sampler_state)
-            last = sampler_state.token_buffer[:, sampler_state.decoding_step]
-            self._before = self._traced.state(held, last, jnp.bool_(True))
-            return super()._sample_step(params, sampler_state)
+    def _sample_step(self, params: Any, sampler_state: Any) -> Any:
+        held, sampler_state = _without(sampler_state)
+        last = sampler_state.token_buffer[:, sampler_state.decoding_step]
+        self._before = self._traced.state(held, last, jnp.bool_(True))
+        return super()._sample_step(params, sampler_state)
 
-        def _sample(self, logits: Any, eos: Any, cache: Any, sampler_state: Any) -> Any:
-            state, self._before = self._before, None
-            masked = self._traced.masked(state, logits[:, -1])[:, None]
-            return super()._sample(masked, eos, {**cache, _STATE: state}, sampler_state)  # beams put their cache in order there
+    def _sample(self, logits: Any, eos: Any, cache: Any, sampler_state: Any) -> Any:
+        state, self._before = self._before, None
+        masked = self._traced.masked(state, logits[:, -1])[:, None]
+        return super()._sample(masked, eos, {**cache, _STATE: state}, sampler_state)  # beams put their cache in order there
 
-        def _ended(self, state: Any) -> Any:
-            # The loop goes one step beyond the buffer's end, where the token is lost; the limit has ended all rows by then.
-            at = state.decoding_step
-            last = jnp.where(at < state.token_buffer.shape[1], state.token_buffer[:, at], -1)
-            every = named(_statuses(self._carried, state.cache[_STATE], last, state.done))
-            self.statuses = every[:: self._beams]  # the best beam of every prompt comes first, and is the only one returned
-            return state
-
-    return ConstrainedSampler
+    def _ended(self, state: Any) -> Any:
+        # The loop goes one step beyond the buffer's end, where the token is lost; the limit has ended all rows by then.
+        at = state.decoding_step
+        last = jnp.where(at < state.token_buffer.shape[1], state.token_buffer[:, at], -1)
+        every = named(_statuses(self._carried, state.cache[_STATE], last, state.done))
+        self.statuses = every[:: self._beams]  # the best beam of every prompt comes first, and is the only one returned
+        return state
 
 
 _statuses = jax.jit(Carried.statuses)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs
-from jax_decode.decoding.requests import Request, read_positive
+from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.particles import WeightedGeneration, weighted
@@ -98,8 +98,7 @@ def log_mass(
 
     Source: Cognetta et al. 2025, §5.1 (mass of a pattern).
     """
-    options = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
-    request = read_constrained(decoder, prompts, tables, max_new_tokens=max_new_tokens, constraint=constraint, **options)
+    request = read_constrained(decoder, prompts, tables, Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth))
     found = exact_or_samples(
         decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below
     )

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.requests import Asked
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
@@ -89,8 +90,7 @@ def option_probabilities(
     Raises:
       DecodeError: an argument is wrong, or there are too many sequences and no key.
     """
-    given = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
-    request = read_constrained(decoder, prompts, tables, max_new_tokens=max_new_tokens, constraint=constraint, **given)
+    request = read_constrained(decoder, prompts, tables, Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth))
     wanted = None if options is None else _checked(options)
     if not hasattr(getattr(tokenizer, "vocabulary", tokenizer), "decode"):
         raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'decode'", fix="Pass the model's tokenizer.")

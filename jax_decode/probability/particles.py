@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs
-from jax_decode.decoding.requests import Request, read_positive
+from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.kernels.noise import key_words
-from jax_decode.kernels.placement import on_automatic_axes, put_rows
+from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
-from jax_decode.probability.smc import run_particles
+from jax_decode.probability.smc import Scheme, run_particles
 from jax_decode.probability.weights import draw_rows, effective_sample_size, log_mean_exp
 from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
@@ -105,16 +105,7 @@ def generate_smc(
     Source: Lew et al. 2023, Sequential Monte Carlo Steering of Large Language Models using Probabilistic Programs; Del Moral,
     Doucet, Jasra 2006, Sequential Monte Carlo Samplers (adaptive resampling).
     """
-    request = read_constrained(
-        decoder,
-        prompts,
-        tables,
-        max_new_tokens=max_new_tokens,
-        constraint=constraint,
-        stop_ids=stop_ids,
-        bos_id=bos_id,
-        max_depth=max_depth,
-    )
+    request = read_constrained(decoder, prompts, tables, Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth))
     check_proposal(proposal)
     size = read_positive(particles, "particles")
     if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not resample_below >= 0:
@@ -128,22 +119,10 @@ def weighted(
     """`generate_smc` after its arguments were checked."""
     assert request.tables is not None
     proposal = jax.tree.map(np.int32, proposal)
-    proposal, below = jax.device_put((proposal, np.float32(resample_below)))
-    prompts, lengths = put_rows((request.prompts.tokens, request.prompts.lengths))
-    stop = jax.device_put(np.bool_(always_stop))
-    p = run_particles(
-        decoder,
-        request.tables,
-        proposal,
-        key_words(inputs.read_keys(key, request.num_prompts, size)),
-        first_state(request, size, stop),
-        prompts,
-        lengths,
-        below,
-        stop,
-        cache_length=request.cache_length,
-        steps=request.steps,
-    )
+    scheme = jax.device_put(Scheme(proposal, np.float32(resample_below), np.bool_(always_stop)))
+    words = key_words(inputs.read_keys(key, request.num_prompts, size))
+    state = first_state(request, size, scheme.always_stop)
+    p = run_particles(decoder, request.tables, scheme, words, state, request.batch(), steps=request.steps)
     names = ("tokens", "weights", "raw_logprobs", "log_weights", "log_mass", "ess", "resampled", "draws", "step", "broken")
     out = jax.device_get({name: getattr(p, name) for name in names} | {"status": p.state.status, "dropped": p.state.dropped})
     for prompt in np.flatnonzero(out["broken"]):

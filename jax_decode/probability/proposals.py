@@ -144,13 +144,45 @@ def weighted_rejection(
       columns: `tables.columns`, where the logits are spread over devices as those of tables; else they are exchanged.
     """
     x = clean(logits)
+    whole, first = log_sum(x), step * (2 * max_rejects + 3).astype(jnp.uint32)  # no two draws of a row share a counter
     columns = Columns(words_for(x.shape[1])) if columns is None or columns.shards is None else columns
-    whole = log_sum(x)
-    rows = jnp.arange(x.shape[0], dtype=jnp.int32)
-    stride = (2 * max_rejects + 3).astype(jnp.uint32)  # no two draws of a row share a counter
+    t = _trials(x, key, first, allowed, max_rejects, needed, columns)
+
+    def by_mask() -> Draw:
+        return _by_mask(masked(first + (2 * max_rejects + 2).astype(jnp.uint32)))
+
+    def nothing() -> Draw:
+        return Draw(t.first, whole, whole, jnp.zeros_like(t.first))
+
+    exact = jax.lax.cond((needed & ~t.done).any(), by_mask, nothing)
+    own = read(x, jnp.arange(x.shape[0], dtype=jnp.int32), jnp.maximum(t.first, 0)) - whole
+    return Draw(
+        token=jnp.where(t.first >= 0, t.first, exact.token),
+        log_weight=-jnp.where(t.done, t.log_sum, log_add(t.log_sum, -exact.log_weight)),
+        raw_logprob=jnp.where(t.first >= 0, own, exact.raw_logprob),
+        draws=t.draws,
+    )
+
+
+def _trials(
+    x: jax.Array,
+    key: jax.Array,
+    first: jax.Array,
+    allowed: Callable[[jax.Array], jax.Array],
+    max_rejects: jax.Array,
+    needed: jax.Array,
+    columns: Columns,
+) -> _Trials:
+    """Draws until every row has met two allowed tokens, or has rejected the most.
+
+    Args:
+      x: float32[B, V'], clean logits; first: uint32[B], the counter of a row's first draw, which the others follow.
+      key, allowed, max_rejects, needed, columns: see `weighted_rejection`.
+    """
+    whole, rows = log_sum(x), jnp.arange(x.shape[0], dtype=jnp.int32)
 
     def try_once(t: _Trials) -> _Trials:
-        choice = choose(_PLAIN, among(t.left, None, columns), key, step * stride + t.tries.astype(jnp.uint32))
+        choice = choose(_PLAIN, among(t.left, None, columns), key, first + t.tries.astype(jnp.uint32))
         token = choice.token
         log_left = read(x, rows, token) - choice.raw_logprob - whole
         active = ~t.done & (t.rejects < max_rejects)
@@ -181,22 +213,7 @@ def weighted_rejection(
         done=jnp.zeros(len(rows), bool),
         draws=zeros,
     )
-    t = jax.lax.while_loop(going, try_once, start)
-
-    def by_mask() -> Draw:
-        return _by_mask(masked(step * stride + stride - 1))
-
-    def nothing() -> Draw:
-        return Draw(t.first, whole, whole, zeros)
-
-    exact = jax.lax.cond((needed & ~t.done).any(), by_mask, nothing)
-    own = read(x, rows, jnp.maximum(t.first, 0)) - whole
-    return Draw(
-        token=jnp.where(t.first >= 0, t.first, exact.token),
-        log_weight=-jnp.where(t.done, t.log_sum, log_add(t.log_sum, -exact.log_weight)),
-        raw_logprob=jnp.where(t.first >= 0, own, exact.raw_logprob),
-        draws=t.draws,
-    )
+    return jax.lax.while_loop(going, try_once, start)
 
 
 def _by_mask(choice: Choice) -> Draw:

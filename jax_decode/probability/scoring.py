@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.inputs import bucket
-from jax_decode.decoding.requests import Request, read_request
+from jax_decode.decoding.loop import feed_but_last
+from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
 from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import complete, goes_on, stop_columns
 from jax_decode.probability.tree import next_tokens
-from jax_decode.step.forking import fork_cache
 from jax_decode.step.state import MAX_DEPTH, ConstraintState
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
@@ -105,9 +105,9 @@ def score(
     """
     rows = _sequences(tokens, texts, tokenizer)
     longest = max(max(map(len, rows)), 1)
-    options = {"constraint": constraint, "stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
     limits = longest + 1 if max_new_tokens is None else max_new_tokens
-    request = read_request(decoder, prompts, tables, max_new_tokens=limits, least_steps=16, allow_truncation=True, **options)
+    asked = Asked(limits, constraint, stop_ids, bos_id, max_depth)
+    request = read_request(decoder, prompts, tables, asked, least_steps=16, allow_truncation=True)
     return scored(decoder, request, rows, limited=max_new_tokens is not None, always_stop=always_stop)
 
 
@@ -124,11 +124,9 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
     padded, counts = np.zeros((prompts * each, width), np.int32), np.zeros(prompts * each, np.int32)
     for i, row in enumerate(rows):
         padded[i, : len(row)], counts[i] = row, len(row)
-    arrays = (request.prompts.tokens, request.prompts.lengths, request.rows(each).astype(np.int32), padded, counts)
-    out = teacher_forced(
-        decoder, request.tables, state, *jax.device_put(arrays), cache_length=request.cache_length + block, block=block
-    )
-    out = jax.device_get(out)
+    fed = PromptBatch(request.prompts.tokens, request.prompts.lengths, request.cache_length + block)
+    fed, given = jax.device_put((fed, _Given(request.rows(each).astype(np.int32), padded, counts)))
+    out = jax.device_get(teacher_forced(decoder, request.tables, state, fed, given, block=block))
     stopped = out.accepted & out.running & (out.goes_on | always_stop)
     if request.tables is None:
         stopped = np.full(len(padded), always_stop and (request.stop_ids >= 0).any())
@@ -146,6 +144,15 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
     )
 
 
+class _Given(NamedTuple):
+    """parent: int32[B], the prompt of each row; tokens: int32[B, T], right padded, T a multiple of the block and more than the
+    largest count; counts: int32[B]."""
+
+    parent: Any
+    tokens: Any
+    counts: Any
+
+
 class _Forced(NamedTuple):
     """raw, local: float32[B, T], of each token; raw_stop, local_stop: float32[B], of a stop token at the end; accepted, running,
     goes_on: bool[B], of the state at the end."""
@@ -159,18 +166,14 @@ class _Forced(NamedTuple):
     goes_on: jax.Array
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "block"))
+@functools.partial(jax.jit, static_argnames=("block",))
 def teacher_forced(
     decoder: Decoder,
     tables: ConstraintTables | None,
     state: ConstraintState,
-    prompts: jax.Array,
-    lengths: jax.Array,
-    parent: jax.Array,
-    tokens: jax.Array,
-    counts: jax.Array,
+    prompts: PromptBatch,
+    given: _Given,
     *,
-    cache_length: int,
     block: int,
 ) -> _Forced:
     """Feeds the prompts, then the given tokens block by block, and follows the constraints along them.
@@ -178,18 +181,13 @@ def teacher_forced(
     Args:
       decoder, tables: as in `generate`.
       state: [B], before the first token.
-      prompts: int32[P, L], right padded; lengths: int32[P], at least 1.
-      parent: int32[B], the prompt of each row.
-      tokens: int32[B, T], right padded, T a multiple of `block` and more than the largest count.
-      counts: int32[B].
-      cache_length: slots of the cache.
+      prompts: P of them; each is fed once.
+      given: the rows.
       block: positions that are fed at once.
     """
-    fed = jnp.maximum(lengths - 1, 0)
-    _, cache = decoder.apply(prompts, decoder.init_cache(prompts.shape[0], cache_length), fed, last_only=True)
-    cache = fork_cache(decoder, cache, parent, length=cache_length)
-    last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[parent]
-    before = jnp.concatenate([last, tokens[:, :-1]], axis=1)
+    tokens, counts = given.tokens, given.counts
+    cache, last = feed_but_last(decoder, prompts, given.parent)
+    before = jnp.concatenate([last[:, None], tokens[:, :-1]], axis=1)
     batch = tokens.shape[0]
     starts = jnp.arange(0, tokens.shape[1], block, dtype=jnp.int32)
     blocks = [x.reshape(batch, -1, block).swapaxes(0, 1) for x in (before, tokens)]

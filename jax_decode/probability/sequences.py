@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.decoding.requests import Request, read_request
+from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.errors import DecodeError, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
-from jax_decode.probability.tree import Levels, walk_tree
+from jax_decode.probability.tree import Levels, Room, walk_tree
 from jax_decode.probability.weights import by_group
 from jax_decode.step.state import MAX_DEPTH
 from jax_decode.tables.tables import ConstraintTables
@@ -99,16 +99,7 @@ def enumerate_sequences(
     Raises:
       DecodeError: an argument is wrong, or the limit was reached.
     """
-    request = read_constrained(
-        decoder,
-        prompts,
-        tables,
-        max_new_tokens=max_new_tokens,
-        constraint=constraint,
-        stop_ids=stop_ids,
-        bos_id=bos_id,
-        max_depth=max_depth,
-    )
+    request = read_constrained(decoder, prompts, tables, Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth))
     found = enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below)
     if found is None:
         raise DecodeError(
@@ -119,7 +110,7 @@ def enumerate_sequences(
     return found
 
 
-def read_constrained(decoder: Any, prompts: Any, tables: Any, **options: Any) -> Request:
+def read_constrained(decoder: Any, prompts: Any, tables: Any, asked: Asked) -> Request:
     """`read_request` for functions in which every prompt has a constraint.
 
     Raises:
@@ -127,7 +118,7 @@ def read_constrained(decoder: Any, prompts: Any, tables: Any, **options: Any) ->
     """
     if tables is None:
         raise DecodeError("there are no tables, so no constraint", fix="Pass jax_decode.to_device(constraint).")
-    request = read_request(decoder, prompts, tables, least_steps=16, allow_truncation=False, **options)
+    request = read_request(decoder, prompts, tables, asked, least_steps=16, allow_truncation=False)
     for i in np.flatnonzero(request.which < 0):
         raise DecodeError("the prompt has no constraint", where=f"prompt {i}", fix="Leave it out: its mass is 1.")
     return request
@@ -144,22 +135,10 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
     if isinstance(ignore_below, bool) or not isinstance(ignore_below, numbers.Real) or not 0 <= ignore_below < 1:
         raise DecodeError(f"ignore_below is {ignore_below!r}", fix="Give a probability below 1; 0 leaves nothing out.")
     least = np.float32(-np.inf if ignore_below == 0 else np.log(float(ignore_below)))
-    arrays = (request.prompts.tokens, request.prompts.lengths, np.bool_(always_stop), least)
-    *given, stop, least = jax.device_put(arrays)
+    given, (stop, least) = request.batch(), jax.device_put((np.bool_(always_stop), least))
     state = first_state(request, 1, stop)
     for rows in sorted({max(min(_FIRST_PREFIXES, max_prefixes), request.num_prompts), max_prefixes}):
-        tree = walk_tree(
-            decoder,
-            tables,
-            state,
-            *given,
-            stop,
-            least,
-            cache_length=request.cache_length,
-            steps=request.steps,
-            rows=rows,
-            children=_CHILDREN * rows,
-        )
+        tree = walk_tree(decoder, tables, state, given, stop, least, room=Room(request.steps, rows, _CHILDREN * rows))
         if bool(jax.device_get(tree.fits)):
             tree = jax.device_get(tree)
             for prompt in np.flatnonzero(np.isnan(tree.ignored)):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.loop import feed_but_last
+from jax_decode.decoding.requests import PromptBatch
 from jax_decode.kernels.planes import NEVER, log_sum
 from jax_decode.probability.endings import ended
 from jax_decode.probability.proposals import Proposal, draw
@@ -58,19 +60,24 @@ class Particles:
 jax.tree_util.register_dataclass(Particles, data_fields=[f.name for f in dataclasses.fields(Particles)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "steps"))
+class Scheme(NamedTuple):
+    """proposal: how tokens are drawn; resample_below: float32[], a group is resampled when its effective sample size is below
+    this share of N; always_stop: bool[], see the package."""
+
+    proposal: Proposal
+    resample_below: Any
+    always_stop: Any
+
+
+@functools.partial(jax.jit, static_argnames=("steps",))
 def run_particles(
     decoder: Decoder,
     tables: ConstraintTables,
-    proposal: Proposal,
+    scheme: Scheme,
     keys: jax.Array,
     state: ConstraintState,
-    prompts: jax.Array,
-    lengths: jax.Array,
-    resample_below: jax.Array,
-    always_stop: jax.Array,
+    prompts: PromptBatch,
     *,
-    cache_length: int,
     steps: int,
 ) -> Particles:
     """Draws until every particle has ended.
@@ -78,25 +85,19 @@ def run_particles(
     Args:
       decoder: the model.
       tables: the constraints.
-      proposal: how tokens are drawn.
+      scheme: how they are drawn and resampled.
       keys: uint32[B, 2], B = G * N.
       state: [B], before the first token, from `endings.first_state`.
-      prompts: int32[G, L], right padded; lengths: int32[G], at least 1. Every prompt is fed once.
-      resample_below: float32[]; a group is resampled when its effective sample size is below this share of N.
-      always_stop: bool[], see the package.
-      cache_length: slots of the cache.
+      prompts: G of them; each is fed once.
       steps: T, at least the largest limit of the state.
     """
-    groups, batch = prompts.shape[0], keys.shape[0]
+    groups, batch = prompts.tokens.shape[0], keys.shape[0]
     size = batch // groups
-    fed = jnp.maximum(lengths - 1, 0)  # the last token of the prompts is fed in the first step
-    _, cache = decoder.apply(prompts, decoder.init_cache(groups, cache_length), fed, last_only=True)
-    owner = jnp.repeat(jnp.arange(groups, dtype=jnp.int32), size)
-    last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[:, 0]
+    cache, last = feed_but_last(decoder, prompts, jnp.repeat(jnp.arange(groups, dtype=jnp.int32), size))
     first = Particles(
-        cache=fork_cache(decoder, cache, owner, length=cache_length),
+        cache=cache,
         state=state,
-        token=last[owner],
+        token=last,
         step=jnp.int32(0),
         broken=jnp.zeros(groups, bool),
         log_weights=jnp.zeros(batch, jnp.float32),
@@ -113,23 +114,22 @@ def run_particles(
         return (p.step < steps) & p.state.running.any()
 
     def step(p: Particles) -> Particles:
-        p = _extended(decoder, tables, proposal, keys, always_stop, p)
-        p = _resampled(decoder, keys, resample_below, cache_length, p)
+        p = _extended(decoder, tables, scheme, keys, p)
+        p = _resampled(decoder, keys, scheme.resample_below, prompts.cache_length, p)
         return dataclasses.replace(p, step=p.step + 1)
 
     return jax.lax.while_loop(going, step, first)
 
 
-def _extended(
-    decoder: Decoder, tables: ConstraintTables, proposal: Proposal, keys: jax.Array, always_stop: jax.Array, p: Particles
-) -> Particles:
+def _extended(decoder: Decoder, tables: ConstraintTables, scheme: Scheme, keys: jax.Array, p: Particles) -> Particles:
     """Every running particle takes one token, and its weight the token's."""
     running = p.state.running
     logits, cache = decoder.apply(p.token[:, None], p.cache, running.astype(jnp.int32))
-    drawn = draw(proposal, logits[:, -1], keys, jnp.broadcast_to(p.step.astype(jnp.uint32), running.shape), tables, p.state)
+    step = jnp.broadcast_to(p.step.astype(jnp.uint32), running.shape)
+    drawn = draw(scheme.proposal, logits[:, -1], keys, step, tables, p.state)
     token = checked(drawn.token, logits[:, -1])
     after = advance(tables, p.state, token)
-    after = ended(tables, after, always_stop)
+    after = ended(tables, after, scheme.always_stop)
     taken = running & (token >= 0)
     weight = jnp.where(taken, drawn.log_weight, jnp.where(running & (after.status != Status.ACCEPTED), NEVER, 0.0))
     return dataclasses.replace(

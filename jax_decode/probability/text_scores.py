@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.decoding.requests import read_request
+from jax_decode.decoding.requests import Asked, read_request
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import exact_or_samples
@@ -87,42 +87,34 @@ def score_texts(
     if not constraints:
         raise DecodeError("there is no text", fix="Give a list of strings.")
     count, longest = len(constraints), max(max(len(text.encode()) for text in texts), 1)
-    options = {"stop_ids": stop_ids, "bos_id": bos_id, "max_depth": max_depth}
-    lattices = read_constrained(
-        decoder,
-        [prompt] * count,
-        to_device(constraints),
-        max_new_tokens=longest,
-        constraint=list(range(count)),
-        **options,
-    )
+    each = Asked(longest, list(range(count)), stop_ids, bos_id, max_depth)
+    lattices = read_constrained(decoder, [prompt] * count, to_device(constraints), each)
     found = exact_or_samples(
         decoder, lattices, key=key, samples=samples, always_stop=False, max_prefixes=max_prefixes, ignore_below=ignore_below
     )
-    request = read_request(
-        decoder,
-        [prompt],
-        tables,
-        max_new_tokens=longest + 1,
-        constraint=constraint,
-        least_steps=16,
-        allow_truncation=True,
-        **options,
-    )
+    asked = each._replace(max_new_tokens=longest + 1, constraint=constraint)
+    request = read_request(decoder, [prompt], tables, asked, least_steps=16, allow_truncation=True)
     rows, owner, proposed = _rows(found, count)
     raw, local = (x - proposed for x in _totals(decoder, request, rows, always_stop))
-    exact = isinstance(found, Sequences)
-    each = np.bincount(owner, minlength=count)
-    drawn = np.zeros(count) if exact else np.log(each)
+    return _summed(list(texts), found, owner, raw, local)
+
+
+def _summed(
+    texts: list[str], found: Any, owner: NDArray[np.intp], raw: NDArray[np.float64], local: NDArray[np.float64]
+) -> TextScores:
+    """The texts' scores, from those of tokenizations [n] of texts `owner`; `found`: from `exact_or_samples`."""
+    count, exact = len(texts), isinstance(found, Sequences)
+    tokenizations = np.bincount(owner, minlength=count)
+    drawn = np.zeros(count) if exact else np.log(tokenizations)
     errors = [0.0 if exact else float(log_mean_exp(raw[owner == i])[1]) for i in range(count)]
     return TextScores(
-        texts=list(texts),
+        texts=texts,
         raw_logprobs=by_group(raw, owner, count) - drawn,
         logprobs=by_group(local, owner, count) - drawn,
         standard_errors=np.array(errors, np.float64),
-        tokenizations=each,
+        tokenizations=tokenizations,
         exact=exact,
-        ignored=found.ignored if isinstance(found, Sequences) else np.zeros(count),
+        ignored=found.ignored if exact else np.zeros(count),
     )
 
 

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.loop import feed_but_last
+from jax_decode.decoding.requests import PromptBatch
 from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import ended, stop_columns
 from jax_decode.step.forking import fork, fork_cache
@@ -71,20 +73,25 @@ class _Carry(NamedTuple):
     levels: Levels
 
 
-@functools.partial(jax.jit, static_argnames=("cache_length", "steps", "rows", "children"))
+class Room(NamedTuple):
+    """steps: T, most tokens of a sequence; rows: R, most prefixes of one length that can go on, of all prompts together, at least
+    P; children: M, most prefixes of one length."""
+
+    steps: int
+    rows: int
+    children: int
+
+
+@functools.partial(jax.jit, static_argnames=("room",))
 def walk_tree(
     decoder: Decoder,
     tables: ConstraintTables,
     state: ConstraintState,
-    prompts: jax.Array,
-    lengths: jax.Array,
+    prompts: PromptBatch,
     always_stop: jax.Array,
     least: jax.Array,
     *,
-    cache_length: int,
-    steps: int,
-    rows: int,
-    children: int,
+    room: Room,
 ) -> Tree:
     """All sequences of every prompt's constraint.
 
@@ -92,44 +99,40 @@ def walk_tree(
       decoder: the model.
       tables: the constraints.
       state: [P], before the first token, from `endings.first_state`.
-      prompts: int32[P, L], right padded; lengths: int32[P], at least 1.
+      prompts: P of them; their last tokens are what level 0 feeds.
       always_stop: bool[], see the package.
       least: float32[], log-probability below which a prefix is not followed; -inf to follow all.
-      cache_length: slots of the cache.
-      steps: T, most tokens of a sequence.
-      rows: R, most prefixes of one length that can go on, of all prompts together; at least P.
-      children: M, most prefixes of one length.
+      room: static sizes of the tree.
     """
-    count = prompts.shape[0]
-    fed = jnp.maximum(lengths - 1, 0)  # the last token of the prompts is what level 0 feeds
-    _, cache = decoder.apply(prompts, decoder.init_cache(count, cache_length), fed, last_only=True)
-    last = jnp.take_along_axis(prompts, fed[:, None], axis=1)[:, 0]
-    place = jnp.arange(rows, dtype=jnp.int32)
+    count = prompts.tokens.shape[0]
+    place = jnp.arange(room.rows, dtype=jnp.int32)
     owner = jnp.minimum(place, count - 1)
-    zeros = jnp.zeros(rows, jnp.float32)
+    cache, last = feed_but_last(decoder, prompts, owner)
+    zeros = jnp.zeros(room.rows, jnp.float32)
     carry = _Carry(
-        cache=fork_cache(decoder, cache, owner, length=cache_length),
+        cache=cache,
         state=_only(fork(state, owner), place < count),
         owner=owner,
-        token=last[owner],
+        token=last,
         total=zeros,
         local=zeros,
         row=jnp.where(place < count, place, -1),
         depth=jnp.int32(0),
         fits=jnp.bool_(True),
         ignored=jnp.zeros(count, jnp.float32),
-        levels=_no_levels(steps, rows, children),
+        levels=_no_levels(room),
     )
 
     def going(carry: _Carry) -> jax.Array:
-        return carry.fits & (carry.depth < steps) & carry.state.running.any()
+        return carry.fits & (carry.depth < room.steps) & carry.state.running.any()
 
-    grow = functools.partial(_grow, decoder, tables, cache_length, always_stop, least)
+    grow = functools.partial(_grow, decoder, tables, prompts.cache_length, always_stop, least)
     carry = jax.lax.while_loop(going, grow, carry)
     return Tree(carry.levels, carry.depth, carry.fits, carry.ignored, ~state.running)
 
 
-def _no_levels(steps: int, rows: int, children: int) -> Levels:
+def _no_levels(room: Room) -> Levels:
+    steps, rows, children = room
     per_row, per_child = (jnp.full((steps, n), NEVER, jnp.float32) for n in (rows, children))
     number = jnp.full((steps, children), -1, jnp.int32)
     row = jnp.full((steps, rows), -1, jnp.int32)

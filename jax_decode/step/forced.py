@@ -79,7 +79,10 @@ def _counted(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """How forced tokens are taken.
+    """How forced tokens are taken. The text is the one without.
+
+    Most is forced by constraints compiled with `canonical=True`, for one stop id. With `raw_logprobs=False` what is forced at the
+    beginning enters with the prompt.
 
     Attributes:
       length: most tokens of a run that enter the model together, 1..64; static. Longer runs take several passes.

@@ -146,12 +146,8 @@ def init_state(
       DecodeError: the tables have stacks, and for how many tokens is not known.
     """
     which = jnp.asarray(which, jnp.int32)
-    index = jnp.maximum(which, 0)
-    if limits is None:
-        remaining = jnp.full(which.shape, int(UNREACHABLE), jnp.int32)
-    else:
-        remaining = jnp.broadcast_to(jnp.asarray(limits, jnp.int32), which.shape)
-    constrained = which >= 0
+    index, constrained = jnp.maximum(which, 0), which >= 0
+    remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
     record = tables.constraints[index]
     node = jnp.where(constrained, record[:, START], FREE)
     top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, 5), jnp.int32)
@@ -165,16 +161,11 @@ def init_state(
         room = (max_tokens + 1) * tables.stacks * tables.max_push
         cell = jnp.pad(tables.initial[index], ((0, 0), (0, room), (0, 0)))
     others = ((0, 0), (0, tables.stacks - 1))
-    canonical = jnp.zeros((len(which), 0), jnp.int32)
-    if tables.pairs is not None:
-        last = jnp.where(constrained, record[:, PROMPT_LAST] - 1, -1)
-        at = jnp.where(constrained, record[:, FIRST_STATE], 0)
-        canonical = first_canonical(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0), at)
     return ConstraintState(
         node=jnp.pad(node[:, None], others),
         top=jnp.pad(top, others) if tables.has_stack else top,
         register=jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32),
-        canonical=canonical,
+        canonical=_first_canonical(tables, record, constrained, remaining),
         used=jnp.zeros((len(which), tables.key_words), jnp.int32),
         alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
         cell=cell,
@@ -184,6 +175,17 @@ def init_state(
         status=jnp.zeros(which.shape, jnp.int32),
         stop_ids=tables.stop_ids[index] if stop_ids is None else jnp.asarray(stop_ids, jnp.int32),
     )
+
+
+def _first_canonical(
+    tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array
+) -> jax.Array:
+    """What canonical constraints know of the prompt, int32[B, 3]; int32[B, 0] where they are not canonical."""
+    if tables.pairs is None:
+        return jnp.zeros((len(constrained), 0), jnp.int32)
+    last = jnp.where(constrained, record[:, PROMPT_LAST] - 1, -1)
+    at = jnp.where(constrained, record[:, FIRST_STATE], 0)
+    return first_canonical(last, remaining, jnp.where(constrained, record[:, SHORTEST], 0), at)
 
 
 def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:

@@ -61,17 +61,7 @@ def pack_stacks(
     """
     width = 6 if several else 5
     if not stacked:
-        return StackArrays(
-            frames=np.zeros((0, 3), np.int32),
-            counters=np.zeros((0, 8), np.int32),
-            delta=np.zeros(0, np.int32),
-            group_effects=np.zeros((0, 4), np.int32),
-            arc_effects=np.zeros((0, 4), np.int32),
-            pushes=np.zeros((0, max_push, 4), np.int32),
-            symbols=np.zeros((0, 9), np.int32),
-            increments=np.zeros((0, 1), np.uint16),
-            initial=np.zeros((0, 1, width), np.int32),
-        )
+        return _no_stacks(max_push, width)
     num_symbols = sum(c.num_symbols for c in constraints)
     own = np.zeros((2, 8), np.int32)  # the dead and the unconstrained node
     own[:, 5] = 1  # slopes divide by it
@@ -109,6 +99,17 @@ def pack_stacks(
         symbols=np.concatenate(symbols) if counted else np.zeros((0, 9), np.int32),
         increments=np.stack(rows) if rows else np.zeros((0, 1), np.uint16),
         initial=np.stack(initial),
+    )
+
+
+def _no_stacks(max_push: int, width: int) -> StackArrays:
+    columns = {"frames": 3, "counters": 8, "group_effects": 4, "arc_effects": 4, "symbols": 9}
+    return StackArrays(
+        **{name: np.zeros((0, count), np.int32) for name, count in columns.items()},
+        delta=np.zeros(0, np.int32),
+        pushes=np.zeros((0, max_push, 4), np.int32),
+        increments=np.zeros((0, 1), np.uint16),
+        initial=np.zeros((0, 1, width), np.int32),
     )
 
 

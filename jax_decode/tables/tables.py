@@ -251,49 +251,64 @@ def to_device(
     standing_in = {i: placeholder(c.vocab_size, c.fingerprint, c.stop_ids) for i, c in catalogues.items()}
     given = [standing_in[id(c)] if isinstance(c, CompiledItems) else c for c in every]
     _check_canonical(given, canonical)
-    if any(c.has_partners for c in given):
-        given = with_partners(given)
-    constraints, stored = stored_once(given)
-    width = max(every[0].vocab_size, logits_width or 0)
-    sharding = with_automatic_axes(sharding)
-    shards = shards_of(sharding, vocabulary_axis, width)
-    columns = Columns(words_for(width) if shards is None else shards.count * shards.num_words, shards)
-    place = functools.partial(_placed, sharding=sharding, shards=shards)
-    parts, sizes, items = concatenate(constraints), static_sizes(constraints), None
+    constraints, stored = stored_once(given := with_partners(given) if any(c.has_partners for c in given) else given)
+    columns, place = _placement(max(every[0].vocab_size, logits_width or 0), sharding, vocabulary_axis)
+    parts, sizes, more = concatenate(constraints), static_sizes(constraints), dict[str, Any]()
     if catalogues:
         which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
-        items = pack_items(list(catalogues.values()))
-        parts = with_items(parts, list(catalogues.values()), which, items)
-        base, alone = int(parts.constraints[which[0], START] - items.roots[0]), len(which) == len(constraints)
-        sizes |= _sizes_of_items(sizes, items, alone)
+        parts, of_items, more["items"] = _items_beside(parts, sizes, list(catalogues.values()), which, place)
+        sizes |= of_items
     chosen = _chosen_profile(profile, constraints, parts, sizes, special=bool(catalogues) or canonical is not None)
     sizes |= {} if chosen is None else dict(chosen.statics)
-    arrays, more = _arrays(constraints, parts, sizes, columns, chosen)
-    arrays["constraints"] = _with_room(with_own_starts(parts.constraints[stored], given, constraints, stored), chosen)
-    arrays["stop_ids"] = _with_room(stop_table(given), chosen, fill=-1)
-    arrays["initial"] = _with_room(arrays["initial"][stored], chosen) if len(arrays["initial"]) else arrays["initial"]
-    arrays["num_constraints"] = np.int32(len(given))
+    arrays, found = _arrays(constraints, parts, sizes, columns, chosen)
+    arrays |= _arrays_of_rows(parts, arrays["initial"], given, constraints, stored, chosen)
     if vocabulary is not None:
-        forced = [forced_spellings(c, vocabulary)[1:] for c in constraints]
-        arrays["spelling"] = np.full(len(arrays["nodes"]), NO_TOKEN, np.int32)
-        arrays["spelling"][2 : 2 + sum(map(len, forced))] = np.concatenate(forced)
+        forced = np.concatenate([forced_spellings(c, vocabulary)[1:] for c in constraints])
+        arrays["spelling"] = padded(np.append(np.full(2, NO_TOKEN, np.int32), forced), len(arrays["nodes"]), NO_TOKEN)
     if canonical is not None:
         arrays["unless"], excepted = exceptions(constraints, len(arrays["nodes"]))
         more |= _canonical_tables(canonical, columns, excepted, place) | {"partners": int(constraints[0].has_partners)}
-    if items is not None:
-        more["items"] = _item_tables(items, base, alone, place)
-    fields: dict[str, Any] = place(arrays) | sizes | more
-    return ConstraintTables(
-        **fields, vocab_size=every[0].vocab_size, fingerprint=every[0].fingerprint, shards=shards, profile=chosen
-    )
+    more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
+    return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)
 
 
-def _sizes_of_items(sizes: dict[str, Any], items: PackedItems, alone: bool) -> dict[str, int]:
-    """The static sizes that sets of items change; `alone`: there are no other constraints."""
+def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[Columns, Any]:
+    """Where tokens lie in mask rows for so many logits, and what puts arrays on their devices."""
+    sharding = with_automatic_axes(sharding)
+    shards = shards_of(sharding, vocabulary_axis, width)
+    columns = Columns(words_for(width) if shards is None else shards.count * shards.num_words, shards)
+    return columns, functools.partial(_placed, sharding=sharding, shards=shards)
+
+
+def _items_beside(
+    parts: Parts, sizes: dict[str, Any], catalogues: Sequence[CompiledItems], which: list[int], place: Any
+) -> tuple[Parts, dict[str, int], ItemTables]:
+    """Sets of items, at the places `which` of all constraints: all parts, the static sizes that change, and the tries."""
+    items = pack_items(catalogues)
+    parts = with_items(parts, catalogues, which, items)
+    base, alone = int(parts.constraints[which[0], START] - items.roots[0]), len(which) == len(parts.constraints)
     levels = bucket(int(items.arrays["levels"][:, 1].max(initial=1)), 1 if alone else 4)
-    return {
+    changed = {
         "max_candidates": max(sizes["max_candidates"], bucket(items.longest_list, 4)),
         "max_levels": levels if alone else max(sizes["max_levels"], levels),
+    }
+    return parts, changed, _item_tables(items, base, alone, place)
+
+
+def _arrays_of_rows(
+    parts: Parts,
+    initial: NDArray[np.int32],
+    given: Sequence[CompiledConstraint],
+    constraints: Sequence[CompiledConstraint],
+    stored: NDArray[np.intp],
+    profile: Profile | None,
+) -> dict[str, Any]:
+    """The arrays with axis C; `initial`, of the constraints stored, among them."""
+    return {
+        "constraints": _with_room(with_own_starts(parts.constraints[stored], given, constraints, stored), profile),
+        "stop_ids": _with_room(stop_table(given), profile, fill=-1),
+        "initial": _with_room(initial[stored], profile) if len(initial) else initial,
+        "num_constraints": np.int32(len(given)),
     }
 
 

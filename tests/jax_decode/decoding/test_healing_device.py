@@ -86,7 +86,7 @@ def test_a_constraint_given_twice_is_stored_once(constraints):
     twice = jax_decode.to_device([constraints["schema"]] * 2)
     assert twice.nodes.shape == one.nodes.shape
     assert twice.rows.shape == one.rows.shape
-    assert (np.asarray(twice.constraints) == np.asarray(one.constraints)[[0, 0]]).all()
+    assert (np.asarray(twice.constraints)[:2] == np.asarray(one.constraints)[[0, 0]]).all()
 
 
 def test_canonical_rows_begin_behind_their_prompts(tokenizer):

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def test_two_processes_restore_their_own_shards_and_write_what_one_does(tmp_path
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(command, env=environment, **pipe) for command in commands]
     expected = script.generated(block_toy(script.WIDTH), jax_decode.to_device(constraint, logits_width=script.WIDTH))
-    printed = [process.communicate(timeout=300) for process in running]
+    with ThreadPoolExecutor(len(running)) as readers:  # neither ends before the other: a full pipe of one would hold both
+        printed = list(readers.map(lambda process: process.communicate(timeout=300), running))
     if any("collectives" in errors and "not implemented" in errors.lower() for _, errors in printed):
         pytest.skip("this jaxlib has no collectives between CPU processes")
     assert [process.returncode for process in running] == [0, 0], printed[0][1][-3000:] + printed[1][1][-3000:]
@@ -54,4 +56,4 @@ def test_two_processes_restore_their_own_shards_and_write_what_one_does(tmp_path
     starts = [sorted(map(int, process["pieces"])) for process in found]
     width = starts[0][1]
     assert starts == [[0, width], [2 * width, 3 * width]]
-    assert all(len(row) == width for process in found for piece in process["pieces"].values() for row in piece)
+    assert all(shape[1] == width for process in found for shape in process["pieces"].values())

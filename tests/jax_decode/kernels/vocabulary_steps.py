@@ -22,7 +22,7 @@ from oracles.filtered_walks import marked
 
 import jax_decode
 from fsa_compile import canonical_tables, compile_grammar, compile_regex, load_tokenizer
-from jax_decode.beams.expansion import expanded
+from jax_decode.beams.expansion import Beams, expanded
 from jax_decode.beams.ranking import Perturbed
 from jax_decode.probability.proposals import draw
 from jax_decode.sampling.sampling import sample
@@ -55,7 +55,8 @@ def chosen_by(name: str, logits, key, step, tables, state):
         return draw(jax_decode.Rejection(5), logits, key, step, tables, state)[:3]
     if name == "distinct":
         none = jnp.zeros(BATCH)
-        best = expanded(tables, Perturbed(key, None), state, state.running, logits, none, none, step[0].astype(jnp.int32), 1, 2).best
+        beams = Beams(state.running, logits, none, none, step[0].astype(jnp.int32))
+        best = expanded(tables, Perturbed(key, None), state, beams, 1, 2).best
         return best.token, best.rank, best.weight
     return sample(SAMPLERS[name], logits, key, step, tables, state)
 
