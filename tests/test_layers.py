@@ -114,3 +114,28 @@ def test_what_the_readme_says_about_imports():
     text = re.sub(r"\s+", " ", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
     assert "`fsa_compile` never imports jax" in text
     assert "`jax_decode` imports `fsa_compile.artifact`, `fsa_compile.arrays` and `fsa_compile.errors`" in text
+
+
+def rows_of_changes() -> list[tuple[str, str, str]]:
+    """What somebody may want, where to change it, and the tests to extend."""
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Where would I change")[1].split("\n## ")[0]
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in re.findall(r"^\| (?!…|---).*$", table, re.M)]
+
+
+def test_where_would_i_change():
+    """Every row names files or folders that exist, and where its tests are."""
+    rows = rows_of_changes()
+    assert len(rows) >= 30
+    for what, where, tests in rows:
+        named = re.findall(r"`([\w./]+/[\w./]*|Makefile|mkdocs\.yml)`", where)
+        assert named or what == "an error text", what
+        assert re.search(r"`tests[\w./]*`|beside the tests|^none", tests), what
+        for path in named + re.findall(r"`([\w./]+)`", tests):
+            assert (ROOT / path).exists(), (what, path)
+
+
+def test_every_path_of_the_page_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:docs|tests|tools|benchmarks|fsa_compile|jax_decode|models)/[\w./]*)`", text)
+    assert len(paths) >= 80
+    assert [path for path in paths if not (ROOT / path).exists()] == []
