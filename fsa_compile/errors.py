@@ -128,6 +128,28 @@ class TokenizerError(ConstraintError):
     """A tokenizer file or object that cannot be read exactly."""
 
 
+class SchemaError(ConstraintError):
+    """A schema that is not well formed.
+
+    Args:
+      what: one sentence that says what is wrong.
+      pointer: JSON pointer of the place in the schema, as a URI fragment such as `#/properties/age`.
+      fix: what the user can do about it, or "".
+    """
+
+    def __init__(self, what: str, *, pointer: str, fix: str = "") -> None:
+        self.pointer = pointer
+        super().__init__(what, where=f"at {pointer}", fix=fix)
+
+
+class UnsupportedSchemaError(SchemaError):
+    """The schema is well formed, but asks for what is not enforced exactly, so it is refused."""
+
+
+class UnsatisfiableSchemaError(SchemaError, UnsatisfiableError):
+    """No JSON value satisfies the schema."""
+
+
 class ArtifactError(ConstraintError):
     """A compiled constraint that cannot be loaded, or does not belong to this vocabulary."""
 

@@ -36,7 +36,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
@@ -46,7 +46,6 @@ from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.schema_errors import SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machine
 from fsa_compile.json_schema.string_spelling import Speller

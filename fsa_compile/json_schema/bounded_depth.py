@@ -17,8 +17,7 @@ import numpy as np
 from fsa_compile.arrays.graphs import moves, reach, useful
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
-from fsa_compile.errors import LimitError
-from fsa_compile.json_schema.schema_errors import UnsatisfiableSchemaError, UnsupportedSchemaError
+from fsa_compile.errors import LimitError, UnsatisfiableSchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.limits import CompileLimits, Deadline
 

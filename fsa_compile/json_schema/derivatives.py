@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact.arrays import MAX_KEYS
-from fsa_compile.errors import LimitError
+from fsa_compile.errors import LimitError, UnsupportedSchemaError
 from fsa_compile.json_schema.atoms import (
     NUMBER,
     OBJECT,
@@ -35,7 +35,6 @@ from fsa_compile.json_schema.atoms import (
 from fsa_compile.json_schema.contradictions import Contradictions
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
 from fsa_compile.json_schema.keywords import Keywords
-from fsa_compile.json_schema.schema_errors import UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, Value, Values
 

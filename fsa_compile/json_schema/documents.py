@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from fsa_compile.json_schema.schema_errors import SchemaError, UnsupportedSchemaError
+from fsa_compile.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import Draft
 
 _DRAFTS = {"draft-03": 3, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}

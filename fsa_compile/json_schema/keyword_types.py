@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from fsa_compile.errors import SchemaError
 from fsa_compile.json_schema.numbers import is_number
-from fsa_compile.json_schema.schema_errors import SchemaError
 
 _MOST_COUNT = 1 << 53
 """Counts from here on are refused: no text is that long."""

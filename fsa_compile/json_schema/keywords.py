@@ -11,6 +11,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from fsa_compile.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import (
     ARRAY,
@@ -47,7 +48,6 @@ from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
 from fsa_compile.json_schema.keyword_types import check_keywords
 from fsa_compile.json_schema.patterns import listed_words, without_count
-from fsa_compile.json_schema.schema_errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
 from fsa_compile.unicode.code_points import is_surrogate

@@ -18,14 +18,13 @@ from fsa_compile.automata.labelled_dfa import (
 )
 from fsa_compile.automata.labelled_product import product
 from fsa_compile.automata.pushdown import UNCOUNTED
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, UnsupportedSchemaError
 from fsa_compile.json_schema.atoms import Found, HasFormat, Length, OneOf, Spelled
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.formats import UNDECIDED, decided_format_dfa, format_dfa
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls
 from fsa_compile.json_schema.patterns import search_dfa
-from fsa_compile.json_schema.schema_errors import UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import Escapes, SchemaOptions
 from fsa_compile.json_schema.string_spelling import QUOTE, Speller, encoded
 from fsa_compile.languages.group_syntax import parse_with_groups

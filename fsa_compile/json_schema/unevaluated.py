@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fsa_compile.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.documents import Document
-from fsa_compile.json_schema.schema_errors import UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, Value, Values
 

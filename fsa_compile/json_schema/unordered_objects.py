@@ -17,6 +17,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact.arrays import MAX_KEYS
+from fsa_compile.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.atoms import Count, Has, Members, Names
 from fsa_compile.json_schema.container_base import ContainerBase
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
@@ -24,7 +25,6 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.schema_errors import UnsupportedSchemaError
 from fsa_compile.json_schema.string_spelling import QUOTE
 from fsa_compile.json_schema.values import Order, Value
 from fsa_compile.unicode.code_points import is_surrogate

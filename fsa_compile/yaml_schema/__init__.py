@@ -24,7 +24,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, UnsatisfiableSchemaError
 from fsa_compile.json_schema import _deep_recursion, text_of, with_bounds
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.decision_diagrams import Decisions
@@ -32,7 +32,6 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.schema_errors import UnsatisfiableSchemaError
 from fsa_compile.json_schema.schema_pushdown import Reach
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline

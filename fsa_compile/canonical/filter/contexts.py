@@ -61,57 +61,18 @@ class Contexts:
     def __init__(self, states: FilterTable, rule: PairRule, length: np.ndarray) -> None:
         self._states, self.rule, self.length = states, rule, length
         depth = states.left[states.position[states.example]]
-        following = self._following(depth)
-        numbers: list[dict[tuple[int, ...], int]] = [{(): 0} for _ in range(DEPTHS)]
-        for behaviour, d in enumerate(depth.tolist()):
-            numbers[d].setdefault((behaviour,), len(numbers[d]))
-        self.after = np.zeros((DEPTHS, len(states.kind)), np.int32)
-        known: dict[tuple[int, ...], list[int]] = {}
-        for tokens, found in following:
-            numbered = known.get(found)
-            if numbered is None:
-                parts: list[list[int]] = [[] for _ in range(DEPTHS)]
-                for behaviour in found:
-                    parts[depth[behaviour]].append(behaviour)
-                numbered = known[found] = [numbers[d].setdefault(tuple(p), len(numbers[d])) for d, p in enumerate(parts)]
-            self.after[:, tokens] = np.array(numbered, np.int32)[:, None]
+        numbers = self._number_surroundings(depth)
         self._of_depth = [self._follows(d, list(numbers[d]), depth) for d in range(DEPTHS)]
         self.class_of = np.where(states.inner > 0, int(states.kind.max()) + states.inner, states.kind)
         """int32[V], equal for tokens that lead from every state to the same ones."""
         self.num_classes = int(self.class_of.max()) + 1
         self._example = np.zeros(self.num_classes, np.int64)
         self._example[self.class_of] = np.arange(len(self.class_of))
-        self.width = max(part.bits.shape[1] for part in self._of_depth)
-        base = np.cumsum([0, *(len(part.bits) for part in self._of_depth)])
-        self.base = base[:-1].astype(np.int64)
-        """Where the surroundings of each depth begin, where all are numbered."""
-        self.follows = np.zeros((int(base[-1]), self.width), np.uint8)
-        for begin, part in zip(base.tolist(), self._of_depth):
-            self.follows[begin : begin + len(part.bits), : part.bits.shape[1]] = part.bits
-        self.all_final = np.concatenate([part.all_final for part in self._of_depth])
-        self.any_final = np.concatenate([part.any_final for part in self._of_depth])
-        self.column = np.stack([part.column for part in self._of_depth])
-        self._flat = self.after.ravel(), self.column.ravel()
-        single = (self.after > 0).sum(0)
-        self.tail = np.select([single == 1, single > 1], [np.argmax(self.after > 0, 0), -1], -2).astype(np.int32)
-        self.between = packed(self.tail == 0)
-        self.elsewhere = packed((self.tail == -1) | (self.tail > 0))
-        by_column = np.lexsort((rule.holders, self.column[0]))
-        first = np.searchsorted(self.column[0][by_column], self.column[0][by_column])
-        columns = np.arange(self._of_depth[0].bits.shape[1] + 1)
-        self._by_column, self._column_begin = by_column, np.searchsorted(self.column[0][by_column], columns)
-        # Where the filter was trimmed, some columns have no token any more.
-        self._filled = np.flatnonzero(np.diff(self._column_begin))
-        self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
-        self.rank = np.empty(len(by_column), np.int64)
-        self.rank[self.order] = np.arange(len(by_column))
-        self.rows = KnownRows(self.class_of, self.elsewhere, self.order, self.rank)
-        self.ending = packed(self.all_final[self.base[0] + self.after[0]] & (self.after[0] > 0))
-        every = self.follows & (ALL | ALL_APART) != self.follows >> 2
-        self.ambiguous = every.any(1) | (self.all_final != self.any_final)
+        self._join_depths()
         self.single = np.array([self.base[d] + numbers[d][b,] for b, d in enumerate(depth.tolist())])
         self.members = [behaviours for each in numbers for behaviours in each]
         """The behaviours of all surroundings."""
+        self._order_tokens()
         self._columns: dict[int, np.ndarray] = {}
         self._unions: dict[bytes, np.ndarray] = {}
         self._holding: dict[int, np.ndarray] = {}
@@ -126,6 +87,57 @@ class Contexts:
         self.place_of = list(zip(states.behaviour.tolist(), states.left[states.position].tolist()))
         """Behaviour and depth of each state."""
         self._state_sets = StateSets(self.num_classes, self.states_after, self.place_of)
+
+    def _number_surroundings(self, depth: np.ndarray) -> list[dict[tuple[int, ...], int]]:
+        """Numbers the surroundings of each depth, those of single behaviours and of all tokens (`after`), by their behaviours."""
+        numbers: list[dict[tuple[int, ...], int]] = [{(): 0} for _ in range(DEPTHS)]
+        for behaviour, d in enumerate(depth.tolist()):
+            numbers[d].setdefault((behaviour,), len(numbers[d]))
+        self.after = np.zeros((DEPTHS, len(self._states.kind)), np.int32)
+        known: dict[tuple[int, ...], list[int]] = {}
+        for tokens, found in self._following(depth):
+            numbered = known.get(found)
+            if numbered is None:
+                parts: list[list[int]] = [[] for _ in range(DEPTHS)]
+                for behaviour in found:
+                    parts[depth[behaviour]].append(behaviour)
+                numbered = known[found] = [numbers[d].setdefault(tuple(p), len(numbers[d])) for d, p in enumerate(parts)]
+            self.after[:, tokens] = np.array(numbered, np.int32)[:, None]
+        return numbers
+
+    def _join_depths(self) -> None:
+        """What is known of the surroundings of each depth, for all of them, numbered one depth after the other."""
+        self.width = max(part.bits.shape[1] for part in self._of_depth)
+        base = np.cumsum([0, *(len(part.bits) for part in self._of_depth)])
+        self.base = base[:-1].astype(np.int64)
+        """Where the surroundings of each depth begin, where all are numbered."""
+        self.follows = np.zeros((int(base[-1]), self.width), np.uint8)
+        for begin, part in zip(base.tolist(), self._of_depth):
+            self.follows[begin : begin + len(part.bits), : part.bits.shape[1]] = part.bits
+        self.all_final = np.concatenate([part.all_final for part in self._of_depth])
+        self.any_final = np.concatenate([part.any_final for part in self._of_depth])
+        self.column = np.stack([part.column for part in self._of_depth])
+        self._flat = self.after.ravel(), self.column.ravel()
+        self.ending = packed(self.all_final[self.base[0] + self.after[0]] & (self.after[0] > 0))
+        every = self.follows & (ALL | ALL_APART) != self.follows >> 2
+        self.ambiguous = every.any(1) | (self.all_final != self.any_final)
+
+    def _order_tokens(self) -> None:
+        """The tokens by where they lead, and in the order in which they are tried."""
+        single = (self.after > 0).sum(0)
+        self.tail = np.select([single == 1, single > 1], [np.argmax(self.after > 0, 0), -1], -2).astype(np.int32)
+        self.between = packed(self.tail == 0)
+        self.elsewhere = packed((self.tail == -1) | (self.tail > 0))
+        by_column = np.lexsort((self.rule.holders, self.column[0]))
+        first = np.searchsorted(self.column[0][by_column], self.column[0][by_column])
+        columns = np.arange(self._of_depth[0].bits.shape[1] + 1)
+        self._by_column, self._column_begin = by_column, np.searchsorted(self.column[0][by_column], columns)
+        # Where the filter was trimmed, some columns have no token any more.
+        self._filled = np.flatnonzero(np.diff(self._column_begin))
+        self.order = by_column[np.argsort(np.arange(len(by_column)) - first, kind="stable")]
+        self.rank = np.empty(len(by_column), np.int64)
+        self.rank[self.order] = np.arange(len(by_column))
+        self.rows = KnownRows(self.class_of, self.elsewhere, self.order, self.rank)
 
     def of_state(self, state: int) -> int:
         """The surroundings of one state of the filter, numbered among all."""

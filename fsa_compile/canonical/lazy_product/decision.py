@@ -10,8 +10,8 @@ import numpy as np
 
 from fsa_compile.artifact.bitmask import words_of
 from fsa_compile.canonical.filter.contexts import ALL, ALL_APART, ANY, ANY_APART
+from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.exceptions import Case, ExceptedDistances, Into
-from fsa_compile.canonical.lazy_product.lazy_distances import FAR
 
 _ROUNDS = 8
 """Rounds in which tokens that can be completed in some states only are looked at."""

@@ -30,8 +30,8 @@ import numpy as np
 from fsa_compile.artifact.bitmask import words_of
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.filter.contexts import DEPTHS, Contexts
+from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances, Place
-from fsa_compile.canonical.lazy_product.lazy_distances import FAR
 from fsa_compile.canonical.lazy_product.pairs import Surplus
 from fsa_compile.canonical.stacks.refinement import by_end, by_tokens
 from fsa_compile.canonical.stacks.stack_edges import BOTTOM, StackEdges, symbols

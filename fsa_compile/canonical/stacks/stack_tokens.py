@@ -7,8 +7,9 @@ from collections.abc import Container, Iterator
 import numpy as np
 
 from fsa_compile.artifact.bitmask import holds, tokens_of, words_of
+from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances, Place
-from fsa_compile.canonical.lazy_product.lazy_distances import FAR
+from fsa_compile.canonical.lazy_product.token_layout import ListedTokens, WideTokens
 from fsa_compile.canonical.stacks.stack_edges import StackEdges
 
 _EXAMPLES = 64
@@ -48,6 +49,21 @@ class StackTokens:
         for row, target in d.groups.get(node, ()):
             held = [(level + 1, d.row(row) & bits) for level, bits in d.wide[target].levels]
             yield target, [(cost, bits) for cost, bits in held if bits.any()]
+
+    def every_listed(self) -> ListedTokens:
+        """The tokens of all nodes that are listed one by one, as `listed`."""
+        d = self.distances
+        chosen = np.flatnonzero(d.cost[: np.searchsorted(d.source, self._size)] < FAR)
+        return ListedTokens(d.source[chosen], d.token[chosen], d.target[chosen], d.cost[chosen])
+
+    def every_wide(self) -> list[WideTokens]:
+        """The larger sets of all nodes that keep tokens, as `wide`."""
+        out = []
+        for node in range(1, self._size):
+            for target, held in self.wide(node):
+                if held:
+                    out.append(WideTokens(node, np.bitwise_or.reduce([bits for _, bits in held]), target, held))
+        return out
 
     def nearest(self, delay: np.ndarray) -> np.ndarray:
         """int64[N], the least distance of each node over the tokens that lead to it, without the delays int64[N + K]."""
