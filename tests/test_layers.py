@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tools.layers import (
+    BRIDGE,
     DISTRIBUTIONS,
     FIGURE,
     ROOT,
+    WHOLE,
     Import,
     all_imports,
     circles,
@@ -111,9 +113,16 @@ def test_the_bars_of_size():
 
 
 def test_what_the_readme_says_about_imports():
+    """The page says what the check allows, and nothing else says anything about it but that one half lacks jax."""
     text = re.sub(r"\s+", " ", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
     assert "`fsa_compile` never imports jax" in text
     assert "`jax_decode` imports `fsa_compile.artifact`, `fsa_compile.arrays` and `fsa_compile.errors`" in text
+    assert "but for its command `jax_decode.cli`" in text
+    assert set(BRIDGE) == {"fsa_compile.artifact", "fsa_compile.arrays", "fsa_compile.errors"}
+    assert set(WHOLE) == {"jax_decode.cli"}
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        if path.name != "architecture.md":
+            assert not re.search(r"`(jax_decode|models)` imports `", path.read_text(encoding="utf-8")), path
 
 
 def rows_of_changes() -> list[tuple[str, str, str]]:
