@@ -83,7 +83,7 @@ def anchors(path: Path) -> set[str]:
 def missing_names(text: str) -> list[str]:
     """Names of our packages in back quotes that cannot be imported or looked up."""
     out = []
-    for name in sorted(set(re.findall(r"`((?:fsa_compile|jax_decode|models)\.[A-Za-z_.]*[A-Za-z_])[`(]", text))):
+    for name in sorted(set(re.findall(r"`((?:fsa_compile|jax_decode|models)\.[A-Za-z_.]*[A-Za-z_])", text))):
         module, *rest = name.split(".")
         value = importlib.import_module(module)
         for part in rest:
