@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import os
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ def warm_up(
     prompt: int | Sequence[int] = 64,
     max_new_tokens: int | Sequence[int] = 64,
     quiet: bool = False,
+    threads: int | None = None,
     **options: Any,
 ) -> int:
     """Compiles the programs of `generate` and `stream` ahead, for every combination of the sizes given.
@@ -39,10 +41,12 @@ def warm_up(
       vocabulary: the tokenizer or vocabulary of the constraints; needed with a profile that is not given as tables.
       batch: prompts per call; prompt: tokens of the longest of them; max_new_tokens: the largest limit.
       quiet: say nothing while compiling.
+      threads: how many compile at once, by default as many as there are processors. JAX keeps what `with jax...` blocks set for
+        each thread: within such blocks give 1, which compiles here.
       options: of `generate` that are part of a program: `sampler`, `num_samples`, `chunk`, `raw_logprobs`, …
 
     Returns:
-      How many combinations there were. They are compiled in as many threads as there are processors.
+      How many combinations there were.
 
     Raises:
       DecodeError: a profile needs a vocabulary, or has none of that name.
@@ -65,8 +69,13 @@ def warm_up(
             **{"key": jax.random.key(0)} | options,
         )
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        list(threads.map(compiled, cases))
+    if threads == 1 or len(cases) == 1:
+        list(map(compiled, cases))
+        return len(cases)
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        running = [pool.submit(contextvars.copy_context().run, compiled, case) for case in cases]
+        for one in running:
+            one.result()
     return len(cases)
 
 

@@ -137,7 +137,7 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
     else:
         chosen, _, value = _within_column(allowed, item, num_words, inverse, threshold, noise)
     if listed is not None:
-        best, candidate, listed_value = _best_candidate(*listed, inverse, threshold, noise, num_words + 32)
+        best, candidate, listed_value = _best_candidate(listed, inverse, threshold, noise, num_words + 32)
         wins = (best > score) | ((best == score) & (candidate < chosen))
         chosen = jnp.where(wins, candidate, chosen)
         value = jnp.where(wins, listed_value, value)
@@ -177,7 +177,7 @@ def _of_parts(
         first = jnp.where((score == best[:, None]) & (score != NEVER), index, NO_ITEM).min(1)
         drawn, column = _best_of(*part.every(best, first))
         token, own, value = _within_column(allowed, column, columns, inverse, threshold, noise)
-    listed = _best_candidate(*allowed.listed, inverse, threshold, noise, columns + 32)
+    listed = _best_candidate(allowed.listed, inverse, threshold, noise, columns + 32 + part.first)
     sums = [log_add(summary.allowed, log_sum(jnp.where(ok, x, NEVER))), summary.raw]
     token, candidate = (jnp.where(t == NO_ITEM, t, t + part.first) for t in (token, listed[1]))
     every = part.every(own, token, value, listed[0], candidate, listed[2], *sums)
@@ -235,24 +235,26 @@ def _within_column(
 
 
 def _best_candidate(
-    token: jax.Array,
-    ok: jax.Array,
-    x: jax.Array,
+    listed: tuple[jax.Array, jax.Array, jax.Array],
     inverse: jax.Array | None,
     threshold: jax.Array | None,
     noise: Noise | None,
-    base: int,
+    base: Any,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Score, token and clean logit of each row's best candidate; among equals the lowest id."""
-    y, listed = scaled(x, inverse), ok
+    """Score, token and clean logit of each row's best candidate; among equals the lowest id.
+
+    Noise belongs to a token and not to its place in the list, which depends on how long lists may be; `base`: index of token 0's.
+    """
+    token, ok, x = listed
+    y, inside = scaled(x, inverse), ok
     if threshold is not None:
         ok = ok & (y >= threshold[:, None])
     if noise is not None:
-        y = y + gumbel(*noise, jnp.arange(base, base + x.shape[1], dtype=jnp.uint32)[None])
+        y = y + gumbel(*noise, (base + token).astype(jnp.uint32))
     score = jnp.where(ok, y, NEVER)
     best = score.max(1)
     chosen = jnp.where(score == best[:, None], token, jnp.int32(NO_ITEM)).min(1)
-    return best, chosen, jnp.where(listed & (token == chosen[:, None]), x, NEVER).max(1)
+    return best, chosen, jnp.where(inside & (token == chosen[:, None]), x, NEVER).max(1)
 
 
 def _take(logits: jax.Array, index: jax.Array) -> jax.Array:

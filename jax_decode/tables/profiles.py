@@ -99,11 +99,26 @@ PROFILES = {profile.name: profile for profile in (REGULAR, WIDE, NESTED, GENERAL
 """From the smallest. Measured over MaskBench's development schemas, the library's grammars and a corpus of patterns."""
 
 
+def named(text: str) -> Profile:
+    """The profile that `str` writes so, such as "general" or "general x16".
+
+    Raises:
+      DecodeError: there is none.
+    """
+    every = (dataclasses.replace(profile, scale=GROWTH**i) for profile in PROFILES.values() for i in range(_MOST_SCALES))
+    found = next((profile for profile in every if str(profile) == text), None)
+    if found is None:
+        fix = f"There are {', '.join(PROFILES)}, each as it is or with x4, x16 or x64 behind it."
+        raise DecodeError(f"there is no profile {text!r}", where="profile", fix=fix)
+    return found
+
+
 def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool) -> Profile | None:
     """The profile that constraints get; None where they fit none and none was asked for.
 
     Args:
-      asked: a name, whose smallest scale with room is taken; a `Profile` for its very scale; None for the smallest that fits.
+      asked: a name, whose smallest scale with room is taken; with a scale ("general x16"), or a `Profile`, for that very one;
+        None for the smallest that fits.
       statics, used, counters: as in `Profile.lacks`.
 
     Raises:
@@ -114,13 +129,10 @@ def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, cou
         alike = (profile for profile in PROFILES.values() if profile.has_stack == stacked)
         found = (profile.scaled(statics, used, counters) for profile in alike)
         return next(filter(None, found), None)
-    if isinstance(asked, str):
-        if asked not in PROFILES:
-            raise DecodeError(f"there is no profile {asked!r}", where="profile", fix=f"There are {', '.join(PROFILES)}.")
-        asked = PROFILES[asked]
-        chosen = asked.scaled(statics, used, counters) or asked
+    if isinstance(asked, str) and asked in PROFILES:
+        chosen = PROFILES[asked].scaled(statics, used, counters) or PROFILES[asked]
     else:
-        chosen = asked
+        chosen = named(asked) if isinstance(asked, str) else asked
     if lacking := chosen.lacks(statics, used, counters):
         fix = "Name a larger one, or give none: then the constraints get the smallest that fits, or sizes of their own."
         raise DecodeError(f"the constraints do not fit the profile {str(chosen)!r}: {lacking}", where="profile", fix=fix)

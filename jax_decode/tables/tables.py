@@ -235,8 +235,8 @@ def to_device(
       vocabulary_axis: axis of the sharding's mesh over which the model's logits are spread, if they are. Mask rows are packed for
         every shard and spread with them; masking and choosing then happen where the logits lie, see `docs/devices.md`.
       profile: the sizes that are part of a compiled program: a name out of `jax_decode.PROFILES`, for the smallest tables that
-        hold the constraints; or another's `tables.profile`, for that very program; None for the smallest profile that fits, or
-        sizes of their own where none does.
+        hold the constraints; a name with a scale ("general x16"), or another's `tables.profile`, for that very program; None for
+        the smallest profile that fits, or sizes of their own where none does.
 
     Returns:
       The tables.

@@ -1,0 +1,218 @@
+"""What does a new constraint cost a process that decodes: compiling, the first text, the step, bytes on the device?
+
+    python benchmarks/one_program.py [--schemas 60] [--only first step bytes]
+
+With the small model, one row, `generate(max_new_tokens=48)`:
+
+* first: seconds of the first text in a fresh process, without a constraint, for a pattern, and for a schema; then those of a
+  second, different one. With an empty cache of programs, and again with the cache that the first process has left. Beside them
+  the seconds that JAX reports for tracing, lowering and XLA, of all programs of the first call.
+* step: `step_report` of a batch, with the constraint in its profile and in sizes of its own (tight), in turns. Of the smallest
+  and the median schema, for 1, 8 and 64 rows.
+* bytes: of the tables of every schema in its profile and in sizes of its own; and how many profiles and scales there are.
+
+Writes `benchmarks/results/one_program.json`, with the load of the machine beside every figure of time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+RESULTS = Path(__file__).parent / "results" / "one_program.json"
+DATA = Path(os.environ.get("CONSTRAX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+OTHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 16}, "open": {"type": "boolean"}},
+    "required": ["city", "open"],
+    "additionalProperties": False,
+}
+EVENTS = {
+    "trace": "/jax/core/compile/jaxpr_trace_duration",
+    "lower": "/jax/core/compile/jaxpr_to_mlir_module_duration",
+    "xla": "/jax/core/compile/backend_compile_duration",
+}
+
+
+def child(kind: str, cache: str) -> dict[str, Any]:
+    """In a process of its own: the first text, and those after it."""
+    import jax
+
+    import fsa_compile
+    import jax_decode
+    import models
+
+    spent: collections.Counter[str] = collections.Counter()
+    of_loop: list[float] = []
+
+    def heard(event: str, seconds: float, **facts: Any) -> None:
+        for name, known in EVENTS.items():
+            spent[name] += seconds if event == known else 0.0
+        if event == EVENTS["xla"] and "decode" in str(facts.get("fun_name", "")):
+            of_loop.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    if cache:
+        jax_decode.keep_programs(cache)
+    jax_decode.announce_compilation(False)
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    model = models.load_small()
+    prompt = tokenizer.encode("Is the sky blue? ")
+
+    def timed(constraint: Any) -> float:
+        begin = time.perf_counter()
+        tables = None if constraint is None else jax_decode.to_device(constraint)
+        jax_decode.generate(model, prompt, tables, max_new_tokens=48)
+        return time.perf_counter() - begin
+
+    patterns = ("(yes|no), because [a-z ]{3,30}\\.", "[0-9]{4}-[0-9]{2}")
+    made = {
+        "none": [None, None],
+        "pattern": [fsa_compile.compile_regex(text, tokenizer) for text in patterns],
+        "schema": [fsa_compile.compile_json_schema(schema, tokenizer) for schema in (SCHEMA, OTHER)],
+    }[kind]
+    first = timed(made[0])
+    compiling = {name: round(seconds, 3) for name, seconds in spent.items()}
+    loops = len(of_loop)
+    second = timed(made[1])
+    return {
+        "first_s": round(first, 3), "second_other_s": round(second, 3), "repeated_s": round(timed(made[0]), 3),
+        "compiling_s": compiling, "loop_xla_s": [round(x, 3) for x in of_loop], "loops_of_first": loops,
+        "loops_of_second": len(of_loop) - loops, "load": load(),
+    }  # fmt: skip
+
+
+def load() -> float:
+    """Processes that wanted to run in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def in_process(kind: str, cache: str) -> dict[str, Any]:
+    """`child` in a fresh process."""
+    command = [sys.executable, __file__, "--child", kind, "--cache", cache]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(kind, "cache" if cache else "no cache", found, flush=True)
+    return found
+
+
+def firsts() -> dict[str, Any]:
+    """Of every kind: without a cache; with an empty one, which is filled; with the cache filled."""
+    out: dict[str, Any] = {}
+    for kind in ("none", "pattern", "schema"):
+        with tempfile.TemporaryDirectory() as folder:
+            out[kind] = {"cold": in_process(kind, folder), "warm": in_process(kind, folder)}
+    cold = {kind: sum(found["cold"]["compiling_s"].values()) for kind, found in out.items()}
+    out["compile_ratio"] = {kind: round(cold[kind] / cold["none"], 3) for kind in ("pattern", "schema")}
+    return out
+
+
+@contextlib.contextmanager
+def tight() -> Iterator[None]:
+    """Within, tables get sizes of their own."""
+    from jax_decode.tables import tables
+
+    with mock.patch.object(tables, "choose_profile", return_value=None):
+        yield
+
+
+def compiled_schemas(count: int) -> list[Any]:
+    """Every so-many-th schema of MaskBench's development split over the small model's tokenizer."""
+    import fsa_compile
+    import models
+
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    with gzip.open(DATA / "maskbench_dev.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    return [fsa_compile.compile_json_schema(row["schema"], tokenizer) for row in rows[:: max(len(rows) // count, 1)][:count]]
+
+
+def sizes(every: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Bytes of the tables; and the smallest and the median constraint."""
+    import jax_decode
+
+    with tight():
+        own = [jax_decode.to_device(c).nbytes for c in every]
+    tables = [jax_decode.to_device(c) for c in every]
+    order = sorted(range(len(every)), key=own.__getitem__)
+    middle = order[len(order) // 2]
+    found = {
+        "count": len(every), "profiles": dict(collections.Counter(str(t.profile) for t in tables).most_common()),
+        "tight_bytes": own, "profile_bytes": [t.nbytes for t in tables],
+        "median_schema": {"tight": own[middle], "profile": tables[middle].nbytes},
+        "ratio_median": round(statistics.median(t.nbytes / size for t, size in zip(tables, own)), 3),
+    }  # fmt: skip
+    return found, [every[order[0]], every[middle]]
+
+
+def steps(chosen: list[Any], repeats: int) -> list[dict[str, Any]]:
+    """Costs of a step in a profile and in tight sizes."""
+    import jax_decode
+
+    out = []
+    for name, constraint in zip(("smallest", "median"), chosen):
+        in_profile = jax_decode.to_device(constraint)
+        with tight():
+            own = jax_decode.to_device(constraint)
+        for batch in (1, 8, 64):
+            seconds: dict[str, list[float]] = {"profile": [], "tight": []}
+            for _ in range(3):  # in turns: other processes disturb both alike
+                for kind, tables in (("profile", in_profile), ("tight", own)):
+                    sampler = jax_decode.Categorical(0.9)
+                    report = jax_decode.step_report(tables, batch_size=batch, repeats=repeats, sampler=sampler)
+                    seconds[kind].append(report.constrained.seconds)
+            best = {kind: min(times) for kind, times in seconds.items()}
+            ratio = round(best["profile"] / best["tight"], 3)
+            row = {"schema": name, "batch": batch, "profile": str(in_profile.profile), "ratio": ratio, "load": load()}
+            row["seconds"] = seconds
+            print({k: v for k, v in row.items() if k != "seconds"}, best, flush=True)
+            out.append(row)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schemas", type=int, default=60)
+    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--only", nargs="*", default=["first", "step", "bytes"])
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--cache", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(options.child, options.cache)))
+        return
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results |= {"model": "small, 1.5M parameters", "cores": os.cpu_count()}
+    if "first" in options.only:
+        results["first"] = firsts()
+    if {"step", "bytes"} & set(options.only):
+        results["bytes"], chosen = sizes(compiled_schemas(options.schemas))
+        print({k: v for k, v in results["bytes"].items() if "_bytes" not in k}, flush=True)
+        if "step" in options.only:
+            results["step"] = steps(chosen, options.repeats)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Profiles: new constraints compile nothing, whatever decodes them, and the tokens are those of sizes of their own."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import json
+import random
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from corpus.patterns import PATTERNS
+from oracles.block_decoder import block_toy
+from oracles.markdown import python_blocks
+from oracles.toy_decoder import toy
+
+import fsa_compile
+import jax_decode
+import models
+from jax_decode import Status
+from jax_decode.beams import beam_loop
+from jax_decode.decoding import block_loop, compilation, loop
+from jax_decode.errors import DecodeError
+from jax_decode.probability.scoring import teacher_forced
+from jax_decode.probability.smc import run_particles
+from jax_decode.tables import profiles, tables
+
+WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b'abcdefghij0123456789 .{}":,'), b"ab", b"12"], stop_ids=[0])
+SIZE = 64
+SMALL = ["[a-j]{2,4}", "(ab|cd)*\\.", "[0-9]{1,3}", "a", "(12)+( ab)?"]
+POOL = "general x64"
+
+
+@pytest.fixture
+def compiled():
+    """Names of the programs that XLA compiles meanwhile, by JAX's own events."""
+    names: list[str] = []
+
+    def heard(event: str, duration_secs: float, **facts) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(facts.get("fun_name", "")).removeprefix("jit(").removesuffix(")"))
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    yield names
+    jax.monitoring.unregister_event_duration_listener(heard)
+
+
+@pytest.fixture
+def kept_programs():
+    """JAX's settings for programs on disk, put back afterwards."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: jax.config.values[name] for name in names}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@functools.cache
+def small_tokenizer():
+    return fsa_compile.load_tokenizer(models.small_tokenizer_path())
+
+
+def pattern(text: str) -> fsa_compile.CompiledConstraint:
+    return fsa_compile.compile_regex(text, WORDS)
+
+
+def several(data_dir, schemas: int, patterns: int) -> list[fsa_compile.CompiledConstraint]:
+    """Constraints as people compile them: schemas of MaskBench, patterns, and the library's grammars."""
+    with gzip.open(data_dir / "maskbench_dev.jsonl.gz", "rt") as file:
+        rows = [json.loads(line)["schema"] for line in file]
+    tokenizer, found = small_tokenizer(), []
+    for schema in rows[:: max(len(rows) // schemas, 1)][:schemas]:
+        found.append(fsa_compile.compile_json_schema(schema, tokenizer))
+    plain = sorted({case.pattern for case in PATTERNS if case.oracle == "re" and not case.flags})
+    for text in plain[:: max(len(plain) // patterns, 1)][:patterns]:
+        found.append(fsa_compile.compile_regex(text, tokenizer))
+    library = fsa_compile.library
+    return found + [
+        fsa_compile.compile_grammar(library.grammar_text(name), tokenizer, **library.options(name)) for name in library.names()
+    ]
+
+
+@pytest.mark.exhaustive
+def test_all_constraints_of_a_server_run_in_one_program_for_each_number_of_rows(data_dir, exhaustive, compiled):
+    """One after another, then in batches of 1, 4 and 16 with free rows between: a program for every number of rows.
+
+    The one grammar that is followed on several stacks at once fits no profile, and has a program of its own.
+    """
+    every = several(data_dir, 1000, 200) if exhaustive else several(data_dir, 42, 8)
+    size = small_tokenizer().vocabulary.size
+    run = functools.partial(jax_decode.generate, toy(size), max_new_tokens=8, chunk=4, allow_truncation=True)
+    pool = [c for c in every if c.stacks == 1]
+    assert len(pool) == len(every) - 1
+    for c in every:
+        out = run([1], jax_decode.to_device(c, profile=POOL if c.stacks == 1 else None))
+        assert out.status[0] in (Status.ACCEPTED, Status.TRUNCATED)
+    assert compiled.count("decode") == 2
+    rng = random.Random(0)
+    for _ in range(200 if exhaustive else 12):
+        rows = rng.choice([1, 4, 16])
+        batch = jax_decode.to_device([rng.choice(pool) for _ in range(rows)], profile=POOL)
+        which = [i if rng.random() < 0.8 else None for i in range(rows)]
+        run([[1]] * rows, batch, constraint=which)
+    assert compiled.count("decode") <= 4
+
+
+def test_without_a_name_constraints_share_few_programs(data_dir, compiled):
+    """Each gets the smallest profile that fits, and nothing is compiled twice."""
+    every = several(data_dir, 12, 4)
+    found = {str(jax_decode.to_device(c).profile) for c in every}
+    for c in every * 2:
+        jax_decode.generate(toy(small_tokenizer().vocabulary.size), [1], jax_decode.to_device(c), max_new_tokens=8, chunk=4, allow_truncation=True)  # fmt: skip
+    assert compiled.count("decode") <= len(found)
+
+
+def ways():
+    """Whatever decodes, and its programs."""
+    decoder, draft = block_toy(SIZE), jax_decode.PromptLookup(2)
+    given = {"max_new_tokens": 8, "constraint": 0}
+    key = jax.random.key(1)
+    spelled = {"tokenizer": WORDS, **given}
+    return {
+        "beams": (lambda t: jax_decode.beam_search(decoder, [1], t, beams=3, **given), [beam_loop.search]),
+        "drafts": (lambda t: jax_decode.generate(decoder, [1], t, draft=draft, **given), [block_loop.begin, block_loop.proceed]),
+        "forced": (lambda t: jax_decode.generate(decoder, [1], t, forced=4, **given), [block_loop.begin, block_loop.proceed]),
+        "particles": (lambda t: jax_decode.generate_smc(decoder, [1], t, key=key, particles=4, **given), [run_particles]),
+        "scores": (lambda t: jax_decode.score(decoder, [1], t, tokens=[[1, 2], [3]], constraint=0), [teacher_forced]),
+        "stream": (lambda t: list(jax_decode.stream(decoder, [1], t, **spelled)), [loop.prefill, loop.decode]),
+    }
+
+
+@pytest.mark.parametrize("name", ["beams", "drafts", "forced", "particles", "scores", "stream"])
+def test_whatever_decodes_compiles_nothing_for_another_constraint(name):
+    call, programs = ways()[name]
+    made = [jax_decode.to_device(pattern(text)) for text in SMALL]
+    assert {t.profile for t in made} == {profiles.REGULAR}
+    call(made[0])
+    before = [program._cache_size() for program in programs]
+    for t in made[1:]:
+        call(t)
+    assert [program._cache_size() for program in programs] == before
+
+
+def test_the_same_tokens_in_every_profile_and_without(monkeypatch):
+    constraints = [pattern(text) for text in SMALL]
+    made = [jax_decode.to_device(constraints, profile=name) for name in (*profiles.PROFILES, "regular x4")]
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "choose_profile", lambda *_: None)
+        made.append(jax_decode.to_device(constraints))
+    assert [str(t.profile) for t in made] == ["regular", "wide", "nested", "general", "regular x4", "None"]
+    texts = []
+    for t in made:
+        given = {"key": jax.random.key(3), "max_new_tokens": 12, "sampler": jax_decode.Categorical(1.3)}
+        out = jax_decode.generate(toy(SIZE), [[i + 1] for i in range(len(SMALL))], t, **given)
+        assert set(out.status) == {Status.ACCEPTED}
+        texts.append(([row.tolist() for row in out.tokens], np.concatenate(out.logprobs)))
+    assert len({str(tokens) for tokens, _ in texts}) == 1
+    for _, logprobs in texts[1:]:
+        np.testing.assert_allclose(logprobs, texts[0][1], rtol=1e-5, atol=1e-6)
+
+
+def test_profiles_are_named_chosen_and_refused():
+    small, large = pattern("[a-j]{2}"), pattern("([a-j]{3}[0-9 ]{2}){1,120}")
+    assert jax_decode.to_device(small).profile == profiles.REGULAR
+    assert str(jax_decode.to_device(large).profile) == "regular x4"
+    named = jax_decode.to_device(small, profile="regular x4")
+    assert named.profile == jax_decode.to_device(large).profile
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(t)] for t in (named, jax_decode.to_device(large))]
+    assert shapes[0] == shapes[1]
+    with pytest.raises(DecodeError, match=r"do not fit the profile 'regular': nodes [\d,]+ > 512"):
+        jax_decode.to_device(large, profile=profiles.REGULAR)
+    for name in ("huge", "regular x5", "regular x256"):
+        with pytest.raises(DecodeError, match=f"no profile '{name}'"):
+            jax_decode.to_device(small, profile=name)
+    with pytest.raises(DecodeError, match="no profile has room for canonical constraints, sets of items"):
+        jax_decode.to_device(fsa_compile.compile_items([[1, 2], [3]], WORDS), profile="general")
+
+
+def test_every_profile_contains_the_smaller_ones():
+    """So a constraint of a smaller profile runs in the program of a larger one."""
+    for small, large in (("regular", "wide"), ("regular", "nested"), ("nested", "general"), ("wide", "general")):
+        inner, outer = profiles.PROFILES[small], profiles.PROFILES[large]
+        statics = {name: size for name, size in inner.statics if name != "search_depth"}
+        assert not outer.lacks(statics, {}, inner.counters), (small, large)
+
+
+def test_tables_say_what_is_static():
+    text = repr(jax_decode.to_device(pattern("[a-j]{2}")))
+    assert "profile 'regular'" in text
+    for name, size in profiles.REGULAR.statics:
+        assert f"{name} {size}" in text
+    assert "profile 'none'" in repr(jax_decode.to_device(fsa_compile.compile_items([[1, 2], [3]], WORDS)))
+
+
+def test_what_was_warmed_up_compiles_nothing(compiled):
+    decoder = toy(SIZE, 5)
+    options = {"sampler": jax_decode.Categorical(0.7), "chunk": 8}
+    sizes = {"batch": [1, 3], "prompt": 4, "max_new_tokens": 20, "quiet": True, "threads": 1}  # these tests set JAX by `with`
+    assert jax_decode.warm_up(decoder, profile=["regular", None], vocabulary=WORDS, **sizes, **options) == 4
+    jax_decode.announce_compilation(True)
+    del compiled[:]
+    given = options | {"key": jax.random.key(0), "max_new_tokens": 20}
+    jax_decode.generate(decoder, [1, 2], jax_decode.to_device(pattern(SMALL[0])), **given)
+    jax_decode.generate(decoder, [[1], [2], [3]], jax_decode.to_device([pattern(text) for text in SMALL[:3]]), **given)
+    jax_decode.generate(decoder, [[1], [2], [3]], **given)
+    assert not {"prefill", "decode", "first_state"} & set(compiled)
+    with pytest.raises(DecodeError, match="does not say over which vocabulary"):
+        jax_decode.warm_up(decoder, profile="regular")
+
+
+def test_a_line_says_so_while_a_program_compiles_for_long(monkeypatch):
+    """Of this package's programs only, not where it ends soon, not where it is silenced, and not under pytest."""
+    monkeypatch.setattr(compilation, "PATIENCE", 0.05)
+    before, after = compilation._BEFORE, compilation._AFTER
+
+    def said(*events, enabled: bool = True) -> str:
+        stream = io.StringIO()
+        monkeypatch.setattr("sys.stderr", stream)
+        announcer = compilation._Announcer()
+        announcer.enabled = enabled
+        for event, name in events:
+            announcer(event, 0.01, fun_name=name)
+        time.sleep(0.3)
+        announcer(after, 0.01, fun_name="")
+        return stream.getvalue()
+
+    assert said((before, "jit(decode)")) == ""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    assert said((before, "jit(decode)")).startswith("jax_decode: XLA compiles 'decode'")
+    assert said((before, "decode"), (after, "decode")) == ""
+    assert said((before, "jit(anything)")) == ""
+    assert said((before, "decode"), enabled=False) == ""
+
+
+def test_programs_are_kept_where_jax_was_told_or_in_the_users_cache(kept_programs, monkeypatch, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    assert jax_decode.keep_programs() == tmp_path / "own"
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert jax_decode.keep_programs() == tmp_path / "constrax" / "xla"
+    assert jax_decode.keep_programs(tmp_path / "here") == tmp_path / "here"
+    assert jax.config.values["jax_compilation_cache_dir"] == str(tmp_path / "here")
+
+
+def test_the_page_runs(kept_programs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as a reader has it
+        for block in python_blocks((Path(__file__).parents[3] / "docs" / "profiles.md").read_text(encoding="utf-8")):
+            exec(compile(block, "profiles.md", "exec", dont_inherit=True), names)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("True ConstraintTables(profile 'regular x4'")
+    assert lines[2] in ("red", "dark green", "blue")
+    assert lines[3].startswith("general x16 ['max_groups'")
+    assert lines[4:] == ["1 program", "programs"]
