@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -15,6 +13,7 @@ from fsa_compile.composition.counter.counter_artifact import assemble_counter
 from fsa_compile.composition.counter.counter_walk import counts_alone, walk_counter
 from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
 from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
+from fsa_compile.composition.pushdown.spelling import bytes_not_alone
 from fsa_compile.composition.regular.regular_artifact import assemble
 from fsa_compile.composition.regular.trie_walk import walk_tokens
 from fsa_compile.composition.shared_loops import known_tokens
@@ -80,9 +79,9 @@ def compose_machine(
 ) -> CompiledConstraint:
     """The artifact of a machine with a stack over a vocabulary.
 
-    Every mask of the result is exact when the vocabulary has a token for each byte: a token is allowed if and only if some
-    accepted text continues with it. With other vocabularies, tokens are also refused after which some ending of an open
-    frame could not be spelled; machines with sets of keys then need a token for each byte that they read.
+    Every mask of the result is exact: a token is allowed if and only if some accepted text continues with it. Without a token
+    for each byte, that may depend on the whole stack, which is an error; machines with sets of keys then need a token for each
+    byte that they read.
 
     Args:
       machine: trimmed.
@@ -96,7 +95,7 @@ def compose_machine(
 
     Raises:
       UnsatisfiableError: the machine accepts nothing.
-      UnspellableError: no token sequence spells an accepted text.
+      UnspellableError: no token sequence spells an accepted text, or which text can be completed depends on the whole stack.
       ConstraintError: a special token that is text; a token that could pop any number of cells.
       LimitError: a limit would be exceeded.
     """
@@ -126,9 +125,7 @@ def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str)
 
     Whether what follows can be spelled would then depend on which keys are still open, which no mask of a node says.
     """
-    read = (machine.action[:, machine.byte_class[:256]] != 0).any(0)
-    child = tables.root_child
-    missing = np.flatnonzero(read & ~((child > 0) & (tables.trie_token[child] >= 0)))
+    missing = bytes_not_alone(machine, tables)
     if len(missing):
         raise UnspellableError(
             f"the vocabulary has no token for the byte {bytes([missing[0]])!r} alone, and sets of keys or elements need one",

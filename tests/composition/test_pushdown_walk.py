@@ -219,7 +219,7 @@ def test_owners_share_what_they_read_alike(name: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", _MACHINES)
 @pytest.mark.parametrize("depth", [0, 1, 2, 4, 7])
 def test_limits_never_get_stuck_and_are_kept(name: str, depth: int) -> None:
-    v, _ = vocabulary(_PARTS + _MORE[:14], every_byte=False)
+    v, _ = vocabulary([*_PARTS, *_MORE[:14], ">"], every_byte=False)
     m = _MACHINES[name](v)
     constraint = compose_machine(m, v, source=name)
     walk = HostWalk(constraint, max_depth=depth)

@@ -22,6 +22,7 @@ from fsa_compile.composition.pushdown.guard_arrays import SetLayout
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.set_unions import Members, SetRanges, Unions, once_each, overlapping
+from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
@@ -53,14 +54,17 @@ def assemble_machine(
     """The artifact of a walked machine.
 
     Raises:
-      UnspellableError: no token sequence spells an accepted text.
+      UnspellableError: no token sequence spells an accepted text, or which do depends on the whole stack.
       ConstraintError: one token could pop any number of cells.
       LimitError: too many rows or bytes, or out of time.
     """
     groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
     costs = costs_of(machine, arcs, groups, deadline)
-    if tables.spells_every_byte:  # every text can be finished; where no bound was found, only limits need one
+    complete = not len(bytes_not_alone(machine, tables))
+    if complete:  # every text can be finished; where no bound was found, only limits need one
         costs = costs.at_most(UNBOUNDED)
+    else:
+        check_bounds_of_some(machine, arcs, groups, costs, tables, source)
     registers = arcs.registers
     stack = list(machine.stack)
     missing = costs.rests.at(np.arange(len(registers.low)), np.zeros(1, np.int64))
@@ -68,7 +72,7 @@ def assemble_machine(
     at_start += costs.symbol_cost[stack].sum() + missing[registers.of_symbol[stack]].sum()
     if at_start >= UNREACHABLE:
         raise unspellable(source)
-    nodes = Nodes(machine, registers, arcs, groups, costs, complete=tables.spells_every_byte)
+    nodes = Nodes(machine, registers, arcs, groups, costs, complete=complete)
     deadline.check(_DOING)
     sets = None
     if groups.sets is not None and costs.sets is not None:

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import hand_made
+from oracles.block_decoder import block_toy
 from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile.vocabulary import Vocabulary
-from jax_decode import Categorical, DecodeError, Greedy, Status, TopP
+from jax_decode import Categorical, DecodeError, Greedy, ModelDraft, PromptLookup, Status, TopP
 from jax_decode.decoding import loop
 
 PROMPTS = [[1, 2, 3], [4], [9, 8, 7, 6, 5]]
@@ -110,6 +111,28 @@ def test_no_constraint_at_all_is_plain_sampling():
     assert out.tokens[0].tolist() == tokens[2:]
     assert (out.logprobs[0] == out.raw_logprobs[0]).all()
     assert out.status == [Status.TRUNCATED]
+
+
+@pytest.mark.parametrize("options", [{}, {"draft": PromptLookup(2)}, {"draft": ModelDraft(block_toy(64), 2)}, {"forced": 2}])
+def test_a_free_row_may_take_its_stop_id_with_its_last_token(options):
+    """Alone, and beside a constraint; the same limit without the stop id ends the row early."""
+    decoder = block_toy(64)
+    written = jax_decode.generate(decoder, [1, 2], max_new_tokens=6, stop_ids=[]).tokens[0].tolist()
+    last = max(i for i, token in enumerate(written) if token not in written[:i])
+    tables = jax_decode.to_device(CONSTRAINTS[0])
+    for more in ({}, {"tables": tables, "constraint": [None, 0]}):
+        prompts = [[1, 2], [3]] if more else [[1, 2]]
+        stop_ids = [[written[last]], [0]][: len(prompts)]
+        limits = [last + 1, 30][: len(prompts)]
+        out = jax_decode.generate(decoder, prompts, max_new_tokens=limits, stop_ids=stop_ids, **more, **options)
+        assert out.status[0] == Status.FINISHED
+        assert out.stop_token[0] == written[last]
+        assert out.tokens[0].tolist() == written[:last]
+        limits[0] -= 1
+        if last:
+            out = jax_decode.generate(decoder, prompts, max_new_tokens=limits, stop_ids=stop_ids, **more, **options)
+            assert out.status[0] == Status.TRUNCATED
+            assert out.stop_token[0] is None
 
 
 def test_log_probabilities_are_those_of_a_replay():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from oracles import exact_texts, hand_made
 from oracles import hand_pushdown as by_hand
@@ -67,6 +69,32 @@ def test_the_distance_finds_another_distribution():
     for decoder, sampler in ((disturbed(DECODER, 0.7), Categorical(1.5)), (DECODER, Categorical(1.0))):
         found, bound = exact_texts.distance(exact_texts.distribution(decoder, PROMPT, REPEATED, LIMIT, sampler), texts)
         assert found > bound
+
+
+def next_logits(decoder, texts):
+    """float64[n, V], logits after each of some texts of one length."""
+    tokens = jnp.array(texts, jnp.int32)
+    logits, _ = decoder.apply(tokens, decoder.init_cache(len(texts), 16), jnp.full(len(texts), tokens.shape[1], jnp.int32))
+    return np.asarray(logits[:, -1], np.float64)
+
+
+@pytest.mark.parametrize("sampler", [Categorical(1.5), TopP(0.9)], ids=repr)
+def test_the_rate_of_acceptance_is_exact(sampler):
+    """One draft per text: the second token, after every first one. A bias of 0.05 in the log-ratio is five standard errors."""
+    draws, draft, every = 40_000, disturbed(DECODER, 0.7), np.ones(SIZE, bool)
+    out = jax_decode.generate(
+        DECODER, [PROMPT], key=jax.random.key(2), max_new_tokens=2, sampler=sampler, num_samples=draws, stop_ids=[],
+        draft=ModelDraft(draft, 1), raw_logprobs=False,
+    )  # fmt: skip
+    first = exact_texts.drawn(sampler, next_logits(DECODER, [PROMPT])[0], every)
+    texts = [[*PROMPT, token] for token in range(SIZE)]
+    pairs = zip(next_logits(DECODER, texts), next_logits(draft, texts))
+    both = [(exact_texts.drawn(sampler, p, every), exact_texts.drawn(sampler, q, every)) for p, q in pairs]
+    rates = {shift: first @ [(np.minimum(q, p * np.exp(shift))).sum() for p, q in both] for shift in (-0.05, 0, 0.05)}
+    error = np.sqrt(rates[0] * (1 - rates[0]) / draws)
+    assert min(rates[0.05] - rates[0], rates[0] - rates[-0.05]) > 5 * error
+    assert (out.work.drafted == 1).all()
+    assert abs(out.work.accepted.mean() - rates[0]) < 3 * error
 
 
 def test_a_draft_like_the_target_is_always_accepted():
