@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, check_vocabulary
+from fsa_compile.artifact.arrays import ARRAYS, SET_ARRAYS, check_vocabulary
 from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.artifact.file import MAGIC, VERSIONS, version_of
+from fsa_compile.artifact.file import MAGIC, VERSIONS, fields_of_header, header_fields
 from fsa_compile.artifact.item_trie import MAGIC as MAGIC_OF_ITEMS
 from fsa_compile.artifact.item_trie import CompiledItems
+from fsa_compile.errors import ArtifactError
 from jax_decode.errors import DecodeError, MissingPackageError
 
 
@@ -39,8 +40,7 @@ def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.Pa
         header["dtypes"] = {name: array.dtype.str for name, array in arrays.items()}
     else:
         arrays = {name: np.ascontiguousarray(getattr(constraint, name)) for name in ARRAYS}
-        header = {name: getattr(constraint, name) for name in SCALARS}
-        header |= {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
+        header = header_fields(constraint)
     # Orbax refuses arrays without elements: they are in the header's shapes alone.
     header["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
     kept = {name: array for name, array in arrays.items() if array.size}
@@ -84,10 +84,13 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
     arrays = {n: np.array(restored[n]) if n in restored else np.zeros(shapes[n], dtypes[n]) for n in given}
     if of_items:
         return CompiledItems.checked(header, arrays, str(path), vocabulary)
+
+    def damaged(what: str) -> ArtifactError:
+        return ArtifactError(what, where=str(path), fix="Compile and save the constraint again.")
+
     if header.get("magic") != MAGIC or header.get("format_version") not in VERSIONS:
         raise DecodeError(f"{bad} of this format version", where=str(path), fix=fix)
-    fields = {name: header[name] for name in SCALARS} | {"stop_ids": tuple(header["stop_ids"])}
-    constraint = CompiledConstraint(**(fields | arrays))
+    constraint = CompiledConstraint(**(fields_of_header(header, damaged) | arrays))
     check_contents(constraint, path)  # what a device step relies on
     if vocabulary is not None:
         check_vocabulary(constraint, vocabulary, where=str(path))

@@ -257,12 +257,14 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
 
 
 def content(artifact: Any, path: Path) -> dict[str, Any]:
-    """Arrays and header of an artifact, from its file; what once stood in `extra` counts like a field."""
+    """Arrays and header of an artifact, from its file; canonical entries that once stood in `extra` count like fields."""
     artifact.save(path)
     with np.load(path) as file:
         out = {name: file[name] for name in file.files}
     header = json.loads(bytes(out.pop("header"))) if "header" in out else {}
-    header = {**header, **(header.pop("extra", None) or {})}
+    extra = header.get("extra") or {}
+    header |= {name: extra.pop(name) for name in [*extra] if name.startswith("canonical")}
+    header |= extra
     for name in ("magic", "format_version", "arrays", "source"):
         header.pop(name, None)
     return {**out, **{f"header {k}": v for k, v in header.items() if v not in (None, [], {}, False)}}

@@ -46,10 +46,12 @@ after the d pops, and at most `level_need` cells besides those left. Where a cou
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
+from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
 from fsa_compile.errors import ArtifactError
 
 ARC_BURST = 64
@@ -132,6 +134,7 @@ class ConstraintArrays:
       max_pops: D, the longest path in `delta`: most cells one token pops.
       max_push: length of the longest push string.
       stacks: how many configurations are followed at once; 1 for a deterministic constraint.
+      canonical: what a canonical constraint says of its tokenizer's filter.
       extra: small JSON values a front end wants to keep (names, options).
     """
 
@@ -181,6 +184,7 @@ class ConstraintArrays:
     max_pops: int = 0
     max_push: int = 0
     stacks: int = 1
+    canonical: CanonicalPart = EVERY_SEQUENCE
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -258,44 +262,28 @@ class ConstraintArrays:
     @property
     def is_canonical(self) -> bool:
         """Whether only canonical token sequences are allowed: then a walk needs the tokenizer's canonical tables too."""
-        return "canonical" in self.extra
+        return bool(self.canonical.tables)
 
     @property
     def canonical_start(self) -> tuple[int, int, int]:
         """Of a canonical constraint: the last token of the prompt that its texts continue, -1 for none, the number of tokens of a
         shortest text, and the state of the tokenizer's filter behind the prompt."""
-        last, shortest, state = self.extra.get("canonical_start", (-1, 0, -1))
-        if not (-1 <= last < self.vocab_size and state >= 0):
-            what = "where a canonical constraint begins is missing or out of range: it may be an earlier version's"
+        if self.canonical.state < 0:
+            what = "where a canonical constraint begins is missing: it may be an earlier version's"
             raise ArtifactError(what, fix="Compile the constraint again.")
-        return int(last), int(shortest), int(state)
+        return self.canonical.last, self.canonical.shortest, self.canonical.state
 
     @property
     def canonical_unless(self) -> tuple[list[list[int]], np.ndarray]:
         """Of a canonical constraint: lists of states of the tokenizer's filter; and by node, rows of the tokens that may not lead
         to a state of some list, each with the number of its list, int32[N, K, 2], row 0 for none."""
-        found = self.extra.get("canonical_unless", {"states": [], "rows": []})
-        if "states" not in found:
-            what = "the exceptions of a canonical constraint are an earlier version's"
-            raise ArtifactError(what, fix="Compile the constraint again.")
-        lists = [[int(state) for state in states] for states in found["states"]]
-        at: dict[int, int] = {}
-        for node, *_ in found["rows"]:
-            at[node] = at.get(node, 0) + 1
+        notes = self.canonical.unless
+        at = Counter(node for node, *_ in notes)
         unless = np.zeros((self.num_nodes, max(at.values(), default=1), 2), np.int32)
-        for node, row, number in reversed(found["rows"]):
-            if not (0 < node < self.num_nodes and 0 < row < self.num_rows and 0 <= number < len(lists)):
-                what = f"node {node}, row {row} or list {number} is out of range"
-                raise ArtifactError(f"the exceptions of a canonical constraint are damaged: {what}", fix="Compile it again.")
+        for node, row, number in reversed(notes):
             at[node] -= 1
             unless[node, at[node]] = row, number
-        return lists, unless
-
-    @property
-    def has_partners(self) -> bool:
-        """Whether every place of a canonical constraint, a regular one, has two nodes, the second, right behind the first, for
-        tokens that the last one forbids."""
-        return bool(self.extra.get("canonical_partners"))
+        return [list(states) for states in self.canonical.excepted], unless
 
     @property
     def max_groups(self) -> int:
@@ -388,7 +376,7 @@ SCALARS: dict[str, type] = {
     "stacks": int,
     "extra": dict,
 }
-"""The other fields: their types in the file's header."""
+"""The other fields but `canonical`: their types in the file's header."""
 
 
 def _regular_arrays(c: ConstraintArrays) -> dict[str, np.ndarray]:

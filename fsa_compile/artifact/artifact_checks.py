@@ -39,6 +39,7 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
     if c.has_sets:
         check_key_sets(c, need)
     _check_pops(c, need)
+    _check_canonical(c, need)
 
 
 def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
@@ -62,7 +63,7 @@ def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
     _check_numbers(c.need, "need", need)
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
     need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
-    need(c.is_regular or not c.has_partners, "only places of regular constraints have two nodes")
+    need(c.is_regular or not c.canonical.partners, "only places of regular constraints have two nodes")
 
 
 def _check_sets(c: ConstraintArrays, need: _Need) -> None:
@@ -165,6 +166,17 @@ def _check_pops(c: ConstraintArrays, need: _Need) -> None:
     for k in range(c.max_pops + 1):
         pops = (pops[children] & (children > 0)).any(1)[segments].any(0)
         need(pops.any() == (k < c.max_pops), f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
+
+
+def _check_canonical(c: ConstraintArrays, need: _Need) -> None:
+    """States are compared with the tokenizer's filter where that is known."""
+    own = c.canonical
+    inside = -1 <= own.last < c.vocab_size and 0 <= own.shortest <= _MOST and own.state >= -1
+    need(inside, "where a canonical constraint begins is out of range")
+    need(all(state >= 0 for states in own.excepted for state in states), "an exception of a canonical constraint has no state")
+    for node, row, number in own.unless:
+        inside = 0 < node < c.num_nodes and 0 < row < c.num_rows and 0 <= number < len(own.excepted)
+        need(inside, f"an exception of a canonical constraint: node {node}, row {row} or list {number} is out of range")
 
 
 def _check_ids(ids: np.ndarray, name: str, low: int, bound: int, need: _Need) -> None:

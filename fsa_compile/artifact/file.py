@@ -17,30 +17,51 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
+from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
 from fsa_compile.errors import ArtifactError
 
 MAGIC = "constrax constraint"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+"""Version of the files of canonical constraints: what they say of the tokenizer's filter has entries of its own."""
+KEYS_VERSION = 3
+"""Version of the files of other constraints with sets of keys."""
 PLAIN_VERSION = 2
-"""Version of the files of constraints without sets of keys: they are what they were before there were any."""
-VERSIONS = (PLAIN_VERSION, FORMAT_VERSION)
+"""Version of the files of all others: they are what they were before there were any."""
+VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION)
 _MAX_HEADER = 64 << 20
 
 
 def version_of(constraint: ConstraintArrays) -> int:
     """The version of a constraint's file."""
-    return FORMAT_VERSION if constraint.has_sets else PLAIN_VERSION
+    if constraint.is_canonical:
+        return FORMAT_VERSION
+    return KEYS_VERSION if constraint.has_sets else PLAIN_VERSION
+
+
+def header_fields(constraint: ConstraintArrays) -> dict[str, Any]:
+    """What a header says of a constraint beside its arrays."""
+    fields = {name: getattr(constraint, name) for name in SCALARS} | constraint.canonical.header()
+    return fields | {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
+
+
+def fields_of_header(header: dict[str, Any], bad: Callable[[str], ArtifactError]) -> dict[str, Any]:
+    """The fields of a constraint but its arrays, from a header.
+
+    Raises:
+      ArtifactError: `bad`, where what is said of canonical tokens is of a wrong type.
+    """
+    fields = {name: header[name] for name in SCALARS} | {"stop_ids": tuple(header["stop_ids"])}
+    if header["format_version"] == FORMAT_VERSION:
+        return fields | {"canonical": CanonicalPart.of_header(header, bad)}
+    extra = {name: value for name, value in header["extra"].items() if name not in NAMES}
+    return fields | {"canonical": CanonicalPart.of_header(header["extra"], bad), "extra": extra}
 
 
 def write(constraint: ConstraintArrays, path: Path) -> None:
     """Writes a constraint atomically; see `CompiledConstraint.save`."""
     names = [name for name in ARRAYS if constraint.has_sets or name not in SET_ARRAYS]
-    header = {
-        "magic": MAGIC,
-        "format_version": version_of(constraint),
-        "arrays": {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names},
-        **{name: getattr(constraint, name) for name in SCALARS},
-    }
+    shapes = {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names}
+    header = header_fields(constraint) | {"arrays": shapes}
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
     write_members(path, {"header": np.frombuffer(text, np.uint8)} | {name: getattr(constraint, name) for name in names})
 
@@ -122,9 +143,7 @@ def read(path: Path) -> dict[str, Any]:
       ArtifactError: the file is no constraint file, is damaged, or is of another version.
     """
     header, arrays = _read(path)
-    fields: dict[str, Any] = {**arrays, **{name: header[name] for name in SCALARS}}
-    fields["stop_ids"] = tuple(header["stop_ids"])
-    return fields
+    return arrays | fields_of_header(header, _complaint(path))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -148,7 +167,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         _check_header(header, bad)
         arrays = {}
         for name, (dtype, ndim) in ARRAYS.items():
-            if name in SET_ARRAYS and header["format_version"] == PLAIN_VERSION:
+            if name in SET_ARRAYS and not _has_sets(header):
                 continue
             if f"{name}.npy" not in infos:
                 raise bad(f"array '{name}' is missing")
@@ -162,6 +181,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
                 raise bad(f"array '{name}' has not the shape its header promises")
             arrays[name] = value
     return header, arrays
+
+
+def _has_sets(header: dict[str, Any]) -> bool:
+    """Whether a file holds the arrays of sets of keys."""
+    return header["format_version"] == KEYS_VERSION or (header["format_version"] == FORMAT_VERSION and "keys" in header["arrays"])
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int, bad: Any) -> np.ndarray:
@@ -194,7 +218,7 @@ def _check_header(header: Any, bad: Any) -> None:
     if version not in VERSIONS:
         newer = isinstance(version, int) and version > FORMAT_VERSION
         raise bad(
-            f"the file has format version {version}; this constrax reads versions {PLAIN_VERSION} and {FORMAT_VERSION}",
+            f"the file has format version {version}; this constrax reads versions {PLAIN_VERSION} to {FORMAT_VERSION}",
             "Upgrade constrax." if newer else "Compile and save the constraint again.",
         )
     for name, kind in SCALARS.items():

@@ -59,7 +59,7 @@ class CanonicalWalk(BitmaskWalk):
 
     @property
     def node(self) -> int:
-        """Current node. Where the constraint `has_partners`, tokens that the last one forbids are those of the next node."""
+        """Current node. Where places have two nodes, tokens that the last one forbids are those of the next node."""
         return self.configuration.node
 
     @property
@@ -167,22 +167,22 @@ class CanonicalWalk(BitmaskWalk):
         if here.last < 0:
             return row & together
         forbidden = packed(self.tables.rule.forbidden_row(here.last))
-        behind = self._own.words_at(self._partner(here.at), limit) if self.constraint.has_partners else row
+        behind = self._own.words_at(self._partner(here.at), limit) if self.constraint.canonical.partners else row
         return (row & together & ~forbidden) | (behind & apart & forbidden)
 
     def _partner(self, at: Configuration) -> Configuration:
         """Where the tokens lie that the last one forbids."""
-        return at._replace(node=at.node + 1) if self.constraint.has_partners else at
+        return at._replace(node=at.node + 1) if self.constraint.canonical.partners else at
 
 
 def check_tables(constraint: CompiledConstraint, tables: CanonicalTables) -> None:
     """Raises `ArtifactError` unless a constraint is canonical and made with these tables."""
-    wanted = constraint.extra.get("canonical")
-    if wanted is None:
+    wanted = constraint.canonical.tables
+    if not wanted:
         fix = "Compile it with canonical=True, or use constraint.walk()."
         raise ArtifactError("the constraint allows every tokenization", fix=fix)
     if wanted != tables.identity or constraint.fingerprint != tables.fingerprint:
         raise ArtifactError(
-            f"the constraint was made with canonical tables {str(wanted)[:12]}; these are {tables.identity[:12]}",
+            f"the constraint was made with canonical tables {wanted[:12]}; these are {tables.identity[:12]}",
             fix="Use the same tokenizer and the same version of its encoder's package, or compile the constraint again.",
         )

@@ -79,8 +79,8 @@ def canonical_border(
         rest = rest[len(lookup.text(token)) :]
     if forced:
         shortest = made.shortest_completion - len(forced)
-        extra = {**made.extra, "canonical_start": [forced[-1], shortest, walk.state]}
-        made = dataclasses.replace(made, start=walk.node, extra=extra)
+        there = dataclasses.replace(made.canonical, last=forced[-1], shortest=shortest, state=walk.state)
+        made = dataclasses.replace(made, start=walk.node, canonical=there)
         kept += forced
     at = len(data) - len(rest)
     taken = tuple(own[int(np.searchsorted(ends, at)) :]) if at in ends else tuple(own[int(np.searchsorted(ends, at)) - 1 :])

@@ -19,15 +19,18 @@ Source: Tran-Thien 2024 (CartesianMerge, relevant states; the product simulated 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from fsa_compile.arrays.garbage import collected_rarely
+from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.encoder.normal_form import check_normal
 from fsa_compile.canonical.explicit_product.product_artifact import assemble_product
-from fsa_compile.canonical.explicit_product.product_distances import FAR, ProductDistances
+from fsa_compile.canonical.explicit_product.product_distances import ProductDistances
 from fsa_compile.canonical.explicit_product.product_graph import explore
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
+from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
 from fsa_compile.canonical.lazy_product.lazy_artifact import assemble_lazy
 from fsa_compile.canonical.stacks.stack_artifact import assemble_stack
@@ -57,7 +60,7 @@ def canonical_product(
       prompt: tokens that stand before the text; see `CanonicalTables.after`.
 
     Returns:
-      An artifact whose `extra["canonical"]` names the tables it needs; `canonical_start` says where it begins.
+      An artifact whose `canonical` names the tables it needs, and says where it begins.
 
     Raises:
       ConstraintError: the constraint has a stack or a register, or texts that the encoder's normal form may change.
@@ -97,11 +100,9 @@ def with_stack(
     found = decided_distances(constraint, tables, deadline, state, last)
     if found is None:
         return None
-    own, distances = found
-    if distances.start >= FAR:
-        raise _unspellable(constraint, last >= 0)
-    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
-    return assemble_stack(own, distances, vocabulary, limits, deadline, extra)
+    narrowed, distances = found
+    own = _beginning(constraint, tables, distances.start, state, last)
+    return assemble_stack(narrowed, distances, vocabulary, limits, deadline, own)
 
 
 def factored(
@@ -117,10 +118,8 @@ def factored(
     distances = DecidedDistances(constraint, tables.contexts, deadline, state, last)
     if not (distances.fits and distances.decided()):
         return None
-    if distances.start >= FAR:
-        raise _unspellable(constraint, last >= 0)
-    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
-    return assemble_lazy(constraint, distances, vocabulary, limits, deadline, extra)
+    own = _beginning(constraint, tables, distances.start, state, last)
+    return assemble_lazy(constraint, distances, vocabulary, limits, deadline, own)
 
 
 def multiplied(
@@ -135,17 +134,22 @@ def multiplied(
     """The multiplied form; the arguments are those of `factored`."""
     graph = explore(constraint, tables, limits, deadline, state)
     distances = ProductDistances(graph, tables.rule, int(tables.rule.set_of[last]) if last >= 0 else 0, deadline)
-    if distances.start >= FAR:
-        raise _unspellable(constraint, last >= 0)
-    extra = {**constraint.extra, "canonical": tables.identity, "canonical_start": [last, distances.start, state]}
-    return assemble_product(constraint, distances, vocabulary, limits, deadline, extra | {"canonical_partners": True})
+    own = _beginning(constraint, tables, distances.start, state, last)
+    return assemble_product(constraint, distances, vocabulary, limits, deadline, dataclasses.replace(own, partners=True))
 
 
-def _unspellable(constraint: CompiledConstraint, behind_prompt: bool) -> UnspellableError:
-    return UnspellableError(
-        f"no text that the constraint accepts has a canonical tokenization{' behind the prompt' if behind_prompt else ''}",
+def _beginning(constraint: CompiledConstraint, tables: CanonicalTables, shortest: int, state: int, last: int) -> CanonicalPart:
+    """Where the texts begin; `shortest` is their least number of tokens.
+
+    Raises:
+      UnspellableError: there is no text.
+    """
+    if shortest < FAR:
+        return CanonicalPart(tables=tables.identity, last=last, shortest=shortest, state=state)
+    raise UnspellableError(
+        f"no text that the constraint accepts has a canonical tokenization{' behind the prompt' if last >= 0 else ''}",
         where=constraint.source[:200],
         fix="Back up over the prompt's last tokens (token healing), or compile without canonical=True."
-        if behind_prompt
+        if last >= 0
         else "Check the texts' Unicode form and characters, or compile without canonical=True.",
     )

@@ -150,7 +150,7 @@ def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledCon
     """
     for i, c in enumerate(constraints):
         if c.ladder.any() or c.has_sets:
-            other = next(j for j, d in enumerate(constraints) if d.has_partners)
+            other = next(j for j, d in enumerate(constraints) if d.canonical.partners)
             raise DecodeError(
                 f"a canonical constraint with registers cannot share tables with constraint {other}, which is written out over "
                 "the states of the tokenizer's filter",
@@ -160,17 +160,15 @@ def with_partners(constraints: Sequence[CompiledConstraint]) -> list[CompiledCon
     made: dict[tuple[int, int], dict[str, Any]] = {}
     out = []
     for c in constraints:
-        if c.has_partners:
+        if c.canonical.partners:
             out.append(c)
             continue
         key = id(c.arc_token), id(c.group_next)
         if key not in made:
             made[key] = _doubled(c)
-        extra = c.extra | {"canonical_partners": True}
-        if "canonical_unless" in extra:
-            noted = extra["canonical_unless"]
-            extra["canonical_unless"] = noted | {"rows": [[2 * node - 1, *rest] for node, *rest in noted["rows"]]}
-        out.append(dataclasses.replace(c, **made[key], start=2 * c.start - 1, extra=extra))
+        unless = tuple((2 * node - 1, row, number) for node, row, number in c.canonical.unless)
+        own = dataclasses.replace(c.canonical, partners=True, unless=unless)
+        out.append(dataclasses.replace(c, **made[key], start=2 * c.start - 1, canonical=own))
     return out
 
 

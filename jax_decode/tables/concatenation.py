@@ -217,7 +217,7 @@ def static_sizes(constraints: Sequence[CompiledConstraint]) -> dict[str, Any]:
         of_groups, of_arcs, of_levels = (np.diff(x).astype(np.int64) for x in (c.group_offset, c.arc_offset, c.level_offset))
         groups = max(groups, longest_chain(c, of_groups) * c.stacks)
         listed = np.where(of_levels > 0, 0, of_arcs)
-        if c.has_partners:  # both nodes of a place are read
+        if c.canonical.partners:  # both nodes of a place are read
             listed = np.append(0, np.repeat(listed[1::2] + listed[2::2], 2))
         candidates = max(candidates, longest_chain(c, listed) * c.stacks)
         bursts = np.where(of_levels > 0, 0, of_arcs)

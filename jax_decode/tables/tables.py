@@ -251,7 +251,7 @@ def to_device(
     standing_in = {i: placeholder(c.vocab_size, c.fingerprint, c.stop_ids) for i, c in catalogues.items()}
     given = [standing_in[id(c)] if isinstance(c, CompiledItems) else c for c in every]
     _check_canonical(given, canonical)
-    constraints, stored = stored_once(given := with_partners(given) if any(c.has_partners for c in given) else given)
+    constraints, stored = stored_once(given := with_partners(given) if any(c.canonical.partners for c in given) else given)
     columns, place = _placement(max(every[0].vocab_size, logits_width or 0), sharding, vocabulary_axis)
     parts, sizes, more = concatenate(constraints), static_sizes(constraints), dict[str, Any]()
     if catalogues:
@@ -267,7 +267,7 @@ def to_device(
         arrays["spelling"] = padded(np.append(np.full(2, NO_TOKEN, np.int32), forced), len(arrays["nodes"]), NO_TOKEN)
     if canonical is not None:
         arrays["unless"], excepted = exceptions(constraints, len(arrays["nodes"]))
-        more |= _canonical_tables(canonical, columns, excepted, place) | {"partners": int(constraints[0].has_partners)}
+        more |= _canonical_tables(canonical, columns, excepted, place) | {"partners": int(constraints[0].canonical.partners)}
     more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
     return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)
 
@@ -411,12 +411,12 @@ def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dic
 
 def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:
     """Raises `DecodeError` unless canonical constraints come with the tables they were made with, and others without."""
-    identity = None if canonical is None else canonical.identity
+    identity = "" if canonical is None else canonical.identity
     for i, c in enumerate(constraints):
-        if c.extra.get("canonical") != identity:
+        if c.canonical.tables != identity:
             what = "the constraint is canonical, and its tokenizer's tables are not given"
             fix = "Pass canonical=fsa_compile.canonical_tables(tokenizer)."
-            if identity is not None:
+            if identity:
                 what = "the constraint was not made with the canonical tables given"
                 fix = "Compile all constraints with canonical=True, with the same tokenizer and version of its encoder."
             raise DecodeError(what, where=f"constraint {i}", fix=fix)

@@ -21,6 +21,7 @@ import fsa_compile
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.arrays import ARRAYS, SET_ARRAYS
+from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.errors import ArtifactError
 
 VOCABULARY = every_byte()
@@ -166,6 +167,60 @@ def test_header_errors(changes: dict, sentence: str, saved: Path) -> None:
     set_header(saved, **changes)
     with pytest.raises(ArtifactError, match=re.escape(sentence)):
         CompiledConstraint.load(saved)
+
+
+CANONICAL = CanonicalPart(tables="a" * 64, last=3, shortest=2, state=5, excepted=((1, 2), (4,)), unless=((1, 1, 1), (2, 1, 0)))
+
+
+@pytest.fixture
+def saved_canonical(constraint: CompiledConstraint, tmp_path: Path) -> Path:
+    dataclasses.replace(constraint, canonical=CANONICAL).save(tmp_path / "canonical.npz")
+    return tmp_path / "canonical.npz"
+
+
+def test_canonical_fields_make_the_round_trip(saved_canonical: Path, saved: Path) -> None:
+    assert CompiledConstraint.load(saved_canonical).canonical == CANONICAL
+    assert not CompiledConstraint.load(saved).is_canonical
+
+
+def test_canonical_fields_of_earlier_formats(saved: Path) -> None:
+    set_header(saved, extra={"name": "x", **CANONICAL.header()})
+    read = CompiledConstraint.load(saved)
+    assert (read.canonical, read.extra) == (CANONICAL, {"name": "x"})
+    set_header(saved, extra={"canonical": "a" * 64})  # the first ones did not say where they begin
+    with pytest.raises(ArtifactError, match="earlier version"):
+        _ = CompiledConstraint.load(saved).canonical_start
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"canonical": 3}, "'canonical' is not the identity"),
+        ({"canonical": None}, "'canonical' is not the identity"),
+        ({"canonical_start": "begin"}, "'canonical_start' is not three numbers"),
+        ({"canonical_start": [-1, 0]}, "'canonical_start' is not three numbers"),
+        ({"canonical_start": [-1, 0, 0.5]}, "'canonical_start' is not three numbers"),
+        ({"canonical_start": [-1, 0, True]}, "'canonical_start' is not three numbers"),
+        ({"canonical_start": [10**6, 0, 0]}, "begins is out of range"),
+        ({"canonical_unless": [[1, 1, 0]]}, "'canonical_unless' is not lists of states and rows"),
+        ({"canonical_unless": {"behaviours": [], "rows": []}}, "an earlier version's"),
+        ({"canonical_unless": {"states": [3], "rows": []}}, "'canonical_unless' has states"),
+        ({"canonical_unless": {"states": [["x"]], "rows": []}}, "'canonical_unless' has states"),
+        ({"canonical_unless": {"states": [[3]], "rows": [[1, 1]]}}, "'canonical_unless' has rows"),
+        ({"canonical_unless": {"states": [[-3]], "rows": [[1, 1, 0]]}}, "has no state"),
+        ({"canonical_unless": {"states": [[3]], "rows": [[10**6, 1, 0]]}}, "node 1000000"),
+        ({"canonical_unless": {"states": [[3]], "rows": [[1, 10**6, 0]]}}, "row 1000000"),
+        ({"canonical_unless": {"states": [[3]], "rows": [[1, 1, 1]]}}, "list 1 is out of range"),
+    ],
+)
+def test_canonical_fields_are_checked(
+    changes: dict, sentence: str, earlier: bool, saved: Path, saved_canonical: Path
+) -> None:
+    path = saved if earlier else saved_canonical
+    set_header(path, **({"extra": CANONICAL.header() | changes} if earlier else changes))
+    with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        CompiledConstraint.load(path)
 
 
 def test_missing_members(saved: Path) -> None:

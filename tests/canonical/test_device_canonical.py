@@ -116,10 +116,10 @@ def test_both_forms_in_one_batch() -> None:
     one, other = factored(plain, tables, *options), multiplied(plain, tables, *options)
     assert one is not None
     assert one.canonical_unless[0]
-    assert other.has_partners
-    noted = one.extra["canonical_unless"]  # the same by the second of two lists
-    second = {"states": [[], *noted["states"]], "rows": [[node, row, number + 1] for node, row, number in noted["rows"]]}
-    listed = dataclasses.replace(one, extra=one.extra | {"canonical_unless": second})
+    assert other.canonical.partners
+    unless = tuple((node, row, number + 1) for node, row, number in one.canonical.unless)  # the same by the second of two lists
+    second = dataclasses.replace(one.canonical, excepted=((), *one.canonical.excepted), unless=unless)
+    listed = dataclasses.replace(one, canonical=second)
     for constraints in ([one, listed], [other, one]):
         device = jax_decode.to_device(constraints, canonical=tables)
         assert sum(follow(constraints, tables, device, 7, rng) for _ in range(6)) > 20
@@ -146,7 +146,7 @@ def test_tokens_of_a_node_may_depend_on_several_lists(name: str, most: int, data
     rng, compared = random.Random(5), 0
     for one, constraint in zip(several[:2], plain):
         other = multiplied(constraint, tables, *options)
-        assert other.has_partners
+        assert other.canonical.partners
         rows = [[row for row, _ in notes if row] for notes in one.canonical_unless[1].tolist()]
         for _ in range(150 if exhaustive else 12):
             walk, beside = CanonicalWalk(one, tables), CanonicalWalk(other, tables)

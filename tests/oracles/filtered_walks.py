@@ -12,14 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile import CompiledConstraint
+from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 
 
 def marked(constraint: CompiledConstraint, tables: CanonicalTables, prompt: Sequence[int] = ()) -> CompiledConstraint:
     """The constraint, to be followed beside the tokenizer's filter, behind a prompt."""
     state, last = tables.after(prompt)
-    start = [last, constraint.shortest_completion, state]
-    return dataclasses.replace(constraint, extra={**constraint.extra, "canonical": tables.identity, "canonical_start": start})
+    own = CanonicalPart(tables=tables.identity, last=last, shortest=constraint.shortest_completion, state=state)
+    return dataclasses.replace(constraint, canonical=own)
 
 
 class FilteredWalk:
@@ -35,11 +36,11 @@ class FilteredWalk:
     def __init__(
         self, constraint: CompiledConstraint, tables: CanonicalTables, limit: int | None = None, max_depth: int | None = None
     ) -> None:
-        assert not constraint.has_partners
+        assert not constraint.canonical.partners
         assert not constraint.canonical_unless[0]
         self.constraint, self.tables = constraint, tables
         self.bounded = limit is None or limit >= constraint.shortest_completion
-        self.own = dataclasses.replace(constraint, extra={}).walk(max_depth)
+        self.own = dataclasses.replace(constraint, canonical=EVERY_SEQUENCE).walk(max_depth)
         last, _, state = constraint.canonical_start
         self.history = [(last, state)]
 

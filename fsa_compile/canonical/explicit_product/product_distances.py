@@ -15,16 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from fsa_compile.arrays.ranges import joined
-from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.canonical.encoder.pair_rule import PairRule
 from fsa_compile.canonical.explicit_product.product_graph import ProductGraph, WideSet
+from fsa_compile.canonical.lazy_product.completions import FAR, portions
 from fsa_compile.limits import Deadline
 
-FAR = int(UNREACHABLE)
-"""Distance from where no text can be completed."""
 _DOING = "completing the canonical tokens of the constraint"
-_TESTED = 1 << 22
-"""Most pairs of a set and a token that are tested at once."""
 _AT_ONCE = 1 << 11
 """Up to this many pairs of a set and a token in a round, all of them are tested."""
 _MARKED = 1 << 24
@@ -158,7 +154,7 @@ class ProductDistances:
         low, width = 0, 1
         while len(edges):
             now = (place >= low) & (place < low + width)
-            for part in self._portions(edges[now], nodes):
+            for part in portions(edges[now], graph.source[edges[now]], nodes):
                 begin = np.searchsorted(nodes, graph.source[part])
                 count = np.searchsorted(nodes, graph.source[part], side="right") - begin
                 index = joined(begin, count)
@@ -172,15 +168,6 @@ class ProductDistances:
             here = np.searchsorted(nodes, graph.source[edges]) < np.searchsorted(nodes, graph.source[edges], side="right")
             edges, place = edges[here], place[here]
         self._close(every[self._distance[every] == level])
-
-    def _portions(self, edges: np.ndarray, nodes: np.ndarray) -> list[np.ndarray]:
-        """The edges in parts with at most `_TESTED` tests each, where single edges have no more."""
-        source = self.graph.source[edges]
-        count = np.searchsorted(nodes, source, side="right") - np.searchsorted(nodes, source)
-        total = np.cumsum(count)
-        if not len(edges) or total[-1] <= _TESTED:
-            return [edges]
-        return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)
 
     def _close_wide_sets(self, new: np.ndarray, level: int) -> None:
         """The same for the tokens of wide sets that lead to the nodes `new`, some of whose pairs were settled a level before."""

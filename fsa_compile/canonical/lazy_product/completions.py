@@ -24,6 +24,8 @@ _FEW = 64
 """Sets of less than such a part of the vocabulary are gone through token by token."""
 _DIFFERENT = 64
 """Up to this many contexts are examined one by one, whether or not some are equal."""
+_TESTED = 1 << 22
+"""Most pairs of a context and a token that are tested at once."""
 _SAME = 256
 """For a token tested after more than this many pairs, all sets that hold it are looked up at once."""
 
@@ -200,3 +202,17 @@ class Completions(LazyPairs):
                 if above <= level < most:
                     out |= self._constraint.rows[row] & bits
         return out
+
+
+def portions(edges: np.ndarray, source: np.ndarray, nodes: np.ndarray) -> list[np.ndarray]:
+    """Listed tokens in parts with at most `_TESTED` tests each, where single ones have no more.
+
+    Args:
+      edges, source: int64[n], their numbers and nodes.
+      nodes: int64[P], ascending: of each pair that they are tested with.
+    """
+    count = np.searchsorted(nodes, source, side="right") - np.searchsorted(nodes, source)
+    total = np.cumsum(count)
+    if not len(edges) or total[-1] <= _TESTED:
+        return [edges]
+    return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)

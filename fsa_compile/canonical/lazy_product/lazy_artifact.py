@@ -5,15 +5,22 @@ It has the constraint's own nodes, those that are reached, with the tokens that 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fsa_compile.arrays.index_sets import numbered
+from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
-from fsa_compile.canonical.lazy_product.token_layout import Effects, ListedRows, ListedTokens, Rows, WideTokens, lay_out, noted
+from fsa_compile.canonical.lazy_product.token_layout import (
+    Effects,
+    ListedRows,
+    ListedTokens,
+    Rows,
+    WideTokens,
+    lay_out,
+    with_notes,
+)
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -24,7 +31,7 @@ def assemble_lazy(
     tables: VocabularyTables,
     limits: CompileLimits,
     deadline: Deadline,
-    extra: dict[str, Any],
+    canonical: CanonicalPart,
 ) -> CompiledConstraint:
     """The artifact.
 
@@ -33,7 +40,7 @@ def assemble_lazy(
       distances: its own.
       tables: of the vocabulary.
       limits, deadline: of the compilation.
-      extra: of the artifact.
+      canonical: of the artifact, but exceptions.
 
     Raises:
       LimitError: too many rows or bytes, or out of time.
@@ -52,14 +59,15 @@ def assemble_lazy(
     if bit_rows is not None:
         nodes = [node for node in sorted(d.excepted) if reached[node]]
         notes = ((int(number[node]), bits, which) for node in nodes for which, bits in d.unless_of(node))
-        extra = extra | noted(notes, d.excepted_states, bit_rows)
+        canonical = with_notes(canonical, notes, d.excepted_states, bit_rows)
     kept = np.flatnonzero(reached)
     return out.constraint(
         tables,
         rows,
         source=constraint.source,
         start=number[constraint.start],
-        extra=extra,
+        extra=constraint.extra,
+        canonical=canonical,
         accept=np.append(False, constraint.accept[kept]),
         distance=np.append(FAR, distances.nearest[kept]),
     )

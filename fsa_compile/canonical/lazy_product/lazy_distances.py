@@ -29,7 +29,7 @@ from fsa_compile.artifact.bitmask import holds, tokens_of, words_of
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.filter.contexts import ALL, ALL_APART, Contexts
 from fsa_compile.canonical.lazy_product.certain_steps import CertainSteps
-from fsa_compile.canonical.lazy_product.completions import FAR, Completed, Completions, WideNode
+from fsa_compile.canonical.lazy_product.completions import FAR, Completed, Completions, WideNode, portions
 from fsa_compile.canonical.lazy_product.pairs import Surplus, is_listed
 from fsa_compile.limits import Deadline
 
@@ -38,8 +38,6 @@ Behaviours: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 _DOING = "completing the canonical tokens of the constraint"
 _TRIED = 24
 """Next tokens of a round that are tried after the tokens of a bit row."""
-_TESTED = 1 << 22
-"""Most pairs of tokens that are tested at once."""
 _AT_ONCE = 1 << 10
 """Up to this many pairs in a round, all of them are tested."""
 _MARKED = 2048
@@ -368,7 +366,7 @@ class LazyDistances(Completions):
         low, width = 0, 1
         while len(source):
             now = np.flatnonzero((place >= low) & (place < low + width))
-            for part in self._portions(now, source, nodes):
+            for part in portions(now, source[now], nodes):
                 begin = np.searchsorted(nodes, source[part])
                 count = np.searchsorted(nodes, source[part], side="right") - begin
                 here = pairs[joined(begin, count)]
@@ -381,14 +379,6 @@ class LazyDistances(Completions):
             rest[rest] = np.searchsorted(nodes, source[rest]) < np.searchsorted(nodes, source[rest], side="right")
             source, token, place = source[rest], token[rest], place[rest]
         self._close(every[self._distance[every] == level], level)
-
-    def _portions(self, edges: np.ndarray, source: np.ndarray, nodes: np.ndarray) -> list[np.ndarray]:
-        """The edges in parts with at most `_TESTED` tests each, where single edges have no more."""
-        count = np.searchsorted(nodes, source[edges], side="right") - np.searchsorted(nodes, source[edges])
-        total = np.cumsum(count)
-        if not len(edges) or total[-1] <= _TESTED:
-            return [edges]
-        return np.split(edges, np.flatnonzero(np.diff(total // _TESTED)) + 1)
 
     def _last_resort(self, level: int) -> bool:
         """Tries all tokens where only some were tried before, and every behaviour by itself; whether any distance was found."""

@@ -1,11 +1,12 @@
 """`lay_out`: groups, narrow arcs and levels of canonical constraints, from tokens with a target and a cost each.
 
 With and without a stack this is the same: what leads to many tokens at once is a bit row, few tokens are arcs, and a node with
-rows or many arcs has a level for every cost. `noted` lists the tokens that may not lead to some states of the filter.
+rows or many arcs has a level for every cost. `with_notes` adds the tokens that may not lead to some states of the filter.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from fsa_compile.arrays.integers import order_of
 from fsa_compile.arrays.ranges import joined, segment_starts
+from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
@@ -112,18 +114,22 @@ def lay_out(
     return out
 
 
-def noted(
-    notes: Iterable[tuple[int, np.ndarray, int]], states: Callable[[], list[list[int]]], rows: Rows
-) -> dict[str, dict[str, list[list[int]]]]:
-    """What an artifact keeps of tokens that may not lead to some states.
+def with_notes(
+    canonical: CanonicalPart,
+    notes: Iterable[tuple[int, np.ndarray, int]],
+    states: Callable[[], list[list[int]]],
+    rows: Rows,
+) -> CanonicalPart:
+    """Adds the tokens that may not lead to some states.
 
     Args:
+      canonical: of the artifact.
       notes: node, tokens uint32[W], and the number of a list of states.
       states: the lists.
       rows: of the artifact.
     """
-    found = [[node, rows.number(tokens), number] for node, tokens, number in notes]
-    return {"canonical_unless": {"states": states(), "rows": found}} if found else {}
+    unless = tuple((node, rows.number(tokens), number) for node, tokens, number in notes)
+    return dataclasses.replace(canonical, unless=unless, excepted=tuple(map(tuple, states()))) if unless else canonical
 
 
 def _segments(key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

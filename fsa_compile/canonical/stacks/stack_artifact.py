@@ -4,13 +4,13 @@ with costs in canonical tokens."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
+from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.lazy_product.completions import FAR
-from fsa_compile.canonical.lazy_product.token_layout import Effects, Rows, lay_out, noted
+from fsa_compile.canonical.lazy_product.token_layout import Effects, Rows, lay_out, with_notes
 from fsa_compile.canonical.stacks.stack_distances import CELL, StackDistances
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -24,7 +24,7 @@ def assemble_stack(
     tables: VocabularyTables,
     limits: CompileLimits,
     deadline: Deadline,
-    extra: dict[str, Any],
+    canonical: CanonicalPart,
 ) -> CompiledConstraint:
     """The artifact.
 
@@ -33,7 +33,7 @@ def assemble_stack(
       distances: its own, decided.
       tables: of the vocabulary.
       limits, deadline: of the compilation.
-      extra: of the artifact.
+      canonical: of the artifact, but exceptions.
 
     Raises:
       LimitError: too many rows or bytes, or out of time.
@@ -43,7 +43,7 @@ def assemble_stack(
     out = lay_out(
         constraint.num_nodes, tokens.every_listed(), tokens.every_wide(), rows, Effects(e.base, e.push_of, CELL), deadline
     )
-    extra = extra | noted(tokens.unless(), tokens.distances.excepted_states, rows)
+    canonical = with_notes(canonical, tokens.unless(), tokens.distances.excepted_states, rows)
     nearest = distances.nearest
     known = nearest < FAR
     changes = {
@@ -53,4 +53,4 @@ def assemble_stack(
         "symbol_need": np.zeros_like(constraint.symbol_need),
         "rows": rows.stacked(),
     }
-    return dataclasses.replace(constraint, extra=extra, **out.typed(changes))
+    return dataclasses.replace(constraint, canonical=canonical, **out.typed(changes))

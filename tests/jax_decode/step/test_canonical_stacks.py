@@ -20,6 +20,7 @@ from oracles.toy_decoder import toy
 
 import jax_decode
 from fsa_compile import CanonicalWalk, CompiledConstraint, CompileLimits, Vocabulary, compile_grammar, compile_regex
+from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.restrict import canonical_product, multiplied
 from fsa_compile.canonical.toy import toy_tables
@@ -247,7 +248,7 @@ def test_a_constraint_of_two_nodes_for_every_place_beside_those_with_a_stack():
     limits = CompileLimits()
     start, plain = CANONICAL.after([]), compile_regex("[ab()]*", VOCABULARY)
     doubled = multiplied(plain, CANONICAL, tables_for(VOCABULARY), limits, Deadline(limits), *start)
-    assert doubled.has_partners
+    assert doubled.canonical.partners
     device = jax_decode.to_device([*CONSTRAINTS, doubled], canonical=CANONICAL)
     rng = np.random.default_rng(3)
     for _ in range(4):
@@ -277,14 +278,14 @@ def test_several_stacks_are_refused():
 
 
 def test_files_sizes_and_shortest_texts(tmp_path):
-    for wrong in ({"stacks": 2}, {"extra": CONSTRAINTS[0].extra | {"canonical_partners": True}}):
+    for wrong in ({"stacks": 2}, {"canonical": dataclasses.replace(CONSTRAINTS[0].canonical, partners=True)}):
         dataclasses.replace(CONSTRAINTS[0], **wrong).save(tmp_path / "wrong.npz")
         with pytest.raises(ArtifactError, match=r"stacks|two nodes"):
             CompiledConstraint.load(tmp_path / "wrong.npz")
     for c in CONSTRAINTS[:2]:
         c.save(tmp_path / "nested.npz")
         read = CompiledConstraint.load(tmp_path / "nested.npz", VOCABULARY)
-        plain = dataclasses.replace(c, extra={})
+        plain = dataclasses.replace(c, canonical=EVERY_SEQUENCE)
         assert read.is_canonical
         assert (read.shortest_depth, read.shortest_completion) == (plain.shortest_depth, plain.shortest_completion)
         assert statistics(read) == statistics(plain)
