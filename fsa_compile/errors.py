@@ -34,6 +34,14 @@ def _restored(kind: type[ConstraintError], args: tuple[Any, ...], attributes: di
     return error
 
 
+def shown(value: Any, width: int = 60) -> str:
+    """What Python prints of a value, cut to a width; its type where Python cannot print it."""
+    try:
+        return f"{value!r:.{width}}"
+    except Exception:
+        return f"a value of type {type(value).__name__:.{width}}"
+
+
 class PatternError(ConstraintError):
     """A pattern that is not well formed, or not a regular language we can enforce exactly.
 
@@ -152,6 +160,22 @@ class UnsatisfiableSchemaError(SchemaError, UnsatisfiableError):
 
 class ArtifactError(ConstraintError):
     """A compiled constraint that cannot be loaded, or does not belong to this vocabulary."""
+
+
+class DefectError(ConstraintError):
+    """An exception that no input should cause; the one that was meant is its `__cause__`.
+
+    Args:
+      function: the public function that was called.
+      error: what was raised in it, here or in an object that was passed.
+      digest: of the function's first argument.
+    """
+
+    def __init__(self, function: str, error: Exception, digest: str) -> None:
+        self.function, self.digest = function, digest
+        said = shown(error, 200)
+        fix = "Please report it, with this text and the input; an object that you passed may also have raised it."
+        super().__init__(f"{function} met a defect of this package: {said}", where=f"input {digest}", fix=fix)
 
 
 class MissingPackageError(ConstraintError, ModuleNotFoundError):

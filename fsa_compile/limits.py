@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import Any, Self
 
 from fsa_compile.errors import ConstraintError, LimitError
 
@@ -15,18 +16,28 @@ class CompileLimits:
     Attributes:
       max_states: byte-automaton states, before and after determinization.
       max_rows: distinct token sets stored as bit rows in the artifact.
-      max_bytes: bytes of working memory of one step, and of the finished artifact.
+      max_bytes: bytes of working memory of one step, and of the finished artifact; also (on Linux) what the process may grow by
+        while it compiles, whatever else runs in it included.
       max_seconds: wall-clock seconds for the whole compilation.
       max_pattern: characters in a pattern or a grammar.
+      max_input: characters of a schema, of a request, or of all choices together.
+      max_values: values in a schema or a request, those that Python objects share counted as often as its text would have them.
+      max_nesting: how deep objects and arrays of a schema or a request may stand within each other.
+      max_digits: digits of a number in them, written without an exponent; 4,000 at most. Floats need up to 400
+        as they are printed, and up to 1,100 as the bounds of a Python type.
       max_repeat: largest bound in a counted repetition such as `x{0,500}`.
       max_rules: rules and terminals of a grammar, instances of templates included.
     """
 
     max_states: int = 2_000_000
     max_rows: int = 65_536
-    max_bytes: int = 2 << 30
+    max_bytes: int = 4 << 30
     max_seconds: float = 60.0
     max_pattern: int = 1_000_000
+    max_input: int = 16 << 20
+    max_values: int = 1_000_000
+    max_nesting: int = 500
+    max_digits: int = 1_200
     max_repeat: int = 100_000
     max_rules: int = 20_000
 
@@ -38,6 +49,28 @@ class CompileLimits:
                     f"CompileLimits.{field.name} must be a number that is not negative, not {value!r}",
                     fix="Leave it out for the default.",
                 )
+        if self.max_digits > MOST_DIGITS:
+            raise ConstraintError(f"CompileLimits.max_digits may be {MOST_DIGITS:,} at most, not {self.max_digits:,}")
+
+    @classmethod
+    def for_requests(cls, **changes: Any) -> Self:
+        """Limits for what strangers send to a server: about 2 seconds, 200 MB, and 256 kB of input.
+
+        Args:
+          changes: limits that are to be other than these.
+
+        >>> CompileLimits.for_requests(max_seconds=1).max_input
+        262144
+        """
+        return cls(**_FOR_REQUESTS | changes)
+
+
+MOST_DIGITS = 4_000
+"""Python converts no integers of more than 4,300 digits."""
+_FOR_REQUESTS: dict[str, Any] = {
+    "max_states": 200_000, "max_rows": 16_384, "max_bytes": 200 << 20, "max_seconds": 2.0, "max_pattern": 64 << 10,
+    "max_repeat": 10_000, "max_rules": 2_000, "max_input": 256 << 10, "max_values": 20_000, "max_nesting": 64, "max_digits": 400,
+}  # fmt: skip
 
 
 class Deadline:
@@ -50,6 +83,11 @@ class Deadline:
     __slots__ = ("_end", "_seconds", "max_bytes")
 
     def __init__(self, limits: CompileLimits) -> None:
+        if not isinstance(limits, CompileLimits):
+            raise ConstraintError(
+                f"limits must be CompileLimits, not {type(limits).__name__}",
+                fix="Write limits=CompileLimits(max_seconds=10), for example.",
+            )
         self._seconds = limits.max_seconds
         self._end = time.monotonic() + limits.max_seconds
         self.max_bytes = limits.max_bytes

@@ -66,6 +66,8 @@ MAX_KEYS = 256
 """Most keys of a set."""
 MAX_CONDITIONS = 8
 """Most conditions of a node on what leaves its frame."""
+MOST_EXCEPTIONS = 1 << 27
+"""Largest number of nodes times the most exceptions of one, in canonical constraints."""
 _REGULAR = np.zeros(0, np.int32)
 """Stands for the array of a regular constraint, which `__post_init__` puts in its place."""
 

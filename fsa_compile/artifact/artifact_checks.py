@@ -5,13 +5,15 @@ Imports NumPy only. The layout is described in `artifact`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE, ConstraintArrays
+from fsa_compile.arrays.ranges import indices
+from fsa_compile.artifact.arrays import ARC_BURST, MOST_EXCEPTIONS, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.guard_checks import are_twins, check_key_sets, first_twin
 from fsa_compile.errors import ArtifactError
 
@@ -19,6 +21,12 @@ MAX_STACKS = 64
 """Most configurations that may be followed at once."""
 _MOST = 2**28
 """Largest cost, need, bound or addition: sums of three of them, and a saturated one, fit int32."""
+MAX_POPS = 4_096
+"""Most cells that one token may pop: few tokens have that many bytes."""
+_MOST_POPPED = 1 << 30
+"""Largest number of steps from a node to its children while sums over sources are formed."""
+_MOST_PUSHED = 1 << 26
+"""Most cells of all push strings, each as long as the longest, as they lie on the device."""
 
 _Need = Callable[[Any, str], None]
 
@@ -71,7 +79,7 @@ def _check_sets(c: ConstraintArrays, need: _Need) -> None:
     for kind, length in (("group", len(c.group_row)), ("arc", len(c.arc_token)), ("level", len(c.level_row))):
         offset = getattr(c, f"{kind}_offset")
         need(len(offset) == n + 1, f"'{kind}_offset' must have one entry per node and one more")
-        ascending = offset[0] == 0 and offset[-1] == length and (np.diff(offset) >= 0).all()
+        ascending = offset[0] == 0 and offset[-1] == length and _rises(offset)
         need(ascending, f"'{kind}_offset' must rise from 0 to the number of {kind}s ({length})")
         need(offset[1] == 0, f"the dead node must have no {kind}s")
     for name, low, bound in (
@@ -122,12 +130,14 @@ def _check_symbols(c: ConstraintArrays, need: _Need) -> None:
 def _check_pushes(c: ConstraintArrays, need: _Need) -> None:
     offset, length = c.push_offset, len(c.push_symbol)
     need(len(offset) >= 2 and offset[0] == 0 and offset[1] == 0, "'push_offset' must begin with the empty push string")
-    need(offset[-1] == length and (np.diff(offset) >= 0).all(), f"'push_offset' must rise to the number of symbols ({length})")
+    need(offset[-1] == length and _rises(offset), f"'push_offset' must rise to the number of symbols ({length})")
     need(len(c.push_register) == length, "'push_symbol' and 'push_register' differ in length")
     _check_ids(c.push_symbol, "push_symbol", 0, c.num_symbols, need)
     _check_numbers(c.push_register, "push_register", need)
     longest = int(np.diff(offset).max())
     need(c.max_push == longest, f"'max_push' is {c.max_push}; the longest push string has {longest} symbols")
+    room = (len(offset) - 1) * max(longest, 1)
+    need(room < _MOST_PUSHED, f"{len(offset) - 1:,} push strings of up to {longest:,} symbols do not fit into memory")
     need(0 <= c.initial_push < len(offset) - 1, f"initial push string {c.initial_push} is not one of {len(offset) - 1}")
 
 
@@ -160,12 +170,48 @@ def _check_pops(c: ConstraintArrays, need: _Need) -> None:
     children = c.delta.reshape(-1, p)
     segments = c.pop_offset.T // p if c.has_sets else c.delta_offset[None] // p
     need(not children[segments[:, 0]].any(), "the dead node has children")
-    need(0 <= c.max_pops < n, f"'max_pops' {c.max_pops} is out of range")
-    # Nodes that can pop at least k symbols in a row, for k = 0, 1, …
-    pops = np.arange(n) > 0
-    for k in range(c.max_pops + 1):
-        pops = (pops[children] & (children > 0)).any(1)[segments].any(0)
-        need(pops.any() == (k < c.max_pops), f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
+    few = 0 <= c.max_pops <= MAX_POPS and c.max_pops * (n + len(c.delta)) <= _MOST_POPPED
+    need(few, f"'max_pops' {c.max_pops} is out of range")
+    exact = _longest_path(children, segments, c.max_pops) == c.max_pops
+    need(exact, f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
+
+
+def _longest_path(children: np.ndarray, segments: np.ndarray, most: int) -> int:
+    """The most edges of a path in a graph; more than `most` where there are more, or a circle.
+
+    A path is peeled off from its end: in every round those nodes whose children are all gone. All rounds together look at every
+    edge once.
+
+    Args:
+      children: int32[S, P], the children of every segment, 0 for none.
+      segments: int32[K, N], the segments whose children are those of every node.
+    """
+    p = children.shape[1]
+    flat, of_segment = children.reshape(-1), np.arange(children.size) // p
+    edges = np.flatnonzero(flat)
+    edges = edges[np.argsort(flat[edges], kind="stable")]
+    into = np.searchsorted(flat[edges], np.arange(segments.shape[1] + 1))
+    left = np.count_nonzero(children, 1)
+    users = np.argsort(segments.reshape(-1), kind="stable")
+    used = np.searchsorted(segments.reshape(-1)[users], np.arange(len(children) + 1))
+    waits = np.full(segments.shape[1], len(segments))
+    gone, length = np.flatnonzero(left == 0), -1
+    while len(gone):
+        nodes = users[indices(used[gone], used[gone + 1])] % segments.shape[1]
+        np.subtract.at(waits, nodes, 1)
+        nodes = np.unique(nodes[waits[nodes] == 0])
+        length += bool(len(nodes))
+        if length > most:
+            return length
+        hit = of_segment[edges[indices(into[nodes], into[nodes + 1])]]
+        np.subtract.at(left, hit, 1)
+        gone = np.unique(hit[left[hit] == 0])
+    return length if not waits.any() else most + 1
+
+
+def _rises(offset: np.ndarray) -> bool:
+    """Whether offsets never fall; differences of int32 would wrap around."""
+    return bool((offset[1:] >= offset[:-1]).all())
 
 
 def _check_canonical(c: ConstraintArrays, need: _Need) -> None:
@@ -174,6 +220,8 @@ def _check_canonical(c: ConstraintArrays, need: _Need) -> None:
     inside = -1 <= own.last < c.vocab_size and 0 <= own.shortest <= _MOST and own.state >= -1
     need(inside, "where a canonical constraint begins is out of range")
     need(all(state >= 0 for states in own.excepted for state in states), "an exception of a canonical constraint has no state")
+    most = max(Counter(node for node, *_ in own.unless).values(), default=1)
+    need(c.num_nodes * most <= MOST_EXCEPTIONS, "a node has more exceptions than fit into memory with those of all others")
     for node, row, number in own.unless:
         inside = 0 < node < c.num_nodes and 0 < row < c.num_rows and 0 <= number < len(own.excepted)
         need(inside, f"an exception of a canonical constraint: node {node}, row {row} or list {number} is out of range")

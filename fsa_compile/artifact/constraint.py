@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any, Self
 
 from fsa_compile.artifact import file as artifact_file
@@ -53,7 +52,7 @@ class CompiledConstraint(ConstraintArrays):
         Raises:
           OSError: the file cannot be written.
         """
-        artifact_file.write(self, Path(path))
+        artifact_file.write(self, artifact_file.as_path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> Self:
@@ -68,7 +67,7 @@ class CompiledConstraint(ConstraintArrays):
         Raises:
           ArtifactError: what is wrong with the file, or that it belongs to another vocabulary.
         """
-        path = Path(path)
+        path = artifact_file.as_path(path)
         constraint = cls(**artifact_file.read(path))
         check_contents(constraint, path)
         if vocabulary is not None:

@@ -5,12 +5,14 @@ Imports NumPy and the standard library only. What the arrays must hold is checke
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import math
 import os
 import secrets
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
 from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
 from fsa_compile.errors import ArtifactError
+from fsa_compile.inputs.files import open_regular, path_or_none
 
 MAGIC = "constrax constraint"
 FORMAT_VERSION = 4
@@ -29,6 +32,10 @@ PLAIN_VERSION = 2
 """Version of the files of all others: they are what they were before there were any."""
 VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION)
 _MAX_HEADER = 64 << 20
+_MOST_MEMBERS = 4 * len(ARRAYS)
+_MAX_NPY_HEADER = 1_024
+"""Characters of an array's own header: NumPy writes 118; its reader evaluates them as a Python literal."""
+_MOST_EXTENT = 1 << 40
 
 
 def version_of(constraint: ConstraintArrays) -> int:
@@ -57,11 +64,11 @@ def fields_of_header(header: dict[str, Any], bad: Callable[[str], ArtifactError]
     return fields | {"canonical": CanonicalPart.of_header(header["extra"], bad), "extra": extra}
 
 
-def write(constraint: ConstraintArrays, path: Path) -> None:
-    """Writes a constraint atomically; see `CompiledConstraint.save`."""
+def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -> None:
+    """Writes a constraint atomically; see `CompiledConstraint.save`. A key says in the header what the file was written for."""
     names = [name for name in ARRAYS if constraint.has_sets or name not in SET_ARRAYS]
     shapes = {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names}
-    header = header_fields(constraint) | {"arrays": shapes}
+    header = header_fields(constraint) | {"arrays": shapes} | ({} if key is None else {"key": key})
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
     write_members(path, {"header": np.frombuffer(text, np.uint8)} | {name: getattr(constraint, name) for name in names})
 
@@ -88,7 +95,7 @@ def read_members(path: Path) -> dict[str, np.ndarray]:
     bad = _complaint(path)
     with _opened(path, bad) as archive:
         infos = archive.infolist()
-        if len(infos) > 4 * len(ARRAYS):
+        if len(infos) > _MOST_MEMBERS:
             raise bad("this is not a constraint file: it has too many members")
         length = path.stat().st_size
         return {info.filename.removesuffix(".npy"): _member(archive, info, length, bad) for info in infos}
@@ -127,13 +134,28 @@ def _complaint(path: Path) -> Callable[..., ArtifactError]:
     return bad
 
 
-def _opened(path: Path, bad: Callable[..., ArtifactError]) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except FileNotFoundError as e:
-        raise bad("there is no such file", "Check the path.") from e
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as e:
-        raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
+def as_path(path: Any) -> Path:
+    """A path as users give it.
+
+    Raises:
+      ArtifactError: it is none.
+    """
+    found = path_or_none(path)
+    if found is None:
+        raise ArtifactError(f"a file's path is needed, not {type(path).__name__}", fix="Give a str or a Path.")
+    return found
+
+
+@contextlib.contextmanager
+def _opened(path: Path, bad: Callable[..., ArtifactError]) -> Iterator[zipfile.ZipFile]:
+    with contextlib.ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(open_regular(path))))
+        except FileNotFoundError as e:
+            raise bad("there is no such file", "Check the path.") from e
+        except Exception as e:  # the standard library raises errors of many types for damaged archives
+            raise bad(f"this is not a constraint file, or it was cut short ({e})") from e
+        yield archive
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -153,7 +175,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with _opened(path, bad) as archive:
         length = path.stat().st_size
         infos = {info.filename: info for info in archive.infolist()}
-        if len(infos) > 4 * len(ARRAYS):
+        if len(infos) > _MOST_MEMBERS:
             raise bad("this is not a constraint file: it has too many members")
         if "header.npy" not in infos:
             raise bad("this is not a constraint file: it has no header")
@@ -198,17 +220,15 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int, bad: A
         stream = io.BytesIO(data)
         version = np.lib.format.read_magic(stream)
         reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran, dtype = reader(stream)
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, SyntaxError, RuntimeError) as e:
+        shape, fortran, dtype = reader(stream, max_header_size=_MAX_NPY_HEADER)
+    except Exception as e:  # NumPy evaluates the header: what it raises for a bad one is of many types
         raise bad(f"array '{name}' is corrupt ({e})") from e
-    if dtype.hasobject or dtype.fields is not None or fortran:
+    if dtype.kind not in "biufU" or not dtype.itemsize or fortran:
         raise bad(f"array '{name}' is not a plain numeric array")
-    count = 1
-    for extent in shape:
-        count *= extent
-    if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - stream.tell():
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or max(shape, default=0) > _MOST_EXTENT or count * dtype.itemsize != len(data) - stream.tell():
         raise bad(f"array '{name}' does not hold as many values as its shape says")
-    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
+    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape) if count else np.zeros(shape, dtype)
 
 
 def _check_header(header: Any, bad: Any) -> None:

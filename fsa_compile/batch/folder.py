@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -24,6 +25,9 @@ from fsa_compile.batch.schemas import cores, output_folder, shown
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
+from fsa_compile.formats.request import FormatError
+from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.json_input import check_json
 from fsa_compile.interop.structured_outputs import compile_structured_outputs
 from fsa_compile.json_schema import SchemaOptions
 from fsa_compile.limits import CompileLimits
@@ -32,6 +36,8 @@ from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 _AHEAD = 4
 """Constraints per process that are handed out before they are needed."""
+_LONGEST_NAME = 255 - len("..12345678.part")
+"""Bytes of a file's name, with room for that of the file while it is written."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,7 @@ class Record:
         return json.dumps({k: v for k, v in dataclasses.asdict(self).items() if v is not None}) + "\n"
 
 
+@guarded
 def compile_folder(
     constraints: Mapping[str, Mapping[str, Any]] | str | os.PathLike[str],
     tokenizer: Any,
@@ -104,16 +111,13 @@ def compile_folder(
     _check_workers(workers)
     if not isinstance(constraints, Mapping):
         constraints = read_constraints(constraints)
-    names = [name for name in constraints if zlib.crc32(str(name).encode()) % parts == part]
+    names = [name for name in constraints if zlib.crc32(str(name).encode("utf-8", "surrogatepass")) % parts == part]
     Path(folder).mkdir(parents=True, exist_ok=True)
     task = _Task(vocabulary_of(tokenizer), options, limits, output_folder(folder, constraints))
-    known = read_manifest(folder)
-    keys = {name: task.key(constraints[name]) for name in names}
-    found = {name: known[name] for name in names if name in known and _still_holds(known[name], keys[name], task.folder, retry)}
-    left = {name: (keys[name], constraints[name]) for name in names if name not in found}
-    if left:
+    found, refused, left = _sorted_out(task, {name: constraints[name] for name in names}, retry)
+    if left or refused:
         with _appended(task.folder / _manifest(part, parts)) as manifest:
-            for record in shown(_made(task, left, workers), len(left), progress, "constraints"):
+            for record in itertools.chain(refused, shown(_made(task, left, workers), len(left), progress, "constraints")):
                 manifest.write(record.line())
                 manifest.flush()
                 found[record.name] = record
@@ -122,9 +126,8 @@ def compile_folder(
 
 def _made(task: _Task, left: dict[str, tuple[str, Any]], workers: int | None) -> Iterator[Record]:
     """Records of what is left, compiled by several processes where that pays."""
-    tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
     count = min(workers or cores(), len(left))
-    return map(task, left, *zip(*left.values())) if count == 1 else _in_processes(task, left, count)
+    return map(task, left, *zip(*left.values())) if count <= 1 else _in_processes(task, left, count)
 
 
 def _check_workers(workers: int | None) -> None:
@@ -132,6 +135,27 @@ def _check_workers(workers: int | None) -> None:
         raise ConstraintError(f"workers must be a positive int, not {workers!r}")
 
 
+def _sorted_out(
+    task: _Task, constraints: Mapping[str, Any], retry: bool
+) -> tuple[dict[str, Record], list[Record], dict[str, tuple[str, Any]]]:
+    """Records of earlier runs that still hold, those of what is refused at once, and (key, constraint) of the rest by name."""
+    known = read_manifest(task.folder)
+    found: dict[str, Record] = {}
+    refused: list[Record] = []
+    left: dict[str, tuple[str, Any]] = {}
+    for name, constraint in constraints.items():
+        given = task.prepared(name, constraint)
+        key = given.key if isinstance(given, Record) else given
+        if name in known and _still_holds(known[name], key, task.folder, retry):
+            found[name] = known[name]
+        elif isinstance(given, Record):
+            refused.append(given)
+        else:
+            left[name] = key, constraint
+    return found, refused, left
+
+
+@guarded
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:
     """The last record of every constraint of a folder, from the manifests of all its parts, in the order they were done.
 
@@ -140,12 +164,13 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:
     found: dict[str, Record] = {}
     for path in sorted(Path(folder).glob("manifest*.jsonl")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError, TypeError):
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
                 record = Record(**json.loads(line))
                 found[record.name] = record
     return found
 
 
+@guarded
 def read_constraints(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """Constraints from a file with one JSON object a line: `{"name": ..., "json": ...}`, see `compile_folder`.
 
@@ -162,7 +187,7 @@ def read_constraints(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
             try:
                 item = json.loads(line)
                 name = item.pop("name")
-            except (ValueError, AttributeError, TypeError, KeyError) as e:
+            except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as e:
                 raise ConstraintError("this line is not a JSON object with a name", where=where, fix=fix) from e
             if not isinstance(name, str) or name in found:
                 raise ConstraintError(f"the name {name!r} is not a string, or was there before", where=where, fix=fix)
@@ -179,12 +204,24 @@ class _Task:
     limits: CompileLimits | None
     folder: Path
 
-    def key(self, constraint: Any) -> str:
-        return CompileCache.key([constraint, repr(self.options), repr(self.limits)], self.vocabulary)
+    def prepared(self, name: str, constraint: Any) -> str | Record:
+        """The key of a constraint, or a record of why it is refused before it is compiled."""
+        try:
+            if "\0" in name or len(os.fsencode(self._path(name).name)) > _LONGEST_NAME:
+                fix = "Use fewer characters, and none that are NUL."
+                raise ConstraintError(f"{name!r:.40} cannot be the name of a file", fix=fix)
+            check_json(constraint, self.limits or CompileLimits(), FormatError, what="the constraint")
+            return CompileCache.key([constraint, repr(self.options), repr(self.limits)], self.vocabulary)
+        except (ConstraintError, UnicodeEncodeError, RecursionError) as error:
+            digest = hashlib.sha256(f"{name!r} {error}".encode("utf-8", "replace")).hexdigest()
+            return Record(name=name, key=digest, error=str(error), kind=type(error).__name__)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
 
     def __call__(self, name: str, key: str, constraint: Any) -> Record:
         start = time.perf_counter()
-        path = self.folder / f"{name}.npz"
+        path = self._path(name)
         try:
             made = compile_structured_outputs(constraint, self.vocabulary, options=self.options, limits=self.limits)
             made.save(path)
@@ -210,6 +247,7 @@ def _work(name: str, key: str, constraint: Any) -> Record:
 
 def _in_processes(task: _Task, left: Mapping[str, tuple[str, Any]], count: int) -> Iterator[Record]:
     """Records as they are done. Where a process dies, what was handed out is done again, one by one, to find the reason."""
+    tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
     waiting = iter(left)
     while True:
         suspects = yield from _until_broken(task, left, waiting, count, count * _AHEAD)
@@ -235,7 +273,13 @@ def _until_broken(task: _Task, left: Mapping[str, tuple[str, Any]], waiting: Ite
                     return None
                 done, _ = concurrent.futures.wait(out, return_when=concurrent.futures.FIRST_COMPLETED)
                 for future in done:
-                    record = future.result()
+                    name = out[future]
+                    try:
+                        record = future.result()
+                    except BrokenProcessPool:
+                        raise
+                    except Exception as error:  # it could not be sent to the process
+                        record = Record(name=name, key=left[name][0], error=str(error), kind=type(error).__name__)
                     del out[future]
                     yield record
         except BrokenProcessPool:

@@ -64,25 +64,19 @@ class Request:
         Raises:
           ConstraintError: an argument is of the wrong kind, or a bound on depth cannot be kept.
         """
-        if limits is not None and not isinstance(limits, CompileLimits):
-            what = f"limits must be CompileLimits, not {type(limits).__name__}"
-            raise ConstraintError(what, fix="Write limits=CompileLimits(max_seconds=10), for example.")
-        passing, limits = filters_of(filters), limits or CompileLimits()
+        limits = limits or CompileLimits()
+        deadline, passing = Deadline(limits), filters_of(filters)
         _check_depth(max_depth, canonical, passing)
         tokenizer = tokenizer_of(tokenizer)
         return cls(
             tokenizer=tokenizer, vocabulary=vocabulary_of(tokenizer), source=source, canonical=canonical, filters=passing,
-            starts_text=starts_text, max_depth=max_depth, limits=limits, deadline=Deadline(limits),
+            starts_text=starts_text, max_depth=max_depth, limits=limits, deadline=deadline,
         )  # fmt: skip
 
     @property
     def is_plain(self) -> bool:
         """Whether every tokenization of every text is asked for, so that counters may stay."""
         return self.canonical is False and not self.filters
-
-    def anew(self) -> Request:
-        """The same request with all of its time."""
-        return dataclasses.replace(self, deadline=Deadline(self.limits))
 
     def cached(
         self, cache: CompileCache | None, what: dict[str, Any], make: Callable[[], CompiledConstraint]
@@ -97,12 +91,12 @@ class Request:
         if cache is None or self.starts_text or self.filters.identity is None:
             return make()  # an arbitrary language is not known by its name, an encoder not by its vocabulary
         bounds = {name: value for name, value in dataclasses.asdict(self.limits).items() if name != "max_seconds"}
-        what = {**what, "limits": bounds}
+        what = {**what, "limits": bounds, "max_depth": self.max_depth}
         if self.canonical is not False:
             from fsa_compile.canonical.filter.canonical_tables import canonical_tables
 
-            how = self.canonical if self.canonical is True else list(self.canonical)
-            what["canonical"] = [canonical_tables(self.tokenizer).identity, how, self.max_depth]
+            how = self.canonical if isinstance(self.canonical, (bool, str)) else list(map(int, self.canonical))
+            what["canonical"] = [canonical_tables(self.tokenizer).identity, how]
         if self.filters:
             what["filters"] = self.filters.identity
         return cache.get(what, self.vocabulary, make)

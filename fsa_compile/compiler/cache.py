@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.inputs.json_input import check_json, json_text
+from fsa_compile.limits import MOST_DIGITS, CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 _MAX_BYTES = 1 << 30
+_ABANDONED = 3_600.0
+"""Seconds after which a file that is still being written has no writer any more."""
+_ANY_SIZE = CompileLimits(max_input=1 << 62, max_values=1 << 62, max_nesting=1 << 20, max_digits=MOST_DIGITS)
 
 
 class CompileCache:
@@ -59,10 +65,11 @@ class CompileCache:
           vocabulary: which the constraint is compiled over.
           make: compiles it; its exceptions pass through, and nothing is kept of them.
         """
-        path = self.folder / f"{self.key(what, vocabulary)}.npz"
-        if path.exists():
+        key = self.key(what, vocabulary)
+        path = self.folder / f"{key}.npz"
+        if path.is_file():
             with contextlib.suppress(ArtifactError, OSError):
-                found = CompiledConstraint.load(path, vocabulary)
+                found = _entry(path, key, vocabulary)
                 with contextlib.suppress(OSError):
                     os.utime(path)  # the time of last use, for `_shrink`
                 self.hits += 1
@@ -71,14 +78,19 @@ class CompileCache:
         self.misses += 1
         with contextlib.suppress(OSError):  # a disk that cannot be written only costs time
             self.folder.mkdir(parents=True, exist_ok=True)
-            made.save(path)
+            artifact_file.write(made, path, key=key)
             self._shrink(keep=path)
         return made
 
     @staticmethod
     def key(what: Any, vocabulary: Vocabulary) -> str:
-        """Name of a constraint's file."""
-        text = json.dumps([what, vocabulary.fingerprint, _code_digest()], default=repr)
+        """Name of a constraint's file: values of different types have different keys.
+
+        Raises:
+          ConstraintError: `what` holds something else than JSON values.
+        """
+        check_json(what, _ANY_SIZE, _no_key, what="what an artifact is made from")
+        text = json_text([what, vocabulary.fingerprint, _code_digest()])
         return hashlib.sha256(text.encode()).hexdigest()[:40]
 
     def clear(self) -> None:
@@ -87,9 +99,14 @@ class CompileCache:
             path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        return [path for path in self.folder.glob("*.npz") if len(path.stem) == 40]
+        return [path for path in self.folder.glob("*.npz") if len(path.stem) == 40 and path.is_file()]
 
     def _shrink(self, keep: Path) -> None:
+        long_ago = time.time() - _ABANDONED
+        for path in self.folder.glob(".*.npz.*.part"):  # of writers that were killed
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < long_ago:
+                    path.unlink()
         sizes = []
         for path in self._files():
             with contextlib.suppress(OSError):  # another process may have deleted it
@@ -99,8 +116,20 @@ class CompileCache:
         for new, _, size, path in sorted(sizes):
             if total <= self._max_bytes or new:
                 break
-            path.unlink(missing_ok=True)
-            total -= size
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                total -= size
+
+
+def _entry(path: Path, key: str, vocabulary: Vocabulary) -> CompiledConstraint:
+    """The artifact of a file that was written for a key; raises `ArtifactError` for that of another one."""
+    if artifact_file.read_header(path, (artifact_file.MAGIC,)).get("key") != key:
+        raise ArtifactError("the file was written for another constraint", where=str(path))
+    return CompiledConstraint.load(path, vocabulary)
+
+
+def _no_key(what: str, *, pointer: str, fix: str = "") -> ConstraintError:
+    return ConstraintError(f"{what}, so it cannot be looked up", where=f"at {pointer}", fix=fix or "Leave the cache out.")
 
 
 def _default_folder() -> Path:

@@ -11,6 +11,7 @@ from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, pars
 from fsa_compile.compiler.machines import compile_machine, compile_of_language
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar.grammar_tree import LexicalMode
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages import constructors as languages
 from fsa_compile.languages.language import Extension, Language
 from fsa_compile.limits import CompileLimits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fsa_compile.filters import Filter
 
 
+@guarded
 def compile_language(
     language: Language,
     tokenizer: Any,
@@ -66,6 +68,7 @@ def compile_language(
     return compile_of_language(language, request)
 
 
+@guarded
 def compile_regex(
     pattern: str | Language,
     tokenizer: Any,
@@ -97,6 +100,7 @@ def compile_regex(
     return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
 
 
+@guarded
 def compile_choices(
     strings: Iterable[str],
     tokenizer: Any,
@@ -118,6 +122,7 @@ def compile_choices(
     )
 
 
+@guarded
 def compile_acceptor(
     automaton: Any,
     tokenizer: Any,
@@ -139,6 +144,7 @@ def compile_acceptor(
     return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
 
 
+@guarded
 def compile_grammar(
     text: str,
     tokenizer: Any,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fsa_compile.errors import ConstraintError
+from fsa_compile.inputs.json_input import parse_json
+from fsa_compile.limits import CompileLimits
 
 
 class FormatError(ConstraintError):
@@ -84,14 +85,11 @@ def flag(value: Any, pointer: str) -> bool:
     return value
 
 
-def decoded(value: Any, pointer: str) -> Any:
+def decoded(value: Any, pointer: str, limits: CompileLimits | None = None) -> Any:
     """A value, or what the JSON text in a string denotes."""
     if not isinstance(value, str):
         return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"this string is no JSON text ({error})", pointer=pointer) from None
+    return parse_json(value, limits or CompileLimits(), FormatError, pointer=pointer, what="this string")
 
 
 def kind_of(value: Any) -> str:

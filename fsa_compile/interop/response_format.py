@@ -21,6 +21,8 @@ from fsa_compile.formats.framing import framed_machine
 from fsa_compile.formats.request import FormatError, child, elements, flag, members, text
 from fsa_compile.formats.text_automaton import text_automaton
 from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Text, separated
+from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.interop.structural_tags import Tag, structural_tag, triggered
 from fsa_compile.json_schema import SchemaError, SchemaOptions, compile_json_schema, schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters
@@ -68,6 +70,7 @@ class ToolTags:
         return self.trigger or self.begin.rstrip() or self.begin
 
 
+@guarded
 def compile_response_format(
     response_format: Any,
     tokenizer: Any,
@@ -115,8 +118,12 @@ def compile_response_format(
     >>> compile_response_format(schema, vocabulary).walk().allowed().tolist()
     [True, False, False, False]
     """
+    limits = limits or CompileLimits()
+    for name, given in (("response_format", response_format), ("tools", tools), ("tool_choice", tool_choice)):
+        check_json(given, limits, FormatError, pointer=f"#/{name}", what="the request")
     root = requested(response_format, tools, tool_choice, parallel_tool_calls, tool_tags)
-    source = json.dumps({"response_format": response_format, "tools": tools, "tool_choice": tool_choice}, default=str)[:200]
+    source = json_text({"response_format": response_format, "tools": tools, "tool_choice": tool_choice})[:200]
+    filters = tuple(filters)  # read twice
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     if isinstance(root, Json) and max_depth is None:
         with _schemas_at(root):

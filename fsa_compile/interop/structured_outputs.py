@@ -10,6 +10,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical
 from fsa_compile.compiler.entry_points import compile_choices, compile_grammar, compile_regex
 from fsa_compile.formats.request import FormatError, child, decoded, flag, kind_of, members, text, texts
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.interop.response_format import compile_response_format
 from fsa_compile.json_schema import SchemaError, SchemaOptions
 from fsa_compile.limits import CompileLimits
@@ -21,6 +22,7 @@ _KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 _AT = "#/structured_outputs"
 
 
+@guarded
 def compile_structured_outputs(
     params: Any,
     tokenizer: Any,
@@ -70,13 +72,13 @@ def compile_structured_outputs(
         case "grammar":
             return compile_grammar(text(value, at, empty=False), tokenizer, max_depth=max_depth, **common)
         case "json":
-            wanted: dict[str, Any] = {"type": "json_schema", "json_schema": {"schema": decoded(value, at)}}
+            wanted: dict[str, Any] = {"type": "json_schema", "json_schema": {"schema": decoded(value, at, limits)}}
             inside = "#/response_format/json_schema/schema"
         case "json_object":
             flag(value, at)
             wanted, inside = {"type": "json_object"}, "#/response_format"
         case _:
-            wanted, inside = _tag(decoded(value, at), at), "#/response_format"
+            wanted, inside = _tag(decoded(value, at, limits), at), "#/response_format"
     try:
         return compile_response_format(wanted, tokenizer, options=options, max_depth=max_depth, **common)
     except (FormatError, SchemaError) as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.items.item_inputs import catalogue_vocabulary, item_matrix
 from fsa_compile.items.trie import trie_of
 from fsa_compile.limits import CompileLimits, Deadline
@@ -13,6 +14,7 @@ from fsa_compile.limits import CompileLimits, Deadline
 _LIMITS = CompileLimits(max_seconds=600, max_bytes=8 << 30)
 
 
+@guarded
 def compile_items(
     items: Any,
     tokenizer: Any,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.item_trie import LONGEST_ITEM
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, shown
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -86,13 +86,13 @@ def _ragged(items: Any, tokenizer: Any, deadline: Deadline) -> np.ndarray:
         if isinstance(entry, str):
             if tokenizer is None:
                 fix = "Give its ids, or a tokenizer."
-                raise ConstraintError("an item is a string", where=f"item {i}: {entry!r:.60}", fix=fix)
+                raise ConstraintError("an item is a string", where=f"item {i}: {shown(entry)}", fix=fix)
             rows.append(list(tokenizer.encode(entry)))
             continue
         try:
             rows.append([operator.index(token) for token in entry])
         except TypeError:
-            raise ConstraintError("an item is no sequence of ids", where=f"item {i}: {entry!r:.60}", fix=_FIX) from None
+            raise ConstraintError("an item is no sequence of ids", where=f"item {i}: {shown(entry)}", fix=_FIX) from None
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     longest = int(lengths.max(initial=1))
     if longest > LONGEST_ITEM[np.uint16]:
@@ -101,7 +101,11 @@ def _ragged(items: Any, tokenizer: Any, deadline: Deadline) -> np.ndarray:
     deadline.check_bytes(len(rows) * longest * 4, _READING)
     inside = np.arange(longest) < lengths[:, None]
     out = np.full(inside.shape, -1, np.int64)
-    out[inside] = np.fromiter((token for row in rows for token in row), np.int64, int(lengths.sum()))
+    try:
+        out[inside] = np.fromiter((token for row in rows for token in row), np.int64, int(lengths.sum()))
+    except OverflowError:
+        i = next(i for i, row in enumerate(rows) if any(abs(token) >= 2**63 for token in row))
+        raise ConstraintError("an id is larger than every vocabulary", where=f"item {i}", fix="Check the ids.") from None
     negative = inside & (out < 0)
     if negative.any():
         i, at = (int(x[0]) for x in negative.nonzero())

@@ -24,7 +24,6 @@ Conventions:
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +36,8 @@ from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
+from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
@@ -46,7 +47,7 @@ from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
-from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions
+from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machine
 from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.json_schema.values import Values
@@ -64,6 +65,7 @@ _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
 
+@guarded
 def compile_json_schema(
     schema: Any,
     tokenizer: Any,
@@ -101,8 +103,9 @@ def compile_json_schema(
     >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
     [True, False, False, False]
     """
-    options = options or DEFAULT_OPTIONS
-    text = text_of(schema)
+    options, limits = checked_options(options), limits or CompileLimits()
+    given, schema = schema, read_schema(schema, limits)
+    text = given if isinstance(given, str) else json_text(schema)
     request = Request.of(
         tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
     )
@@ -110,20 +113,13 @@ def compile_json_schema(
     read = options if depths is None and request.is_plain else without_counters(options)
 
     def make(apart: bool) -> CompiledConstraint:
-        mine = request.anew()
-        machine = schema_machine(schema, options=read, limits=mine.limits, deadline=mine.deadline, outcomes_apart=apart)
+        machine = schema_machine(schema, options=read, limits=limits, deadline=request.deadline, outcomes_apart=apart)
         if depths is None:
-            return compile_machine(machine, mine, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
-        return compile_dfa(truncated(machine, depths, mine.limits, mine.deadline), mine)
+            return compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
+        return compile_dfa(truncated(machine, depths, limits, request.deadline), request)
 
     what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
     return request.cached(cache, what, lambda: with_bounds(make))
-
-
-def text_of(schema: Any) -> str:
-    """A schema as its text."""
-    schema = schema.decode() if isinstance(schema, bytes) else schema
-    return schema if isinstance(schema, str) else json.dumps(schema, default=str)
 
 
 def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstraint:
@@ -132,6 +128,7 @@ def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstrain
     return found if found.has_bounds else make(True)
 
 
+@guarded
 @collected_rarely
 def schema_machine(
     schema: Any,
@@ -156,12 +153,12 @@ def schema_machine(
       UnsatisfiableSchemaError: no value satisfies it.
       LimitError: a limit of `options` or `limits` is exceeded.
     """
-    options, limits = options or DEFAULT_OPTIONS, limits or CompileLimits()
+    options, limits = checked_options(options), limits or CompileLimits()
     deadline = deadline or Deadline(limits)
     if depths_of(options) is not None:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
-    document = Document(read_schema(schema), options.draft)
+    document = Document(read_schema(schema, limits), options.draft)
     dead: set[Any] = set()
     with _deep_recursion(document):
         while True:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
+from fsa_compile.inputs.json_input import check_json, escaped, parse_json
 from fsa_compile.json_schema.schema_options import Draft
+from fsa_compile.limits import CompileLimits
 
 _DRAFTS = {"draft-03": 3, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
 _NUMBER = {"3": 3, "4": 4, "6": 6, "7": 7, "2019-09": 2019, "2020-12": 2020}
@@ -18,32 +18,23 @@ _NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "
 """Keywords whose value has names for keys, and no keywords."""
 
 
-def read_schema(schema: Any) -> Any:
-    """The decoded schema: a text is parsed, with numbers kept exactly.
+def read_schema(schema: Any, limits: CompileLimits) -> Any:
+    """The decoded schema: a text is parsed, with numbers kept exactly. What is behind may rely on its being JSON.
 
     Raises:
       SchemaError: it is no JSON, or neither an object nor a boolean.
+      LimitError: it is longer or deeper than `limits` allow, or has a number with more digits.
     """
     if isinstance(schema, (str, bytes)):
-        try:
-            schema = json.loads(schema, parse_float=_exact_float, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise SchemaError(f"the schema is not JSON: {error}", pointer="#") from None
+        schema = parse_json(schema, limits, SchemaError)
+    elif isinstance(schema, dict):
+        check_json(schema, limits, SchemaError)
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(
             f"a schema must be an object or a boolean, not {type(schema).__name__}", pointer="#",
             fix="Pass a dict, True, False, or the schema's text.",
         )  # fmt: skip
     return schema
-
-
-def _exact_float(text: str) -> float | Decimal:
-    value = float(text)
-    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
 
 
 class Document:
@@ -64,44 +55,53 @@ class Document:
         self._resources: dict[str, Any] = {"": root}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._base: dict[int, str] = {}
-        self._pointer: dict[int, str] = {}
+        self._place: dict[int, tuple[Any, str]] = {}
         self.dynamic = False
-        self._visit(root, "", "#")
+        self._visit(root)
 
     def pointer(self, schema: Any) -> str:
         """Where a part of the document stands, "#" when it was made from others."""
-        return self._pointer.get(id(schema), "#")
+        names: list[str] = []
+        while id(schema) in self._place:
+            schema, name = self._place[id(schema)]
+            names.append(name)
+        return "/".join(["#", *reversed(names)])
 
     def base(self, schema: Any) -> str:
         """The base URI in force in a part of the document."""
         return self._base.get(id(schema), "")
 
-    def _visit(self, schema: Any, base: str, pointer: str) -> None:
-        """Notes the base URI and pointer of every part, and every name that a reference may use."""
-        todo = [(schema, base, pointer, False)]
+    def _visit(self, root: Any) -> None:
+        """Notes the base URI of every part, the part that it stands in, and every name that a reference may use."""
+        todo = [(root, "", False)]
+        seen = {id(root)}
         while todo:
-            part, base, pointer, names = todo.pop()
-            if isinstance(part, list):
-                todo += [(x, base, f"{pointer}/{i}", False) for i, x in enumerate(part) if isinstance(x, (dict, list))]
-            if not isinstance(part, dict):
-                continue
-            self._pointer.setdefault(id(part), pointer)
-            if not names:
-                base = self._named(part, base)
-            if base:
-                self._base[id(part)] = base
-            for key, value in part.items():
-                if isinstance(value, (dict, list)) and (names or key not in _DATA):
-                    below = f"{pointer}/{_escaped(str(key))}"
-                    todo.append((value, base, below, not names and key in _NAMES and isinstance(value, dict)))
+            part, base, names = todo.pop()
+            if isinstance(part, dict):
+                if not names:
+                    base = self._named(part, base)
+                if base:
+                    self._base[id(part)] = base
+            for key, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+                below = isinstance(value, (dict, list)) and (names or key not in _DATA)
+                if below and id(value) not in seen:
+                    seen.add(id(value))
+                    self._place[id(value)] = part, escaped(str(key))
+                    todo.append((value, base, not names and key in _NAMES and isinstance(value, dict)))
 
     def _named(self, part: dict[str, Any], base: str) -> str:
         """Registers the names of one part; its base URI."""
         identifier = part.get("id" if self.draft <= 4 else "$id")
         if isinstance(identifier, str) and not (self.draft <= 7 and "$ref" in part):
-            resource, fragment = urldefrag(identifier)
+            try:
+                resource, fragment = urldefrag(identifier)
+                joined = _join(base, resource)
+            except ValueError as error:
+                keyword = "id" if self.draft <= 4 else "$id"
+                what = f"{keyword} {identifier!r:.80} is no URI ({error})"
+                raise SchemaError(what, pointer=f"{self.pointer(part)}/{keyword}") from None
             if resource or not fragment:
-                base = _join(base, resource)
+                base = joined
                 self._resources.setdefault(base, part)
             if fragment:
                 self._anchors.setdefault((base, fragment), part)
@@ -111,19 +111,23 @@ class Document:
         self.dynamic |= "$dynamicAnchor" in part or "$recursiveAnchor" in part
         return base
 
-    def resolve(self, reference: str, source: Any) -> Any:
-        """What a `$ref` in a part of the document refers to.
+    def resolve(self, reference: str, source: Any, keyword: str = "$ref") -> Any:
+        """What a `$ref`, or another keyword, in a part of the document refers to.
 
         Raises:
           SchemaError: it refers to nothing.
           UnsupportedSchemaError: it refers to another document.
         """
-        resource, fragment = urldefrag(reference)
-        base = _join(self.base(source), resource) if resource else self.base(source)
+        try:
+            resource, fragment = urldefrag(reference)
+            base = _join(self.base(source), resource) if resource else self.base(source)
+        except ValueError as error:
+            what = f"{keyword} {reference!r:.80} is no URI reference ({error})"
+            raise SchemaError(what, pointer=f"{self.pointer(source)}/{keyword}") from None
         found = self._resources.get(base)
         if found is None:
             raise UnsupportedSchemaError(
-                f"$ref {reference!r} refers to another document", pointer=self.pointer(source),
+                f"{keyword} {reference!r:.80} refers to another document", pointer=self.pointer(source),
                 fix="Put that document into $defs and give it its $id, or refer to it there.",
             )  # fmt: skip
         fragment = unquote(fragment)
@@ -132,14 +136,19 @@ class Document:
         if not fragment.startswith("/"):
             found = self._anchors.get((base, fragment))
             if found is None:
-                raise SchemaError(f"$ref {reference!r} refers to nothing", pointer=self.pointer(source))
+                raise SchemaError(f"{keyword} {reference!r:.80} refers to nothing", pointer=self.pointer(source))
             return found
         for name in fragment[1:].split("/"):
             name = name.replace("~1", "/").replace("~0", "~")
             try:
-                found = found[int(name)] if isinstance(found, list) else found[name]
+                if isinstance(found, list):
+                    found = found[int(name)] if name.isdecimal() else None
+                else:
+                    found = found[name]
             except (KeyError, ValueError, IndexError, TypeError):
-                raise SchemaError(f"$ref {reference!r} refers to nothing", pointer=self.pointer(source)) from None
+                found = None
+            if found is None:
+                raise SchemaError(f"{keyword} {reference!r:.80} refers to nothing", pointer=self.pointer(source))
         return found
 
 
@@ -147,7 +156,3 @@ def _join(base: str, resource: str) -> str:
     if not resource:
         return base
     return urljoin(base, resource) if base and not base.startswith("urn:") else resource
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -47,7 +47,7 @@ def _numbered(value: Any) -> Iterator[tuple[str, Any]]:
 _SCHEMA = _Kind("a schema (an object, true or false)", _is_schema)
 _SCHEMAS = _Kind("a list of schemas", lambda value: isinstance(value, list), _numbered)
 _MAP = _Kind("an object of schemas", _has_text_keys, _named)
-_COUNT = _Kind("an integer that is not negative", _is_count)
+_COUNT = _Kind("an integer from 0 to 2**53 - 1", _is_count)
 _NUMBER = _Kind("a number", is_number)
 _POSITIVE = _Kind("a positive number", lambda value: is_number(value) and value > 0)
 _TEXT = _Kind("a string", lambda value: isinstance(value, str))

@@ -184,7 +184,7 @@ class Keywords:
                         f"{keyword} beside dynamic anchors is not supported", pointer=self._at(schema, keyword),
                         fix="Use $ref where the target is known.",
                     )  # fmt: skip
-                out.append(self.value(self._document.resolve(schema[keyword], schema)))
+                out.append(self.value(self._document.resolve(schema[keyword], schema, keyword)))
         return out
 
     # types and finite lists

@@ -28,7 +28,7 @@ _DIGITS = "0123456789"
 
 def exact(value: int | float | Decimal) -> Fraction:
     """The number that a JSON text of the value denotes: a float counts as the decimal that prints it."""
-    return Fraction(Decimal(repr(value)) if isinstance(value, float) else value)
+    return Fraction(Decimal(float.__repr__(value)) if isinstance(value, float) else value)
 
 
 def is_number(value: Any) -> bool:

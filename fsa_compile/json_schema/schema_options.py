@@ -118,3 +118,11 @@ class SchemaOptions:
 
 
 DEFAULT_OPTIONS = SchemaOptions()
+
+
+def checked_options(options: SchemaOptions | None) -> SchemaOptions:
+    """The options that were given, or the defaults; raises `ConstraintError` for what are none."""
+    if options is not None and not isinstance(options, SchemaOptions):
+        what = f"options must be SchemaOptions, not {type(options).__name__}"
+        raise ConstraintError(what, fix='Write options=SchemaOptions(whitespace="compact"), for example.')
+    return options or DEFAULT_OPTIONS

@@ -8,6 +8,7 @@ from typing import Any
 from fsa_compile.automata.acyclic import checked_texts, choices_dfa
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.external import Alphabet, acceptor_dfa, read_automaton
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages.group_syntax import ExtensionGroups
 from fsa_compile.languages.language import DEFAULT_LIMITS, Extension, Language
 from fsa_compile.languages.pattern_language import PatternLanguage
@@ -15,6 +16,7 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.python_syntax import parse
 
 
+@guarded
 def regex(
     pattern: str,
     *,
@@ -43,6 +45,7 @@ def regex(
     return groups.language(tree, pattern, int(flags)) or PatternLanguage(tree, pattern, int(flags), limits, groups)
 
 
+@guarded
 def choices(strings: Iterable[str]) -> Language:
     """Exactly the given texts, of which there may be hundreds of thousands.
 
@@ -55,6 +58,7 @@ def choices(strings: Iterable[str]) -> Language:
     return _Choices(checked_texts(strings))
 
 
+@guarded
 def acceptor(automaton: Any, alphabet: Alphabet = "bytes") -> Language:
     """The language of an automaton made elsewhere.
 

@@ -7,6 +7,7 @@ import re
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.utf8 import to_byte_dfa
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages.language import DEFAULT_LIMITS, Language, checked_text
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.counting.counted_regex import counted_machine
@@ -20,6 +21,7 @@ def plain_pattern(pattern: str) -> Language:
     return PatternLanguage(parse(pattern), pattern, 0, None)
 
 
+@guarded
 def literal(text: str) -> Language:
     """Exactly one text."""
     checked = checked_text(text, "the literal")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.prompts.chat_conventions import CONVENTIONS
 from fsa_compile.prompts.chat_errors import ChatTemplateError
 from fsa_compile.prompts.continuation import encode_continuation
@@ -46,6 +47,7 @@ class ChatPrompt:
     text: str
 
 
+@guarded
 def chat_prompt(
     messages: Sequence[Mapping[str, Any]],
     tokenizer: Any,

@@ -26,6 +26,7 @@ from fsa_compile.compiler.machines import every_tokenization
 from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.prefix.prepend import with_prefixes
 from fsa_compile.errors import ConstraintError, TokenizerError
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages.constructors import acceptor
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits
@@ -65,6 +66,7 @@ class Healed:
         return self.vocabulary.decode_bytes(int(t) for t in tokens)[len(self.written) :].decode("utf-8", errors="replace")
 
 
+@guarded
 def heal(
     prompt: str | Sequence[int],
     constraint: CompiledConstraint | Language,
@@ -110,6 +112,7 @@ def heal(
     )[0]  # fmt: skip
 
 
+@guarded
 def heal_batch(
     prompts: Iterable[str | Sequence[int]],
     constraint: CompiledConstraint | Language | list[Any] | tuple[Any, ...],

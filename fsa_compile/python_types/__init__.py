@@ -31,6 +31,7 @@ from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.free_text import text_then
 from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.limits import CompileLimits, Deadline
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 Style: TypeAlias = Literal["json", "python"]
 
 
+@guarded
 def compile_type(
     T: Any,
     tokenizer: Any,
@@ -96,6 +98,7 @@ def compile_type(
     return _compiled(shape, request, _checked(style), options)
 
 
+@guarded
 def parse(
     T: Any, text: str, *, style: Style = "json", namespace: dict[str, Any] | None = None, allow_code: bool = False
 ) -> Any:
@@ -112,10 +115,10 @@ def parse(
     >>> parse(list[int | None], "[1, null]")
     [1, None]
     """
-    shape = shape_of(T, namespace, allow_code)
-    return read_json(shape, text) if _checked(style) == "json" else read_python(shape, text)
+    return _read(shape_of(T, namespace, allow_code), text, _checked(style))
 
 
+@guarded
 def dump(
     T: Any, value: Any, *, style: Style = "json", namespace: dict[str, Any] | None = None, allow_code: bool = False
 ) -> str:
@@ -135,6 +138,7 @@ def dump(
     return write_json(shape, value) if _checked(style) == "json" else write_python(shape, value)
 
 
+@guarded
 def compile_call(
     functions: Callable[..., Any] | Sequence[Callable[..., Any]],
     tokenizer: Any,
@@ -176,6 +180,7 @@ def compile_call(
     return _compiled(shape, request, style, options, trigger)
 
 
+@guarded
 def parse_call(
     functions: Callable[..., Any] | Sequence[Callable[..., Any]],
     text: str,
@@ -202,11 +207,25 @@ def parse_call(
     4
     """
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
+    _check_text(text, shape.name)
     before, call = ("", text) if trigger is None else split_text(text, trigger)
     if call is None:
         return text
-    found = read_json(shape, call) if style == "json" else read_python(shape, call)
+    found = _read(shape, call, _checked(style))
     return dataclasses.replace(found, text=before)
+
+
+def _read(shape: TypeShape, text: str, style: Style) -> Any:
+    _check_text(text, shape.name)
+    try:
+        return read_json(shape, text) if style == "json" else read_python(shape, text)
+    except RecursionError:
+        raise TypeTextError("the text is nested too deeply", place=shape.name) from None
+
+
+def _check_text(text: Any, place: str) -> None:
+    if not isinstance(text, str):
+        raise TypeTextError(f"the text is of type {type(text).__name__}, not str", place=place)
 
 
 def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from fsa_compile.errors import shown
 from fsa_compile.python_types import marks as constraints
 from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
@@ -96,7 +97,7 @@ def _option(field: str, value: Any, mark: Any, place: str) -> Iterator[Condition
 
 def _refused(mark: Any, place: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
-        f"what {mark!r:.80} asks for is not known before the value is complete", place=place,
+        f"what {shown(mark, 80)} asks for is not known before the value is complete", place=place,
         fix="Use bounds, lengths, patterns or Literal; or pass allow_code=True and let parse check it.",
     )  # fmt: skip
 

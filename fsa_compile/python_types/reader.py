@@ -15,6 +15,9 @@ import uuid
 from fractions import Fraction
 from typing import Any
 
+from fsa_compile.errors import shown
+from fsa_compile.inputs.json_input import digits_of
+from fsa_compile.limits import MOST_DIGITS
 from fsa_compile.python_types import records, spellings
 from fsa_compile.python_types.read_marks import Condition, conditions
 from fsa_compile.python_types.scopes import Scope, substituted, type_of_variable
@@ -82,7 +85,12 @@ def type_name(T: Any) -> str:
     """A type's name for people."""
     if isinstance(T, type) and not typing.get_args(T):
         return T.__name__
-    return str(T).replace("typing.", "").replace("__main__.", "")
+    try:
+        return str(T).replace("typing.", "").replace("__main__.", "")
+    except RecursionError:
+        raise
+    except Exception:  # what stands in it cannot be printed
+        return type(T).__name__
 
 
 class Reader:
@@ -296,8 +304,9 @@ def _unmarked(shape: Shape, marks: tuple[Condition, ...], place: str) -> Shape:
 
 def _misplaced(mark: Condition, place: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
-        f"{mark.name}={mark.value!r:.40} says nothing about this type", place=place, fix="Move it to a type that it is about."
-    )
+        f"{mark.name}={shown(mark.value, 40)} says nothing about this type", place=place,
+        fix="Move it to a type that it is about.",
+    )  # fmt: skip
 
 
 def constrained(shape: Shape, marks: tuple[Condition, ...], place: str) -> Shape:
@@ -324,7 +333,7 @@ def constrained(shape: Shape, marks: tuple[Condition, ...], place: str) -> Shape
 
 def _sized(shape: Text | Many | Mapping, mark: Condition, place: str) -> Shape:
     if not isinstance(mark.value, int) or isinstance(mark.value, bool) or mark.value < 0:
-        raise UnsupportedTypeError(f"{mark.name} must be an int that is not negative, not {mark.value!r:.40}", place=place)
+        raise UnsupportedTypeError(f"{mark.name} must be an int that is not negative, not {shown(mark.value, 40)}", place=place)
     if mark.name == "min_length":
         return dataclasses.replace(shape, low=max(shape.low, mark.value))
     return dataclasses.replace(shape, high=mark.value if shape.high is None else min(shape.high, mark.value))
@@ -332,7 +341,9 @@ def _sized(shape: Text | Many | Mapping, mark: Condition, place: str) -> Shape:
 
 def _bounded(shape: Number, mark: Condition, place: str) -> Number:
     if isinstance(mark.value, bool) or not isinstance(mark.value, (int, float, decimal.Decimal)):
-        raise UnsupportedTypeError(f"{mark.name} must be a number, not {mark.value!r:.40}", place=place)
+        raise UnsupportedTypeError(f"{mark.name} must be a number, not {shown(mark.value, 40)}", place=place)
+    if not (isinstance(mark.value, decimal.Decimal) and not mark.value.is_finite()) and digits_of(mark.value) > MOST_DIGITS:
+        raise UnsupportedTypeError(f"{mark.name} is a number of more than {MOST_DIGITS:,} digits", place=place)
     if mark.name == "multiple_of":
         factor = Fraction(decimal.Decimal(repr(mark.value)) if isinstance(mark.value, float) else mark.value)
         if factor <= 0:
@@ -349,5 +360,6 @@ def _bounded(shape: Number, mark: Condition, place: str) -> Number:
             if shape.high is None or (-limit[0], limit[1]) > (-shape.high, shape.high_open):
                 shape = dataclasses.replace(shape, high=limit[0], high_open=limit[1])
     except (OverflowError, ValueError):
-        raise UnsupportedTypeError(f"{mark.name}={mark.value!r} is no finite bound", place=place, fix="Leave it out.") from None
+        what = f"{mark.name}={shown(mark.value)} is no finite bound"
+        raise UnsupportedTypeError(what, place=place, fix="Leave it out.") from None
     return shape

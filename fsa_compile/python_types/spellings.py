@@ -58,7 +58,7 @@ def number_text(number: Number, value: int | float | Decimal) -> str:
     if isinstance(value, float) and not has_exponent(number):
         text = format(Decimal(repr(value)), "f")
         return text if "." in text else text + ".0"
-    return repr(value)
+    return format(Decimal(value), "f") if isinstance(value, int) else repr(value)  # repr stops at 4,300 digits
 
 
 def read_number(number: Number, text: str) -> int | float | Decimal:

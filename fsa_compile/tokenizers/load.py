@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
+from fsa_compile.inputs.guard import guarded
 from fsa_compile.tokenizers import gpt2, hugging_face, sentence_piece
 from fsa_compile.tokenizers import tiktoken_ranks as ranks
 from fsa_compile.tokenizers.explicit import ExplicitTokenizer
@@ -53,6 +54,7 @@ class _Options:
             )
 
 
+@guarded
 def load_tokenizer(
     path_or_object: Any,
     *,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
+from fsa_compile.inputs.files import open_regular
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 MAX_FILE_BYTES = 1 << 28
@@ -130,9 +131,9 @@ def read_file(path: Path) -> bytes:
       TokenizerError: missing, unreadable, empty, or larger than `MAX_FILE_BYTES`.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            # A pipe or device tells no size, so the read itself is bounded as well.
+            # The file may still grow, so the read itself is bounded as well.
             data = file.read(MAX_FILE_BYTES + 1) if size <= MAX_FILE_BYTES else b""
     except FileNotFoundError:
         raise TokenizerError(

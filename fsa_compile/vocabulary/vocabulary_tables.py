@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.ranges import gather_segments
+from fsa_compile.inputs.files import open_regular
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 _FORMAT = 1
@@ -412,7 +413,7 @@ def _cache_path(key: str) -> Path | None:
 
 def _load(path: Path, vocabulary: Vocabulary) -> VocabularyTables | None:
     try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
             if str(file["fingerprint"]) != vocabulary.fingerprint or str(file["digest"]) != _digest(file):
                 return None
             arrays = {name: file[name] for name in _ARRAY_FIELDS}

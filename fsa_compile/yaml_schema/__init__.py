@@ -25,7 +25,9 @@ from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.errors import ConstraintError, UnsatisfiableSchemaError
-from fsa_compile.json_schema import _deep_recursion, text_of, with_bounds
+from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.json_input import json_text
+from fsa_compile.json_schema import _deep_recursion, with_bounds
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
@@ -50,6 +52,7 @@ _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
 
+@guarded
 def compile_yaml_schema(
     schema: Any,
     tokenizer: Any,
@@ -91,23 +94,25 @@ def compile_yaml_schema(
     >>> walk.allowed().tolist()
     [False, False, True, False]
     """
-    options, text = options or DEFAULT_LAYOUT, text_of(schema)
+    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    given, schema = schema, read_schema(schema, limits)
+    text = given if isinstance(given, str) else json_text(schema)
     request = Request.of(
         tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth,
         limits=limits,
     )  # fmt: skip
 
     def make(apart: bool) -> CompiledConstraint:
-        mine = request.anew()
         machine = yaml_machine(
-            schema, style=style, options=options, limits=mine.limits, deadline=mine.deadline, outcomes_apart=apart
+            schema, style=style, options=options, limits=limits, deadline=request.deadline, outcomes_apart=apart
         )
-        return compile_machine(machine, mine, flat_states=FLAT_STATES)
+        return compile_machine(machine, request, flat_states=FLAT_STATES)
 
     what = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options)}
     return request.cached(cache, what, lambda: with_bounds(make))
 
 
+@guarded
 def yaml_machine(
     schema: Any,
     *,
@@ -129,7 +134,7 @@ def yaml_machine(
         raise ConstraintError(f"unknown style {style!r}", fix='Write style="block" or style="flow".')
     options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
     deadline = deadline or Deadline(limits)
-    document = Document(read_schema(schema), options.schema.draft)
+    document = Document(read_schema(schema, limits), options.schema.draft)
     dead: set[Any] = set()
     with _deep_recursion(document):
         while True:

@@ -504,7 +504,7 @@ def test_structured_outputs():
         ({"json": {}, "regex": "a"}, "#/structured_outputs", "not json, regex"),
         ({"whitespace_pattern": " "}, "#/structured_outputs/whitespace_pattern", "not known"),
         ({"json": {"type": "strin"}}, "#/structured_outputs/json/type", "strin"),
-        ({"json": "{"}, "#/structured_outputs/json", "no JSON text"),
+        ({"json": "{"}, "#/structured_outputs/json", "not JSON"),
         ({"choice": [3]}, "#/structured_outputs/choice/0", "a string"),
         ({"structural_tag": {"structures": listed, "triggers": ["<q"]}}, "#/structured_outputs/structural_tag/structures/0/begin", "none of the triggers"),
     ]  # fmt: skip

@@ -10,7 +10,6 @@ import os
 import secrets
 import threading
 import weakref
-import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +31,7 @@ from fsa_compile.canonical.filter.piece_filter import PieceFilter
 from fsa_compile.canonical.filter.state_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter.token_filter import NONE, START, SplitterFilter, TokenFilter
 from fsa_compile.errors import ArtifactError, TokenizerError
+from fsa_compile.inputs.files import open_regular
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -215,11 +215,11 @@ class CanonicalTables:
         """
         vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else vocabulary.vocabulary
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as members:
+            with open_regular(path) as file, np.load(file, allow_pickle=False) as members:
                 tables = _from_arrays({name: members[name] for name in members.files}, vocabulary)
         except FileNotFoundError as error:
             raise ArtifactError("there is no such file", where=str(path), fix="Check the path.") from error
-        except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # NumPy and the standard library raise errors of many types for damaged files
             what = f"this is no file of canonical tables, or it is damaged ({error})"
             raise ArtifactError(what, where=str(path), fix="Make the tables again.") from error
         if tables.fingerprint != vocabulary.fingerprint:

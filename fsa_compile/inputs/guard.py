@@ -1,0 +1,49 @@
+"""The guard at public functions: an exception that is not our own becomes one that says it is a defect, and of which input."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fsa_compile.errors import ConstraintError, DefectError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def guarded(function: _Function) -> _Function:
+    """A public function that raises errors of our own only, and `OSError` of files.
+
+    Calls that do not fit the signature raise TypeError, as anywhere in Python.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (ConstraintError, OSError):
+            raise
+        except RecursionError as error:
+            what = f"{function.__name__}: the input is nested too deeply for Python's stack"
+            raise ConstraintError(what, fix="Flatten it, or lower CompileLimits.max_nesting.") from error
+        except MemoryError as error:
+            what = f"{function.__name__}: memory ran out"
+            raise ConstraintError(what, fix="Lower CompileLimits.max_bytes, or simplify the constraint.") from error
+        except Exception as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                raise  # the call itself does not fit the signature
+            raise DefectError(function.__name__, error, _digest(args, kwargs)) from error
+
+    return run  # type: ignore[return-value]
+
+
+def _digest(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Digest of a call's first argument: that of its text or bytes where it is one, else of what Python prints of it."""
+    given = args[0] if args else next(iter(kwargs.values()), None)
+    try:
+        text = given if isinstance(given, (str, bytes)) else repr(given)
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    except Exception:
+        return "of a value that Python cannot print"
+    return hashlib.sha256(data).hexdigest()[:16]
