@@ -7,7 +7,16 @@ import os
 import numpy as np
 import pytest
 
-from fsa_compile import CompileCache, CompileLimits, ConstraintError, SchemaOptions, Vocabulary, compile_json_schema
+from fsa_compile import (
+    CompileCache,
+    CompileLimits,
+    ConstraintError,
+    SchemaOptions,
+    Vocabulary,
+    compile_json_schema,
+    compile_yaml_schema,
+    filters,
+)
 
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b'"a', b'":', b""], stop_ids=[258])
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}}, "additionalProperties": False}
@@ -36,6 +45,19 @@ def test_everything_counts(tmp_path):
         compile_json_schema(SCHEMA, LETTERS, cache=cache, options=compact)
         compile_json_schema(SCHEMA, LETTERS, cache=cache, limits=CompileLimits(max_rows=10_000))
     assert (cache.hits, cache.misses) == (5, 5)
+
+
+def test_the_depth_that_stacks_are_written_out_to_counts(tmp_path):
+    schema = {"$defs": {"list": {"type": "array", "items": {"$ref": "#/$defs/list"}}}, "$ref": "#/$defs/list"}
+    deepest = []
+    for depth in (1, 3):
+        how = {"style": "flow", "filters": [filters.forbid("x")], "max_depth": depth}
+        walk = compile_yaml_schema(schema, LETTERS, cache=CompileCache(tmp_path), **how).walk()
+        deepest.append(0)
+        while walk.allowed()[ord("[")]:
+            walk.advance(ord("["))
+            deepest[-1] += 1
+    assert deepest == [1, 3]
 
 
 def test_damaged_files_are_made_again(tmp_path):

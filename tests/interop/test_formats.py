@@ -400,6 +400,13 @@ def test_texts_come_out_complete_within_a_limit():
     assert called > 3
 
 
+def test_filters_may_come_from_a_generator():
+    wanted = {"type": "json_schema", "json_schema": {"schema": {"enum": ["x", "y"]}}}
+    walk = compile_response_format(wanted, vocabulary(), filters=(one for one in [filters.forbid("x")])).walk()
+    walk.advance(ord('"'))
+    assert walk.allowed()[[ord("x"), ord("y")]].tolist() == [False, True]
+
+
 def test_filters_and_canonical_tokens(data_dir):
     """Text filters narrow tags and values alike; with canonical tokens the tokenizer's own encoding is the only one."""
     v = vocabulary()

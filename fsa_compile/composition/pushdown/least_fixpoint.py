@@ -19,10 +19,8 @@ from fsa_compile.arrays.ranges import indices, ranges
 
 _FEW = 64
 """Up to this many places are updated one by one."""
-_SHORT = 4_000
-"""Networks with at most this many ways are solved place by place throughout."""
 _LISTED = 100_000
-"""So many ways are kept as a list too, whose single items are read faster."""
+"""Up to this many ways are kept as a list too, whose single items are read faster."""
 
 
 class Ways(NamedTuple):
@@ -104,8 +102,6 @@ def least_values(
     calls = _Calls(ways, waits, step, unreachable)
     plain = (ways.push[ways.effect] == 0).nonzero()[0]
     before, before_at = _by(ways.target[ways.effect[plain]], ways.place[plain], size)
-    if len(ways.place) <= _SHORT:
-        return _in_turn(first, before.tolist(), before_at.tolist(), calls, waits, step, unreachable)
     queue, waited_for = _Queue(first, before, before_at, unreachable), waits.some.data
     while queue.parts:
         settled, at = queue.settle_least(step)
@@ -197,46 +193,6 @@ class _Queue:
         self.parts.setdefault(found, []).append(places[self._mark[places] == number])
 
 
-def _in_turn(
-    first: np.ndarray, before: list[int], begin: list[int], calls: _Calls, waits: Waits, step: int, unreachable: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same for few ways, place by place.
-
-    Args:
-      before, begin: places from which ways without a push lead to each place, and where those of each place begin.
-    """
-    now: list[int] = first.nonzero()[0].tolist()
-    value, settled, waited_for = [unreachable] * len(first), [False] * len(first), waits.some.tolist()
-    for place in now:
-        value[place] = 0
-    callers, callers_at = calls.listed()
-    queue = {0: now}
-    while queue:
-        at = min(queue)
-        now, hot = queue.pop(at), []
-        beyond = at + step
-        later = now if not step else queue.get(beyond, [])
-        for place in now:  # which may grow meanwhile
-            if settled[place]:
-                continue
-            settled[place] = True
-            for other in before[begin[place] : begin[place + 1]]:
-                if value[other] > beyond:
-                    value[other] = beyond
-                    later.append(other)
-            if waited_for[place]:
-                hot.append(place)
-        if step and later:
-            queue[beyond] = later
-        for effect in calls.settle(hot, at) if hot else hot:
-            found = calls.worth(effect, value)
-            for place in callers[callers_at[effect] : callers_at[effect + 1]]:
-                if found < value[place]:
-                    value[place] = found
-                    queue.setdefault(found, []).append(place)
-    return np.array(value, np.int64), np.array(calls.of_symbol, np.int64)
-
-
 class _Calls:
     """Ways that call, and what they still wait for.
 
@@ -271,15 +227,11 @@ class _Calls:
                     done.append(effect)
         return done
 
-    def listed(self) -> tuple[list[int], list[int]]:
-        """Places by effect, and where those of each effect begin."""
-        return self._places.tolist(), self._places_at.tolist()
-
     def places(self, effect: int) -> list[int]:
         """The places that have an effect."""
         return self._places[self._places_at[effect] : self._places_at[effect + 1]].tolist()
 
-    def worth(self, effect: int, value: memoryview[int] | list[int]) -> int:
+    def worth(self, effect: int, value: memoryview[int]) -> int:
         """What a call is worth, from the values of places."""
         target, push = value[self._target[effect]], self._push[effect]
         string = self._waits.strings[push]
