@@ -198,6 +198,7 @@ def test_canonical_fields_of_earlier_formats(saved: Path) -> None:
     [
         ({"canonical": 3}, "'canonical' is not the identity"),
         ({"canonical": None}, "'canonical' is not the identity"),
+        ({"canonical_partners": 1}, "'canonical_partners' is neither true nor false"),
         ({"canonical_start": "begin"}, "'canonical_start' is not three numbers"),
         ({"canonical_start": [-1, 0]}, "'canonical_start' is not three numbers"),
         ({"canonical_start": [-1, 0, 0.5]}, "'canonical_start' is not three numbers"),
