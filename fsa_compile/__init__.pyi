@@ -9,6 +9,7 @@ from .artifact.item_trie import CompiledItems as CompiledItems
 from .automata.byte_dfa import ByteDfa as ByteDfa
 from .batch.folder import compile_folder as compile_folder
 from .batch.folder import read_manifest as read_manifest
+from .batch.isolated import isolated as isolated
 from .batch.ray import compile_on_ray as compile_on_ray
 from .batch.schemas import compile_schemas as compile_schemas
 from .canonical.canonical_walk import CanonicalWalk as CanonicalWalk

@@ -6,6 +6,8 @@ as attributes so that a program can show them its own way.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -152,6 +154,15 @@ class SchemaError(ConstraintError):
 
 class UnsupportedSchemaError(SchemaError):
     """The schema is well formed, but asks for what is not enforced exactly, so it is refused."""
+
+
+@contextlib.contextmanager
+def flat_enough() -> Iterator[None]:
+    """Turns a RecursionError into an error of the schema: formulas are as deep as an object has keys."""
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedSchemaError("the schema is nested too deeply", pointer="#", fix="Flatten it.") from None
 
 
 class UnsatisfiableSchemaError(SchemaError, UnsatisfiableError):

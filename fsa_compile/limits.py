@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import time
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, Self
 
 from fsa_compile.errors import ConstraintError, LimitError
@@ -73,33 +77,99 @@ _FOR_REQUESTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+_NOT_BEGUN = object()
+_running: ContextVar[Any] = ContextVar("running", default=None)
+"""The deadline of the compilation that runs in this thread; `_NOT_BEGUN` until it has one; None outside of compilations."""
+
+
+@contextlib.contextmanager
+def one_compilation(limits: Any = None) -> Iterator[None]:
+    """All deadlines within belong to one compilation, unless one runs already. Its time begins now, where limits are given."""
+    if _running.get() is not None:
+        yield
+        return
+    token = _running.set(_NOT_BEGUN)
+    try:
+        if limits is not None:
+            Deadline(limits)
+        yield
+    finally:
+        _running.reset(token)
+
+
+def check_time(doing: str) -> None:
+    """Raises `LimitError` when the budget of the running compilation is used up.
+
+    For loops whose results are kept by what they are made from, so that they have no argument for a deadline.
+
+    Args:
+      doing: what is being computed, for the message.
+    """
+    deadline = _running.get()
+    if isinstance(deadline, Deadline):
+        deadline.check(doing)
+
+
+_LOOK_EVERY = 0.05
+"""Seconds between two looks at the process's memory, each of which takes some 10 microseconds."""
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process has now; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 class Deadline:
     """The budget of one running compilation: a wall clock that long loops ask with `check`, and a bound on memory.
+
+    What Python's own objects take is not counted one by one: from time to time `check` looks how much the process has grown.
+    Within a public function (`one_compilation`) the first deadline is that of all steps: later ones end when it does.
+
+    Args:
+      limits: `max_seconds` and `max_bytes` are kept to.
+      anew: whether the time starts anew, whatever was used before.
 
     Attributes:
       max_bytes: `CompileLimits.max_bytes`.
     """
 
-    __slots__ = ("_end", "_seconds", "max_bytes")
+    __slots__ = ("_before", "_end", "_look", "_seconds", "max_bytes")
 
-    def __init__(self, limits: CompileLimits) -> None:
+    def __init__(self, limits: CompileLimits, *, anew: bool = False) -> None:
         if not isinstance(limits, CompileLimits):
             raise ConstraintError(
                 f"limits must be CompileLimits, not {type(limits).__name__}",
                 fix="Write limits=CompileLimits(max_seconds=10), for example.",
             )
         self._seconds = limits.max_seconds
-        self._end = time.monotonic() + limits.max_seconds
+        self._look = time.monotonic()
+        self._end = self._look + limits.max_seconds
+        self._before = resident_bytes()
+        outer = _running.get()
+        if isinstance(outer, Deadline) and not anew:
+            self._end, self._before = min(self._end, outer._end), outer._before
+        elif outer is not None:
+            _running.set(self)
         self.max_bytes = limits.max_bytes
 
     def check(self, doing: str) -> None:
-        """Raises `LimitError` when the time is used up.
+        """Raises `LimitError` when the time is used up, or the process has grown by more than `max_bytes`.
 
         Args:
           doing: what is being computed, for the message.
         """
-        if time.monotonic() > self._end:
+        now = time.monotonic()
+        if now > self._end:
             raise LimitError("max_seconds", self._seconds, doing)
+        if now > self._look:
+            self._look = now + _LOOK_EVERY
+            self.check_bytes(resident_bytes() - self._before, doing)
+
 
     def check_bytes(self, size: int, doing: str) -> None:
         """Raises `LimitError` when a step is about to need more than `max_bytes`.

@@ -13,11 +13,13 @@ import numpy as np
 
 from fsa_compile.arrays.integers import occupied
 from fsa_compile.errors import LimitError
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, check_time
 
 _FULL_TABLE_STATES = 2048
 """Below this many states the byte table keeps all 256 columns."""
 _EVERY_BYTE = np.arange(256, dtype=np.uint8)
+
+_ROWS_AT_ONCE = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,9 +49,15 @@ class ByteDfa:
     @cached_property
     def arcs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Live transitions as (source int64[E], byte int64[E], target int64[E]), sorted by source, then byte."""
-        full = self.table[:, self.byte_class] if not self.identity_classes else self.table
-        source, byte = occupied(full)
-        return source, byte, full[source, byte].astype(np.int64)
+        parts = []
+        for begin in range(0, len(self.table), _ROWS_AT_ONCE):
+            check_time("listing the transitions of a byte automaton")
+            rows = self.table[begin : begin + _ROWS_AT_ONCE]
+            full = rows if self.identity_classes else rows[:, self.byte_class]
+            source, byte = occupied(full)
+            parts.append((source + begin, byte, full[source, byte].astype(np.int64)))
+        source, byte, target = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts))
+        return source, byte, target
 
     @cached_property
     def identity_classes(self) -> bool:

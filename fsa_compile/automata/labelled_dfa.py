@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from fsa_compile.arrays.graphs import converse, distances, examples, leading, longest_path, reach, refined
 from fsa_compile.automata.letter_dfa import LetterDfa
+from fsa_compile.limits import check_time
 from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
 
 Row: TypeAlias = "tuple[tuple[int, int, int], ...]"
@@ -99,6 +100,7 @@ def labels_ahead(dfa: TextDfa) -> list[frozenset[int]]:
     out = [{label} - {0} for label in dfa.labels]
     todo = list(range(len(dfa.rows)))
     while todo:
+        check_time("Analysing an automaton over texts")
         q = todo.pop()
         for p in before[q]:
             if not out[q] <= out[p]:
@@ -170,7 +172,12 @@ def minimized(dfa: TextDfa) -> TextDfa:
     dfa = trimmed(dfa)
     rows, labels = dfa
     outline = [(label, _joined((a, z, 0) for a, z, _ in row)) for label, row in zip(labels, rows)]
-    block = refined(outline, lambda q, block: _joined((a, z, block[t]) for a, z, t in rows[q]))
+
+    def key(q: int, block: list[int]) -> Row:
+        check_time("Analysing an automaton over texts")
+        return _joined((a, z, block[t]) for a, z, t in rows[q])
+
+    block = refined(outline, key)
     chosen = examples(block)
     if len(chosen) == len(rows):
         return dfa

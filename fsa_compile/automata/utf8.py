@@ -18,7 +18,7 @@ from fsa_compile.arrays.ranges import indices
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.errors import LimitError
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, check_time
 from fsa_compile.unicode.code_points import Ranges, normal
 
 _IDENTITY = np.arange(256, dtype=np.uint8)
@@ -109,6 +109,7 @@ def to_byte_dfa(dfa: LetterDfa, limits: CompileLimits) -> ByteDfa:
     S = len(dfa.arcs) + 1
     wide, leads, rows = _continuations(dfa, S, limits) if dfa.atoms else _NO_CONTINUATIONS
     total = S + len(rows)
+    check_time(_DOING)
     if total > limits.max_states:
         raise LimitError("max_states", limits.max_states, _DOING)
     final = np.zeros(total, bool)

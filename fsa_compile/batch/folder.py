@@ -26,7 +26,7 @@ from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.request import FormatError
-from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.guard import guarded_loop
 from fsa_compile.inputs.json_input import check_json
 from fsa_compile.interop.structured_outputs import compile_structured_outputs
 from fsa_compile.json_schema import SchemaOptions
@@ -64,7 +64,7 @@ class Record:
         return json.dumps({k: v for k, v in dataclasses.asdict(self).items() if v is not None}) + "\n"
 
 
-@guarded
+@guarded_loop
 def compile_folder(
     constraints: Mapping[str, Mapping[str, Any]] | str | os.PathLike[str],
     tokenizer: Any,
@@ -155,7 +155,7 @@ def _sorted_out(
     return found, refused, left
 
 
-@guarded
+@guarded_loop
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:
     """The last record of every constraint of a folder, from the manifests of all its parts, in the order they were done.
 
@@ -170,7 +170,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:
     return found
 
 
-@guarded
+@guarded_loop
 def read_constraints(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """Constraints from a file with one JSON object a line: `{"name": ..., "json": ...}`, see `compile_folder`.
 

@@ -15,7 +15,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
-from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.guard import guarded_loop
 from fsa_compile.json_schema import SchemaOptions, compile_json_schema
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -43,7 +43,7 @@ class BatchResult:
     error: ConstraintError | None = None
 
 
-@guarded
+@guarded_loop
 def compile_schemas(
     schemas: Mapping[str, Any],
     tokenizer: Any,

@@ -40,7 +40,7 @@ def canonical_form(constraint: CompiledConstraint, request: Request) -> Compiled
         return constraint
     limits, vocabulary = request.limits, tables_for(request.vocabulary)
     try:
-        return canonical_product(constraint, tables, vocabulary, limits, Deadline(limits), prompt=_prompt(request))
+        return canonical_product(constraint, tables, vocabulary, limits, Deadline(limits, anew=True), prompt=_prompt(request))
     except LimitError as error:
         fix = (
             "Counts, stacks and the states of the tokenizer's splitter are written out as states: leave out upper bounds on the "

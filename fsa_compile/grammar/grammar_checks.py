@@ -14,6 +14,7 @@ from fsa_compile.errors import GrammarError, UnsatisfiableError
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
 from fsa_compile.grammar.rule_expressions import strong_components
 from fsa_compile.grammar.transition_network import inside
+from fsa_compile.limits import check_time
 
 
 class GrammarWarning(UserWarning):
@@ -73,6 +74,7 @@ def _least(grammar: Grammar, test: Callable[[Expression, set[str]], bool]) -> se
     """The least set of rules that contains every rule whose body passes a test that may ask for the set."""
     known: set[str] = set()
     while True:
+        check_time("Looking for rules without a text")
         more = {name for name, rule in grammar.rules.items() if name in known or test(rule.body, known)}
         if more == known:
             return known

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fsa_compile.errors import ConstraintError, DefectError
+from fsa_compile.limits import one_compilation
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def guarded(function: _Function) -> _Function:
-    """A public function that raises errors of our own only, and `OSError` of files.
+    """A public function that raises errors of our own only, and `OSError` of files; all its steps have one budget.
 
     Calls that do not fit the signature raise TypeError, as anywhere in Python.
     """
+    return _wrapped(function, one_compilation)
 
+
+def guarded_loop(function: _Function) -> _Function:
+    """The same for a function that compiles many constraints, each with a budget of its own."""
+    return _wrapped(function, contextlib.nullcontext)
+
+
+def _wrapped(function: _Function, scope: Callable[[Any], Any]) -> _Function:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with scope(kwargs.get("limits")):
+                return function(*args, **kwargs)
         except (ConstraintError, OSError):
             raise
         except RecursionError as error:
@@ -32,7 +43,7 @@ def guarded(function: _Function) -> _Function:
             raise ConstraintError(what, fix="Lower CompileLimits.max_bytes, or simplify the constraint.") from error
         except Exception as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                raise  # the call itself does not fit the signature
+                raise  # the call does not fit the signature
             raise DefectError(function.__name__, error, _digest(args, kwargs)) from error
 
     return run  # type: ignore[return-value]

@@ -24,18 +24,17 @@ Conventions:
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.arrays.garbage import collected_rarely
+from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
-from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
+from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError, flat_enough
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
@@ -56,7 +55,6 @@ from fsa_compile.limits import CompileLimits, Deadline
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
 
-_MAX_RECURSION = 20_000
 FLAT_STATES = 512
 """Schemas without recursion and counters are compiled without a stack up to this size; larger ones walk faster with one."""
 BOUND_DEPTH = "Set SchemaOptions.max_object_depth and max_array_depth: values that nest deeper are left out then."
@@ -160,7 +158,7 @@ def schema_machine(
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
     document = Document(read_schema(schema, limits), options.draft)
     dead: set[Any] = set()
-    with _deep_recursion(document):
+    with deep_recursion(), flat_enough():
         while True:
             build = _Build(document, options, limits, deadline, dead, outcomes_apart)
             try:
@@ -215,19 +213,6 @@ class _Build:
         hundreds of thousands of tuples; so these go at once."""
         for part in self._parts:
             vars(part).clear()
-
-
-@contextmanager
-def _deep_recursion(document: Document) -> Iterator[None]:
-    """Formulas are as deep as an object has keys; Python's own limit is far lower."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _MAX_RECURSION))
-    try:
-        yield
-    except RecursionError:
-        raise UnsupportedSchemaError("the schema is nested too deeply", pointer="#", fix="Flatten it.") from None
-    finally:
-        sys.setrecursionlimit(before)
 
 
 __all__ = [

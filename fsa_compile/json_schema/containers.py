@@ -21,6 +21,7 @@ from fsa_compile.json_schema.string_spelling import QUOTE
 from fsa_compile.json_schema.unique_items import Differing
 from fsa_compile.json_schema.unordered_objects import AnyOrder
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value
+from fsa_compile.limits import check_time
 
 _COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = b"[]{}"
@@ -288,6 +289,7 @@ class Frames(ContainerBase):
         return found
 
     def _find_after_key(self, after: Place, formula: int, key: str | None, of_class: KeyClass) -> int:
+        check_time("Building the byte machine of the schema")
         left = self._left(after)
         formula = self._derivatives.settle(formula, lambda k: k == key or k in left)
         cases: dict[tuple[Place, int], Value] = {}

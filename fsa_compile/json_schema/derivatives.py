@@ -37,6 +37,7 @@ from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, Value, Values
+from fsa_compile.limits import check_time
 
 _FEW_CASES = 8
 """Cases of one member up to which none is looked at for contradictions."""
@@ -250,6 +251,7 @@ class Derivatives:
 
         Without this, branches that differ only in what cannot come any more stay apart, and contradictions are seen too late.
         """
+        check_time("Building the byte machine of the schema")
         d = self._decisions
         settled = {}
         for v in d.support(formula):

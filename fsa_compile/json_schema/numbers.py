@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from fsa_compile.automata.labelled_dfa import TextDfa, minimized
 from fsa_compile.errors import LimitError
+from fsa_compile.limits import check_time
 
 Universe: TypeAlias = Literal["plain", "all"]
 UNDECIDED = 2
@@ -329,6 +330,7 @@ def number_dfa(
     order = [start]
     rows, labels = [], []
     for joint in order:
+        check_time(f"Combining the number conditions at {where}")
         ends = joint[0] in "zifx"
         labels.append(label(tuple([c.holds(q) for c, q in zip(conditions, joint[1:])])) if ends else 0)
         row = []

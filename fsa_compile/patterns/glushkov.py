@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fsa_compile.errors import LimitError
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.patterns.regex_tree import Alternate, Atomic, Chars, Concat, Look, Node, Repeat, Text
 from fsa_compile.unicode.code_points import NONE, CodePointSet, single
 
@@ -113,6 +113,7 @@ class Positions:
         first: list[int] = []
         last: list[int] = []
         for item in node.items:
+            check_time("Reading the parts of a pattern")
             fragment = self._build(item)
             if fragment is None:
                 return None

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from fsa_compile.errors import LimitError
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.patterns.glushkov import count_positions
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
 from fsa_compile.unicode.code_points import ANY, NONE, CodePointSet, single
@@ -129,6 +129,7 @@ class GuardedPositions:
         if self._edges > self._limits.max_bytes // _BYTES_PER_EDGE:
             raise LimitError("max_bytes", self._limits.max_bytes, "Linking the parts of a pattern with conditions")
         for p, before in last:
+            check_time("Linking the parts of a pattern with conditions")
             follow = self.follow[p]
             have = set(follow)
             for after, q in first:
@@ -139,6 +140,7 @@ class GuardedPositions:
     def _concat(self, parts: Iterable[Fragment]) -> Fragment:
         empty, first, last = _EMPTY_TEXT
         for part in parts:
+            check_time("Linking the parts of a pattern with conditions")
             self._link(last, part.first)
             first = first + [(before | after, q) for before in empty for after, q in part.first]
             last = part.last + [(p, before | after) for p, before in last for after in part.empty]

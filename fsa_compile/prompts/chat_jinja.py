@@ -9,16 +9,21 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from fsa_compile.errors import TokenizerError
-
-_MOST_CHARACTERS = 1 << 24
-"""Longest text that a template may write."""
+from fsa_compile.prompts.chat_bounds import (
+    BINARY,
+    MOST_CHARACTERS,
+    bounded_filter,
+    bounded_time,
+    check_arguments,
+    check_operator,
+)
 
 
 def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
     """The text that a template writes.
 
     A template comes with a model's files and is not trusted: it runs in an immutable sandbox, without attributes of Python's own
-    objects, without files, and may write a bounded text.
+    objects, without files, for a bounded time and in bounded memory, and may write a bounded text.
 
     Args:
       source: Jinja text, with the names that `transformers` gives it: `raise_exception`, `strftime_now`, the filter `tojson`
@@ -40,11 +45,12 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
     try:
         template = _compiled(source)
         parts, size = [], 0
-        for part in template.generate(**variables):
-            parts.append(part)
-            size += len(part)
-            if size > _MOST_CHARACTERS:
-                raise ChatTemplateError(f"the chat template writes more than {_MOST_CHARACTERS:,} characters")
+        with bounded_time(jinja2.exceptions.SecurityError):
+            for part in template.generate(**variables):
+                parts.append(part)
+                size += len(part)
+                if size > MOST_CHARACTERS:
+                    raise ChatTemplateError(f"the chat template writes more than {MOST_CHARACTERS:,} characters")
         return "".join(parts)
     except jinja2.exceptions.TemplateSyntaxError as error:
         what, where = f"the chat template is not well formed: {error.message}", f"line {error.lineno}"
@@ -54,6 +60,8 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
     except jinja2.exceptions.SecurityError as error:
         what = f"the chat template does something that templates may not do: {error}"
         raise ChatTemplateError(what, fix="Do not use this file; take the template from a source that you trust.") from None
+    except MemoryError:
+        raise ChatTemplateError("the chat template takes too much memory", fix="Do not use this file.") from None
     except Exception as error:  # a template can raise anything that an expression can
         what = f"the chat template refuses the messages: {error}"
         raise ChatTemplateError(what, fix="Check the roles and their order against the model's description.") from None
@@ -61,8 +69,26 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _compiled(source: str) -> Any:
+    from jinja2.exceptions import SecurityError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Bounded(ImmutableSandboxedEnvironment):
+        intercepted_binops = BINARY
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            check_operator(operator, left, right, SecurityError)
+            return super().call_binop(context, operator, left, right)
+
+        def wrap_str_format(self, value: Any) -> Any:
+            if isinstance(getattr(value, "__self__", None), str) and value.__name__ in ("format", "format_map"):
+                check_arguments("format", (value.__self__,), {}, SecurityError)
+            return super().wrap_str_format(value)
+
+        def call(self, context: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            owner = (function.__self__,) if isinstance(getattr(function, "__self__", None), str) else ()
+            check_arguments(getattr(function, "__name__", ""), (*owner, *args), kwargs, SecurityError)
+            return super().call(context, function, *args, **kwargs)
 
     class Generation(Extension):
         """`{% generation %}` … `{% endgeneration %}`, which marks what to train on: only its body counts here."""
@@ -73,8 +99,9 @@ def _compiled(source: str) -> Any:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
+    environment.filters |= {name: bounded_filter(name, f, SecurityError) for name, f in environment.filters.items()}
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return environment.from_string(source)

@@ -15,7 +15,7 @@ from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Litera
 from fsa_compile.grammar.grammar_tree import Reference as RuleReference
 from fsa_compile.json_schema import numbers
 from fsa_compile.languages.group_syntax import parse_with_groups
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.patterns.regex_automaton import build_automaton
 from fsa_compile.python_types import python_literals, spellings
 from fsa_compile.python_types.python_literals import QUOTES
@@ -272,6 +272,7 @@ def _reached(rules: dict[str, Rule]) -> dict[str, Rule]:
     """The rules that the start rule needs."""
     seen, todo = {"start"}, [rules["start"].body]
     while todo:
+        check_time("Writing a type as a grammar")
         match todo.pop():
             case RuleReference(name=name) if name not in seen:
                 seen.add(name)

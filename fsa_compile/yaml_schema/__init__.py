@@ -19,15 +19,16 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
-from fsa_compile.errors import ConstraintError, UnsatisfiableSchemaError
+from fsa_compile.errors import ConstraintError, UnsatisfiableSchemaError, flat_enough
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
-from fsa_compile.json_schema import _deep_recursion, with_bounds
+from fsa_compile.json_schema import with_bounds
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
@@ -136,7 +137,7 @@ def yaml_machine(
     deadline = deadline or Deadline(limits)
     document = Document(read_schema(schema, limits), options.schema.draft)
     dead: set[Any] = set()
-    with _deep_recursion(document):
+    with deep_recursion(), flat_enough():
         while True:
             build = _Build(document, style, options, limits, deadline, dead, outcomes_apart)
             if not build.poisoned:

@@ -16,7 +16,7 @@ from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import UnspellableError
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _TOKEN_BITS = 22
@@ -201,6 +201,7 @@ def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.n
     frontier, step = accept.nonzero()[0], 0
     mark = np.empty(len(accept), np.int64)
     while len(frontier):
+        check_time("assembling the artifact")
         step += 1
         size = begin[frontier + 1] - begin[frontier]
         at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
