@@ -3,9 +3,9 @@
 Each condition is a small automaton that is run lazily over the characters of a number; their joint run becomes a `TextDfa`.
 Comparing a mantissa's length with an exponent is not regular, so a condition may say `UNDECIDED` of a number with an exponent: a
 bound other than 0 where the mantissa is not one digit before the point (as in `1.5e-7`) or 0, "integer" where the mantissa has
-a fraction or the exponent is negative. Where what a formula says depends on it, the spelling is not accepted; so the result is
-sound under every boolean combination. The *universe* of a formula, the spellings it looks at, is that of plain decimals where a
-condition knows nothing else: multiples, bounds of integers, and more than a few bounds.
+a fraction or the exponent is negative, multiples always. Where what a formula says depends on it, the spelling is not accepted;
+so the result is sound under every boolean combination. The *universe* of a formula, the spellings it looks at, is that of plain
+decimals where exponents would add little: all numbers are multiples, or integers with bounds, or there are many bounds.
 """
 
 from __future__ import annotations
@@ -193,13 +193,16 @@ def _order(character: str, digit: str) -> int:
 
 
 class MultipleOf:
-    """Whether the number is a multiple of a positive decimal: the remainder of the digits, then only zeros.
+    """Whether the number is a multiple of a positive decimal: the remainder of the digits, then only zeros; `UNDECIDED` where it
+    has an exponent.
 
     Remainders that the same digits complete are one: with m = s * c, c prime to 10 and s a divisor of 10^k, those that are equal
     modulo c, and of which the same fewer than k digits make a multiple, or none. Of the remainders of 86,400 141 are left.
 
     Source: B. Alexeev, "Minimal DFA for testing divisibility", 2004.
     """
+
+    _BEYOND = -2
 
     def __init__(self, divisor: Fraction, max_modulus: int, where: str) -> None:
         whole, part = _decimal_digits(divisor)
@@ -231,6 +234,8 @@ class MultipleOf:
 
     def step(self, state: Any, character: str) -> Any:
         places, remainder = state
+        if character in "eE" or remainder == self._BEYOND:
+            return (0, self._BEYOND)
         if remainder < 0 or character == "-":
             return state
         if character == ".":
@@ -241,6 +246,8 @@ class MultipleOf:
 
     def holds(self, state: Any) -> int:
         places, remainder = state
+        if remainder == self._BEYOND:
+            return UNDECIDED
         return int(remainder >= 0 and remainder * 10 ** (self._places - max(places, 0)) % self._modulus == 0)
 
 

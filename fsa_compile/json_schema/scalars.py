@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from typing import Any
 
 from fsa_compile.automata.labelled_dfa import TextDfa
+from fsa_compile.errors import LimitError
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
 from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
 
 _LITERALS = ("null", "true", "false")
-_FEW_ATOMS, _MOST_NUMBERS, _FEW_BOUNDS = 4, 256, 4
+_FEW_ATOMS, _MOST_NUMBERS, _FEW_BOUNDS, _MOST_ATOMS = 4, 256, 6, 12
+_MOST_STATES = 50_000
+"""Joint states of conditions from which on spellings with exponents are left out."""
 _NUMBERS: dict[Any, TextDfa] = {}
 """Automata of numbers, kept for other schemas: most ask for an integer, or for one with a bound."""
 
@@ -82,7 +86,21 @@ class Scalars(Strings):
 
             return d.evaluate(formula, holds)
 
-        return numbers.number_dfa(list(conditions.values()), _universe(atoms), label, self._options.max_product, where)
+        every, most = list(conditions.values()), self._options.max_product
+        if self._has_exponents(formula, atoms):
+            with contextlib.suppress(LimitError):
+                return numbers.number_dfa(every, "all", label, min(_MOST_STATES, most), where)
+        return numbers.number_dfa(every, "plain", label, most, where)
+
+    def _has_exponents(self, formula: int, atoms: list[Any]) -> bool:
+        """Whether spellings with exponents are looked at: not where all numbers of the formula are multiples, or integers with
+        bounds, and not where conditions are many."""
+        d = self._decisions
+        needed = [a for a in atoms if isinstance(a, (IsInteger, IsMultiple)) and not d.substitute(formula, {d.variable(a): 0})]
+        bounds = {a.bound for a in atoms if isinstance(a, (AtLeast, Equals)) and a.bound}
+        multiple = any(isinstance(a, IsMultiple) for a in needed)
+        few = len(bounds) <= _FEW_BOUNDS and len(atoms) <= _MOST_ATOMS
+        return few and not multiple and not (bounds and needed)
 
     def _condition(self, atom: Any, where: str) -> numbers.Condition:
         if isinstance(atom, IsInteger):
@@ -97,10 +115,3 @@ class Scalars(Strings):
 def _condition_key(atom: Any) -> Any:
     """AtLeast and Equals with one bound are answered by one comparison."""
     return ("bound", atom.bound) if isinstance(atom, (AtLeast, Equals)) else atom
-
-
-def _universe(atoms: list[Any]) -> numbers.Universe:
-    """The spellings to look at: plain decimals where a condition could say nothing of others, or would be large."""
-    bounds = {a.bound for a in atoms if isinstance(a, (AtLeast, Equals)) and a.bound}
-    whole = any(isinstance(a, IsInteger) for a in atoms)
-    return "plain" if any(isinstance(a, IsMultiple) for a in atoms) or len(bounds) > _FEW_BOUNDS or (bounds and whole) else "all"

@@ -81,6 +81,7 @@ class ExtensionGroups:
             return self._put(parser, given if isinstance(given, Language) else given(), start, end)
         if body is None and name in _USAGE:
             parser.syntax(f"the extension {name} needs an argument", start, end, fix=_USAGE[name])
+        _check_parentheses(parser, name, start, end)
         texts = [_plain_text(parser, name, branch) for branch in body or ()]
         try:
             language = given(*texts)
@@ -150,6 +151,14 @@ class TreeGroups(ExtensionGroups):
 def parse_with_groups(pattern: str, flags: int = 0, limits: CompileLimits | None = None) -> Node:
     """The syntax tree of a pattern with those extension groups that are patterns themselves; raises what `parse` does."""
     return parse(pattern, flags, limits, TreeGroups())
+
+
+def _check_parentheses(parser: Parser, name: str, start: int, end: int) -> None:
+    """Refuses groups in arguments that are texts: whoever writes a text means its parentheses."""
+    for at in parser.plain_groups:
+        if start < at < end:
+            fix = r"Write \( and \) for parentheses in the text, or leave the group out."
+            parser.syntax(f"an argument of {name} is a text, and this is a group", at, at + 1, fix=fix)
 
 
 def _plain_text(parser: Parser, name: str, node: Node) -> str:

@@ -88,6 +88,7 @@ class Parser:
         if len(pattern) > limits.max_pattern:
             raise LimitError("max_pattern", limits.max_pattern, f"Reading a pattern of {len(pattern):,} characters")
         self.text, self.limits = pattern, limits
+        self.plain_groups: list[int] = []
         self.flags = _checked_flags(flags)
         self.names: dict[str, int] = {}
         self.stack: list[_Open] = []
@@ -286,7 +287,9 @@ class Parser:
         """What the parenthesis at offset `i` opens and where its body begins; only an offset for flags without a group."""
         text = self.text
         kind, name, flags, j = "group", "", self.flags, i + 1
-        if text.startswith("(?", i):
+        if not text.startswith("(?", i):
+            self.plain_groups.append(i)
+        else:
             after = text[i + 2 : i + 4]
             if after[:1] == ":":
                 j = i + 3

@@ -11,7 +11,7 @@ type. Two styles:
   timedelta as an ISO 8601 duration; bytes in base64. Fields with a default may be left out.
 * "python": constructor calls such as `Person(name='Ada', age=36)` (Koo et al. 2024, §5.2), read without running anything.
 
-Numbers: an int is digits; a float is finite, and has no exponent where a bound other than 0 is asked for; a Decimal has no
+Numbers: an int is digits; a float is finite, and has no exponent where multiples are asked for; a Decimal has no
 exponent. Bounds hold for the value that is read, rounding included. Elements of a set and keys of a dict may be written twice
 (then they count once), except where they come from a list of at most 10 values. A union's text reads as the first
 member that it fits, an int before a float.

@@ -114,7 +114,7 @@ class _Reader:
         for name, below in _object(raw, place):
             as_key = _Number(name) if isinstance(key, Number) else name
             out[self.read(key, as_key, f"{place}{{key}}")] = self.read(shape.value, below, f"{place}{{{name!r:.30}}}")
-        return checks.sized(shape, out, place)
+        return checks.mapping(shape, out, place)
 
     def _row(self, shape: Record, raw: Any, place: str) -> Any:
         items = _list(raw, place)
@@ -252,6 +252,8 @@ class _Writer:
         if isinstance(key_shape, Options):
             order = [checks.option(key_shape, option.value, place) for option in key_shape.options]
             items.sort(key=lambda pair: order.index(checks.option(key_shape, pair[0], place)))
+            if shape.build is not dict and [key for key, _ in items] != list(value):
+                raise TypeTextError("this order cannot be written: listed keys come in the order of their list", place=place)
         texts = []
         for key, below in items:
             name = self.write(key_shape, key, f"{place}{{key}}")

@@ -114,7 +114,7 @@ class _Reader:
             case Mapping():
                 pairs = self._pairs(node, place)
                 out = {self.read(shape.key, k, f"{place}{{key}}"): self.read(shape.value, v, f"{place}{{}}") for k, v in pairs}
-                return checks.sized(shape, out, place)
+                return checks.mapping(shape, out, place)
             case Record():
                 return self._record(shape, node, place)
 

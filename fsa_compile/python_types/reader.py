@@ -233,7 +233,8 @@ class Reader:
         if origin in _MAPPINGS:
             key = self.read(args[0], f"{place}{{key}}", scope) if args else Text()
             self._check_hashable(key, f"{place}{{key}}")
-            return Mapping(key, self.read(args[1], f"{place}{{}}", scope) if args else Anything())
+            value = self.read(args[1], f"{place}{{}}", scope) if args else Anything()
+            return Mapping(key, value, build=origin if isinstance(origin, type) and issubclass(origin, dict) else dict)
         if origin in _MANY:
             build = _MANY[origin]
             item = self.read(args[0], f"{place}[]", scope) if args else Anything()

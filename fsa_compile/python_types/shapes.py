@@ -128,12 +128,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mapping:
-    """A dict of `low` to `high` pairs."""
+    """A dict of `low` to `high` pairs; `build` makes it of a dict."""
 
     key: Shape
     value: Shape
     low: int = 0
     high: int | None = None
+    build: type[dict[Any, Any]] = dict
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

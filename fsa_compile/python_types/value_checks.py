@@ -109,6 +109,11 @@ def many(shape: Many, items: list[Any], place: str) -> Any:
     return sized(shape, shape.build(items), place)
 
 
+def mapping(shape: Mapping, pairs: dict[Any, Any], place: str) -> dict[Any, Any]:
+    """A dict of the type that is asked for."""
+    return sized(shape, shape.build(pairs), place)
+
+
 def sized(shape: Many | Mapping, value: Any, place: str) -> Any:
     """A collection whose size is within bounds."""
     if len(value) < shape.low or (shape.high is not None and len(value) > shape.high):

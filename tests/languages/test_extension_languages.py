@@ -221,6 +221,8 @@ ERRORS = [
     ("a(?P<TEXT_UNTIL>b|)", 1, "stop phrase is empty"),
     ("(?P<TEXT_UNTIL>[ab])", 15, "is a pattern, not a text"),
     ("(?i)(?P<SUBSTRING_OF>ab)", 21, "is a pattern, not a text"),
+    ("(?P<SUBSTRING_OF>a(b)c)", 18, "is a text, and this is a group"),
+    ("(x)(?P<TEXT_UNTIL>a|(b))", 20, "is a text, and this is a group"),
     ("(?P<SUBSTRING_OF>a|b)", 0, "does not take 2 arguments|allow_empty"),
     ("(?P<QUOTED_TEXT>x)", 0, "takes no argument"),
     ("(?P<CITY>x)", 0, "takes no argument"),

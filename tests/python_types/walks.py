@@ -76,8 +76,8 @@ def has_type(value: Any, T: Any, variables: dict[Any, Any] | None = None) -> boo
         if len(args) == 2 and args[1] is ...:
             return type(value) is tuple and all(has_type(x, args[0], variables) for x in value)
         return type(value) is tuple and len(value) == len(args) and all(map(lambda x, t: has_type(x, t, variables), value, args))
-    if origin is dict:
-        return type(value) is dict and all(has_type(k, args[0], variables) and has_type(x, args[1], variables) for k, x in value.items())
+    if origin in (dict, collections.OrderedDict):
+        return type(value) is origin and all(has_type(k, args[0], variables) and has_type(x, args[1], variables) for k, x in value.items())
     return _has_class(value, T, origin, args, variables)
 
 

@@ -1,0 +1,59 @@
+"""What `dump` writes of any value of any type, the constraint of the type accepts, and `parse` reads back."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from python_types.random_types import random_type
+
+from fsa_compile import CompileLimits, Vocabulary
+from fsa_compile.errors import LimitError, UnsatisfiableError
+from fsa_compile.python_types import compile_type, dump, parse
+from fsa_compile.python_types.type_errors import TypeTextError, UnsupportedTypeError
+
+BYTES = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
+
+
+def accepts(constraint, text: str) -> bool:
+    walk = constraint.walk()
+    for byte in text.encode():
+        if not walk.allowed()[byte + 1]:
+            return False
+        walk.advance(byte + 1)
+    return walk.accepting
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("style", ["json", "python"])
+def test_what_is_dumped_is_accepted_and_read_back(style, exhaustive):
+    rng, compiled, dumped = random.Random(3), 0, 0
+    for _ in range(3_000 if exhaustive else 40):
+        T, values = random_type(rng)
+        try:
+            constraint = compile_type(T, BYTES, style=style, limits=CompileLimits(max_seconds=20))
+        except (UnsupportedTypeError, UnsatisfiableError, LimitError):
+            continue
+        compiled += 1
+
+        @settings(max_examples=30 if exhaustive else 5, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(st.just((T, constraint)), values)
+        def check(made, value):
+            nonlocal dumped
+            T, constraint = made
+            try:
+                text = dump(T, value, style=style)
+            except TypeTextError as error:
+                if "cannot be written" in str(error):
+                    return
+                raise
+            dumped += 1
+            assert accepts(constraint, text), (T, value, text)
+            back = parse(T, text, style=style)  # unions read what several members could have written as the first of them
+            assert back == value or dump(T, back, style=style) == text, (T, value, text)
+
+        check()
+    assert compiled > 20
+    assert dumped > 100
