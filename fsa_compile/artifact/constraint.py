@@ -28,6 +28,12 @@ class CompiledConstraint(ConstraintArrays):
         return self.walk().distance
 
     @property
+    def unenforced(self) -> tuple[str, ...]:
+        """JSON pointers of the keywords that the constraint leaves out, which are to be checked in the value; see
+        `SchemaOptions.unenforced`."""
+        return tuple(self.extra.get("unenforced", ()))
+
+    @property
     def has_bounds(self) -> bool:
         """Whether it is known within how many tokens and stack cells a text can be completed, so that limits can be kept."""
         return self.is_canonical or (self.shortest_completion < UNBOUNDED and self.shortest_depth < UNBOUNDED)

@@ -41,7 +41,7 @@ from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.documents import Document, enforceable, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
@@ -110,10 +110,15 @@ def compile_json_schema(
     read = options if depths is None and request.is_plain else without_counters(options)
 
     def make(apart: bool) -> CompiledConstraint:
-        machine = schema_machine(schema, options=read, limits=limits, deadline=request.deadline, outcomes_apart=apart)
+        def build(kept: Any) -> ByteMachine:
+            return schema_machine(kept, options=read, limits=limits, deadline=request.deadline, outcomes_apart=apart)
+
+        machine, left_out = enforceable(schema, options.unenforced, build)
         if depths is None:
-            return compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
-        return compile_dfa(truncated(machine, depths, limits, request.deadline), request)
+            made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
+        else:
+            made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
+        return dataclasses.replace(made, extra=made.extra | {"unenforced": left_out}) if left_out else made
 
     what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
     return request.cached(cache, what, lambda: with_bounds(make))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 from urllib.parse import unquote, urldefrag, urljoin
 
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
@@ -12,6 +13,7 @@ from fsa_compile.limits import CompileLimits
 
 _DRAFTS = {"draft-03": 3, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
 _NUMBER = {"3": 3, "4": 4, "6": 6, "7": 7, "2019-09": 2019, "2020-12": 2020}
+_Built = TypeVar("_Built")
 _DATA = frozenset({"enum", "const", "default", "examples"})
 """Keywords whose value is an instance and no schema."""
 _NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
@@ -35,6 +37,59 @@ def read_schema(schema: Any, limits: CompileLimits) -> Any:
             fix="Pass a dict, True, False, or the schema's text.",
         )  # fmt: skip
     return schema
+
+
+def enforceable(schema: Any, unenforced: Collection[str], build: Callable[[Any], _Built]) -> tuple[_Built, list[str]]:
+    """What is built of a schema, and the JSON pointers of the keywords that had to be left out for it.
+
+    Args:
+      schema: as it was read.
+      unenforced: keywords that may be left out where they are refused.
+      build: raises `UnsupportedSchemaError` for what cannot be enforced.
+
+    Raises:
+      UnsupportedSchemaError: something else is refused, or a keyword where leaving it out would forbid valid values.
+    """
+    left_out: list[str] = []
+    while True:
+        try:
+            return build(schema), left_out
+        except UnsupportedSchemaError as error:
+            path = [name.replace("~1", "/").replace("~0", "~") for name in error.pointer.split("/")[1:]]
+            if not path or path[-1] not in unenforced or not _only_widens(schema, path):
+                raise
+            schema = _without(schema, path)
+            left_out.append(error.pointer)
+
+
+_TURNED = ("not", "if", "oneOf", "contains", "disallow")
+"""Keywords below which a wider schema may allow less."""
+
+
+def _only_widens(schema: Any, path: list[str]) -> bool:
+    """Whether a schema allows more once something in it is left out: it is not below keywords that turn it round, and no
+    reference leads from there to it."""
+    if any(name in _TURNED for name in path):
+        return False
+    todo = [(schema, False)]
+    while todo:
+        part, turned = todo.pop()
+        if isinstance(part, list):
+            todo += [(child, turned) for child in part]
+        elif isinstance(part, dict):
+            if turned and any(name in part for name in ("$ref", "$dynamicRef", "$recursiveRef")):
+                return False
+            todo += [(child, turned or name in _TURNED) for name, child in part.items()]
+    return True
+
+
+def _without(schema: Any, path: list[str]) -> Any:
+    """A schema without one member; the rest of it is shared."""
+    if isinstance(schema, list):
+        return [_without(child, path[1:]) if str(i) == path[0] else child for i, child in enumerate(schema)]
+    if len(path) == 1:
+        return {name: child for name, child in schema.items() if name != path[0]}
+    return {name: _without(child, path[1:]) if name == path[0] else child for name, child in schema.items()}
 
 
 class Document:

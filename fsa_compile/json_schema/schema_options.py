@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from fsa_compile.errors import ConstraintError
@@ -21,6 +22,9 @@ _CHOICES = {
     "formats": ("assert", "annotate"),
     "unenforced_formats": ("refuse", "annotate"),
 }
+
+UNENFORCED = ("uniqueItems", "pattern", "format", "minProperties", "unevaluatedProperties", "unevaluatedItems")
+"""Keywords that a schema can do without: without one of them it allows more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,9 @@ class SchemaOptions:
       formats: "assert": a string must have its `format`; "annotate": `format` says nothing.
       unenforced_formats: what to do with a `format` of the standard that cannot be enforced exactly (idn-hostname):
         "refuse" the schema, or take it as an annotation. Formats that the standard does not know are annotations.
+      unenforced: keywords out of "uniqueItems", "pattern", "format", "minProperties", "unevaluatedProperties" and
+        "unevaluatedItems" that are left out where they cannot be enforced, instead of refusing the schema. The artifact lists the
+        places (`CompiledConstraint.unenforced`): these are to be checked in the value. (For `compile_json_schema`.)
       max_object_depth, max_array_depth: how deep objects may stand within objects, and arrays within arrays, whatever is between
         them. With one of these the artifact needs no stack: every stack within the bounds is written out, and values that would
         nest deeper are not accepted. None is no bound, for what the schema itself does not nest without end. (For
@@ -73,6 +80,7 @@ class SchemaOptions:
     word_escapes: Escapes = "shortest"
     formats: Literal["assert", "annotate"] = "assert"
     unenforced_formats: Literal["refuse", "annotate"] = "refuse"
+    unenforced: Collection[str] = ()
     max_object_depth: int | None = None
     max_array_depth: int | None = None
     max_formula: int = 300_000
@@ -107,6 +115,11 @@ class SchemaOptions:
                 raise ConstraintError(
                     f"SchemaOptions.{name} is {value!r}", fix="It may be " + ", ".join(map(repr, allowed)) + "."
                 )
+        given = [self.unenforced] if isinstance(self.unenforced, str) else list(self.unenforced)
+        if not set(given) <= set(UNENFORCED):
+            fix = f"It may hold {', '.join(map(repr, UNENFORCED))}."
+            raise ConstraintError(f"SchemaOptions.unenforced is {self.unenforced!r:.80}", fix=fix)
+        object.__setattr__(self, "unenforced", tuple(sorted(set(given))))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is None and field.default is None:
