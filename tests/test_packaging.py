@@ -49,7 +49,7 @@ def test_fsa_compile_imports_no_jax_and_neither_other_half():
 def test_jax_decode_imports_of_the_compiler_the_artifact_only():
     names = imported(everything("jax_decode"))
     assert not names & (COMPILERS | {"flax", "orbax", "models"})
-    ours = ("fsa_compile.artifact", "fsa_compile.arrays", "fsa_compile.errors")
+    ours = ("fsa_compile.artifact", "fsa_compile.arrays", "fsa_compile.errors", "fsa_compile.inputs")
     assert {n for n in names if n.startswith("fsa_compile") and not n.startswith(ours)} == {"fsa_compile"}
     assert "fsa_compile.artifact.constraint" in names
     assert {"jax", "jax_decode.decoding.generate"} <= names
@@ -69,7 +69,7 @@ def test_light_imports(module):
 
 def test_the_artifact_imports_only_numpy_beside_the_standard_library():
     plain = imported("pass") | imported("import numpy, lazy_loader") | sys.stdlib_module_names
-    ours = ("fsa_compile.artifact", "fsa_compile.arrays", "fsa_compile.errors")
+    ours = ("fsa_compile.artifact", "fsa_compile.arrays", "fsa_compile.errors", "fsa_compile.inputs")
     assert {n for n in imported("import fsa_compile.artifact") - plain if not n.startswith(ours)} == {"fsa_compile"}
 
 

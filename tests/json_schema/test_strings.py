@@ -176,7 +176,7 @@ def test_formats_against_the_public_suite(data_dir):
                     assert accepted <= test["valid"], (name, test)
                     if accepted != test["valid"]:
                         rejected.add((name, "xn--" in test["data"].lower() or ":60" in test["data"]))
-    assert rejected == {("date-time", True), ("time", True), ("hostname", True), ("regex", False)}
+    assert rejected == {("time", True), ("hostname", True), ("regex", False)}
 
 
 def test_members_of_the_regex_format_are_patterns():
