@@ -89,6 +89,11 @@ def lengths(low: int, high: int | None) -> TextDfa:
     return TextDfa(rows, [int(i >= low) for i in range(last + 1)])
 
 
+def num_moves(dfa: TextDfa) -> int:
+    """The number of states and moves, for memos."""
+    return len(dfa.rows) + sum(map(len, dfa.rows))
+
+
 def shortest_rests(dfa: TextDfa) -> list[int]:
     """The fewest code points from each state to an accepted text; -1 where there is none."""
     return distances([[t for _, _, t in row] for row in dfa.rows], [q for q, label in enumerate(dfa.labels) if label])

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.graphs import longest_path
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import choices_dfa
 from fsa_compile.automata.aho_corasick import text_until_automaton
@@ -47,7 +48,8 @@ Key: TypeAlias = "tuple[Any, ...]"
 WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 """Word characters, as a set of bytes."""
 
-_CACHED_AUTOMATA = 1024
+_MOST_KEPT = 1 << 19
+"""Arcs of all automata that are kept for other grammars."""
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 
 
@@ -249,21 +251,19 @@ def widest(automaton: Automaton) -> float:
     return float("inf") if longest is None else longest
 
 
-_cache: dict[tuple[Key, CompileLimits], tuple[Automaton, bool]] = {}
+_cache: SizedMemo[tuple[Automaton, bool]] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found[0].arcs)))
 
 
 def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[Automaton, bool]:
     """The automaton of a terminal over bytes without the empty text, and whether the empty text belongs to it."""
     if key[0] == "literal":
         return text_automaton(key[1].encode())
-    found = _cache.get((key, limits))
-    if found is None:
+
+    def made() -> tuple[Automaton, bool]:
         dfa = byte_dfa_of(key, limits, deadline)
-        found = (Automaton([[]], [False]), False) if dfa is None or dfa.start == 0 else _without_empty(dfa)
-        if len(_cache) >= _CACHED_AUTOMATA:
-            del _cache[next(iter(_cache))]
-        _cache[key, limits] = found
-    return found
+        return (Automaton([[]], [False]), False) if dfa is None or dfa.start == 0 else _without_empty(dfa)
+
+    return _cache.get((key, limits), made)
 
 
 def _guard(key: Key, limits: CompileLimits) -> CodePointSet:

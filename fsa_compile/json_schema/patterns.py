@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 
-from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
+from fsa_compile.arrays.sized_memo import SizedMemo
+from fsa_compile.automata.labelled_dfa import TextDfa, from_letters, num_moves
 from fsa_compile.automata.labelled_product import product
 from fsa_compile.automata.letter_dfa import LetterDfa, trim, without_unreachable
 from fsa_compile.automata.minimize import minimize
@@ -29,7 +30,10 @@ _FEW_WORDS = 64
 """Texts of a pattern that are listed."""
 
 
-@functools.lru_cache(maxsize=1024)
+_FOUND: SizedMemo[TextDfa] = SizedMemo(1 << 19, num_moves)
+"""Automata of patterns, kept for other schemas."""
+
+
 def search_dfa(pattern: str, limits: CompileLimits) -> TextDfa:
     """The texts in which a pattern is found.
 
@@ -37,6 +41,10 @@ def search_dfa(pattern: str, limits: CompileLimits) -> TextDfa:
       PatternError: the pattern is refused.
       LimitError: it is too large.
     """
+    return _FOUND.get((pattern, limits), lambda: _search_dfa(pattern, limits))
+
+
+def _search_dfa(pattern: str, limits: CompileLimits) -> TextDfa:
     tree = parse_ecma(pattern, limits)
     deadline = Deadline(limits)
     ended, open_, guarded = list[Node](), list[Node](), list[Node]()

@@ -6,7 +6,8 @@ import contextlib
 from functools import cached_property
 from typing import Any
 
-from fsa_compile.automata.labelled_dfa import TextDfa
+from fsa_compile.arrays.sized_memo import SizedMemo
+from fsa_compile.automata.labelled_dfa import TextDfa, num_moves
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
@@ -14,10 +15,10 @@ from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
 
 _LITERALS = ("null", "true", "false")
-_FEW_ATOMS, _MOST_NUMBERS, _FEW_BOUNDS, _MOST_ATOMS = 4, 256, 6, 12
+_FEW_ATOMS, _MOST_KEPT, _FEW_BOUNDS, _MOST_ATOMS = 4, 1 << 18, 6, 12
 _MOST_STATES = 50_000
 """Joint states of conditions from which on spellings with exponents are left out."""
-_NUMBERS: dict[Any, TextDfa] = {}
+_NUMBERS: SizedMemo[TextDfa] = SizedMemo(_MOST_KEPT, num_moves)
 """Automata of numbers, kept for other schemas: most ask for an integer, or for one with a bound."""
 
 
@@ -54,13 +55,7 @@ class Scalars(Strings):
         if len(atoms) > _FEW_ATOMS or any(isinstance(atom, Spelled) for atom in atoms):
             return self._make_number_dfa(formula, atoms)
         key = d.outline(formula), self._options.max_product, self._options.max_modulus
-        found = _NUMBERS.get(key)
-        if found is None:
-            found = self._make_number_dfa(formula, atoms)
-            if len(_NUMBERS) >= _MOST_NUMBERS:
-                _NUMBERS.clear()
-            _NUMBERS[key] = found
-        return found
+        return _NUMBERS.get(key, lambda: self._make_number_dfa(formula, atoms))
 
     def _make_number_dfa(self, formula: int, atoms: list[Any]) -> TextDfa:
         d = self._decisions

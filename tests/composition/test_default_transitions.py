@@ -142,18 +142,6 @@ def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
     compose_machine(machine, vocabulary, source="")
 
 
-def test_the_oldest_leaves_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary = _vocabulary()
-    for schema in ({"type": "string"}, {"type": "string", "format": "ipv6"}):
-        compose_machine(schema_machine({"type": "array", "items": schema}), vocabulary, source="")
-    kept = leaf_walks._KEPT[tables_for(vocabulary)]
-    newest = next(reversed(kept._walks))
-    monkeypatch.setattr(leaf_walks, "_MOST_BYTES", kept._walks[newest].nbytes + 50_000)
-    compose_machine(schema_machine({"type": "array", "items": {"type": "number"}}), vocabulary, source="")
-    assert newest in kept._walks
-    assert kept._bytes == sum(walk.nbytes for walk in kept._walks.values()) <= leaf_walks._MOST_BYTES
-
-
 @pytest.mark.parametrize("name", _SCHEMAS)
 def test_some_controls_are_derived(name: str, vocabulary: Vocabulary) -> None:
     found = derived_controls(_machine(name), tables_for(vocabulary), Deadline(CompileLimits()))

@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.pushdown import NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.composition.tokens.token_sets import Parts
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -33,6 +33,8 @@ _ADDS = 128
 """What a move may add to a register is below this."""
 _MOST_BYTES = 128 << 20
 """Memory of the leaves that are kept for a vocabulary."""
+_OBJECTS = 3_000
+"""Bytes of the Python objects of a leaf, beside what its arrays hold."""
 
 
 class Summary(NamedTuple):
@@ -72,32 +74,11 @@ class LeafProcedure(NamedTuple):
     walk: Summary
 
 
-class _Kept:
-    """The leaf walks of a vocabulary, the least recently used dropped first. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._walks: OrderedDict[bytes, Summary] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: bytes) -> Summary | None:
-        with self._lock:
-            found = self._walks.get(key)
-            if found is not None:
-                self._walks.move_to_end(key)
-            return found
-
-    def put(self, key: bytes, walk: Summary) -> None:
-        with self._lock:
-            if key in self._walks or walk.nbytes > _MOST_BYTES:
-                return
-            self._walks[key] = walk
-            self._bytes += walk.nbytes
-            while self._bytes > _MOST_BYTES:
-                self._bytes -= self._walks.popitem(last=False)[1].nbytes
+def _kept_size(walk: Summary) -> int:
+    return walk.nbytes + _OBJECTS
 
 
-_KEPT: WeakKeyDictionary[VocabularyTables, _Kept] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[VocabularyTables, SizedMemo[Summary]] = WeakKeyDictionary()
 _KEPT_LOCK = threading.Lock()
 
 
@@ -122,19 +103,18 @@ def leaf_procedures_of(
         return []
     moves = _Moves(machine)
     with _KEPT_LOCK:
-        kept = _KEPT.setdefault(tables, _Kept())
+        kept = _KEPT.setdefault(tables, SizedMemo(_MOST_BYTES, _kept_size, largest=_MOST_BYTES))
     out = []
     for controls in moves.leaves(derived, bases, only_loops):
         codes, outside = moves.codes(controls)
         every = np.concatenate((controls, outside))
         content = (codes, moves.returns[controls], machine.bounds[every])
-        key = _key(*content)
-        found = kept.get(key)
-        if found is None:
-            found = walk(_machine(*content), len(controls))
-            kept.put(key, found)
-        out.append(LeafProcedure(every, found))
+        out.append(LeafProcedure(every, kept.get(_key(*content), partial(_walked, walk, content, len(controls)))))
     return out
+
+
+def _walked(walk: Callable[[ByteMachine, int], Summary], content: tuple[np.ndarray, ...], size: int) -> Summary:
+    return walk(_machine(*content), size)
 
 
 def _key(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> bytes:
