@@ -328,7 +328,7 @@ def _chosen_profile(
         used["pushes"] = 1 + sum(len(c.push_offset) - 2 for c in constraints)
         used["increments"] = sum(len(c.increments) for c in constraints)
         used["symbols"] = symbols + 1 if counters else 0
-    return None if special else choose_profile(asked, sizes, used, counters)
+    return None if special else choose_profile(asked, sizes, used, counters, constraints[0].vocab_size)
 
 
 def _arrays(
