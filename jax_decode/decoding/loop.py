@@ -18,8 +18,10 @@ from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.requests import PromptBatch
 from jax_decode.errors import DecodeError
 from jax_decode.sampling.samplers import Sampler
-from jax_decode.sampling.sampling import checked, sample
+from jax_decode.sampling.sampling import among, checked, choose, sample
 from jax_decode.step.forking import fork_cache
+from jax_decode.step.masking import mask_parts
+from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
@@ -138,7 +140,12 @@ def _choose(
     """Samples and advances: next state, token to feed, and (token or -1, logprob, raw logprob)."""
     state = carry.state
     counter = jnp.full(keys.shape[:1], carry.step, jnp.uint32)
-    choice = sample(sampler, carry.logits, keys, counter, tables, state, with_raw=with_raw)
+    if tables is None:
+        choice, at = sample(sampler, carry.logits, keys, counter, with_raw=with_raw), None
+    else:
+        at = sources(tables, state) if tables.stacks == 1 else None  # found once for the mask and the step
+        allowed = among(carry.logits, mask_parts(tables, state, at), tables.columns)
+        choice = choose(sampler, allowed, keys, counter, with_raw=with_raw)
     token = checked(choice.token, carry.logits)
     taken = state.running & (token >= 0)
     out = (
@@ -146,7 +153,7 @@ def _choose(
         jnp.where(taken, choice.logprob, 0.0),
         jnp.where(taken, choice.raw_logprob, 0.0),
     )
-    return advance(tables, state, token), jnp.maximum(out[0], 0), out
+    return advance(tables, state, token, at), jnp.maximum(out[0], 0), out
 
 
 def feed_but_last(decoder: Decoder, prompts: PromptBatch, owner: jax.Array) -> tuple[Any, jax.Array]:

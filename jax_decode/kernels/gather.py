@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
-_UNROLL = 16
+_UNROLL, _LOOPED = 16, 3
+Carry = TypeVar("Carry")
 
 
 def read(table: jax.Array, *index: jax.Array) -> jax.Array:
@@ -39,6 +41,27 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
         return best[..., 0]
 
     return together() if count > _UNROLL else jax.lax.platform_dependent(cpu=together, default=unrolled)
+
+
+def repeated(
+    step: Callable[[Carry, jax.Array | int], tuple[Carry, tuple[jax.Array, ...]]], carry: Carry, first: int, end: int
+) -> tuple[Carry, tuple[jax.Array, ...]]:
+    """The last carry of `carry, out = step(carry, i)` for i from `first` below `end`, and all `out`, stacked in front.
+
+    Unrolled for an accelerator, where every turn of a loop is a launch; a loop on a CPU, which compiles its body once.
+    """
+
+    def looped() -> tuple[Carry, tuple[jax.Array, ...]]:
+        return jax.lax.scan(step, carry, jnp.arange(first, end, dtype=jnp.int32))
+
+    def unrolled() -> tuple[Carry, tuple[jax.Array, ...]]:
+        last, outs = carry, []
+        for i in range(first, end):
+            last, out = step(last, i)
+            outs.append(out)
+        return last, tuple(jnp.stack(out) for out in zip(*outs))
+
+    return unrolled() if end - first < _LOOPED else jax.lax.platform_dependent(cpu=looped, default=unrolled)
 
 
 def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, jax.Array, list[jax.Array]]:

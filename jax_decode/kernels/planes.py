@@ -95,6 +95,21 @@ def planes(logits: jax.Array, words: jax.Array | None, num_words: int) -> Planes
     return out
 
 
+def cube(logits: jax.Array, words: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
+    """The planes as two arrays float32[B, P, W]: all clean logits, and the same with -inf where not allowed.
+
+    For a CPU's compiler, which would make 2 P loops of `planes`: compiled and launched each.
+    """
+    count = -(-logits.shape[1] // num_words)
+    missing = ((0, 0), (0, count * num_words - logits.shape[1]))
+    every = jnp.pad(clean(logits), missing, constant_values=NEVER).reshape(len(logits), count, num_words)
+    if words is None:
+        return every, every
+    plane = jnp.arange(count, dtype=jnp.uint32)[None, :, None]
+    bits = jnp.where(plane < 32, words[:, None] >> plane, 0) & 1  # logits past plane 31 belong to no token of the vocabulary
+    return every, jnp.where(bits != 0, every, NEVER)
+
+
 def allowed_logits(parts: Planes) -> list[jax.Array]:
     """Logits per plane, -inf where not allowed."""
     return [x if ok is None else jnp.where(ok, x, NEVER) for x, ok in parts]

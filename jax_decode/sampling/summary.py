@@ -20,6 +20,7 @@ from jax_decode.kernels.planes import (
     column_best,
     column_log_sum,
     column_log_sums,
+    cube,
     drawable,
     log_add,
     log_sum,
@@ -156,11 +157,11 @@ def _on_cpu(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
 ) -> Summary:
-    parts = planes(logits, words, num_words)
-    values = allowed_logits(parts)
+    every, inside = jax.lax.optimization_barrier(cube(logits, words, num_words))
+    values = [inside[:, b] for b in range(inside.shape[1])]
     kept = {"allowed": column_log_sum(values)}
     if words is not None and with_raw:
-        kept["raw"] = column_log_sum([x for x, _ in parts])
+        kept["raw"] = column_log_sum([every[:, b] for b in range(every.shape[1])])
     if noise is None:
         kept |= dict(zip(("top", "plane"), column_best(values)))
     elif inverse is not None or threshold is not None:

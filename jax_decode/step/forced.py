@@ -18,6 +18,7 @@ from jax_decode.kernels.history import select, write
 from jax_decode.kernels.row_layout import SEVERAL_TOKENS
 from jax_decode.step.masking import allows, likely_spelling, listed, mask_parts, mask_rows
 from jax_decode.step.parallel_stacks import by_rows
+from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
@@ -42,8 +43,9 @@ def only_token(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 
 def _only(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
-    of_rows = read(tables.only, mask_rows(tables, state))
-    token, allowed = listed(tables, state)
+    at = sources(tables, state)
+    of_rows = read(tables.only, mask_rows(tables, state, at))
+    token, allowed = listed(tables, state, at)
     found = jnp.concatenate([of_rows, jnp.where(allowed, token, -1)], 1)
     most = found.max(1)
     least = jnp.where(found >= 0, found, most[:, None]).min(1)  # several stacks may allow the same token

@@ -52,11 +52,12 @@ class MaskParts(NamedTuple):
     allowed: jax.Array
 
 
-def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
-    """Both parts of the mask."""
+def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | None = None) -> MaskParts:
+    """Both parts of the mask; `at`: the rows' sources, where they are known and `tables.stacks` is 1."""
     if tables.stacks > 1:
         return parts_at(*by_rows(tables, _words_and_candidates, state))
-    rows = mask_rows(tables, state)
+    at = sources(tables, state) if at is None else at
+    rows = mask_rows(tables, state, at)
     if tables.pairs is not None and tables.filter is not None:
         together, apart = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         if tables.partners:
@@ -65,8 +66,8 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState) -> MaskParts:
         else:
             words = words_of(tables, rows) & (together | apart)
         free = (state.node == FREE) & state.running[:, None]
-        return parts_at(jnp.where(free, words_of(tables, rows[:, :1]), words), *listed(tables, state))
-    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state))
+        return parts_at(jnp.where(free, words_of(tables, rows[:, :1]), words), *listed(tables, state, at))
+    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state, at))
 
 
 def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array) -> MaskParts:
@@ -76,7 +77,8 @@ def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array) -> MaskPart
 
 
 def _words_and_candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
-    return words_of(tables, mask_rows(tables, state)), *listed(tables, state)
+    at = sources(tables, state)
+    return words_of(tables, mask_rows(tables, state, at)), *listed(tables, state, at)
 
 
 def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
@@ -95,9 +97,9 @@ def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
     return most - at.cost - slope_at(tables, at.node, at.register), state.depth_limit[:, None] - at.depth
 
 
-def mask_rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
     """Indices of each row's bit rows, int32[B, S]: of every source the last level within the limits, 0 (empty) for none."""
-    at = without_twins(tables, sources(tables, state))
+    at = without_twins(tables, at)
     cost, need = limits(tables, state, at)
     if tables.only_items:  # one record is all that can be asked for
         free = at.node == FREE
@@ -149,9 +151,8 @@ def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Ar
     return parts.token, parts.allowed
 
 
-def listed(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array]:
+def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
     """What `candidates` returns, for rows all of which have one stack, or K."""
-    at = sources(tables, state)
     stops = state.stop_ids
     token = stops
     allowed = (stops >= 0) & accepts(tables, at)[:, None]
@@ -159,7 +160,7 @@ def listed(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array,
         own = _listed_arcs if tables.search_depth else _listed_items  # no arcs at all: only sets of items have lists
         arcs, fits = own(tables, state, at)
         if state.node.shape[1] > 1:
-            fits &= _first_of_kind(tables, mask_rows(tables, state), arcs, fits)
+            fits &= _first_of_kind(tables, mask_rows(tables, state, at), arcs, fits)
         token = jnp.concatenate([arcs, stops], axis=1)
         allowed = jnp.concatenate([fits, allowed], axis=1)
     allowed &= state.running[:, None]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
-from jax_decode.kernels.gather import read
+from jax_decode.kernels.gather import read, repeated
 from jax_decode.step.guards import Words, allows, children_at, with_keys
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import FILTER
@@ -89,23 +89,21 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     if not tables.has_stack:
         zero = jnp.zeros_like(first)
         return _with_partners(tables, Sources(first, zero, zero, zero, zero, item=item, ends=ends))
-    node, top, register = first, state.top, state.register
     used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
-    found = []
-    for pops in range(tables.max_pops + 1):
+
+    def popped(carry: tuple[jax.Array, ...], _: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+        node, top, register, *used = carry
         cell = _cells_at(state.cell, top)
-        found.append((node, top, cell[..., COST], cell[..., DEPTH], register, *used))
-        if pops < tables.max_pops:
-            if used:
-                offset = children_at(tables, node, used)
-            else:
-                offset = read(tables.frames, node, jnp.full_like(node, DELTA_OFFSET))
-            child = read(tables.delta, jnp.where(top > 0, offset + cell[..., SYMBOL], 0))
-            node = jnp.where(top > 0, child, 0)
-            top, register = cell[..., PARENT], cell[..., REGISTER]
-            used = tuple(cell[..., FIRST_KEYS + w] for w in range(tables.key_words))
-    batch = node.shape[0]
-    fields = [jnp.stack(field, 2).reshape(batch, -1) for field in zip(*found)]
+        if used:
+            offset = children_at(tables, node, tuple(used))
+        else:
+            offset = read(tables.frames, node, jnp.full_like(node, DELTA_OFFSET))
+        child = jnp.where(top > 0, read(tables.delta, jnp.where(top > 0, offset + cell[..., SYMBOL], 0)), 0)
+        below = (child, cell[..., PARENT], cell[..., REGISTER], *(cell[..., FIRST_KEYS + w] for w in range(len(used))))
+        return below, (node, top, cell[..., COST], cell[..., DEPTH], register, *used)
+
+    _, found = repeated(popped, (first, state.top, state.register, *used), 0, tables.max_pops + 1)
+    fields = [jnp.moveaxis(field, 0, 2).reshape(first.shape[0], -1) for field in found]
     if used:
         twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
         fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
@@ -222,31 +220,60 @@ def pushed(
       used: the set of keys of the frame that a string's first symbol suspends.
     """
     under = _cells_at(state.cell, below)
-    cost, depth = under[..., COST], under[..., DEPTH]
-    content = under[..., CONTENT].astype(jnp.uint32) if tables.stacks > 1 else None
-    parent, length, need = below, jnp.zeros_like(push), jnp.zeros_like(push)
-    cells = []
-    for i in range(tables.max_push):
+    several = tables.stacks > 1
+    record = read(tables.pushes, push, jnp.zeros_like(push))
+    symbol, deep, more = record[..., ENTRY_SYMBOL], record[..., ENTRY_NEED] - 1, record[..., ENTRY_COST]
+    if tables.has_counters:
+        symbol += _rung(read(tables.symbols, symbol)[..., LADDER], register)
+        of_symbol = read(tables.symbols, symbol)
+        more, deep = of_symbol[..., SYMBOL_COST] + _sloped(of_symbol[..., SLOPE], register), of_symbol[..., SYMBOL_NEED]
+    none = jnp.zeros_like(push)
+    top = _Top(under[..., COST], under[..., DEPTH], none, none, under[..., CONTENT] if several else none)
+    exists = record[..., ENTRY_NEED] > 0
+    top, first = _put(top, exists, (symbol, below, register, *used), more, deep, several)
+
+    def another(top: _Top, i: jax.Array | int) -> tuple[_Top, tuple[jax.Array, ...]]:
         entry = read(tables.pushes, push, jnp.full_like(push, i))
-        symbol, exists, deep = entry[..., ENTRY_SYMBOL], entry[..., ENTRY_NEED] > 0, entry[..., ENTRY_NEED] - 1
-        own, more = (entry[..., ENTRY_REGISTER] if i else register), entry[..., ENTRY_COST]
-        if tables.has_counters and not i:
-            symbol += _rung(read(tables.symbols, symbol)[..., LADDER], own)
-            record = read(tables.symbols, symbol)
-            more, deep = record[..., SYMBOL_COST] + _sloped(record[..., SLOPE], own), record[..., SYMBOL_NEED]
-        need = jnp.where(exists, jnp.maximum(need, depth + deep), need)
-        cost = jnp.where(exists, jnp.minimum(cost + more, UNREACHABLE), cost)
-        depth += exists.astype(jnp.int32)
-        columns = [symbol, parent, depth, cost, own, *used]
-        if used and i + 1 < tables.max_push:
-            used = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i + 1)))
-        if content is not None:
-            mixed = _mix(content, symbol, own)
-            content = jnp.where(exists, mixed, content)
-            columns.append(content.astype(jnp.int32))
-        cells.append(jnp.stack(columns, -1))
-        parent, length = alloc + i, length + exists.astype(jnp.int32)
-    return Cells(jnp.stack(cells, -2), length, cost, depth, need, content)
+        keys = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i))) if used else ()
+        cell = (entry[..., ENTRY_SYMBOL], alloc + (i - 1), entry[..., ENTRY_REGISTER], *keys)
+        return _put(top, entry[..., ENTRY_NEED] > 0, cell, entry[..., ENTRY_COST], entry[..., ENTRY_NEED] - 1, several)
+
+    cells = jnp.stack(first, -1)[None]
+    if tables.max_push > 1:
+        top, others = repeated(another, top, 1, tables.max_push)
+        cells = jnp.concatenate([cells, jnp.stack(others, -1)])
+    content = top.content.astype(jnp.uint32) if several else None
+    return Cells(jnp.moveaxis(cells, 0, -2), top.length, top.cost, top.depth, top.need, content)
+
+
+class _Top(NamedTuple):
+    """Of the stack under construction, int32[B, n] each: as in `Cells`; `content` has the bits of the hash."""
+
+    cost: jax.Array
+    depth: jax.Array
+    need: jax.Array
+    length: jax.Array
+    content: jax.Array
+
+
+def _put(
+    top: _Top, exists: jax.Array, cell: tuple[jax.Array, ...], more: jax.Array, deep: jax.Array, several: bool
+) -> tuple[_Top, tuple[jax.Array, ...]]:
+    """The stack with one more cell where one `exists`, and the columns of this cell.
+
+    `cell`: symbol, parent, register and set of keys; `more`, `deep`: tokens and depth of stack that it may take; `several`:
+    whether its content is hashed.
+    """
+    symbol, parent, register, *keys = cell
+    need = jnp.where(exists, jnp.maximum(top.need, top.depth + deep), top.need)
+    cost = jnp.where(exists, jnp.minimum(top.cost + more, UNREACHABLE), top.cost)
+    one = exists.astype(jnp.int32)
+    depth, content = top.depth + one, top.content
+    columns = [symbol, parent, depth, cost, register, *keys]
+    if several:
+        content = jnp.where(exists, _mix(content.astype(jnp.uint32), symbol, register).astype(jnp.int32), content)
+        columns.append(content)
+    return _Top(cost, depth, need, top.length + one, content), tuple(columns)
 
 
 def appended(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
@@ -284,8 +311,11 @@ def _cells_at(cell: jax.Array, index: jax.Array) -> jax.Array:
     """Cells int32[B, n, *] at indices int32[B, n]."""
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
     batch = jnp.broadcast_to(batch, index.shape)
-    # Column by column: for reads of whole cells the TPU's compiler would pad every cell to 128 lanes, in a copy of them all.
-    return jnp.stack([read(cell[:, :, c], batch, index) for c in range(cell.shape[2])], -1)
+
+    def by_columns() -> jax.Array:  # for reads of whole cells the TPU's compiler would pad every cell to 128 lanes, in a copy
+        return jnp.stack([read(cell[:, :, c], batch, index) for c in range(cell.shape[2])], -1)
+
+    return jax.lax.platform_dependent(tpu=by_columns, default=lambda: read(cell, batch, index))
 
 
 def _rung(ladder: jax.Array, register: jax.Array) -> jax.Array:

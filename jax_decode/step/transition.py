@@ -82,7 +82,9 @@ class _Moved(NamedTuple):
     dropped: jax.Array
 
 
-def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array) -> ConstraintState:
+def advance(
+    tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array, at: Sources | None = None
+) -> ConstraintState:
     """Takes one token in every running row.
 
     Args:
@@ -90,6 +92,7 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
       state: the rows.
       tokens: int32[B]; -1 says that nothing could be taken: the row ends, accepted if its text is; -2 that the model's logits
         were NaN: the row ends as `Status.NOT_A_NUMBER`. Rows that are not running ignore theirs.
+      at: the rows' sources, where they are known and `tables.stacks` is 1.
 
     Returns:
       The next state. A forbidden token makes its row a `Status.DEAD_END`, for good.
@@ -104,8 +107,10 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
         accept = complete = jnp.zeros_like(running)
         after = dataclasses.replace(state, node=jnp.where(tokens >= 0, FREE, 0)[:, None])
     else:
-        rule = functools.partial(by_rows, tables, _moved) if tables.stacks > 1 else functools.partial(_moved, tables)
-        moved = rule(state, tokens)
+        if tables.stacks > 1:
+            moved = by_rows(tables, _moved, state, tokens)
+        else:
+            moved = _moved(tables, state, tokens, at)
         accept, complete = moved.accept, moved.complete
         after = dataclasses.replace(state, **{name: getattr(moved, name) for name in _MOVED})
 
@@ -131,9 +136,9 @@ def advance(tables: ConstraintTables | None, state: ConstraintState, tokens: jax
     )
 
 
-def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array) -> _Moved:
+def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources | None = None) -> _Moved:
     """What a token makes of rows of one stack, or of K."""
-    at = sources(tables, state)
+    at = sources(tables, state) if at is None else at
     text = (tokens >= 0) & (tokens < tables.vocab_size)
     token = jnp.clip(tokens, 0, tables.vocab_size - 1)
     if tables.only_items:

@@ -72,31 +72,33 @@ def _profile(name: str, room: dict[str, int], *, counters: bool = False, **stati
 
 REGULAR = _profile(
     "regular",
-    {"nodes": 512, "groups": 128, "arcs": 4096, "levels": 128, "rows": 32},
+    {"nodes": 1024, "groups": 256, "arcs": 16384, "levels": 256, "rows": 128},
     max_groups=8, max_levels=8, max_candidates=64, search_depth=3, max_pops=0, max_push=0,
 )  # fmt: skip
 WIDE = _profile(
     "wide",
-    {"nodes": 1024, "groups": 512, "arcs": 16384, "levels": 512, "rows": 128},
+    {"nodes": 4096, "groups": 5120, "arcs": 147456, "levels": 5120, "rows": 1024},
     max_groups=32, max_levels=16, max_candidates=128, search_depth=5, max_pops=0, max_push=0,
 )  # fmt: skip
 NESTED = _profile(
     "nested",
-    {"nodes": 1024, "groups": 256, "arcs": 16384, "levels": 1024, "rows": 128, "delta": 512, "pushes": 64},
+    {"nodes": 768, "groups": 576, "arcs": 16384, "levels": 1152, "rows": 192, "delta": 384, "pushes": 48},
     max_groups=8, max_levels=8, max_candidates=128, search_depth=3, max_pops=4, max_push=4,
 )  # fmt: skip
 GENERAL = _profile(
     "general",
     {
-        "nodes": 1024, "groups": 512, "arcs": 16384, "levels": 1024, "rows": 128, "delta": 1024, "pushes": 128, "symbols": 128,
-        "increments": 4,
+        "nodes": 18432, "groups": 24576, "arcs": 524288, "levels": 18432, "rows": 1280, "delta": 30720, "pushes": 768,
+        "symbols": 320, "increments": 8,
     },
     counters=True,
-    max_groups=32, max_levels=16, max_candidates=128, search_depth=4, max_pops=6, max_push=4,
+    max_groups=32, max_levels=16, max_candidates=128, search_depth=5, max_pops=6, max_push=4,
 )  # fmt: skip
 
 PROFILES = {profile.name: profile for profile in (REGULAR, WIDE, NESTED, GENERAL)}
-"""From the smallest. Measured over MaskBench's development schemas, the library's grammars and a corpus of patterns."""
+"""From the smallest. Measured over MaskBench's development schemas, the library's grammars and a corpus of patterns, over the
+vocabularies of the small model and of Llama 3: the first has room for 95 % of what needs no stack, the second for the rest; the
+third for half of what needs one, the fourth for 99 %."""
 
 
 def named(text: str) -> Profile:
@@ -118,7 +120,7 @@ def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, cou
 
     Args:
       asked: a name, whose smallest scale with room is taken; with a scale ("general x16"), or a `Profile`, for that very one;
-        None for the smallest that fits.
+        None for the smallest that fits, larger scales last.
       statics, used, counters: as in `Profile.lacks`.
 
     Raises:
@@ -126,9 +128,9 @@ def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, cou
     """
     if asked is None:
         stacked = statics["max_push"] > 0  # the state of a stack is not for loops that ask for none
-        alike = (profile for profile in PROFILES.values() if profile.has_stack == stacked)
-        found = (profile.scaled(statics, used, counters) for profile in alike)
-        return next(filter(None, found), None)
+        alike = [profile for profile in PROFILES.values() if profile.has_stack == stacked]
+        fits = (profile for profile in alike if not profile.lacks(statics, used, counters))
+        return next(fits, None) or alike[-1].scaled(statics, used, counters)
     if isinstance(asked, str) and asked in PROFILES:
         chosen = PROFILES[asked].scaled(statics, used, counters) or PROFILES[asked]
     else:
