@@ -298,10 +298,10 @@ class LanguageModel:
 
     def _generated(self, asked: _Asked, options: dict[str, Any]) -> Generation:
         prompts = asked.ids[0] if asked.single else asked.ids
-        return jax_decode.generate(self.decoder, prompts, self._tables_of(asked), **options)
+        return jax_decode.generate(self.decoder, prompts, self._tables_of(asked), tokenizer=self.tokenizer, **options)
 
     def _values(self, asked: _Asked, out: Generation, samples: int | None) -> Any:
-        each, texts = samples or 1, out.text(self.tokenizer)
+        each, texts = samples or 1, out.text()
         texts = [texts] if isinstance(texts, str) else texts
         values = []
         for row, (status, text) in enumerate(zip(out.status, texts)):

@@ -141,9 +141,13 @@ def check_sizes(vocabulary: Any, decoder: Any) -> None:
     """Checks that a tokenizer's ids fit a model's logits.
 
     Raises:
-      UseError: they cannot be those of one model: more ids than logits, or fewer than half. (A warning where more logits than
-        padding usually takes have no id.)
+      UseError: they cannot be those of one model: the model knows another vocabulary, there are more ids than logits, or fewer
+        than half. (A warning where more logits than padding usually takes have no id.)
     """
+    own = getattr(decoder, "vocabulary_fingerprint", "")
+    if own and own != vocabulary.fingerprint:
+        what = f"the tokenizer has vocabulary {vocabulary.fingerprint[:12]}; the model was trained with {own[:12]}"
+        raise UseError(f"tokenizer and model do not belong together: {what}", fix="Load the model's own tokenizer.")
     ids, logits = vocabulary.size, int(decoder.vocab_size)
     numbers = f"the tokenizer has {ids:,} ids, the model {logits:,} logits"
     fix = "Load the tokenizer that the model was trained with."
