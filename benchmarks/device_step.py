@@ -38,6 +38,7 @@ from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask, mask_rows, mask_words
+from jax_decode.step.stack import sources
 from jax_decode.step.state import init_state
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables, to_device
@@ -236,7 +237,7 @@ def sampling_cases(bench: Bench, batch: int, vocab_size: int, dtype: Any, tables
         _ratio(bench, f"{name}, no raw", free, mine, facts)
     bandwidth = bench.header["read_bytes_per_s"]
     alone = {
-        "mask row alone": (lambda x, s, i, e: (mask_rows(e, s)[:, 0], _turn(s, i)), batch * 32),
+        "mask row alone": (lambda x, s, i, e: (mask_rows(e, s, sources(e, s))[:, 0], _turn(s, i)), batch * 32),
         "mask words, written out": (lambda x, s, i, e: _popcount(mask_words(e, s), s, i), batch * tables.num_words * 4),
         "advance alone": (lambda x, s, i, e: _advanced(e, s, i), batch * 64),
     }

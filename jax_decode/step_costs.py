@@ -19,7 +19,8 @@ from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask_rows
-from jax_decode.step.state import init_state
+from jax_decode.step.stack import sources
+from jax_decode.step.state import ConstraintState, init_state
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
 
@@ -156,10 +157,14 @@ def step_report(
         constrained=_cost(_constrained, (sampler, logits, keys, step, tables, state), repeats),
         free=_cost(sample, (sampler, logits, keys, step), repeats),
         logits_bytes=logits.nbytes,
-        mask_bytes=4 * tables.num_words * jax.eval_shape(mask_rows, tables, state).size,
+        mask_bytes=4 * tables.num_words * jax.eval_shape(_rows, tables, state).size,
         state_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
         table_bytes=tables.nbytes,
     )
+
+
+def _rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    return mask_rows(tables, state, sources(tables, state))
 
 
 def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, repeats: int) -> None:

@@ -1,7 +1,7 @@
 """The `fsa-compile` command: compile a constraint to a file, look into one, check texts against one.
 
-Commands only: `cli_inputs` has what arguments name, `cli_output` what is printed; what is computed lives in `pipeline`, `inspect`
-and `draw`.
+Commands only: `cli_inputs` has what arguments name, `cli_output` what is printed; what is computed lives in `compiler` and
+`inspection`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GBNF, as llama.cpp writes it, to a `Grammar` over characters.
 
 Beyond llama.cpp: a line may begin with `|`, names may hold `_`, `{,n}` counts from none, and the atoms `%token(...)` and
-`%until(...)` of `grammar_text`. Refused are negated tokens (`!<name>`), a rule defined twice, and empty or backward ranges,
+`%until(...)` of `lark_syntax`. Refused are negated tokens (`!<name>`), a rule defined twice, and empty or backward ranges,
 which llama.cpp lets pass.
 
 Source: https://github.com/ggml-org/llama.cpp, grammars/README.md.

@@ -1,7 +1,7 @@
 """The nodes of a parsed grammar, whatever syntax it was written in. They know their place in the text, and no automata.
 
-Front ends (`lark_syntax`, `gbnf_syntax`) make a `Grammar`; `network` reads one. Aliases, tree-shaping marks and templates
-are gone: a node says what may be written and nothing else.
+Front ends (`lark_syntax`, `gbnf_syntax`) make a `Grammar`; `transition_network` reads one. Aliases, tree-shaping marks
+and templates are gone: a node says what may be written and nothing else.
 """
 
 from __future__ import annotations

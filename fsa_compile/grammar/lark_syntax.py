@@ -3,7 +3,7 @@ r"""Lark's grammar language to a `Grammar`.
 Understood: rules and terminals with `|`, groups, `[...]`, `* + ? ~n ~n..m`, strings, character ranges, regular expressions with
 flags, priorities of terminals, `%ignore`, `%import common`, `%override`, `%extend`, templates, comments. What only shapes Lark's
 trees (`?rule`, `!rule`, `-> alias`, priorities of rules) is accepted and means nothing. Ours are the atoms `<name>`, `<[id]>`,
-`%token("name")` and `%until("text")` of `grammar_text`, and the empty string `""`.
+`%token("name")` and `%until("text")` of `lark_tokens`, and the empty string `""`.
 
 Departures from Lark, each for the sake of one clear meaning:
 

@@ -66,7 +66,7 @@ class ExtensionGroups:
         return name in self._given or name in EXTENSION_NAMES
 
     def node(self, parser: Parser, name: str, body: list[Node] | None, start: int, end: int) -> Node:
-        """The tree of a group (see `regex_syntax.GroupReader`).
+        """The tree of a group (see `python_syntax.GroupReader`).
 
         Raises:
           RegexSyntaxError: arguments missing, too many, or of the wrong kind.

@@ -2,7 +2,7 @@
 
     fsa_compile.compile_grammar(library.grammar_text("json"), tokenizer, **library.options("json"))
 
-Texts only; reading and compiling them belong to `pipeline`. A grammar that is not listed in `_GRAMMARS` is not in the library.
+Texts only; reading and compiling them belong to `compiler`. A grammar that is not listed in `_GRAMMARS` is not in the library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Syntax tree to position automaton, for patterns with conditions: lookahead, lookbehind, anchors, word boundaries.
 
-As in `positions`, but an edge carries a guard: the conditions that must hold at the place in the text between its two characters.
+As in `glushkov`, but an edge carries a guard: the conditions that must hold at the place in the text between its two characters.
 A condition of no width between two characters belongs to the edge that joins them, so guards compose by union. The bodies of
 lookaheads and lookbehinds are position automata of their own in the same numbering. What the guards mean is the business of
-`lookaround`.
+`alternating`.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class VocabularyTables:
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
-        """In-memory results that depend on the vocabulary and a few byte classes (see `quotient.py`)."""
+        """In-memory results that depend on the vocabulary and a few byte classes (see `token_classes.py`)."""
         return {}
 
     @cached_property

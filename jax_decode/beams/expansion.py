@@ -3,7 +3,7 @@
 Of a mask's bits, they are found in columns of 32 tokens (see `planes`): the n best tokens of all beams of a prompt lie in the n
 columns of the largest maxima, so nothing is sorted that is as wide as the vocabulary. By probability, nothing but the logits is
 as wide as the vocabulary either; noise belongs to every token, so a perturbed ranking makes a rank of each. What a mask lists is
-ranked as it is. Where every beam stands at a node of a trie that lists its children (see `catalogue`), that is all: bits are
+ranked as it is. Where every beam stands at a node of a trie that lists its children (see `tables.items`), that is all: bits are
 neither read nor ranked, and of the logits only the sum over all of them is asked.
 """
 

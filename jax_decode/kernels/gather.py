@@ -46,13 +46,19 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
 def repeated(
     step: Callable[[Carry, jax.Array | int], tuple[Carry, tuple[jax.Array, ...]]], carry: Carry, first: int, end: int
 ) -> tuple[Carry, tuple[jax.Array, ...]]:
-    """The last carry of `carry, out = step(carry, i)` for i from `first` below `end`, and all `out`, stacked in front.
+    """The last carry of `carry, out = step(carry, i)` for i from `first` below `end`, and all `out`, int32 of one shape, stacked
+    in front.
 
     Unrolled for an accelerator, where every turn of a loop is a launch; a loop on a CPU, which compiles its body once.
     """
 
     def looped() -> tuple[Carry, tuple[jax.Array, ...]]:
-        return jax.lax.scan(step, carry, jnp.arange(first, end, dtype=jnp.int32))
+        def together(carry: Carry, i: jax.Array) -> tuple[Carry, jax.Array]:
+            carry, out = step(carry, i)
+            return carry, jnp.stack(jnp.broadcast_arrays(*out))  # one array to write to in place of many
+
+        last, outs = jax.lax.scan(together, carry, jnp.arange(first, end, dtype=jnp.int32))
+        return last, tuple(outs[:, k] for k in range(outs.shape[1]))
 
     def unrolled() -> tuple[Carry, tuple[jax.Array, ...]]:
         last, outs = carry, []

@@ -141,9 +141,15 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
     at = without_twins(tables, at)
-    of_nodes = 0 if tables.only_items else at.node.shape[1]
-    columns = [at.node[:, s] for s in range(of_nodes)]  # one by one: that stays elementwise over [B]
-    accept = [read(tables.nodes, node, jnp.full_like(node, ACCEPT)) > 0 for node in columns]
+
+    def together() -> jax.Array:
+        return (read(tables.nodes, at.node, jnp.full_like(at.node, ACCEPT)) > 0).any(1)
+
+    def one_by_one() -> jax.Array:  # stays elementwise over [B]
+        columns = [at.node[:, s] for s in range(at.node.shape[1])]
+        return functools.reduce(jnp.logical_or, [read(tables.nodes, x, jnp.full_like(x, ACCEPT)) > 0 for x in columns])
+
+    accept = [] if tables.only_items else [jax.lax.platform_dependent(cpu=together, default=one_by_one)]
     if tables.items is not None and at.item is not None:
         accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
     accepted = functools.reduce(jnp.logical_or, accept)

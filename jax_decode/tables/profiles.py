@@ -13,6 +13,9 @@ from jax_decode.errors import DecodeError
 GROWTH = 4
 """Between two scales of a profile: every table then holds this many times as much."""
 _MOST_SCALES = 4
+_FEW_TOKENS = 1 << 15
+_OVER_FEW = {"nested": {"max_candidates": 64}}
+"""Static sizes over vocabularies of fewer tokens, where the larger ones would be a seventh of the step."""
 
 Sizes = Mapping[str, int]
 
@@ -34,6 +37,11 @@ class Profile:
     room: tuple[tuple[str, int], ...]
     counters: bool = False
     scale: int = 1
+
+    def over(self, vocab_size: int) -> Profile:
+        """The same for a vocabulary: over small ones nodes list fewer tokens."""
+        other = _OVER_FEW.get(self.name, {}) if vocab_size < _FEW_TOKENS else {}
+        return dataclasses.replace(self, statics=tuple((dict(self.statics) | other).items()))
 
     @property
     def has_stack(self) -> bool:
@@ -88,7 +96,7 @@ NESTED = _profile(
 GENERAL = _profile(
     "general",
     {
-        "nodes": 18432, "groups": 24576, "arcs": 524288, "levels": 18432, "rows": 1280, "delta": 30720, "pushes": 768,
+        "nodes": 24576, "groups": 32768, "arcs": 524288, "levels": 32768, "rows": 1280, "delta": 30720, "pushes": 768,
         "symbols": 320, "increments": 8,
     },
     counters=True,
@@ -115,26 +123,30 @@ def named(text: str) -> Profile:
     return found
 
 
-def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool) -> Profile | None:
+def choose_profile(
+    asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool, vocab_size: int
+) -> Profile | None:
     """The profile that constraints get; None where they fit none and none was asked for.
 
     Args:
       asked: a name, whose smallest scale with room is taken; with a scale ("general x16"), or a `Profile`, for that very one;
         None for the smallest that fits, larger scales last.
       statics, used, counters: as in `Profile.lacks`.
+      vocab_size: tokens of their vocabulary.
 
     Raises:
       DecodeError: the profile asked for is not known, or too small.
     """
     if asked is None:
         stacked = statics["max_push"] > 0  # the state of a stack is not for loops that ask for none
-        alike = [profile for profile in PROFILES.values() if profile.has_stack == stacked]
+        alike = [profile.over(vocab_size) for profile in PROFILES.values() if profile.has_stack == stacked]
         fits = (profile for profile in alike if not profile.lacks(statics, used, counters))
         return next(fits, None) or alike[-1].scaled(statics, used, counters)
     if isinstance(asked, str) and asked in PROFILES:
-        chosen = PROFILES[asked].scaled(statics, used, counters) or PROFILES[asked]
+        own = PROFILES[asked].over(vocab_size)
+        chosen = own.scaled(statics, used, counters) or own
     else:
-        chosen = named(asked) if isinstance(asked, str) else asked
+        chosen = (named(asked) if isinstance(asked, str) else asked).over(vocab_size)
     if lacking := chosen.lacks(statics, used, counters):
         fix = "Name a larger one, or give none: then the constraints get the smallest that fits, or sizes of their own."
         raise DecodeError(f"the constraints do not fit the profile {str(chosen)!r}: {lacking}", where="profile", fix=fix)

@@ -90,7 +90,7 @@ class ConstraintTables:
       initial: int32[C, PM + 1, 5 or 6], the first cells of every row: none, then the initial stack; `stack_layout` names the
         columns.
       keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next three have no
-        elements where no constraint has sets; `set_layout` names the columns.
+        elements where no constraint has sets; `guard_layout` names the columns.
       set_nodes: int32[N, *], twins, further distances and conditions of nodes.
       arc_sets: int32[A, 2], guard of each arc, and row of `keys` of the frame it opens.
       push_keys: int32[S, PM], rows of `keys` of the frames that push strings suspend, but the first.
@@ -328,7 +328,7 @@ def _chosen_profile(
         used["pushes"] = 1 + sum(len(c.push_offset) - 2 for c in constraints)
         used["increments"] = sum(len(c.increments) for c in constraints)
         used["symbols"] = symbols + 1 if counters else 0
-    return None if special else choose_profile(asked, sizes, used, counters)
+    return None if special else choose_profile(asked, sizes, used, counters, constraints[0].vocab_size)
 
 
 def _arrays(

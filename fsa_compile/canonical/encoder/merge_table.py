@@ -1,6 +1,6 @@
 """`MergeTable`: the atoms of every token and all merges of a byte-pair encoder, whatever file they came from.
 
-Only the form and the search for splits live here; which tokenizers have a table is `sources`' business.
+Only the form and the search for splits live here; which tokenizers have a table is the business of `encoder_sources`.
 """
 
 from __future__ import annotations

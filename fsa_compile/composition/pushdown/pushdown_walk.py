@@ -19,8 +19,8 @@ Machines are deterministic, so the parts of an owner are disjoint and the hashes
 Controls that differ from another one at few bytes are not walked (`derived_controls`), and parts of machines that many machines
 share are walked once (`summaries`).
 
-Frames with a set of keys do not count; there, the number of a guard (`key_sets`) stands for the register: what the token asked
-of the set so far, and did to it. In runs the set was empty at first, so nothing is asked of it.
+Frames with a set of keys do not count; there, the number of a guard (`guard_arrays`) stands for the register:
+what the token asked of the set so far, and did to it. In runs the set was empty at first, so nothing is asked of it.
 """
 
 from __future__ import annotations

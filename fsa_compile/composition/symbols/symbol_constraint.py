@@ -27,7 +27,7 @@ def compile_with_symbols(
 
     Raises:
       ConstraintError: a special token that the vocabulary does not have, that is text, or that ends it; and see
-        `pipeline.compile_language`.
+        `compiler.entry_points.compile_language`.
     """
     ids: dict[Symbol, int] = {s: special_id(s.name, vocabulary) for s in language.symbols if isinstance(s, SpecialToken)}
     built = language._build(limits, deadline)

@@ -11,7 +11,7 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 
 class Nodes(NamedTuple):
-    """Trie nodes that a walk reads on from: those of the trie (`stack_items.Trie`), and perhaps those of a cut behind them.
+    """Trie nodes that a walk reads on from: those of the trie (`items.Trie`), and perhaps those of a cut behind them.
 
     Attributes:
       first, children, token: as in `Trie`.

@@ -20,7 +20,7 @@ def counted_machine(tree: Node, limits: CompileLimits, deadline: Deadline, *, la
     """The machine of a pattern that counts its large repetitions.
 
     Args:
-      tree: syntax tree from `regex_syntax.parse`.
+      tree: syntax tree from `python_syntax.parse`.
       limits: `max_states` bounds the controls.
       deadline: a running time budget.
       large: repetitions with more positions than this, written out, are counted.
