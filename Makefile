@@ -140,7 +140,7 @@ bench: $(BENCH_VENV)/.installed  ## the benchmarks; raw figures go to benchmarks
 
 .PHONY: notebook
 notebook: $(VENV)/.installed-test  ## run the notebooks' sources and store the outputs
-	cd notebooks && for name in quickstart grammars structured_output speculative_and_mass tokenization; do ../$(BIN)/jupytext --to ipynb $$name.py && ../$(BIN)/jupyter-execute --inplace $$name.ipynb; done
+	cd notebooks && for name in welcome quickstart grammars structured_output speculative_and_mass tokenization; do ../$(BIN)/jupytext --to ipynb $$name.py && ../$(BIN)/jupyter-execute --inplace $$name.ipynb; done
 
 .PHONY: clean
 clean:  ## remove the environment and caches

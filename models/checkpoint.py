@@ -28,6 +28,7 @@ from models.gemma import Gemma, abstract_params
 from models.matching import check_parameters, check_storage_dtypes
 
 _CONFIG_FILE = "gemma_config.json"
+_FINGERPRINT = "vocabulary_fingerprint"
 _EMBEDDING = "embedder/input_embedding"
 _DAMAGED = "It is incomplete or damaged: copy or download it again."
 _ORBAX_MARKS = ("_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt")
@@ -97,7 +98,8 @@ def save(decoder: Gemma, path: str | os.PathLike[str]) -> None:
         draft = workspace / target.name
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(draft, decoder.params)
-        text = json.dumps(decoder.config.to_json(), indent=2)
+        known = {_FINGERPRINT: decoder.vocabulary_fingerprint} if decoder.vocabulary_fingerprint else {}
+        text = json.dumps(decoder.config.to_json() | known, indent=2)
         (draft / _CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
         os.replace(draft, target)
     finally:
@@ -130,7 +132,7 @@ def _load_orbax(root: pathlib.Path, config: GemmaConfig | None, named: bool, dty
     dtype = dtype or _narrow(flat_stored[found[_EMBEDDING][0][0]].dtype)
     restored = layouts.flatten(_restore(root, stored, sources, dtype))
     flat = {name: _take(restored, source) for name, (source, _) in found.items()}
-    return Gemma(layouts.nest(flat), config)
+    return Gemma(layouts.nest(flat), config, _saved_fingerprint(root))
 
 
 def _wanted(config: GemmaConfig) -> dict[str, tuple[int, ...]]:
@@ -235,8 +237,24 @@ def _saved_config(root: pathlib.Path) -> GemmaConfig:
     file = root / _CONFIG_FILE
     if not file.exists():
         return _no_config(root, _CONFIG_FILE)
+    return _saved_fields(root)[0]
+
+
+def _saved_fingerprint(root: pathlib.Path) -> str:
+    """As `save` has written it; "" where there is none, or no configuration that can be read."""
     try:
-        return GemmaConfig.from_json(json.loads(file.read_text(encoding="utf-8")))
+        return _saved_fields(root)[1]
+    except CheckpointError:
+        return ""
+
+
+def _saved_fields(root: pathlib.Path) -> tuple[GemmaConfig, str]:
+    """The configuration beside a checkpoint, and the fingerprint of its vocabulary ("" for none)."""
+    file = root / _CONFIG_FILE
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        fingerprint = str(fields.pop(_FINGERPRINT, "")) if isinstance(fields, dict) else ""
+        return GemmaConfig.from_json(fields), fingerprint
     except (OSError, ValueError) as error:
         what = error.what if isinstance(error, ConfigError) else f"This JSON file cannot be read: {error}."
         raise CheckpointError(what, where=str(file), fix="Pass the configuration to load().") from error

@@ -46,10 +46,13 @@ class Gemma:
     Attributes:
       params: nested dict of arrays in the official layout (`embedder/input_embedding`, `layer_0/attn/…`).
       config: the architecture (static).
+      vocabulary_fingerprint: of the vocabulary it was trained with, as `fsa_compile` names it; "" where that is not known. Where
+        it is, constraints and tokenizers of another are refused. `save` keeps it (static).
     """
 
     params: Params
     config: GemmaConfig = dataclasses.field(metadata={"static": True})
+    vocabulary_fingerprint: str = dataclasses.field(default="", metadata={"static": True})
 
     @classmethod
     def init(cls, config: GemmaConfig, key: jax.Array, *, dtype: DTypeLike = jnp.float32) -> Gemma:

@@ -31,6 +31,38 @@ if "google.colab" in sys.modules:
     package = "constrax[all,notebooks] @ git+https://github.com/constrax/constrax"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", package], check=True)
 
+# %% [markdown]
+# ## Three lines
+#
+# `constrax.load` brings a model with its tokenizer. Called with a prompt and a pattern, it answers with a text that matches. A list of
+# choices, a JSON Schema, a Python type or a grammar can stand in the pattern's place.
+
+# %%
+import constrax
+
+lm = constrax.load("small")
+print(lm("Question: Is the kettle red?\nAnswer: ", r"(yes|no), because [a-z ]+\."))
+
+# %% [markdown]
+# A type gives a value of the type.
+
+# %%
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass
+class Person:
+    name: str
+    born: int
+    city: Literal["London", "Oslo", "Lima"]
+
+
+lm("Bio: Ada Lovelace was born in 1815 in London and works as a mathematician.\nJSON: ", Person)
+
+# %% [markdown]
+# The rest of this notebook opens the box: the same steps by hand, with pictures of what is compiled and masked.
+
 # %%
 import re
 import tempfile
@@ -40,18 +72,16 @@ import jax
 
 import fsa_compile
 import jax_decode
-import models
 from fsa_compile import draw, inspect
 
 # %% [markdown]
-# ## Load a model and its tokenizer
+# ## The model and its tokenizer
 #
 # The small model has 1.5 million parameters. It read short made-up texts and learned to pull facts out of them. Its prompts
-# have a text, and a cue for what is wanted.
+# have a text, and a cue for what is wanted. (`fsa_compile.load_tokenizer` and `models.load` load the two by themselves.)
 
 # %%
-tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
-decoder = models.load_small()
+tokenizer, decoder = lm.tokenizer, lm.decoder
 tokenizer, decoder.vocab_size
 
 # %% [markdown]

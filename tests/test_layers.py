@@ -61,6 +61,9 @@ def test_the_picture_is_the_tables():
         ("jax_decode.step.state", "from fsa_compile.vocabulary import Vocabulary", "does not import another"),
         ("jax_decode.kernels.noise", "from jax_decode.tables import tables", "does not lie below"),
         ("models.config", "from jax_decode.errors import DecodeError", "does not import another"),
+        ("models.config", "import constrax.errors", "does not import another"),
+        ("jax_decode.cli", "from constrax.loading import load", "does not import another"),
+        ("fsa_compile.cli.commands", "def f():\n    import constrax.loading", "does not import another"),
     ],
 )
 def test_a_wrong_import_is_found(source, text, says):
@@ -77,6 +80,7 @@ def test_a_wrong_import_is_found(source, text, says):
         ("fsa_compile.vocabulary.vocabulary", "from fsa_compile.arrays import integers"),
         ("fsa_compile.json_schema.strings", "from fsa_compile.json_schema.atoms import Count"),
         ("jax_decode.tables.tables", "from fsa_compile.artifact import CompiledConstraint"),
+        ("constrax.loading", "from models.errors import ModelError\nfrom jax_decode.decoding import generate"),
     ],
 )
 def test_a_right_import_is_not(source, text):
@@ -98,7 +102,7 @@ def test_folders_are_small_and_names_differ():
         names = Counter(path.name for path in files)
         assert [name for name, count in names.items() if count > 1] == []
         assert max(Counter(path.parent for path in files).values()) <= 25
-        if distribution != "models":
+        if distribution not in ("models", "constrax"):
             assert len([path for path in files if path.parent.name == distribution]) + 1 <= 6
 
 

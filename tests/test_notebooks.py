@@ -16,6 +16,8 @@ REFRESH = "run: make notebook"
 PRINTED = {
     # healed, the model writes the word that the prompt breaks off
     "tokenization": r"^healed +\[▁kettle\].*\n +the kett\|le .*$",
+    # a text, a value, the picture's row, why a text is refused
+    "welcome": r"^yes, because .*\.\nPerson\(name='Ada Lovelace', born=1815, .*\n(.*\n)*.*ACCEPTED 'yes, because .*\nrefused after .*\nallowed there: ",
     # the same text from every way to decode greedily
     "speculative_and_mass": r'^plain +(\{"name": .*\})\nprompt lookup +\1\ndraft model +\1$',
 }
@@ -27,7 +29,7 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    names = ["grammars", "quickstart", "speculative_and_mass", "structured_output", "tokenization"]
+    names = ["grammars", "quickstart", "speculative_and_mass", "structured_output", "tokenization", "welcome"]
     assert [path.stem for path in NOTEBOOKS] == names
     assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == names
 
@@ -71,6 +73,14 @@ def test_the_notebook_runs(path, tmp_path, tmp_path_factory, monkeypatch):
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
     printed = "".join(output.get("text", "") for output in outputs)
     assert len(re.findall(PRINTED.get(path.stem, r"^with$(\n    matches .*){8}"), printed, re.M)) == 1, printed
+
+
+def test_the_welcome_is_short():
+    """Ten cells, among them no more than three lines to the first text."""
+    cells = read(ROOT / "notebooks" / "welcome.ipynb").cells
+    assert len(cells) == 10
+    first = next(cell.source for cell in cells if "constrax.load" in cell.source)
+    assert len([line for line in first.splitlines() if line]) <= 4
 
 
 def test_a_failing_cell_is_noticed(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -71,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args))
     except (ConstraintError, OSError, UnicodeDecodeError) as error:
-        print(f"fsa-compile: {type(error).__name__}: {error}", file=sys.stderr)
+        said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        print(f"fsa-compile: error: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fsa-compile: interrupted", file=sys.stderr)
@@ -85,10 +87,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"fsa-compile {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Intermixed)
     for add in (_add_compile, _add_batch, _add_inspect, _add_check, _add_registry, _add_tokenizer):
         add(commands)
     return parser
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("constrax")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _add_compile(commands: Any) -> None:
@@ -100,6 +110,7 @@ def _add_compile(commands: Any) -> None:
     what.add_argument("--grammar", metavar="FILE", help="grammar file, or library:NAME for one of the library")
     what.add_argument("--schema", type=Path, metavar="FILE", help="JSON Schema file")
     command.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="file to write (.npz)")
+    command.add_argument("--force", action="store_true", help="replace a file that is there already")
     compile_options(command, tokenizer_required=True)
     schema_options(command)
     command.set_defaults(run=_compile)
@@ -179,6 +190,9 @@ def _tokenizer_report(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
+    if args.output.exists() and not args.force:
+        fix = "Add --force to replace it, or name another file."
+        raise ConstraintError("there is a file of this name already", where=str(args.output), fix=fix)
     if not args.output.parent.is_dir():  # before the work, not after it
         raise ConstraintError(f"there is no folder {args.output.parent}", where=str(args.output), fix="Make it first.")
     begin = time.perf_counter()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.artifact import known_vocabularies
 from fsa_compile.errors import TokenizerError
 
 MAX_TOKENS = 1 << 22
@@ -143,6 +144,7 @@ class Vocabulary:
         digest.update(np.array([self.size, len(joined), len(special), len(stops)], "<u8").tobytes())
         for part in (np.diff(offsets).astype("<u4"), joined, special, stops):
             digest.update(np.ascontiguousarray(part).data)
+        known_vocabularies.remember(digest.hexdigest(), self)
         return digest.hexdigest()
 
     def with_logits_width(self, logits_width: int | None) -> Vocabulary:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jax_decode.beams import beam_loop
 from jax_decode.beams.ranking import Best, Perturbed, Ranking
 from jax_decode.decoding import inputs
+from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError
@@ -52,7 +53,7 @@ class Hypotheses(Generation):
         present = np.array([status not in (Status.ABSENT, Status.NOT_A_NUMBER) for status in self.status])
         return present.reshape(-1, self.num_return).sum(1)
 
-    def text(self, tokenizer: Any) -> list[list[str]]:
+    def text(self, tokenizer: Any = None) -> list[list[str]]:
         """The texts of every prompt, best first, without the absent ones; for the tokenizer see `Generation.text`."""
         texts = super().text(tokenizer)
         n = self.num_return
@@ -175,6 +176,6 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
     texts = beam_loop.search(decoder, request.tables, ranking, asked, sizes=sizes)
     status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()
     stops = request.stop_ids[request.rows(keep)]
-    made = collect(tokens, logprobs, raw, status, dropped, stops, single=False)
+    made = collect(tokens, logprobs, raw, status, dropped, stops, single=False, origin=Origin.of(request, keep))
     fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(Generation)}
     return Hypotheses(**fields, num_return=keep, scores=scores, draw_logprobs=weights)

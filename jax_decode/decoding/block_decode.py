@@ -10,6 +10,7 @@ import numpy as np
 
 from jax_decode.decoding import block_loop
 from jax_decode.decoding.block_loop import Turn
+from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Request
 from jax_decode.decoding.result import Generation, Work, collect
 
@@ -58,4 +59,5 @@ def _on_host(run: block_loop.Progress, request: Request, num_samples: int, with_
         request.stop_ids[request.rows(num_samples)],
         single=single,
         work=work,
+        origin=Origin.of(request, num_samples),
     )

@@ -23,8 +23,8 @@ class Decoder(Protocol):
       vocab_size: V', number of logits. It may exceed the tokenizer's ids; padding ids are always masked.
 
     A decoder, a draft model too, may have `max_length: int`, the longest cache it can serve; a longer request is refused before
-    the first token. Every leaf of the cache has one axis of B rows, or none: that is how several samples of a prompt come
-    to share one prefill.
+    the first token. It may have `vocabulary_fingerprint: str`; tables of another vocabulary are then refused. Every leaf of the
+    cache has one axis of B rows, or none: that is how several samples of a prompt come to share one prefill.
     """
 
     @property

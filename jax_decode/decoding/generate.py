@@ -13,6 +13,7 @@ from jax_decode.decoding.block_decode import decode_blocks
 from jax_decode.decoding.block_loop import Turn
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
+from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError
@@ -40,7 +41,8 @@ def generate(
     draft: ModelDraft | PromptLookup | ForcedText | None = None,
     forced: int | Forced = 0,
     stop_ids: Any = None,
-    bos_id: int | None = None,
+    bos_id: int | bool | None = None,
+    tokenizer: Any = None,
     max_depth: Any = MAX_DEPTH,
     chunk: int = 16,
     allow_truncation: bool = False,
@@ -54,7 +56,7 @@ def generate(
 
     Args:
       decoder: the model, see `Decoder`.
-      prompts: token ids: a list of lists, one list, or an integer array of one or two dimensions.
+      prompts: token ids: a list of lists, one list, or an integer array; with `tokenizer` also a text, or a list of texts.
       tables: from `to_device`; None samples without constraint.
       key: one PRNG key (row r gets `fold_in(key, r)`), or one key per row; not needed by `Greedy`.
       max_new_tokens: most new tokens, the stop token included; one number, or one per prompt. Constrained rows choose
@@ -65,13 +67,13 @@ def generate(
       num_samples: rows per prompt.
       draft: ModelDraft(…), PromptLookup(…) or ForcedText(…) lets the model verify several drafted tokens in one pass.
       forced: most forced tokens that enter the model as one block, such as 8, or a `Forced(…)`; 0 samples them like any others.
-      stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none
-        without tables). A constrained row may take one exactly where its text is accepted.
-      bos_id: id to put before every prompt.
+      stop_ids: end-of-text ids, a list for all prompts or one list per prompt; by default the vocabulary's own (none without
+        tables and tokenizer). A constrained row may take one exactly where its text is accepted.
+      bos_id: id to put before every prompt. None: the tokenizer's, where it is not there; none without tokenizer. False: none.
+      tokenizer: the model's, see `fsa_compile.load_tokenizer`; an error if the tables are another's.
       max_depth: most stack cells (open brackets, calls of rules) of a row, as with the limit.
       chunk: tokens between two checks whether all rows are done.
-      allow_truncation: accept limits below a constraint's shortest text; such rows end `TRUNCATED`. A `max_depth` below what a
-        constraint's text needs is always an error.
+      allow_truncation: accept limits below a constraint's shortest text; such rows end `TRUNCATED`. Of `max_depth` never.
       raw_logprobs: False saves the work of the log-probabilities over all logits; they are then NaN in constrained batches.
       progress: called as `progress(tokens_done, max_tokens)` from time to time; the loop then returns to the host there.
 
@@ -81,7 +83,7 @@ def generate(
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
-    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer)
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
     request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
     keys = read_key_words(key, sampler, request.num_prompts, way.num_samples)
@@ -159,7 +161,10 @@ def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation
     out = (carry.tokens, carry.logprobs, carry.raw_logprobs, state.status, state.dropped)
     tokens, logprobs, raw, status, dropped = jax.device_get(out)
     stops = request.stop_ids[request.rows(num_samples)]
-    return collect(tokens, logprobs, raw, status, dropped, stops, single=given.single and num_samples == 1)
+    return collect(
+        tokens, logprobs, raw, status, dropped, stops, single=given.single and num_samples == 1,
+        origin=Origin.of(request, num_samples),
+    )  # fmt: skip
 
 
 def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: int) -> jax.Array:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.vocabularies import encoded, start_id
 from jax_decode.errors import DecodeError
 from jax_decode.tables.concatenation import SHALLOWEST, SHORTEST, TEXT_ROW
 from jax_decode.tables.tables import ConstraintTables
@@ -38,17 +39,23 @@ def bucket(size: int, least: int = 16, linear: int = 256) -> int:
     return max(least, 1 << (max(size, 1) - 1).bit_length())
 
 
-def read_prompts(prompts: Any, vocab_size: int, bos_id: int | None) -> Prompts:
-    """Prompts in any accepted form: a list of token lists, one token list, or an integer array of 1 or 2 dimensions."""
-    fix = "Give token ids: tokenizer.encode(text), or a list of such lists."
+def read_prompts(prompts: Any, vocab_size: int, bos_id: Any, tokenizer: Any = None, tables: Any = None) -> Prompts:
+    """Prompts in any accepted form: a list of token lists, one token list, or an integer array of 1 or 2 dimensions; with a
+    tokenizer also text."""
+    fix = "Give token ids: tokenizer.encode(text), or a list of such lists; or pass tokenizer=, and text."
+    prompts = encoded(prompts, tokenizer)
     if isinstance(prompts, (str, bytes)) or not hasattr(prompts, "__len__"):
         raise DecodeError(f"the prompts are {_brief(prompts)}, not token ids", fix=fix)
     if len(prompts) == 0:
         raise DecodeError("there is no prompt", fix=fix if bos_id is None else "Give [[]] for one empty prompt.")
     single = all(_is_scalar(x) for x in prompts)
     rows = [prompts] if single else list(prompts)
-    start = [] if bos_id is None else [_checked_id(bos_id, vocab_size, "bos_id", "Give an id of the model.")]
-    ids = [start + _read_prompt(row, i, vocab_size, fix) for i, row in enumerate(rows)]
+    if bos_id is not None and bos_id is not False:
+        bos_id = _checked_id(bos_id, vocab_size, "bos_id", "Give an id of the model.")
+    ids = [_read_prompt(row, i, vocab_size, fix) for i, row in enumerate(rows)]
+    start = start_id(bos_id, ids, tokenizer, tables)
+    is_default = bos_id is None
+    ids = [row if start is None or (is_default and row[:1] == [start]) else [start, *row] for row in ids]
     for i, row in enumerate(ids):
         if not row:
             raise DecodeError("the prompt is empty", where=f"prompt {i}", fix="Give bos_id, the id that starts a text.")

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.decoding import inputs
+from jax_decode.decoding import inputs, vocabularies
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import put_rows
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
@@ -23,8 +23,9 @@ class Asked(NamedTuple):
     max_new_tokens: Any
     constraint: Any = None
     stop_ids: Any = None
-    bos_id: int | None = None
+    bos_id: int | bool | None = None
     max_depth: Any = MAX_DEPTH
+    tokenizer: Any = None
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["tokens", "lengths"], meta_fields=["cache_length"])
@@ -65,6 +66,7 @@ class Request:
       depths: int32[P], most stack cells.
       steps: the largest limit, in buckets.
       cache_length: slots of the cache, in buckets.
+      fingerprint: of the vocabulary, "" where it is not known.
     """
 
     tables: ConstraintTables | None
@@ -75,6 +77,7 @@ class Request:
     depths: NDArray[np.int32]
     steps: int
     cache_length: int
+    fingerprint: str = ""
 
     @property
     def num_prompts(self) -> int:
@@ -130,11 +133,16 @@ def read_request(
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
     vocab_size = inputs.check_decoder(decoder, tables)
-    given = inputs.read_prompts(prompts, vocab_size, asked.bos_id)
+    vocabularies.check_tokenizer(asked.tokenizer, tables)
+    vocabularies.check_model(decoder, tables)
+    given = inputs.read_prompts(prompts, vocab_size, asked.bos_id, asked.tokenizer, tables)
     num_prompts = len(given.lengths)
     which = inputs.read_constraints(asked.constraint, tables, num_prompts)
     limits = inputs.read_limits(asked.max_new_tokens, num_prompts)
-    stops = inputs.read_stop_ids(asked.stop_ids, tables, which, vocab_size)
+    given_stops = asked.stop_ids
+    if given_stops is None and tables is None and asked.tokenizer is not None:
+        given_stops = list(getattr(getattr(asked.tokenizer, "vocabulary", None), "stop_ids", ())) or None
+    stops = inputs.read_stop_ids(given_stops, tables, which, vocab_size)
     depths = inputs.read_depths(asked.max_depth, num_prompts)
     if tables is not None:
         inputs.check_depth(tables, which, depths)
@@ -150,6 +158,7 @@ def read_request(
         depths=depths,
         steps=steps,
         cache_length=_cache_length(decoder, given, limits, steps),
+        fingerprint=vocabularies.fingerprint_of(asked.tokenizer) if tables is None else tables.fingerprint,
     )
 
 

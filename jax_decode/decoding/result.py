@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.origin import Origin
+from jax_decode.decoding.row_pages import STYLE, row_as_html, vocabulary_of
+from jax_decode.decoding.vocabularies import speller
+from jax_decode.errors import DecodeError
 from jax_decode.step.state import Status
+
+_SHOWN = 8
+"""Rows that are shown."""
+_WIDTH = 72
+"""Characters of a text that are shown."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +65,7 @@ class Generation:
         of its language could not be chosen. What was chosen is in the language all the same.
       single: whether one prompt was given by itself and sampled once: `text` then returns one string.
       work: passes, drafts and forced tokens of each row; None where nobody counted.
+      origin: prompts, vocabulary and limits of the rows, for `text`, `squeezed` and `report`; None where they are not known.
     """
 
     tokens: list[NDArray[np.int32]]
@@ -66,6 +79,7 @@ class Generation:
     dropped: NDArray[np.bool_]
     single: bool = False
     work: Work | None = None
+    origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -74,6 +88,22 @@ class Generation:
     def lengths(self) -> NDArray[np.int32]:
         """int32[B], tokens of each row's text."""
         return np.array([len(t) for t in self.tokens], np.int32)
+
+    @functools.cached_property
+    def squeezed(self) -> NDArray[np.int32]:
+        """int32[B], per row the position of the first token that was chosen where the limit narrowed the mask, -1 for none.
+
+        The stop token counts. Such a text was ended, or kept short, by `max_new_tokens`; a higher limit may give another. The
+        rows are walked once more through their tables, without the model, when this is first asked for.
+        """
+        if self.origin is None:
+            return np.full(len(self), -1, np.int32)
+        stops = [[] if stop is None else [stop] for stop in self.stop_token]
+        rows = [np.array([*row.tolist(), *stop], np.int32) for row, stop in zip(self.tokens, stops)]
+        tokens = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int32)
+        for row, ids in enumerate(rows):
+            tokens[row, : len(ids)] = ids
+        return self.origin.first_narrowed(tokens)
 
     @property
     def total_logprob(self) -> NDArray[np.float64]:
@@ -91,31 +121,117 @@ class Generation:
         stops = sum(stop is not None for stop in self.stop_token)
         return float("nan") if self.work is None else float(self.work.target_passes.sum() / max(self.lengths.sum() + stops, 1))
 
-    def text(self, tokenizer: Any) -> Any:
+    def text(self, tokenizer: Any = None) -> Any:
         """The texts.
 
         Args:
           tokenizer: anything with `decode(ids) -> str`. Where it has a `vocabulary` (as `fsa_compile.load_tokenizer`'s
             have), that decodes, because the rows continue a text: a tokenizer's own `decode` may drop a first space.
+            None: the vocabulary of this process that the constraint belongs to.
 
         Returns:
           list[str], one per row; one str when one prompt was given by itself and sampled once.
+
+        Raises:
+          DecodeError: the tokenizer is another's, or none was given and this process has loaded none that fits.
         """
-        tokenizer = getattr(tokenizer, "vocabulary", tokenizer)
+        tokenizer = speller(tokenizer, "" if self.origin is None else self.origin.fingerprint)
         # A model may have more logits than the tokenizer has ids; without a constraint it may take one, which writes nothing.
         size = getattr(tokenizer, "size", None)
         rows = [[int(t) for t in row if size is None or t < size] for row in self.tokens]
         texts = [tokenizer.decode(row) for row in rows]
         return texts[0] if self.single else texts
 
+    def __getitem__(self, row: int) -> Row:
+        """One row; negative numbers count from the end."""
+        if isinstance(row, bool) or not isinstance(row, (int, np.integer)):
+            what = f"rows have numbers; {row!r} is none"
+            raise DecodeError(what, fix="Write out[0], or out.tokens, out.status and so on for all rows.")
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"there is no row {row} among {len(self)}")
+        return Row(self, int(row) % len(self))
+
+    def __iter__(self) -> Iterator[Row]:
+        return (Row(self, row) for row in range(len(self)))
+
     def __repr__(self) -> str:
-        rows = [
-            f"  {i}: {self.status[i].name}, {len(t)} tokens, log-probability {self.total_logprob[i]:.3f} "
-            f"(raw {self.raw_total_logprob[i]:.3f})"
-            for i, t in enumerate(self.tokens[:8])
-        ]
-        more = [f"  … {len(self) - 8} more"] if len(self) > 8 else []
-        return "\n".join([f"Generation of {len(self)} row{'s' if len(self) != 1 else ''}:", *rows, *more])
+        rows = [f"  {row.index}: {row!r}" for row in itertools.islice(self, _SHOWN)]
+        more = [f"  … {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
+        return "\n".join([f"{type(self).__name__} of {len(self)} row{'s' if len(self) != 1 else ''}:", *rows, *more])
+
+    def _repr_html_(self) -> str | None:
+        """The coloured report in a notebook; None where tokens cannot be spelled or raw log-probabilities were left out."""
+        try:
+            rows = [row_as_html(self, None, row) for row in range(min(len(self), _SHOWN))]
+        except DecodeError:
+            return None
+        more = f"<p>… {len(self) - _SHOWN} more rows</p>" if len(self) > _SHOWN else ""
+        return f"<style>{STYLE}</style>" + "\n".join(rows) + more
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a `Generation`, which it looks into."""
+
+    generation: Generation = dataclasses.field(repr=False)
+    index: int
+
+    @property
+    def text(self) -> str:
+        """What the row wrote; see `Generation.text`."""
+        texts = getattr(self.generation, "texts", None)  # a stream's, which may be cut inside a token
+        if texts is not None:
+            return str(texts[self.index])
+        vocabulary = vocabulary_of(self.generation, None)
+        return str(vocabulary.decode([token for token in self.tokens.tolist() if token < vocabulary.size]))
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """int32[n], without the stop token."""
+        return self.generation.tokens[self.index]
+
+    @property
+    def status(self) -> Status:
+        """How the row ended."""
+        return self.generation.status[self.index]
+
+    @property
+    def logprob(self) -> float:
+        """Log-probability among the allowed tokens, nats."""
+        return float(self.generation.total_logprob[self.index])
+
+    @property
+    def raw_logprob(self) -> float:
+        """Log-probability under the model alone, nats."""
+        return float(self.generation.raw_total_logprob[self.index])
+
+    @property
+    def squeezed(self) -> int:
+        """See `Generation.squeezed`."""
+        return int(self.generation.squeezed[self.index])
+
+    @property
+    def _looks_squeezed(self) -> bool:
+        """Whether it is worth a walk to know: the row took more than half of its limit, or somebody has asked before."""
+        if "squeezed" in self.generation.__dict__:
+            return True
+        origin = self.generation.origin
+        return origin is not None and 2 * len(self.tokens) > int(origin.numbers.limits[self.index])
+
+    def __repr__(self) -> str:
+        try:
+            said = shown_text(self.text)
+        except DecodeError:
+            said = f"ids {self.tokens.tolist()}"  # no tokenizer in this process spells it
+            said = said if len(said) <= _WIDTH else said[: _WIDTH - 1] + "…"
+        numbers = f"{len(self.tokens)} tokens, log-probability {self.logprob:.3f}, raw {self.raw_logprob:.3f}"
+        short = f", squeezed by its limit from token {self.squeezed} on" if self._looks_squeezed and self.squeezed >= 0 else ""
+        return f"{self.status.name} {said} ({numbers}{short})"
+
+
+def shown_text(text: str) -> str:
+    """A text in quotes, cut to a line."""
+    return repr(text) if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]!r}…"
 
 
 _STATUSES = {int(status): status for status in Status}
@@ -131,13 +247,14 @@ def collect(
     *,
     single: bool,
     work: Work | None = None,
+    origin: Origin | None = None,
 ) -> Generation:
     """Splits the loop's output into rows.
 
     Args:
       tokens: int32[B, T], -1 after the last token; logprobs, raw_logprobs: float32[B, T]; status: int32[B];
       dropped: bool[B]; stop_ids: int32[B, E], padded with -1.
-      single: see `Generation`.
+      single, origin: see `Generation`.
       work: what it cost; by default one pass per token.
     """
     taken = np.count_nonzero(tokens >= 0, axis=1)
@@ -163,6 +280,7 @@ def collect(
         dropped=dropped,
         single=single,
         work=work,
+        origin=origin,
     )
 
 

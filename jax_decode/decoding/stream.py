@@ -70,7 +70,7 @@ def stream(
     sampler: Sampler = Greedy(),  # noqa: B008 (frozen)
     num_samples: int = 1,
     stop_ids: Any = None,
-    bos_id: int | None = None,
+    bos_id: int | bool | None = None,
     max_depth: Any = MAX_DEPTH,
     chunk: int = 8,
     allow_truncation: bool = False,
@@ -103,7 +103,7 @@ def stream(
     """
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
     output = _Output(tokenizer, tuple(stopping) if isinstance(stopping, Sequence) else (stopping,), clock)
-    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer if hasattr(tokenizer, "encode") else None)
     request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
     words = read_key_words(key, sampler, request.num_prompts, way.num_samples)
     further = functools.partial(loop.decode, decoder, tables, way.sampler, words, chunk=way.chunk, with_raw=way.with_raw)

@@ -23,9 +23,10 @@ from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes, scaled
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
-from jax_decode.sampling.samplers import Greedy, Sampler
+from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, summarize
 from jax_decode.sampling.truncation import Allowed, threshold_of
+from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
 from jax_decode.step.state import NO_NUMBER, ConstraintState
 from jax_decode.tables.tables import ConstraintTables
@@ -66,7 +67,17 @@ def sample(
 
     Returns:
       The tokens and their log-probabilities.
+
+    Raises:
+      DecodeError: while tracing, for arguments that do not go together; says what to pass.
     """
+    if not isinstance(sampler, Sampler):
+        check_sampler(sampler)
+    check_tables(tables, "sample", optional=True)
+    if tables is not None:
+        check_state(tables, state, "sample")
+    check_logits(logits, tables, state, "sample")
+    check_key_words(key, logits.shape[0], "sample")
     if tables is None or state is None:
         allowed = among(logits, None, Columns(words_for(logits.shape[1])))
     else:

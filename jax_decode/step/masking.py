@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import UNREACHABLE
+from jax_decode.errors import DecodeError
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import joined, largest, read
+from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
 from jax_decode.step.stack import Sources, accepts, shortest, slope_at, sources, without_twins
@@ -138,6 +140,8 @@ def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> ja
 
 def mask_words(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Bit planes of the allowed tokens that are not in the candidate list, uint32[B, W]."""
+    check_tables(tables, "mask_words")
+    check_state(tables, state, "mask_words")
     return mask_parts(tables, state).words
 
 
@@ -239,6 +243,11 @@ def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None 
     Returns:
       bool[B, width]. A row that is not running allows nothing.
     """
+    check_tables(tables, "mask")
+    check_state(tables, state, "mask")
+    if width is not None and width < tables.vocab_size:
+        what = f"mask: the width {width:,} is below the vocabulary's {tables.vocab_size:,} ids"
+        raise DecodeError(what, fix="Give the number of the model's logits, or leave it out.")
     return dense(mask_parts(tables, state), tables.vocab_size if width is None else width, tables.columns)
 
 
@@ -283,6 +292,12 @@ def mask_logits(tables: ConstraintTables, state: ConstraintState, logits: jax.Ar
 
     Returns:
       float[B, V'] of the logits' dtype.
+
+    Raises:
+      DecodeError: while tracing, for arguments that do not go together; says what to pass.
     """
+    check_tables(tables, "mask_logits")
+    check_state(tables, state, "mask_logits")
+    check_logits(logits, tables, state, "mask_logits")
     allowed = mask(tables, state, width=logits.shape[-1])
     return jnp.where(allowed, logits, jnp.asarray(-jnp.inf, logits.dtype))

@@ -12,6 +12,7 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError
+from jax_decode.step.argument_checks import checked_indices
 from jax_decode.tables.canonical import first_canonical
 from jax_decode.tables.concatenation import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START
 from jax_decode.tables.tables import ConstraintTables
@@ -126,7 +127,7 @@ def init_state(
 ) -> ConstraintState:
     """The state before the first token.
 
-    Works inside and outside `jax.jit`; the arguments' values are not checked here (`generate` checks its own). A row whose
+    Works inside and outside `jax.jit`; inside, the arguments' values cannot be checked (`generate` checks its own). A row whose
     constraint cannot be satisfied within `max_depth` allows no token.
 
     Args:
@@ -143,9 +144,9 @@ def init_state(
       The state.
 
     Raises:
-      DecodeError: the tables have stacks, and for how many tokens is not known.
+      DecodeError: a wrong shape, dtype or known value; or the tables have stacks, and for how many tokens is not known.
     """
-    which = jnp.asarray(which, jnp.int32)
+    which = checked_indices(tables, which, limits, stop_ids)
     index, constrained = jnp.maximum(which, 0), which >= 0
     remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
     record = tables.constraints[index]

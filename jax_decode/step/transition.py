@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.gather import joined, largest, read
+from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
 from jax_decode.step.parallel_stacks import by_rows, with_all_stacks
@@ -96,7 +97,11 @@ def advance(
 
     Returns:
       The next state. A forbidden token makes its row a `Status.DEAD_END`, for good.
+
+    Raises:
+      DecodeError: while tracing, for arguments that do not go together; says what to pass.
     """
+    check_advance(tables, state, tokens)
     running = state.running
     free = state.node[:, 0] == FREE
     stop = jnp.zeros_like(running)

@@ -313,7 +313,7 @@ def test_text_and_repr():
     many = jax_decode.generate(toy(), np.array([[1, 2], [3, 4]]), tables, max_new_tokens=5)
     assert many.text(Letters()) == ["EF", "EF"]
     assert "2 rows" in repr(many)
-    assert "ACCEPTED, 2 tokens" in repr(many)
+    assert "0: ACCEPTED ids [5, 6] (2 tokens, log-probability" in repr(many)
     assert len(many) == 2
 
 

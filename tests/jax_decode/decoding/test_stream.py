@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -49,6 +51,7 @@ CONSTRAINTS = [
     hand_made.repeated([1, 2, 3], 30, 40, SIZE),
     hand_made.one_of([[1, 2, 3]], SIZE),
 ]
+CONSTRAINTS = [dataclasses.replace(constraint, fingerprint=VOCABULARY.fingerprint) for constraint in CONSTRAINTS]
 OPTIONS = {"sampler": Categorical(1.0), "num_samples": 2, "stop_ids": [0], "chunk": 4}
 """Of nearly all runs, so that they share a compilation."""
 

@@ -159,7 +159,7 @@ def test_command_line_writes_json_lines(small, capsys, tmp_path):
     ("arguments", "text"),
     [
         (("--top-k", "3", "--top-p", "0.5", "x"), "--top-k and --top-p were given together"),
-        (("--temperature", "0", "x"), "temperature 0.0 is out of range"),
+        (("--temperature", "-1", "x"), "temperature -1.0 is out of range"),
         (("--checkpoint", "x", "hello"), "--checkpoint was given without --tokenizer"),
         (("--config", "gemma3-1b", "hello"), "--config was given without --checkpoint"),
         (("--seed", "99999999999999999999", "x"), "the seed 99999999999999999999 does not fit 64 bits"),

@@ -1,0 +1,144 @@
+"""Checks of what a loop of one's own gives to the step's functions: shapes and dtypes while tracing, values where they are known.
+
+Nothing of it is left in a compiled program. `generate` has checked its arguments before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_decode.errors import DecodeError
+from jax_decode.tables.tables import ConstraintTables
+
+_STATE_FIELDS = ("node", "stop_ids", "remaining", "status")
+
+
+def check_tables(tables: Any, where: str, *, optional: bool = False) -> None:
+    """Raises `DecodeError` unless these are tables (or None, where that is allowed)."""
+    if isinstance(tables, ConstraintTables) or (optional and tables is None):
+        return
+    if _is_state(tables):
+        raise DecodeError(f"{where}: a state was given as tables", fix=f"Write {where}(tables, state, ...), in this order.")
+    what = f"{where}: the tables are a {type(tables).__name__}"
+    raise DecodeError(what, fix="Pass jax_decode.to_device(constraint); make it once, outside the loop.")
+
+
+def check_state(tables: ConstraintTables | None, state: Any, where: str) -> None:
+    """Raises `DecodeError` unless a state has the shape of one that `init_state` makes of these tables."""
+    if not _is_state(state):
+        what = f"{where}: the state is a {type(state).__name__}"
+        raise DecodeError(what, fix="Pass what init_state(tables, which, ...) or advance(...) returned.")
+    if tables is None:
+        return
+    stacks = tables.stacks if tables.has_stack else 0
+    own = (state.node.shape[1:], state.top.shape[1:], state.used.shape[1:], state.canonical.shape[1:])
+    due = ((tables.stacks,), (stacks,), (tables.key_words,), (0 if tables.pairs is None else 3,))
+    if own != due:
+        what = f"{where}: the state was made from other tables (columns {own}, these have {due})"
+        raise DecodeError(what, fix="Make the state with init_state(tables, ...) of the same tables.")
+
+
+def check_advance(tables: ConstraintTables | None, state: Any, tokens: Any) -> None:
+    """Checks the arguments of `advance`."""
+    check_tables(tables, "advance", optional=True)
+    check_state(tables, state, "advance")
+    check_tokens(tokens, state, "advance")
+
+
+def check_tokens(tokens: Any, state: Any, where: str) -> None:
+    """Raises `DecodeError` unless tokens are whole numbers, one per row."""
+    rows = state.node.shape[0]
+    if not hasattr(tokens, "dtype") or not jnp.issubdtype(tokens.dtype, jnp.integer):
+        what = f"{where}: the tokens are {_kind(tokens)}, not whole numbers in an array"
+        raise DecodeError(what, fix="Pass int32[B], such as jnp.array([5, 7], jnp.int32).")
+    if tuple(tokens.shape) != (rows,):
+        what = f"{where}: the tokens have shape {tuple(tokens.shape)}, the state has {rows} row{'s' * (rows != 1)}"
+        raise DecodeError(what, fix=f"Pass one token per row, shape ({rows},); -1 for a row that takes none.")
+
+
+def check_logits(logits: Any, tables: ConstraintTables | None, state: Any, where: str) -> None:
+    """Raises `DecodeError` unless logits are float[B, V'] with V' at least the vocabulary's size."""
+    if not hasattr(logits, "dtype") or not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise DecodeError(f"{where}: the logits are {_kind(logits)}, not floating numbers in an array", fix="Pass float[B, V].")
+    shape = tuple(logits.shape)
+    if len(shape) == 3:
+        what = f"{where}: the logits have shape {shape}, with one axis too many"
+        raise DecodeError(what, fix="Pass those of one position per row: logits[:, -1].")
+    if len(shape) != 2:
+        raise DecodeError(f"{where}: the logits have shape {shape}", fix="Pass float[B, V]; for one row logits[None].")
+    if state is not None and shape[0] != state.node.shape[0]:
+        what = f"{where}: there are logits of {shape[0]} rows, and the state has {state.node.shape[0]}"
+        raise DecodeError(what, fix="Pass logits and state of the same rows.")
+    if tables is not None and shape[1] < tables.vocab_size:
+        what = f"{where}: the logits have {shape[1]:,} columns, the constraint's vocabulary has {tables.vocab_size:,} ids"
+        raise DecodeError(what, fix="Pass the model's whole logits, and compile for the tokenizer of this model.")
+
+
+def check_key_words(key: Any, rows: int, where: str) -> None:
+    """Raises `DecodeError` unless these are the words of one key per row."""
+    fix = "Pass jax_decode.key_words(jax.random.split(key, B)), made once; the step number makes each draw another."
+    if not hasattr(key, "dtype") or jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise DecodeError(f"{where}: the key is {_kind(key)}, not words of keys", fix=fix)
+    if key.dtype != jnp.uint32 or tuple(key.shape) != (rows, 2):
+        what = f"{where}: the key is {key.dtype}{list(key.shape)}, not uint32[{rows}, 2]"
+        raise DecodeError(what, fix=fix)
+
+
+def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids: Any) -> jax.Array:
+    """Checks the arguments of `init_state`: shapes and dtypes, and values where they are known. Returns `which` as int32[B]."""
+    where = "init_state"
+    check_tables(tables, where)
+    rows = _rows_of(which)
+    for name, value, shapes in (("limits", limits, ((), (rows,))), ("stop_ids", stop_ids, None)):
+        if value is None:
+            continue
+        shape = tuple(np.shape(value))
+        if shapes is not None and shape not in shapes:
+            what = f"{where}: {name} has shape {shape} for {rows} row{'s' * (rows != 1)}"
+            raise DecodeError(what, fix=f"Pass one number, or an array of shape ({rows},).")
+        if shapes is None and (len(shape) != 2 or shape[0] != rows):
+            what = f"{where}: {name} has shape {shape}"
+            raise DecodeError(what, fix=f"Pass shape ({rows}, E), padded with -1; None for the vocabulary's own.")
+        if not jnp.issubdtype(jnp.result_type(value), jnp.integer):
+            raise DecodeError(f"{where}: {name} are no whole numbers", fix="Pass int32.")
+    index, count = _known(which), _known(tables.num_constraints)
+    if index is not None and count is not None and ((index < -1) | (index >= count)).any():
+        wrong = int(index[(index < -1) | (index >= count)][0])
+        what = f"{where}: there is no constraint {wrong} among {int(count)}"
+        raise DecodeError(what, fix=f"Give indices from 0 to {int(count) - 1}, in the order of to_device; -1 for no constraint.")
+    most = _known(limits)
+    if most is not None and (most < 1).any():
+        raise DecodeError(f"{where}: a limit is {int(most.min())}", fix="Give at least 1 token, the stop token included.")
+    return jnp.asarray(which, jnp.int32)
+
+
+def _rows_of(which: Any) -> int:
+    shape = tuple(np.shape(which))
+    if isinstance(which, (bool, np.bool_)) or not jnp.issubdtype(jnp.result_type(which), jnp.integer) or len(shape) != 1:
+        what = f"init_state: the constraints' indices are {_kind(which)}"
+        raise DecodeError(what, fix="Pass one index per row in an array: jnp.zeros(B, jnp.int32) for the only constraint.")
+    return shape[0]
+
+
+def _is_state(value: Any) -> bool:
+    return all(hasattr(value, name) for name in _STATE_FIELDS)
+
+
+def _known(value: Any) -> Any:
+    """The value as a NumPy array where it is known now, else None."""
+    if value is None or isinstance(value, jax.core.Tracer):
+        return None
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return None
+    with jax.transfer_guard_device_to_host("allow"):
+        return np.asarray(value)
+
+
+def _kind(value: Any) -> str:
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,95 @@
+"""Mistakes in a loop of one's own: each is an error while tracing, and says what to pass."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fsa_compile
+import jax_decode
+from jax_decode import Categorical, DecodeError, Greedy
+
+VOCABULARY = fsa_compile.Vocabulary.from_tokens([b"a", b"b", b"ab", b"(", b")", b"c", b""], stop_ids=[6])
+TABLES = jax_decode.to_device(fsa_compile.compile_regex("(ab|c)+", VOCABULARY))
+NESTED = jax_decode.to_device(fsa_compile.compile_grammar('start: "(" start ")" | "a"', VOCABULARY))
+ROWS = jnp.zeros(2, jnp.int32)
+STATE = jax_decode.init_state(TABLES, ROWS, 8)
+LOGITS = jnp.zeros((2, 7), jnp.float32)
+TOKENS = jnp.array([0, 5], jnp.int32)
+WORDS = jax_decode.key_words(jax.random.split(jax.random.key(0), 2))
+STEP = jnp.zeros(2, jnp.uint32)
+
+MISTAKES = {
+    "logits with an axis too many": (lambda: jax_decode.mask_logits(TABLES, STATE, LOGITS[:, None]), r"\(2, 1, 7\).*logits\[:, -1\]"),
+    "logits without rows": (lambda: jax_decode.mask_logits(TABLES, STATE, LOGITS[0]), r"logits\[None\]"),
+    "narrow logits": (lambda: jax_decode.mask_logits(TABLES, STATE, LOGITS[:, :5]), "5 columns.*7 ids"),
+    "logits of other rows": (lambda: jax_decode.mask_logits(TABLES, STATE, jnp.zeros((3, 7), jnp.float32)), "3 rows, and the state has 2"),
+    "whole numbers as logits": (lambda: jax_decode.mask_logits(TABLES, STATE, jnp.zeros((2, 7), jnp.int32)), r"int32\[2, 7\], not floating"),
+    "a list as logits": (lambda: jax_decode.mask_logits(TABLES, STATE, [[0.0] * 7] * 2), "a list, not floating"),
+    "state and tables swapped": (lambda: jax_decode.mask_logits(STATE, TABLES, LOGITS), r"Write mask_logits\(tables, state"),
+    "swapped in mask": (lambda: jax_decode.mask(STATE, TABLES), r"Write mask\(tables, state"),
+    "swapped in mask_words": (lambda: jax_decode.mask_words(STATE, TABLES), r"Write mask_words\(tables, state"),
+    "swapped in advance": (lambda: jax_decode.advance(STATE, TABLES, TOKENS), r"Write advance\(tables, state"),
+    "state and logits swapped": (lambda: jax_decode.mask_logits(TABLES, LOGITS, STATE), "the state is a ArrayImpl"),
+    "an artifact as tables": (lambda: jax_decode.mask(fsa_compile.compile_regex("a", VOCABULARY), STATE), "to_device"),
+    "no state": (lambda: jax_decode.mask(TABLES, None), "the state is a NoneType"),
+    "a state of other tables": (lambda: jax_decode.mask(NESTED, STATE), "made from other tables"),
+    "a narrow mask": (lambda: jax_decode.mask(TABLES, STATE, width=5), "below the vocabulary's 7"),
+    "one token for two rows": (lambda: jax_decode.advance(TABLES, STATE, TOKENS[:1]), r"shape \(1,\), the state has 2 rows"),
+    "a token alone": (lambda: jax_decode.advance(TABLES, STATE, jnp.int32(0)), r"shape \(\)"),
+    "a column of tokens": (lambda: jax_decode.advance(TABLES, STATE, TOKENS[:, None]), r"shape \(2, 1\)"),
+    "tokens as floats": (lambda: jax_decode.advance(TABLES, STATE, TOKENS.astype(jnp.float32)), "float32.*not whole numbers"),
+    "a list of tokens": (lambda: jax_decode.advance(TABLES, STATE, [0, 5]), "a list, not whole numbers"),
+    "an index out of range": (lambda: jax_decode.init_state(TABLES, jnp.array([0, 1], jnp.int32), 8), "no constraint 1 among 1"),
+    "an index below -1": (lambda: jax_decode.init_state(TABLES, jnp.array([-2], jnp.int32), 8), "no constraint -2"),
+    "a number as indices": (lambda: jax_decode.init_state(TABLES, 0, 8), r"jnp\.zeros\(B, jnp\.int32\)"),
+    "floats as indices": (lambda: jax_decode.init_state(TABLES, jnp.zeros(2, jnp.float32), 8), "indices are float32"),
+    "limits of other rows": (lambda: jax_decode.init_state(TABLES, ROWS, jnp.array([8, 8, 8], jnp.int32)), r"limits has shape \(3,\) for 2 rows"),
+    "no room at all": (lambda: jax_decode.init_state(TABLES, ROWS, 0), "a limit is 0"),
+    "limits as floats": (lambda: jax_decode.init_state(TABLES, ROWS, 8.5), "limits are no whole numbers"),
+    "stop ids of one row": (lambda: jax_decode.init_state(TABLES, ROWS, 8, jnp.array([6], jnp.int32)), r"stop_ids has shape \(1,\)"),
+    "an artifact in init_state": (lambda: jax_decode.init_state(fsa_compile.compile_regex("a", VOCABULARY), ROWS, 8), "to_device"),
+    "a key for words": (lambda: jax_decode.sample(Greedy(), LOGITS, jax.random.key(0), STEP, TABLES, STATE), "key_words"),
+    "words of one key": (lambda: jax_decode.sample(Greedy(), LOGITS, WORDS[:1], STEP, TABLES, STATE), r"not uint32\[2, 2\]"),
+    "logits of one row": (lambda: jax_decode.sample(Greedy(), LOGITS[:1], WORDS, STEP, TABLES, STATE), "1 rows, and the state has 2"),
+    "a class as sampler": (lambda: jax_decode.sample(Categorical, LOGITS, WORDS, STEP, TABLES, STATE), "the sampler is"),
+}  # fmt: skip
+
+
+OF_VALUES = {"an index out of range", "an index below -1"}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "traced"), [(name, traced) for name in MISTAKES for traced in (False, True) if not (traced and name in OF_VALUES)]
+)
+def test_mistakes(mistake, traced):
+    """Inside `jax.jit` as well, but for values, which nobody knows there."""
+    call, says = MISTAKES[mistake]
+    with pytest.raises(DecodeError) as caught:
+        (jax.jit(call) if traced else call)()
+    assert re.search(says, str(caught.value).replace("\n", " ")), str(caught.value)
+    assert caught.value.fix
+
+
+def test_values_are_not_looked_at_inside_jit():
+    which = jax.jit(lambda which: jax_decode.init_state(TABLES, which, 8).node)(jnp.array([0, 5], jnp.int32))
+    assert which.shape == (2, 1)
+
+
+def test_right_arguments_pass_everywhere():
+    @jax.jit
+    def step(state, logits, words):
+        choice = jax_decode.sample(Categorical(0.7), logits, words, STEP, TABLES, state)
+        masked = jax_decode.mask_logits(TABLES, state, logits)
+        return jax_decode.advance(TABLES, state, choice.token), masked, jax_decode.mask(TABLES, state, width=9)
+
+    after, masked, wide = step(STATE, LOGITS, WORDS)
+    assert masked.shape == (2, 7)
+    assert wide.shape == (2, 9)
+    assert after.remaining.tolist() == [7, 7]
+    each = jax.vmap(lambda which: jax_decode.init_state(TABLES, which[None], 8).node)(ROWS)
+    assert each.shape == (2, 1, 1)
+    assert jax_decode.advance(None, STATE, TOKENS).status.tolist() == [0, 0]
