@@ -107,7 +107,7 @@ class _Attempts:
             return None
         tried.append(frames)
         if longest:
-            settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar)
+            settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar, deadline)
         builder = FrameBuilder(network, longest=longest, stacks=stacks, limits=limits, deadline=deadline)
         tables = builder.build()
         trim(tables, builder, grammar.text)

@@ -32,9 +32,10 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.terminals import WORD_BYTES, Automaton, Lexicon, Terminal, widest
+from fsa_compile.limits import Deadline
 
 
-def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar) -> None:
+def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar, deadline: Deadline) -> None:
     """Takes texts from the terminals that lose them, and sets the guards of keywords, in place.
 
     Args:
@@ -42,9 +43,11 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
       frames: automata of the network's frames, the first one where texts start.
       ignore: terminals that are ignored.
       grammar: for errors.
+      deadline: ends it.
 
     Raises:
       UnsupportedGrammarError: a terminal matches the empty text.
+      LimitError: it takes too long.
     """
     for t in lexicon.terminals:
         if t.nullable and t.automaton.arcs[0]:
@@ -57,13 +60,17 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or keyword[i])
     ranks = sorted(range(len(original)), key=lambda i: _rank(lexicon.terminals[i], i))
     better: dict[int, int] = {}
+    ranked = 0
     for place, i in enumerate(ranks):
         lexicon.terminals[i].rank = place
-        better[i] = sum(1 << j for j in ranks[:place])
+        better[i] = ranked
+        ranked |= 1 << i
+    rivals = _rivals(original)
     contexts = _contexts(len(original), frames, ignore)
     for i, t in enumerate(lexicon.terminals):
+        deadline.check("Comparing the grammar's terminals")
         own = [context for context in contexts if context >> i & 1]
-        winners = [j for j in members(union(own) & better[i]) if _share_text(original[i], original[j])]
+        winners = [j for j in members(union(own) & better[i] & rivals[i]) if _share_text(original[i], original[j])]
         always = [j for j in winners if all(context >> j & 1 for context in own)]
         if winners and not _difference(original[i], [original[j] for j in winners if j in always or reserving >> j & 1]).arcs[0]:
             raise _never(lexicon, i, winners, grammar)
@@ -142,6 +149,33 @@ def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
     for symbol in arcs:
         mask |= 1 << symbol if symbol >= 0 else first[~symbol]
     return mask
+
+
+def _rivals(automata: list[Automaton]) -> list[int]:
+    """Of every automaton those (a bit set) that may share a text with it: of two with one text each, only equal ones do."""
+    texts = [_only_text(a) for a in automata]
+    alike: dict[tuple[int, ...], int] = {}
+    others = 0
+    for i, text in enumerate(texts):
+        if text is None:
+            others |= 1 << i
+        else:
+            alike[text] = alike.get(text, 0) | 1 << i
+    every = (1 << len(automata)) - 1
+    return [every if text is None else alike[text] | others for text in texts]
+
+
+def _only_text(a: Automaton) -> tuple[int, ...] | None:
+    """The only text of an automaton, as sets of one letter each; None where it has more texts, or none."""
+    text, q = list[int](), 0
+    while not a.final[q]:
+        if len(a.arcs[q]) != 1 or len(text) > len(a.arcs):
+            return None
+        symbols, q = a.arcs[q][0]
+        if symbols & (symbols - 1):
+            return None
+        text.append(symbols)
+    return None if a.arcs[q] else tuple(text)
 
 
 def _share_text(a: Automaton, b: Automaton) -> bool:

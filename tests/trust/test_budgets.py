@@ -58,6 +58,7 @@ SLOW = {
     "subsets": regex("(.*a.{15}){3}"),
     "lookaheads": regex("".join(f"(?=.*{chr(97 + i)})" for i in range(20)) + ".*"),
     "unit rules": grammar("start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(9_999)) + 'r9999: "a"'),
+    "alternatives": grammar("start: " + " | ".join(f'"w{i}"' for i in range(20_000))),
     "long choices": lambda limits: fsa_compile.compile_choices(["x" * 1_000_000] * 3, LETTERS, limits=limits),
     "union of numbers": lambda limits: compile_type(Union[tuple(Literal[i] for i in range(500))], LETTERS, limits=limits),  # noqa: UP007
     "nested lists": lambda limits: compile_type(nested_list(200), LETTERS, style="python", limits=limits),
