@@ -23,6 +23,7 @@ from .compiler.entry_points import compile_language as compile_language
 from .compiler.entry_points import compile_regex as compile_regex
 from .composition import detokenize as detokenize
 from .errors import ArtifactError as ArtifactError
+from .errors import BudgetError as BudgetError
 from .errors import ConstraintError as ConstraintError
 from .errors import DefectError as DefectError
 from .errors import GrammarConflictError as GrammarConflictError

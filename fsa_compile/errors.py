@@ -118,6 +118,24 @@ class UnspellableError(ConstraintError):
     """The constraint accepts text, but no sequence of this vocabulary's tokens spells any of it."""
 
 
+class BudgetError(ConstraintError):
+    """A limit on tokens or on stack cells within which no text can be completed, as far as the bound on its rest tells.
+
+    Args:
+      limit: what is left, or allowed in all.
+      needed: within how much a text is complete for certain.
+      unit: "tokens" or "stack cells".
+
+    Attributes:
+      limit, needed: as given.
+    """
+
+    def __init__(self, limit: int, needed: int, unit: str = "tokens", *, where: str = "") -> None:
+        self.limit, self.needed = limit, needed
+        what = f"the limit is {limit} {unit}, below the bound on the rest of the text, {needed}"
+        super().__init__(what, where=where, fix=f"Allow {needed} {unit} or more.")
+
+
 class LimitError(ConstraintError):
     """A step would exceed a named limit of `CompileLimits`.
 

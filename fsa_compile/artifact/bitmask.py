@@ -135,7 +135,10 @@ class BitmaskWalk(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, token: int, remaining: int | None = None) -> None:
-        """Takes one token, chosen under a limit; raises `ValueError` (`ConstraintError` is one) where it is forbidden."""
+        """Takes one token, within a limit; raises `ValueError` (`ConstraintError` is one) where it is forbidden.
+
+        With `remaining`, as in `allowed`, tokens are forbidden too after which the text cannot be completed inside it.
+        """
 
     @abc.abstractmethod
     def rewind(self, n: int) -> None:
@@ -150,11 +153,14 @@ class BitmaskWalk(abc.ABC):
 
         Args:
           remaining: how many more tokens may be taken in all, or None for no limit. With a limit, only tokens after which the
-            text can still be completed inside it are allowed. When even the shortest completion does not fit, the limit is
-            disregarded, as on the device.
+            text can still be completed inside it are allowed.
 
         Returns:
           bool[V].
+
+        Raises:
+          BudgetError: `remaining` is below the bound on the rest of the text. (On the device, which cannot raise, such a limit
+            cuts the text off: generation refuses it before the first token, unless `allow_truncation=True`.)
         """
         return unpacked(self.allowed_words(remaining), self.vocab_size)
 
@@ -170,7 +176,7 @@ class BitmaskWalk(abc.ABC):
           Whether anything is forbidden, so that the mask must be applied.
 
         Raises:
-          ConstraintError: `out` is something else.
+          ConstraintError: `out` is something else; `BudgetError` as in `allowed`.
         """
         words = self.allowed_words(remaining)
         write_row(out, row, words)

@@ -15,7 +15,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
 from fsa_compile.artifact.guards import Guard
-from fsa_compile.errors import ArtifactError
+from fsa_compile.errors import ArtifactError, BudgetError
 
 
 class Cell(NamedTuple):
@@ -204,12 +204,16 @@ class HostWalk(BitmaskWalk):
 
         Args:
           token: id of the token.
-          remaining: the limit it was chosen under. It matters only where several configurations are followed: those that can be
-            completed within it are kept, if there are any.
+          remaining: tokens that may be taken in all, this one included; None for no limit. Where several configurations are
+            followed, those that can be completed within it are kept.
 
         Raises:
-          ValueError: the token is not allowed here; the walk is unchanged.
+          ValueError: the token is not allowed here, within the limits of tokens and depth; the walk is unchanged.
         """
+        c = self.constraint
+        by_mask = self.max_depth < UNREACHABLE or (c.has_sets and remaining is not None)
+        if by_mask and 0 <= token < c.vocab_size and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
+            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         after = self._after(int(token), remaining)
         if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
@@ -248,7 +252,9 @@ class HostWalk(BitmaskWalk):
         del self._history[len(self._history) - n :]
 
     def _limit(self, remaining: int | None) -> int:
-        return int(UNREACHABLE) if remaining is None or remaining < self.distance else remaining
+        if remaining is not None and remaining < self.distance:
+            raise BudgetError(remaining, self.distance, where=f"after {self.num_tokens} tokens")
+        return int(UNREACHABLE) if remaining is None else remaining
 
     def _distance(self, at: Configuration) -> int:
         c = self.constraint
@@ -289,10 +295,11 @@ class HostWalk(BitmaskWalk):
             return None
         if token in c.stop_ids:
             return dataclasses.replace(self._history[-1], finished=True) if self.accepting else None
-        reached = dict(self._reached(self.configurations, token, self._limit(remaining) - 1))
+        limit = self._limit(remaining) - 1
+        reached = dict(self._reached(self.configurations, token, limit))
         fitting = [there for there, fits in reached.items() if fits]
         kept = fitting or list(reached)
-        if not kept:
+        if not kept or (remaining is not None and min(map(self._distance, kept)) > limit):
             return None
         return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
 from fsa_compile.artifact.file import as_path, read_members, write_members
-from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
 
 MAGIC = "constrax items"
 FORMAT_VERSION = 1
@@ -240,18 +240,21 @@ class ItemWalk(BitmaskWalk):
             return words_of((), items.vocab_size)
         children = slice(int(items.first[self.node]), int(items.first[self.node + 1]))
         tokens = items.token[children]
-        if remaining is not None and remaining >= self.distance:
+        if remaining is not None:
+            self._check(remaining)
             tokens = tokens[items.distance[children].astype(np.int64) + 1 <= remaining]
         return words_of([*tokens.tolist(), *(items.stop_ids if self.accepting else ())], items.vocab_size)
 
     def advance(self, token: int, remaining: int | None = None) -> None:
-        """Takes a token, whatever limit it was chosen under; raises `ConstraintError` where it is not allowed."""
+        """Takes a token, within a limit; raises `ConstraintError` where it is not allowed."""
         if not self.finished and token in self.items.stop_ids and self.accepting:
             self._finished = True
             self._nodes.append(self.node)
             return
+        if remaining is not None:
+            self._check(remaining)
         node = 0 if self.finished else self.items.child(self.node, int(token))
-        if not node:
+        if not node or (remaining is not None and self.items.distance[node] >= remaining):
             what = f"token {token} is not allowed after {len(self._nodes) - 1} tokens"
             raise ConstraintError(what, fix="Ask allowed() for the tokens that are.")
         self._nodes.append(node)
@@ -263,6 +266,11 @@ class ItemWalk(BitmaskWalk):
         if count:
             del self._nodes[-count:]
             self._finished = False
+
+    def _check(self, remaining: int) -> None:
+        """Raises `BudgetError` where no item ends within a limit."""
+        if remaining < self.distance:
+            raise BudgetError(remaining, self.distance, where=f"after {self.num_tokens} tokens")
 
 
 def _check_header(header: Any, where: str) -> None:

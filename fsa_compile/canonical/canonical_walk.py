@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import Configuration, HostWalk
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.filter.token_filter import NONE
-from fsa_compile.errors import ArtifactError
+from fsa_compile.errors import ArtifactError, BudgetError
 
 
 class _Position(NamedTuple):
@@ -110,17 +111,20 @@ class CanonicalWalk(BitmaskWalk):
         if here.finished:
             return np.zeros(c.rows.shape[1], np.uint32)
         words = self._tokens(here, int(UNREACHABLE) if remaining is None else remaining)
-        if not words.any() and not (self.accepting and remaining is not None and remaining >= 0):
-            words = self._tokens(here, int(UNREACHABLE))
+        if remaining is not None and not words.any() and not (self.accepting and remaining >= 0):
+            raise BudgetError(remaining, self._needed(here), where=f"after {self.num_tokens} tokens")
         return words | words_of(c.stop_ids, c.vocab_size) if self.accepting else words
 
     def advance(self, token: int, remaining: int | None = None) -> None:
-        """Takes one token; the limit it was chosen under does not matter here.
+        """Takes one token; `remaining` as in `HostWalk.advance`.
 
         Raises:
-          ValueError: the token is not allowed here; the walk is unchanged.
+          ValueError: the token is not allowed here, within the limits of tokens and depth; the walk is unchanged.
         """
         here, c = self._history[-1], self.constraint
+        limited = remaining is not None or self._own.max_depth < UNREACHABLE
+        if limited and 0 <= token < c.vocab_size and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
+            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         if not here.finished and token in c.stop_ids and self.accepting:
             self._history.append(here._replace(finished=True))
             return
@@ -155,6 +159,10 @@ class CanonicalWalk(BitmaskWalk):
                 break
             walk.advance(int(np.argmax(walk.allowed(left))))
         return [position.last for position in walk._history[1:]]
+
+    def _needed(self, here: _Position) -> int:
+        """The least limit under which some token is allowed, `UNREACHABLE` where there is none."""
+        return bisect.bisect_left(range(int(UNREACHABLE)), True, key=lambda limit: bool(self._tokens(here, limit).any()))
 
     def _tokens(self, here: _Position, limit: int) -> np.ndarray:
         together, apart = (packed(can) for can in self.tables.filter_table.may_follow(here.state))

@@ -29,6 +29,7 @@ class BatchMasks:
 
     Raises:
       ConstraintError: `beams` is not positive, there is no constraint, or one has no end-of-text ids.
+      BudgetError: no text of a constraint is known to fit into the limits.
       ArtifactError: see `Matcher`.
     """
 
@@ -45,7 +46,7 @@ class BatchMasks:
         if not listed or beams < 1:
             raise ConstraintError("at least one constraint and one beam are needed", fix="Pass constraints=[...] and beams=1.")
         self._one_for_all = not isinstance(constraints, Sequence)
-        self._starts = [None if c is None else walk_of(c, tables, max_depth) for c in listed]
+        self._starts = [None if c is None else walk_of(c, tables, max_depth, max_new_tokens) for c in listed]
         sizes = {start.vocab_size for start in self._starts if start is not None}
         if len(sizes) > 1:
             raise ConstraintError(f"the constraints are for vocabularies of {sorted(sizes)} ids", fix="Use one tokenizer.")

@@ -23,13 +23,15 @@ class Matcher:
       constraint: a `CompiledConstraint` or `CompiledItems`.
       tokenizer: the tokenizer, or its `Vocabulary`; needed by `find_jump_forward_string`, and checked against the constraint.
       tables: `fsa_compile.canonical_tables(tokenizer)`, for canonical constraints.
-      max_tokens: tokens the text may take in all (end-of-text ids not counted): masks then allow only what can be completed.
+      max_tokens: tokens the text may take in all (end-of-text ids not counted): only tokens are then allowed, and accepted,
+        after which the text can be completed.
       max_depth: most cells of the stack of a grammar, None for no limit.
       terminate_without_stop_token: whether a text that nothing can follow ends by itself. Without it, it ends with an end-of-text
         id, as sampled. A constraint without end-of-text ids always ends by itself.
 
     Raises:
       ArtifactError: a canonical constraint without its tables, or another vocabulary's.
+      BudgetError: `max_tokens` is below `constraint.shortest_completion`, or `max_depth` below its `shortest_depth`.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Matcher:
     ) -> None:
         self.constraint, self.max_tokens = constraint, max_tokens
         self._vocabulary = None if tokenizer is None else check_tokenizer(constraint, tokenizer)
-        self._walk = walk_of(constraint, tables, max_depth)
+        self._walk = walk_of(constraint, tables, max_depth, max_tokens)
         self._ends_itself = terminate_without_stop_token or not constraint.stop_ids
         self._taken: list[int] = []
 

@@ -8,26 +8,31 @@ from fsa_compile.artifact.arrays import check_vocabulary
 from fsa_compile.artifact.bitmask import BitmaskWalk
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
 
 
-def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None) -> BitmaskWalk:
+def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None, max_tokens: int | None = None) -> BitmaskWalk:
     """A new walk of a constraint.
 
     Args:
       constraint: a `CompiledConstraint` or `CompiledItems`.
       tables: canonical tables, for canonical constraints.
       max_depth: most cells of a stack.
+      max_tokens: most tokens of its text. Both limits are only checked to be wide enough for some text.
 
     Raises:
-      ConstraintError: it is neither.
+      ConstraintError: it is neither; `BudgetError` where no text is known to fit into a limit.
       ArtifactError: a canonical constraint without its tables, or tables for another.
     """
-    if isinstance(constraint, CompiledItems):
-        return constraint.walk()
-    if not isinstance(constraint, CompiledConstraint):
+    if not isinstance(constraint, CompiledItems | CompiledConstraint):
         what = f"a compiled constraint is needed, not {type(constraint).__name__}"
         raise ConstraintError(what, fix="Make one with fsa_compile.compile_regex, compile_json_schema, compile_items, ...")
+    if max_tokens is not None and max_tokens < constraint.shortest_completion:
+        raise BudgetError(max_tokens, constraint.shortest_completion)
+    if isinstance(constraint, CompiledItems):
+        return constraint.walk()
+    if max_depth is not None and max_depth < constraint.shortest_depth:
+        raise BudgetError(max_depth, constraint.shortest_depth, "stack cells")
     if not constraint.is_canonical:
         return constraint.walk(max_depth)
     if tables is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from oracles.recursive_grammars import recursive_grammar, vocabulary_for
 from oracles.recursive_schemas import recursive_schema
@@ -24,6 +25,15 @@ PARTS = [
     b"0}", b"1]",
 ]  # fmt: skip
 """Longer tokens of JSON that cross the borders of frames."""
+
+
+def most_bound(c: CompiledConstraint, rest: int) -> int:
+    """The largest bound that a text with a rest of so many tokens can have: what docs/limits.md proves."""
+    node = c.distance.astype(np.int64) + c.level_slope[:, 2] * -(-c.level_slope[:, 0] // c.level_slope[:, 1])
+    if len(c.wanted):
+        node = np.maximum(node, c.wanted[:, 1])
+    cell = c.symbol_cost.astype(np.int64) + c.symbol_slope[:, 2] * -(-c.symbol_slope[:, 0] // c.symbol_slope[:, 1])
+    return int(node[1:].max() + cell.max(initial=0) * c.max_pops * (rest + 1))
 
 
 class Checks:
@@ -61,6 +71,7 @@ class Checks:
             assert rest is not None, "the bound is below the shortest rest"
             self.nodes += 1
             self.loose += rest < walk.distance
+            assert walk.distance <= most_bound(self.constraint, rest)
 
     def _check_depth(self, walk: HostWalk, depth: int) -> None:
         """What is reported may be more than what masks know of a frame with a set of keys."""

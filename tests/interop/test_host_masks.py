@@ -167,11 +167,51 @@ def test_the_end_of_a_text():
     assert items.is_terminated()
     assert items.fill_next_token_bitmask(row) is False
     assert (row == -1).all()
-    for limit, left in ((2, {v.tokens.index(b"no")} if b"no" in v.tokens else set()), (0, None)):
-        matcher = Matcher(all_kinds()["pattern"], max_tokens=limit)
-        matcher.fill_next_token_bitmask(row := bitmask.allocate_bitmask(1, words.vocab_size))
-        expected = all_kinds()["pattern"].walk().allowed(limit)
-        assert (bitmask.unpacked(row[0], words.vocab_size) == expected).all(), left
+
+
+def test_limits_are_met_or_refused():
+    for kind in KINDS:
+        constraint = all_kinds()[kind]
+        shortest = constraint.shortest_completion
+        matcher = Matcher(constraint, max_tokens=shortest)
+        row = bitmask.allocate_bitmask(1, constraint.vocab_size)
+        for left in range(shortest, 0, -1):
+            matcher.fill_next_token_bitmask(row)
+            allowed = set(np.flatnonzero(bitmask.unpacked(row[0], constraint.vocab_size))) - set(constraint.stop_ids)
+            assert allowed == set(np.flatnonzero(matcher.walk.allowed(left))) - set(constraint.stop_ids)
+            if not allowed:
+                break
+            for token in range(constraint.vocab_size):
+                probe = matcher.copy()
+                assert probe.accept_token(token) == (token in allowed or (token in constraint.stop_ids and matcher.is_accepting()))
+            assert matcher.accept_token(min(allowed))
+        assert matcher.is_accepting(), kind
+        for limit in range(shortest):
+            with pytest.raises(fsa_compile.BudgetError, match=rf"the limit is {limit} tokens, .* {shortest}\n"):
+                Matcher(constraint, max_tokens=limit)
+            with pytest.raises(fsa_compile.BudgetError):
+                BatchMasks(constraint, max_new_tokens=limit)
+            with pytest.raises(fsa_compile.BudgetError) as caught:
+                constraint.walk().allowed(limit)
+            assert (caught.value.limit, caught.value.needed) == (limit, shortest)
+            with pytest.raises(fsa_compile.BudgetError):
+                constraint.walk().advance(1, limit)
+        if getattr(constraint, "shortest_depth", 0):
+            with pytest.raises(fsa_compile.BudgetError, match="stack cells"):
+                Matcher(constraint, max_depth=constraint.shortest_depth - 1)
+
+
+def test_a_matcher_keeps_to_its_depth():
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"[", b"]"], stop_ids=[0])
+    nested = fsa_compile.compile_grammar('start: "[" start? "]"', vocabulary)
+    matcher = Matcher(nested, max_depth=2)
+    opened = 0
+    while matcher.walk.allowed()[1]:
+        assert matcher.accept_token(1)
+        opened += 1
+    assert 0 < opened < 5
+    assert not matcher.accept_token(1)
+    assert matcher.accept_tokens([2] * opened + [0])
 
 
 def completions(constraint, tokens, limit):

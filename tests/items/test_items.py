@@ -54,6 +54,10 @@ def test_the_walk_is_the_set(seed):
             walk.advance(token)
         assert walk.accepting == (list(text) in items)
         for remaining in (None, 1, 2, 3, 9):
+            if remaining is not None and remaining < walk.distance:
+                with pytest.raises(fsa_compile.BudgetError):
+                    walk.allowed(remaining)
+                continue
             assert set(np.flatnonzero(walk.allowed(remaining))) == expected(items, text, remaining, [STOP]), (text, remaining)
         for token in set(range(V)) - expected(items, text, None, [STOP]):
             with pytest.raises(fsa_compile.ConstraintError):

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from oracles.device_limits import allowed_on_the_device, met
 
 from fsa_compile import CompiledConstraint
 from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
@@ -58,7 +59,7 @@ class FilteredWalk:
         """bool[V], the tokens that may come next, `remaining` tokens before the limit."""
         last, state = self.history[-1]
         together, apart = self.tables.filter_table.may_follow(state)
-        own = self.own.allowed(remaining if self.bounded else None)
+        own = allowed_on_the_device(self.own, remaining if self.bounded else None)
         text = own & np.where(self._forbidden(last), apart, together)
         text[list(self.constraint.stop_ids)] = self.accepting and not self.finished
         return text
@@ -67,7 +68,7 @@ class FilteredWalk:
         """Takes a token."""
         assert self.allowed()[token]
         last, state = self.history[-1]
-        self.own.advance(token, remaining)
+        self.own.advance(token, met(self.own, remaining))
         if token not in self.constraint.stop_ids:
             last, state = token, self.tables.filter_table.step(state, token, bool(self._forbidden(last)[token]))
         self.history.append((last, state))

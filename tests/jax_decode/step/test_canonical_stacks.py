@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from oracles import searches, toy_merges
 from oracles.block_decoder import block_toy, disturbed
+from oracles.device_limits import allowed_on_the_device
 from oracles.filtered_walks import FilteredWalk, marked
 from oracles.toy_decoder import toy
 
@@ -86,7 +87,7 @@ def follow(tables, device, constraints, limits, depths, rng) -> tuple[int, int]:
             np.testing.assert_array_equal(second.allowed(), walk.allowed())
             if want.any() and walk.bounded and left >= walk.own.distance:
                 np.testing.assert_array_equal(second.allowed(left), want)
-            compared, narrower = compared + 1, narrower + int((want != walk.own.allowed(left)).any())
+            compared, narrower = compared + 1, narrower + int((want != allowed_on_the_device(walk.own, left)).any())
             choices = np.flatnonzero(want)
             assert forced[row] == (choices[0] if len(choices) == 1 else -1)
             if not len(choices):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import hand_made
+from oracles.device_limits import allowed_on_the_device
 
 import jax_decode
 from fsa_compile.artifact.host_walk import Configuration, HostWalk
@@ -85,7 +86,7 @@ def test_mask_is_the_host_walks_at_every_node_and_budget(name):
         got = np.asarray(
             mask(tables, state_at(nodes + first, np.full(len(nodes), remaining), c.stop_ids), width=c.vocab_size + 5)
         )
-        want = np.stack([walk_at(c, n).allowed(remaining) for n in nodes])
+        want = np.stack([allowed_on_the_device(walk_at(c, n), remaining) for n in nodes])
         assert (got[:, : c.vocab_size] == want).all()
         assert not got[:, c.vocab_size :].any()
 
