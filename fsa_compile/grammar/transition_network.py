@@ -240,16 +240,21 @@ class _Builder:
         return UnsupportedGrammarError(what, text=self.grammar.text, start=place.start, end=place.end, fix=fix)
 
     def _check_first_calls(self, frames: list[Frame]) -> None:
-        """A frame must read something before it can call itself; a counted loop over recursion at its left end would not."""
+        """A frame must read something before it can call itself; a loop over recursion at its left end would not."""
         needs = {str(k): [str(~s) for s in frame.dfa.arcs[0] if s < 0] for k, frame in enumerate(frames)}
         for component in strong_components(needs):
-            loop = next((frames[int(k)].loop for k in sorted(component) if frames[int(k)].loop), None)
-            if loop and (len(component) > 1 or any(k in needs[k] for k in component)):
-                what = "what is repeated many times begins with the rule that it stands in"
-                fix = "Let each iteration begin with something else, a bracket for example, or repeat it without bounds."
-                raise UnsupportedGrammarError(
-                    what, text=self.grammar.text, start=loop.place.start, end=loop.place.end, fix=fix
-                )  # fmt: skip
+            if len(component) == 1 and not any(k in needs[k] for k in component):
+                continue
+            among = [frames[int(k)] for k in sorted(component)]
+            loop = next((frame.loop for frame in among if frame.loop), None)
+            rule = self.grammar.rules[among[0].rule]
+            what = "what is repeated many times begins with the rule that it stands in"
+            fix = "Let each iteration begin with something else, a bracket for example, or repeat it without bounds."
+            if loop is None:
+                what = f"a repetition in rule {rule.name} may be empty and begins with the rule that it stands in"
+                fix = "Let each iteration begin with something else, a bracket for example, or take the empty text out of the rule."
+            place = rule if loop is None else loop.place
+            raise UnsupportedGrammarError(what, text=self.grammar.text, start=place.start, end=place.end, fix=fix)
 
     def _homes(self, name: str) -> dict[int, list[str]]:
         out: dict[int, list[str]] = {}

@@ -10,15 +10,22 @@ ALPHABET = b"[](){}<>,;xy01k"
 _BRACKETS = ["[]", "()", "{}", "<>"]
 
 
-def recursive_grammar(rng: random.Random) -> str:
-    """Lark text over `ALPHABET`: brackets, lists with counts, words with counts, options; the first rule is in a bracket of another."""
-    names = ["start", "a", "b", "c"][: rng.randint(1, 4)]
-    return "".join(f"{name}: {_alternatives(rng, names)}\n" for name in names)
+def recursive_grammar(rng: random.Random, *, ambiguous: bool = False) -> str:
+    """Lark text over `ALPHABET`: brackets, lists with counts, words with counts, options; the first rule is in a bracket of another.
+
+    With `ambiguous`, alternatives of a rule may begin alike, so that several readings have to be followed.
+    """
+    names = ["start", "a", "b", "c"][: rng.randint(1 + ambiguous, 4)]
+    return "".join(f"{name}: {_alternatives(rng, names, ambiguous)}\n" for name in names)
 
 
-def _alternatives(rng: random.Random, names: list[str]) -> str:
+def _alternatives(rng: random.Random, names: list[str], ambiguous: bool) -> str:
     brackets = rng.sample(_BRACKETS, rng.randint(1, 3))
     nested = [f'"{left}" {_body(rng, names)} "{right}"' for left, right in brackets]
+    if ambiguous:
+        left, right = rng.choice(brackets)
+        nested += [f'"{left}" {rng.choice(names)} "{rng.choice([right, ";"])}"' for _ in range(2)]
+        nested += [f'"{sign}" {rng.choice(names)} "{sign}" | "{sign}"' for sign in rng.sample("01", rng.randint(0, 2))]
     leaf = rng.choice(['"k"', "/[xy]+/", f"/[xy]{{{rng.randint(1, 2)},{rng.randint(2, 9)}}}/", "/[01]+/", '"kk" | /x+y/'])
     parts = [*nested, leaf]
     rng.shuffle(parts)
