@@ -240,6 +240,9 @@ def explain(
         data = _utf8(text) if isinstance(text, str) else text
         ids = spell(tokenizer, text)
     else:
+        if not isinstance(text, Iterable):
+            what = f"the text is a {type(text).__name__}"
+            raise ConstraintError(what, fix="Pass a str, exact bytes, or a list of token ids.")
         ids = _checked_ids(constraint, text)
         data = vocabulary.decode_bytes(ids)
     walk = constraint.walk(max_depth)

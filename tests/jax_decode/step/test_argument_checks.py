@@ -48,7 +48,7 @@ MISTAKES = {
     "a number as indices": (lambda: jax_decode.init_state(TABLES, 0, 8), r"jnp\.zeros\(B, jnp\.int32\)"),
     "floats as indices": (lambda: jax_decode.init_state(TABLES, jnp.zeros(2, jnp.float32), 8), "indices are float32"),
     "limits of other rows": (lambda: jax_decode.init_state(TABLES, ROWS, jnp.array([8, 8, 8], jnp.int32)), r"limits has shape \(3,\) for 2 rows"),
-    "no room at all": (lambda: jax_decode.init_state(TABLES, ROWS, 0), "a limit is 0"),
+    "less than no room": (lambda: jax_decode.init_state(TABLES, ROWS, -1), "a limit is -1"),
     "limits as floats": (lambda: jax_decode.init_state(TABLES, ROWS, 8.5), "limits are no whole numbers"),
     "stop ids of one row": (lambda: jax_decode.init_state(TABLES, ROWS, 8, jnp.array([6], jnp.int32)), r"stop_ids has shape \(1,\)"),
     "an artifact in init_state": (lambda: jax_decode.init_state(fsa_compile.compile_regex("a", VOCABULARY), ROWS, 8), "to_device"),
