@@ -42,6 +42,7 @@ import jax_decode
 import models
 from fsa_compile import draw_grammar, inspect, library
 
+jax_decode.keep_programs()  # on disk, so that the next run of this notebook compiles nothing
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 decoder = models.load_small()
 

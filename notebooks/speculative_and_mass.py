@@ -37,6 +37,7 @@ import fsa_compile
 import jax_decode
 import models
 
+jax_decode.keep_programs()  # on disk, so that the next run of this notebook compiles nothing
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 decoder = models.load_small()
 bos = tokenizer.vocabulary.bos_id

@@ -43,6 +43,7 @@ import models
 from fsa_compile import draw, draw_grammar
 from fsa_compile.python_types import Ge, Le, Pattern
 
+jax_decode.keep_programs()  # on disk, so that the next run of this notebook compiles nothing
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 decoder = models.load_small()
 bos, stops = tokenizer.vocabulary.bos_id, list(tokenizer.vocabulary.stop_ids)

@@ -38,6 +38,7 @@ import jax_decode
 import models
 from fsa_compile import draw
 
+jax_decode.keep_programs()  # on disk, so that the next run of this notebook compiles nothing
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 vocabulary, canonical = tokenizer.vocabulary, fsa_compile.canonical_tables(tokenizer)
 decoder = models.load_small()

@@ -57,10 +57,11 @@ def test_stored_outputs(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_the_notebook_runs(path, tmp_path, monkeypatch):
+def test_the_notebook_runs(path, tmp_path, tmp_path_factory, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "programs"))
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel brings its own
     notebook = read(path)
     for cell in notebook.cells:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,9 +42,10 @@ from jax_decode.tables.concatenation import (
 from jax_decode.tables.forced_spelling import forced_spellings
 from jax_decode.tables.guard_layout import pack_sets
 from jax_decode.tables.items import ItemTables, PackedItems, pack_items
-from jax_decode.tables.profiles import Profile, choose_profile
+from jax_decode.tables.profiles import GENERAL, Profile, choose_profile
 from jax_decode.tables.stack_layout import has_counters, pack_stacks
 
+_LOG = logging.getLogger("jax_decode")
 _UNROLLED = 16
 """A table may be read this many entries past a node's own: padding at the end makes that safe."""
 _FEW = 64
@@ -328,7 +330,11 @@ def _chosen_profile(
         used["pushes"] = 1 + sum(len(c.push_offset) - 2 for c in constraints)
         used["increments"] = sum(len(c.increments) for c in constraints)
         used["symbols"] = symbols + 1 if counters else 0
-    return None if special else choose_profile(asked, sizes, used, counters, constraints[0].vocab_size)
+    chosen = None if special else choose_profile(asked, sizes, used, counters, constraints[0].vocab_size)
+    if chosen is None:
+        why = "their kind has none" if special else f"the largest of all lacks {GENERAL.lacks(sizes, used, counters)}"
+        _LOG.info("these constraints fit no profile, so a program is compiled for them: %s", why)
+    return chosen
 
 
 def _arrays(

@@ -168,14 +168,14 @@ def test_the_same_tokens_in_every_profile_and_without(monkeypatch):
 
 
 def test_profiles_are_named_chosen_and_refused():
-    small, large = pattern("[a-j]{2}"), pattern("([a-j]{3}[0-9 ]{2}){1,120}")
+    small, large = pattern("[a-j]{2}"), pattern("([a-j]{3}[0-9 ]{2}){1,300}")
     assert jax_decode.to_device(small).profile == profiles.REGULAR
     assert str(jax_decode.to_device(large).profile) == "wide"
     named = jax_decode.to_device(small, profile="wide")
     assert named.profile == jax_decode.to_device(large).profile
     shapes = [[leaf.shape for leaf in jax.tree.leaves(t)] for t in (named, jax_decode.to_device(large))]
     assert shapes[0] == shapes[1]
-    with pytest.raises(DecodeError, match=r"do not fit the profile 'regular': nodes [\d,]+ > 512"):
+    with pytest.raises(DecodeError, match=r"do not fit the profile 'regular': nodes [\d,]+ > 1,024"):
         jax_decode.to_device(large, profile=profiles.REGULAR)
     for name in ("huge", "regular x5", "regular x256"):
         with pytest.raises(DecodeError, match=f"no profile '{name}'"):
@@ -190,6 +190,15 @@ def test_every_profile_contains_the_smaller_ones():
         inner, outer = profiles.PROFILES[small], profiles.PROFILES[large]
         statics = {name: size for name, size in inner.statics if name != "search_depth"}
         assert not outer.lacks(statics, {}, inner.counters), (small, large)
+
+
+def test_why_constraints_fit_no_profile(caplog):
+    with caplog.at_level("INFO", logger="jax_decode"):
+        jax_decode.to_device(pattern("[a-j]{2}"))
+        assert not caplog.messages
+        jax_decode.to_device(fsa_compile.compile_items([[1, 2], [3]], WORDS))
+        jax_decode.to_device(fsa_compile.compile_grammar('start: x\nx: "a" x "a" | "a"', WORDS, stacks=2))
+    assert [text.split(": ")[1] for text in caplog.messages] == ["their kind has none", "the largest of all lacks max_repeats 2 > 1, stacks 2 > 1"]
 
 
 def test_tables_say_what_is_static():
