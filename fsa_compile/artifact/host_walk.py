@@ -84,6 +84,12 @@ class HostWalk(BitmaskWalk):
             raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
         self._begin(constraint, max_depth)
 
+    def __repr__(self) -> str:
+        if self.finished:
+            return f"HostWalk(ended after {self.num_tokens} tokens)"
+        may = "may end here" if self.accepting else f"at least {self.distance} more to an end"
+        return f"HostWalk(after {self.num_tokens} tokens: {int(self.allowed().sum()):,} may come next; {may})"
+
     @classmethod
     def of_arrays(cls, constraint: ConstraintArrays, max_depth: int | None = None) -> HostWalk:
         """A walk by the arrays alone: of a canonical constraint, what is allowed before the tokenizer's tables narrow it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fsa_compile.errors import TokenizerError
+from fsa_compile.errors import TokenizerError, install_command
 from fsa_compile.inputs.files import open_regular
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -85,7 +85,7 @@ def require(module: str) -> Any:
     except ImportError as error:
         raise TokenizerError(
             f"encoding text with this tokenizer needs the package {module!r}, which cannot be imported ({error})",
-            fix='Install it with: pip install "constrax[compile]"',
+            fix=f"Install it with: {install_command('compile')}",
         ) from error
 
 

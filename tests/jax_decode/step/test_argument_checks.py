@@ -93,3 +93,13 @@ def test_right_arguments_pass_everywhere():
     each = jax.vmap(lambda which: jax_decode.init_state(TABLES, which[None], 8).node)(ROWS)
     assert each.shape == (2, 1, 1)
     assert jax_decode.advance(None, STATE, TOKENS).status.tolist() == [0, 0]
+
+
+def test_a_state_says_how_its_rows_stand():
+    after = jax_decode.advance(TABLES, STATE, jnp.array([5, 0], jnp.int32))
+    assert repr(after) == "ConstraintState(2 rows: RUNNING (7 left), RUNNING (7 left))"
+    assert repr(jax_decode.advance(TABLES, after, jnp.array([6, 0], jnp.int32))) == "ConstraintState(2 rows: ACCEPTED (6 left), DEAD_END (6 left))"
+    assert repr(jax_decode.init_state(TABLES, ROWS[:1])) == "ConstraintState(1 row: RUNNING)"
+    seen = []
+    jax.jit(lambda state: seen.append(repr(state)) or state.node)(STATE)
+    assert seen == ["ConstraintState(2 rows, traced)"]
