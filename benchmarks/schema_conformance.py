@@ -53,7 +53,7 @@ def options_of(row: dict[str, Any], suite: str, key_order: str = "declared") -> 
     """The options under which a row is judged."""
     draft = {"draft7": "7", "draft2020-12": "2020-12", None: "auto"}[row.get("draft")]
     formats = "annotate" if suite == "official" else "assert"
-    return SchemaOptions(draft=draft, formats=formats, key_order=key_order)  # type: ignore[arg-type]
+    return SchemaOptions(draft=draft, formats=formats, key_order=key_order, integers="all")  # type: ignore[arg-type]
 
 
 class Cutter:

@@ -6,6 +6,11 @@ too: what is wrong, where, and what to do.
 
 from __future__ import annotations
 
+_INSTALL = (
+    'Install everything with: pip install "constrax[all] @ git+https://github.com/constrax/constrax" '
+    '(in a clone: pip install ".[all]")'
+)
+
 
 class UseError(ValueError):
     """Base of the errors that `constrax` raises by itself.
@@ -30,5 +35,5 @@ class MissingPackageError(UseError, ModuleNotFoundError):
 
     def __init__(self, packages: list[str]) -> None:
         what = f"loading a model needs {' and '.join(packages)}, not installed here"
-        super().__init__(what, fix='Install everything with: pip install "constrax[all]"')
+        super().__init__(what, fix=_INSTALL)
         self.name = packages[0]

@@ -207,6 +207,11 @@ class DefectError(ConstraintError):
         super().__init__(f"{function} met a defect of this package: {said}", where=f"input {digest}", fix=fix)
 
 
+def install_command(extra: str) -> str:
+    """What installs an extra of this distribution, from its address and in a clone; it is in no package index."""
+    return f'pip install "constrax[{extra}] @ git+https://github.com/constrax/constrax" (in a clone: pip install ".[{extra}]")'
+
+
 class MissingPackageError(ConstraintError, ModuleNotFoundError):
     """A package of one of the extras is needed and not installed.
 
@@ -218,7 +223,7 @@ class MissingPackageError(ConstraintError, ModuleNotFoundError):
     """
 
     def __init__(self, package: str, doing: str, extra: str, *, otherwise: str = "") -> None:
-        fix = f'Install it with: pip install "constrax[{extra}]"{otherwise}'
+        fix = f"Install it with: {install_command(extra)}{otherwise}"
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
 

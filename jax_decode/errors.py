@@ -21,6 +21,11 @@ class DecodeError(ValueError):
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
 
 
+def _command(extra: str) -> str:
+    """As `fsa_compile.errors.install_command`."""
+    return f'pip install "constrax[{extra}] @ git+https://github.com/constrax/constrax" (in a clone: pip install ".[{extra}]")'
+
+
 class MissingPackageError(DecodeError, ModuleNotFoundError):
     """A package of one of the extras is needed and not installed.
 
@@ -31,7 +36,7 @@ class MissingPackageError(DecodeError, ModuleNotFoundError):
     """
 
     def __init__(self, package: str, doing: str, extra: str = "") -> None:
-        fix = "Install it with: pip install " + (f'"constrax[{extra}]"' if extra else package)
+        fix = "Install it with: " + (_command(extra) if extra else f"pip install {package}")
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
 

@@ -6,6 +6,11 @@ not import the compiling half, so its base class is its own.
 
 from __future__ import annotations
 
+_INSTALL = (
+    'Install it with: pip install "constrax[models] @ git+https://github.com/constrax/constrax" '
+    '(in a clone: pip install ".[models]")'
+)
+
 
 class ModelError(ValueError):
     """Base of every error that building, loading or saving a model can raise.
@@ -30,7 +35,7 @@ class MissingPackageError(ModelError, ModuleNotFoundError):
 
     def __init__(self, package: str) -> None:
         what = f"models of this package need the package {package}, which is not installed"
-        super().__init__(what, fix='Install it with: pip install "constrax[models]"')
+        super().__init__(what, fix=_INSTALL)
         self.name = package
 
 

@@ -106,7 +106,7 @@ def test_a_missing_package_is_named_with_its_extra(missing):
     assert len(lines) == len(WITHOUT[missing])
     for line, (_, package, extra, more) in zip(lines, WITHOUT[missing]):
         assert line.startswith(f"MissingPackageError {package} ")
-        assert f'pip install "constrax[{extra}]"' in line
+        assert f'pip install "constrax[{extra}] @ git+https://github.com/constrax/constrax" (in a clone: pip install ".[{extra}]")' in line
         assert more in line
 
 

@@ -6,6 +6,7 @@ Imports NumPy and the standard library only. What the arrays must hold is checke
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -75,6 +76,8 @@ def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -
 
 def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
     """Writes arrays to an uncompressed `.npz` file: all of it, or nothing."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "wb") as file:

@@ -15,7 +15,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
 from fsa_compile.artifact.guards import Guard
-from fsa_compile.errors import ArtifactError, BudgetError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
 
 
 class Cell(NamedTuple):
@@ -83,6 +83,12 @@ class HostWalk(BitmaskWalk):
             what = "a constraint on canonical tokens is walked together with its tokenizer's tables"
             raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
         self._begin(constraint, max_depth)
+
+    def __repr__(self) -> str:
+        if self.finished:
+            return f"HostWalk(ended after {self.num_tokens} tokens)"
+        may = "may end here" if self.accepting else f"at least {self.distance} more to an end"
+        return f"HostWalk(after {self.num_tokens} tokens: {int(self.allowed().sum()):,} may come next; {may})"
 
     @classmethod
     def of_arrays(cls, constraint: ConstraintArrays, max_depth: int | None = None) -> HostWalk:
@@ -199,6 +205,12 @@ class HostWalk(BitmaskWalk):
         after = self._after(int(token), None)
         return after.configurations[0].node if after else 0
 
+    def _refused(self, token: int) -> ConstraintError:
+        what = f"token {token} is not allowed after {self.num_tokens} tokens"
+        if not 0 <= token < self.constraint.vocab_size:
+            return ConstraintError(what, fix=f"The vocabulary has ids from 0 to {self.constraint.vocab_size - 1:,}.")
+        return ConstraintError(what, fix="Ask walk.allowed() first; inspect.explain(constraint, tokenizer, text) says why.")
+
     def advance(self, token: int, remaining: int | None = None) -> None:
         """Takes one token.
 
@@ -208,15 +220,19 @@ class HostWalk(BitmaskWalk):
             followed, those that can be completed within it are kept.
 
         Raises:
-          ValueError: the token is not allowed here, within the limits of tokens and depth; the walk is unchanged.
+          ConstraintError: the token is not allowed here, within the limits of tokens and depth, or is no token id; the walk is
+            unchanged. (A ValueError.)
         """
         c = self.constraint
+        if not hasattr(token, "__index__") or isinstance(token, (bool, np.bool_)):
+            what = f"a token is a whole number, not {token!r:.40}"
+            raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
         by_mask = self.max_depth < UNREACHABLE or (c.has_sets and remaining is not None)
         if by_mask and 0 <= token < c.vocab_size and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
-            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+            raise self._refused(int(token))
         after = self._after(int(token), remaining)
         if after is None:
-            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+            raise self._refused(int(token))
         self._history.append(after)
 
     @property

@@ -146,11 +146,23 @@ def _from_fst(fst: Any, alphabet: Alphabet) -> _Machine:
         raise ConstraintError(
             "the pynini FST is a transducer", fix='Give one side of it: fst.project("input") or fst.project("output").'
         )
+    if fst.input_symbols() is not None:
+        what = "the pynini FST has a symbol table, so its labels stand for the table's words"
+        fix = "Build it from bytes: replace every symbol by its text (pynini.string_map), then fst.set_input_symbols(None)."
+        raise ConstraintError(what, fix=fix)
+    if fst.num_states() and not fst.properties(pywrapfst.UNWEIGHTED, True):
+        fix = 'Drop the weights: pynini.arcmap(fst, map_type="rmweight"). To prefer some texts, weigh the model\'s logits.'
+        raise ConstraintError("the pynini FST has weights, and a constraint only says what is allowed", fix=fix)
     arcs = arcs_from_fst(fst)
     symbol = arcs.label.copy()
     symbol[symbol == 0] = -1
     if alphabet == "bytes":
         symbol[symbol == _PYNINI_BYTE_ZERO] = 0
+        lead = symbol[(symbol >= 0xC2) & (symbol <= 0xF4)]
+        if len(lead) and not ((symbol >= 0x80) & (symbol < 0xC0)).any():  # no text in UTF-8 has the first without the second
+            label = int(lead[0])
+            what = f"label {label} is read as a byte, and no text in UTF-8 has it here; as a code point it is {chr(label)!r}"
+            raise ConstraintError(what, fix='Pass alphabet="code points" for an FST made with token_type="utf8".')
     _check_symbols(symbol, alphabet, "label")
     if arcs.start < 0:
         none = np.zeros(0, np.int64)

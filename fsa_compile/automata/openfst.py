@@ -8,6 +8,7 @@ checked when read, and `tests/automata/test_openfst.py` compares with arc-by-arc
 from __future__ import annotations
 
 import struct
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -18,15 +19,21 @@ from fsa_compile.automata.subsets import deterministic_arcs
 from fsa_compile.errors import ConstraintError, LimitError, MissingPackageError
 from fsa_compile.limits import CompileLimits, Deadline
 
+
+def ways_to_compile(platform: str) -> str:
+    """What is said where pynini is missing; its wheels are for Linux on x86-64. `platform`: as `sys.platform`."""
+    here = {
+        "darwin": "\n  On macOS pynini comes from conda-forge: conda install -c conda-forge pynini.",
+        "win32": "\n  On Windows compile under WSL, or on a Linux machine, and copy the .npz file.",
+    }.get(platform, "\n  Wheels are for Linux on x86-64; elsewhere: conda install -c conda-forge pynini.")
+    return here + " What is compiled already needs NumPy only: fsa_compile.CompiledConstraint.load(path)."
+
+
 try:
     import pynini
     import pywrapfst
 except ModuleNotFoundError as error:
-    ways = (
-        " (wheels are for Linux on x86-64; elsewhere: conda install -c conda-forge pynini). Constraints that are compiled "
-        "already need NumPy only: fsa_compile.CompiledConstraint.load(path)."
-    )
-    raise MissingPackageError("pynini", "Compiling", "compile", otherwise=ways) from error
+    raise MissingPackageError("pynini", "Compiling", "compile", otherwise=ways_to_compile(sys.platform)) from error
 
 _MAGIC = 2125659606
 _INFINITY = 0x7F800000  # bits of float32 infinity: the tropical weight of a state that is not final

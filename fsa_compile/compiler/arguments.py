@@ -88,6 +88,9 @@ class Request:
           what: names the language and its options, as JSON values.
           make: compiles it.
         """
+        if cache is not None and not isinstance(cache, CompileCache):
+            what = f"the cache is a {type(cache).__name__}"
+            raise ConstraintError(what, fix="Pass cache=CompileCache(folder), or leave it out.")
         if cache is None or self.starts_text or self.filters.identity is None:
             return make()  # an arbitrary language is not known by its name, an encoder not by its vocabulary
         bounds = {name: value for name, value in dataclasses.asdict(self.limits).items() if name != "max_seconds"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical, Request
-from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, parse_grammar
+from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, check_grammar_text, parse_grammar
 from fsa_compile.compiler.machines import compile_machine, compile_of_language
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar.grammar_tree import LexicalMode
@@ -190,6 +190,7 @@ def compile_grammar(
     if not isinstance(text, str):
         what = f"a grammar is a str, not {type(text).__name__}"
         raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
+    check_grammar_text(text)
     if not isinstance(stacks, int) or isinstance(stacks, bool) or not 1 <= stacks <= MAX_STACKS:
         raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
     request = Request.of(

@@ -48,6 +48,21 @@ def parse_grammar(
     return parse_lark(text, start=start or "start", mode=mode, limits=limits)
 
 
+def check_grammar_text(text: str) -> None:
+    """Raises `ConstraintError` for the name of a grammar, or of a file, in the place of its text."""
+    name = text.strip()
+    if not re.fullmatch(r"[\w./\\~-]+", name):
+        return
+    from fsa_compile import library
+
+    if name in library.names():
+        fix = f"Write compile_grammar(library.grammar_text({name!r}), tokenizer, **library.options({name!r}))."
+        raise ConstraintError(f"{name!r} is the name of a grammar of the library, not its text", fix=fix)
+    if re.search(r"[/\\]|\.(lark|gbnf|ebnf|txt)$", name):
+        fix = f"Read the file first: Path({name!r}).read_text()."
+        raise ConstraintError(f"{name!r} looks like the name of a file, not like a grammar", fix=fix)
+
+
 def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int]:
     """Token id of every special token that the grammar names.
 

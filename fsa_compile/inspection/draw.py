@@ -106,6 +106,9 @@ def build_graph(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int =
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
     if max_nodes < 1:
         raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
+    if not isinstance(automaton, CompiledItems) and not hasattr(automaton, "start"):
+        what = f"a {type(automaton).__name__} cannot be drawn"
+        raise ConstraintError(what, fix="Give a compiled constraint, or a language's automaton: regex(...).to_byte_dfa().")
     start = 0 if isinstance(automaton, CompiledItems) else automaton.start
     if isinstance(automaton, ByteDfa):
         out = lambda state: _byte_arcs(automaton, state)  # noqa: E731

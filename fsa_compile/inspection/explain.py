@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.artifact.stack_view import StackView, effects, stack_at
 from fsa_compile.errors import ConstraintError
 from fsa_compile.vocabulary.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from fsa_compile.inspection.schema_lint import Note
 
 Verdict = Literal["accepted", "incomplete", "refused"]
 _EXAMPLES = 8
@@ -240,6 +243,9 @@ def explain(
         data = _utf8(text) if isinstance(text, str) else text
         ids = spell(tokenizer, text)
     else:
+        if not isinstance(text, Iterable):
+            what = f"the text is a {type(text).__name__}"
+            raise ConstraintError(what, fix="Pass a str, exact bytes, or a list of token ids.")
         ids = _checked_ids(constraint, text)
         data = vocabulary.decode_bytes(ids)
     walk = constraint.walk(max_depth)
@@ -273,6 +279,13 @@ def explain(
         stack=stack_at(constraint, ids[:position]),
         too_deep=too_deep,
     )
+
+
+def lint(schema: Any) -> list[Note]:
+    """See `fsa_compile.inspection.schema_lint.lint`; needs what compiling needs."""
+    from fsa_compile.inspection.schema_lint import lint as notes_of
+
+    return notes_of(schema)
 
 
 def _unlimited(constraint: CompiledConstraint, ids: Iterable[int]) -> HostWalk:

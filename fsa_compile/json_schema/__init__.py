@@ -16,7 +16,8 @@ Conventions:
 * A declared key comes at most once, in every spelling. Additional keys are not remembered, so that one of them may come
   twice, and counts each time.
 * `pattern` is a search in the decoded string in the dialect of ECMA-262; lengths count code points.
-* Numbers are exact decimals; `1.0` is an integer. Which spellings with an exponent are decided is said in `numbers`.
+* Numbers are exact decimals; integers are written plainly unless `SchemaOptions.integers` says otherwise. Which spellings with
+  an exponent are decided is said in `numbers`.
 * White space, escapes, drafts and limits: see `SchemaOptions`.
 """
 

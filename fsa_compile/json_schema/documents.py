@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 from urllib.parse import unquote, urldefrag, urljoin
@@ -27,6 +28,12 @@ def read_schema(schema: Any, limits: CompileLimits) -> Any:
       SchemaError: it is no JSON, or neither an object nor a boolean.
       LimitError: it is longer or deeper than `limits` allow, or has a number with more digits.
     """
+    if isinstance(schema, str) and re.fullmatch(r"[\w./\\~-]+\.(json|yaml|yml)", schema.strip()):
+        what = f"{schema!r} looks like the name of a file, not like a schema"
+        raise SchemaError(what, pointer="#", fix=f"Read the file first: Path({schema!r}).read_text().")
+    if isinstance(schema, type):
+        what = f"{schema.__name__} is a class, not a JSON Schema"
+        raise SchemaError(what, pointer="#", fix=f"Use compile_type({schema.__name__}, tokenizer).")
     if isinstance(schema, (str, bytes)):
         schema = parse_json(schema, limits, SchemaError)
     elif isinstance(schema, dict):

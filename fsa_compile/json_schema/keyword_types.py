@@ -92,6 +92,8 @@ _KINDS: dict[str, tuple[int, _Kind]] = {
     "$dynamicRef": (2019, _TEXT),
 }
 """The draft that a keyword came with, and the kind of its value."""
+KEYWORDS = frozenset(_KINDS)
+"""Keywords whose values are checked."""
 
 
 def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:

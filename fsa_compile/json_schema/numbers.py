@@ -5,7 +5,8 @@ Comparing a mantissa's length with an exponent is not regular, so a condition ma
 bound other than 0 where the mantissa is not one digit before the point (as in `1.5e-7`) or 0, "integer" where the mantissa has
 a fraction or the exponent is negative, multiples always. Where what a formula says depends on it, the spelling is not accepted;
 so the result is sound under every boolean combination. The *universe* of a formula, the spellings it looks at, is that of plain
-decimals where exponents would add little: all numbers are multiples, or integers with bounds, or there are many bounds.
+decimals where exponents would add little: all numbers are multiples, or integers with bounds, or there are many bounds. It is
+that of digits, without point, exponent and `-0`, where all numbers are integers and are to be written plainly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fsa_compile.automata.labelled_dfa import TextDfa, minimized
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import check_time
 
-Universe: TypeAlias = Literal["plain", "all"]
+Universe: TypeAlias = Literal["digits", "plain", "all"]
 UNDECIDED = 2
 """What a condition says of a number where the spelling is beyond it."""
 _CHARACTERS = sorted("+-.0123456789Ee")
@@ -296,11 +297,15 @@ def _spelled(state: str, character: str, universe: Universe) -> str | None:
     digit = character in _DIGITS
     if state in "sm":
         if digit:
+            if universe == "digits" and state == "m" and character == "0":
+                return None
             return "z" if character == "0" else "i"
         return "m" if character == "-" and state == "s" else None
     if state in "zi":
         if digit:
             return "i" if state == "i" else None
+        if universe == "digits":
+            return None
         if character == ".":
             return "p"
         return "e" if character in "eE" and universe != "plain" else None

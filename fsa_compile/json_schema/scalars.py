@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -54,7 +55,7 @@ class Scalars(Strings):
         atoms = [d.atoms[v] for v in d.support(formula)]
         if len(atoms) > _FEW_ATOMS or any(isinstance(atom, Spelled) for atom in atoms):
             return self._make_number_dfa(formula, atoms)
-        key = d.outline(formula), self._options.max_product, self._options.max_modulus
+        key = d.outline(formula), self._options.max_product, self._options.max_modulus, self._options.integers
         return _NUMBERS.get(key, lambda: self._make_number_dfa(formula, atoms))
 
     def _make_number_dfa(self, formula: int, atoms: list[Any]) -> TextDfa:
@@ -82,10 +83,21 @@ class Scalars(Strings):
             return d.evaluate(formula, holds)
 
         every, most = list(conditions.values()), self._options.max_product
+        if self._is_whole(formula, atoms):
+            return numbers.number_dfa(every, "digits", label, most, where)
         if self._has_exponents(formula, atoms):
             with contextlib.suppress(LimitError):
                 return numbers.number_dfa(every, "all", label, min(_MOST_STATES, most), where)
         return numbers.number_dfa(every, "plain", label, most, where)
+
+    def _is_whole(self, formula: int, atoms: list[Any]) -> bool:
+        """Whether all numbers of a formula are integers, and these are written plainly: without what makes one an integer, the
+        formula has no number."""
+        if self._options.integers == "all":
+            return False
+        d = self._decisions
+        made = [a for a in atoms if isinstance(a, IsInteger) or _number_of(a).denominator == 1]
+        return not d.substitute(formula, {d.variable(a): 0 for a in made})
 
     def _has_exponents(self, formula: int, atoms: list[Any]) -> bool:
         """Whether spellings with exponents are looked at: not where all numbers of the formula are multiples, or integers with
@@ -105,6 +117,11 @@ class Scalars(Strings):
         if isinstance(atom, IsMultiple):
             return numbers.MultipleOf(atom.divisor, self._options.max_modulus, where)
         return numbers.Compare(atom.bound) if atom.bound else numbers.Sign()
+
+
+def _number_of(atom: Any) -> Fraction:
+    """What an atom makes its numbers a multiple of, or equal to; 1/2 for others, which make no integers."""
+    return atom.divisor if isinstance(atom, IsMultiple) else atom.bound if isinstance(atom, Equals) else Fraction(1, 2)
 
 
 def _condition_key(atom: Any) -> Any:

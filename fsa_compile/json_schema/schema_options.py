@@ -10,12 +10,14 @@ from fsa_compile.errors import ConstraintError
 
 Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
 Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
+Integers: TypeAlias = Literal["plain", "all"]
 Escapes: TypeAlias = Literal["all", "shortest"]
 StringEscapes: TypeAlias = Literal["all", "where needed", "shortest"]
 
 _CHOICES = {
     "draft": ("auto", "3", "4", "6", "7", "2019-09", "2020-12"),
     "whitespace": ("compact", "optional", "spaced", "indented"),
+    "integers": ("plain", "all"),
     "string_escapes": ("all", "where needed", "shortest"),
     "word_escapes": ("all", "shortest"),
     "key_order": ("declared", "any"),
@@ -39,6 +41,8 @@ class SchemaOptions:
         `json.dumps` writes; "indented": "optional", and after "{", "[", "," and before "}", "]" also one newline with at most
         `max_indent` spaces.
       max_indent: spaces after a newline.
+      integers: where a number must be an integer. "plain": as `json.dumps` writes one, `1815` and `-3`; "all": every spelling
+        that JSON allows and that is decided, such as `1815.0`, `3e0` and `-0`.
       string_escapes: "all": every spelling of a string that JSON allows, such as `\\u0061` for `a`; "shortest": characters as
         themselves, the others by their shortest escape; "where needed": "all" where a string may hold other characters than
         printable ASCII, so free text may be escaped in every way and a date may not.
@@ -76,6 +80,7 @@ class SchemaOptions:
     key_order: Literal["declared", "any"] = "declared"
     whitespace: Whitespace = "optional"
     max_indent: int = 64
+    integers: Integers = "plain"
     string_escapes: StringEscapes = "where needed"
     word_escapes: Escapes = "shortest"
     formats: Literal["assert", "annotate"] = "assert"

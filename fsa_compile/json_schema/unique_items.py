@@ -174,7 +174,8 @@ class Differing:
         """The moves of a control that read an integer, and what follows it: a comma to the control `more` (0: none), or "]"."""
         controls, close = self._controls, self._controls.final(array.outcome)
         spelt = [(text, len(array.texts) + i) for i, text in enumerate(array.integers)]
-        spelt = sorted([*spelt, *((b"-0", bit) for text, bit in spelt if text == b"0")])
+        plain = self._options.integers == "plain"
+        spelt = sorted([*spelt, *((b"-0", bit) for text, bit in spelt if text == b"0" and not plain)])
 
         def ends(at: int, bit: int) -> list[tuple[int, int, int]]:
             moves = [(byte, byte, target) for byte, target in ((_COMMA, more), (_CLOSE_ARRAY, close)) if target]
@@ -185,9 +186,11 @@ class Differing:
             moves = []
             if depth == len(spelt[begin][0]):
                 bit = spelt[begin][1]
-                zeros = controls.new()
-                controls.moves[zeros] = ((_ZERO, _ZERO, zeros), *ends(zeros, bit))
-                moves = [(_POINT, _POINT, controls.new(((_ZERO, _ZERO, zeros),))), *ends(at, bit)]
+                moves = ends(at, bit)
+                if not plain:
+                    zeros = controls.new()
+                    controls.moves[zeros] = ((_ZERO, _ZERO, zeros), *ends(zeros, bit))
+                    moves.append((_POINT, _POINT, controls.new(((_ZERO, _ZERO, zeros),))))
                 begin += 1
             while begin < end:
                 byte, first = spelt[begin][0][depth], begin

@@ -63,8 +63,8 @@ def acceptor(automaton: Any, alphabet: Alphabet = "bytes") -> Language:
     """The language of an automaton made elsewhere.
 
     Args:
-      automaton: a pynini acceptor, an `interegular` FSM, a transition table; `acceptors` says how symbols are written. Weights
-        are ignored; epsilons and nondeterminism are removed.
+      automaton: a pynini acceptor, an `interegular` FSM, a transition table; `acceptors` says how symbols are written.
+        Epsilons and nondeterminism are removed; weights and symbol tables are refused.
       alphabet: what its symbols are. Over bytes, strings that are not UTF-8 are kept.
 
     Raises:

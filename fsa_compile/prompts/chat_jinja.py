@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from fsa_compile.errors import TokenizerError
+from fsa_compile.errors import TokenizerError, install_command
 from fsa_compile.prompts.chat_bounds import (
     BINARY,
     MOST_CHARACTERS,
@@ -40,7 +40,7 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
         import jinja2.exceptions
     except ImportError as error:
         what = f"running this chat template needs the package jinja2, which cannot be imported ({error})"
-        fix = 'Install it with: pip install "constrax[chat]"; or pass the name of a convention, such as template="gemma".'
+        fix = f'Install it with: {install_command("chat")}; or pass the name of a convention, such as template="gemma".'
         raise ChatTemplateError(what, fix=fix) from None
     try:
         template = _compiled(source)

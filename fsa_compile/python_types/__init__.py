@@ -20,8 +20,9 @@ member that it fits, an int before a float.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -44,6 +45,7 @@ from fsa_compile.python_types.shapes import TypeShape
 from fsa_compile.python_types.to_grammar import grammar_of
 from fsa_compile.python_types.to_json_schema import schema_of
 from fsa_compile.python_types.type_errors import TypeTextError, UnsupportedTypeError
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from fsa_compile.filters import Filter
@@ -115,6 +117,7 @@ def parse(
     >>> parse(list[int | None], "[1, null]")
     [1, None]
     """
+    _check_text(text, "parse")
     return _read(shape_of(T, namespace, allow_code), text, _checked(style))
 
 
@@ -225,7 +228,8 @@ def _read(shape: TypeShape, text: str, style: Style) -> Any:
 
 def _check_text(text: Any, place: str) -> None:
     if not isinstance(text, str):
-        raise TypeTextError(f"the text is of type {type(text).__name__}, not str", place=place)
+        what = f"the text is of type {type(text).__name__}, not str"
+        raise TypeTextError(what, place=place, fix="Pass the type first, then what was generated: parse(T, out.text()).")
 
 
 def json_schema(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> dict[str, Any]:
@@ -257,12 +261,27 @@ def machine_of_type(
 
 def shape_of(T: Any, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
     """The shape of a type, kept for the last few types."""
+    _check_type(T)
     if namespace is not None:
         return read_type(T, namespace=namespace, allow_code=allow_code)
     try:
         return _known_shape(T, allow_code)
     except TypeError:  # it cannot be hashed
         return read_type(T, allow_code=allow_code)
+
+
+def _check_type(T: Any) -> None:
+    """Raises `UnsupportedTypeError` for what is often given in a type's place."""
+    place = "the type"
+    if isinstance(T, Mapping):
+        what = "this is a dict, such as a JSON Schema, not a type"
+        raise UnsupportedTypeError(what, place=place, fix="Use compile_json_schema(schema, tokenizer), or pass a class.")
+    if isinstance(T, list | set | int | float | bytes | Vocabulary) or isinstance(getattr(T, "vocabulary", None), Vocabulary):
+        fix = "Pass a type, such as a dataclass, list[int] or Literal[1, 2]; the tokenizer or text comes second."
+        raise UnsupportedTypeError(f"this is a {type(T).__name__}, {T!r:.60}, not a type", place=place, fix=fix)
+    if not isinstance(T, type) and (dataclasses.is_dataclass(T) or hasattr(type(T), "model_fields") or isinstance(T, enum.Enum)):
+        what = f"this is a value, {T!r:.60}, not its type"
+        raise UnsupportedTypeError(what, place=place, fix=f"Pass the class itself: {type(T).__name__}.")
 
 
 @functools.lru_cache(maxsize=128, typed=True)

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 from fsa_compile.python_types.shapes import Number, Special
 
-INTEGER = "-?(?:0|[1-9][0-9]*)"
-DECIMAL = INTEGER + r"(?:\.[0-9]+)?"
+INTEGER = "(?:0|-?[1-9][0-9]*)"
+DECIMAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
 BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 """RFC 4648, section 4."""
 _EXPONENT_UP = "(?:[0-9]{1,2}|1[0-9]{2}|2[0-7][0-9])"

@@ -25,8 +25,9 @@ class TypeTextError(ConstraintError):
     Args:
       what: one sentence that says what is wrong.
       place: the place in the value, as in `UnsupportedTypeError`.
+      fix: what the user can do about it, or "".
     """
 
-    def __init__(self, what: str, *, place: str) -> None:
+    def __init__(self, what: str, *, place: str, fix: str = "") -> None:
         self.place = place
-        super().__init__(what, where=f"at {place}")
+        super().__init__(what, where=f"at {place}", fix=fix)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fsa_compile.errors import TokenizerError
+from fsa_compile.errors import TokenizerError, install_command
 from fsa_compile.inputs.files import open_regular
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -85,7 +85,7 @@ def require(module: str) -> Any:
     except ImportError as error:
         raise TokenizerError(
             f"encoding text with this tokenizer needs the package {module!r}, which cannot be imported ({error})",
-            fix='Install it with: pip install "constrax[compile]"',
+            fix=f"Install it with: {install_command('compile')}",
         ) from error
 
 
@@ -136,9 +136,10 @@ def read_file(path: Path) -> bytes:
             # The file may still grow, so the read itself is bounded as well.
             data = file.read(MAX_FILE_BYTES + 1) if size <= MAX_FILE_BYTES else b""
     except FileNotFoundError:
-        raise TokenizerError(
-            "there is no tokenizer file of this name", where=str(path), fix="Check the path."
-        ) from None
+        fix = "Check the path: give a tokenizer's file, or the folder that holds it."
+        if len(path.parts) == 2 and not path.suffix and path.parts[0] not in (".", "..", "/", "~"):
+            fix += f" If it is a repository, fetch it first: hf download {path} --local-dir tokenizer"
+        raise TokenizerError("there is no tokenizer of this name here", where=str(path), fix=fix) from None
     except (OSError, ValueError) as error:  # ValueError: a path that holds a null character
         reason = getattr(error, "strerror", None) or error
         raise TokenizerError(f"the tokenizer file cannot be read ({reason})", where=str(path)) from error

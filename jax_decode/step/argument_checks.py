@@ -111,8 +111,8 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
         what = f"{where}: there is no constraint {wrong} among {int(count)}"
         raise DecodeError(what, fix=f"Give indices from 0 to {int(count) - 1}, in the order of to_device; -1 for no constraint.")
     most = _known(limits)
-    if most is not None and (most < 1).any():
-        raise DecodeError(f"{where}: a limit is {int(most.min())}", fix="Give at least 1 token, the stop token included.")
+    if most is not None and (most < 0).any():
+        raise DecodeError(f"{where}: a limit is {int(most.min())}", fix="Give tokens from 0 up, the stop token included.")
     return jnp.asarray(which, jnp.int32)
 
 

@@ -92,6 +92,15 @@ class ConstraintState:
     status: jax.Array
     stop_ids: jax.Array
 
+    def __repr__(self) -> str:
+        rows = self.node.shape[0]
+        if isinstance(self.status, jax.core.Tracer) or not isinstance(self.status, jax.Array | np.ndarray):
+            return f"ConstraintState({rows} rows, traced)"
+        status, left = np.asarray(self.status).tolist(), np.asarray(self.remaining).tolist()
+        shown = ", ".join(f"{Status(how).name} ({most} left)" if most < UNREACHABLE else Status(how).name
+                          for how, most in zip(status[:8], left))  # fmt: skip
+        return f"ConstraintState({rows} row{'s' * (rows != 1)}: {shown}{', …' * (rows > 8)})"
+
     @property
     def running(self) -> jax.Array:
         """bool[B], rows that still take tokens."""

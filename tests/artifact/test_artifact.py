@@ -482,3 +482,14 @@ def test_description(constraint: CompiledConstraint) -> None:
     assert "nodes" in repr(constraint)
     assert constraint.shortest_completion == 1  # the token a@b
     assert constraint.nbytes == sum(getattr(constraint, n).nbytes for n in ARRAYS)
+
+
+def test_a_walk_says_where_it_stands():
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", b"b"], stop_ids=[0])
+    walk = fsa_compile.compile_regex("ab?b", vocabulary).walk()
+    assert repr(walk) == "HostWalk(after 0 tokens: 1 may come next; at least 2 more to an end)"
+    walk.advance(1)
+    walk.advance(2)
+    assert repr(walk) == "HostWalk(after 2 tokens: 2 may come next; may end here)"
+    walk.advance(0)
+    assert repr(walk) == "HostWalk(ended after 3 tokens)"

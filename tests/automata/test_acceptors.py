@@ -42,8 +42,12 @@ def test_pynini_code_points():
     assert [dfa.accepts(t.encode()) for t in ("日x", "ééé", "", "日")] == [True, True, False, False]
 
 
-def test_weights_are_ignored_and_nothing_is_changed():
-    fst = pynini.accep("a", weight=3) | pynini.accep("ab", weight=1)
+def test_weights_are_refused_and_nothing_is_changed():
+    """They would say which texts are preferred, and a constraint says what is allowed; the way out that the error names works."""
+    weighted = pynini.accep("a", weight=3) | pynini.accep("ab", weight=1)
+    with pytest.raises(ConstraintError, match="rmweight"):
+        acceptor(weighted)
+    fst = pynini.arcmap(weighted, map_type="rmweight")
     before = fst.num_states()
     dfa = acceptor(fst).to_byte_dfa()
     assert dfa.accepts(b"a")
@@ -51,7 +55,7 @@ def test_weights_are_ignored_and_nothing_is_changed():
     assert fst.num_states() == before
     # Two readings of one text with loops of different weight cannot be determinised as weighted automata.
     loops = pynini.accep("a", weight=1).closure() | pynini.accep("a", weight=2).closure()
-    assert acceptor(loops).to_byte_dfa().num_states == 2
+    assert acceptor(pynini.arcmap(loops, map_type="rmweight")).to_byte_dfa().num_states == 2
 
 
 @pytest.mark.parametrize("pattern", [r"[^a]*(ab|é)", r"\d{2,3}[a-c]?", "(a|b)*abb", "x.y", "[^日]+"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fsa_compile.automata import labels
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.openfst import Arcs, arcs_from_fst, from_pynini, fst_from_arcs, to_pynini
+from fsa_compile.automata.openfst import Arcs, arcs_from_fst, from_pynini, fst_from_arcs, to_pynini, ways_to_compile
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.languages.constructors import regex
 
@@ -81,3 +81,10 @@ def test_label_space():
     assert max(map(labels.byte_label, range(256))) == labels.LAST_BYTE
     assert labels.label_token(labels.token_label(128_000)) == 128_000
     assert labels.token_label(0) == labels.FIRST_TOKEN
+
+
+def test_what_to_do_without_pynini():
+    """In the words of each platform."""
+    assert "conda install -c conda-forge pynini" in ways_to_compile("darwin")
+    assert "WSL" in ways_to_compile("win32")
+    assert all("CompiledConstraint.load(path)" in ways_to_compile(platform) for platform in ("linux", "darwin", "win32"))

@@ -30,7 +30,7 @@ def test_torch_is_imported_late():
 
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "constrax\[torch\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "constrax\[torch\] @ git\+'):
         ConstraintLogitsProcessor(None)(None, None)
 
 

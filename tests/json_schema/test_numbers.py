@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from fsa_compile.errors import LimitError
-from fsa_compile.json_schema import schema_machine
+from fsa_compile.json_schema import SchemaOptions, schema_machine
 from fsa_compile.json_schema.numbers import UNDECIDED, Compare, Integer, MultipleOf, Sign, exact, number_dfa
 
 WHOLE = ["0", "1", "2", "9", "10", "11", "12", "99", "100", "101", "1000", "65535", "65536"]
@@ -114,7 +114,7 @@ def test_random_bounds_through_the_machine():
             schema[keyword] = (
                 rng.choice([0.01, 0.5, 3, 2.5]) if keyword == "multipleOf" else rng.choice([0, 1, -10, 12.5, 100, 0.25])
             )
-        machine = schema_machine({"anyOf": [schema, {"type": "null"}]})
+        machine = schema_machine({"anyOf": [schema, {"type": "null"}]}, options=SchemaOptions(integers="all"))
         holds = {
             "minimum": lambda x, v: x >= v, "maximum": lambda x, v: x <= v, "exclusiveMinimum": lambda x, v: x > v,
             "exclusiveMaximum": lambda x, v: x < v, "multipleOf": lambda x, v: (x / v).denominator == 1, "const": lambda x, v: x == v,

@@ -94,9 +94,44 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_texts(name):
     schema, accepted, rejected = CASES[name]
-    machine = schema_machine(schema)
+    machine = schema_machine(schema, options=SchemaOptions(integers="all"))
     assert [text for text in accepted if not machine.accepts(text.encode())] == []
     assert [text for text in rejected if machine.accepts(text.encode())] == []
+
+
+WHOLE = ["0", "7", "-3", "10", "1815"]
+OTHERWISE = ["-0", "0.0", "7.0", "-3.00", "1e1", "10e0", "1815.000", "07", "+7"]
+"""The same numbers, as no `json.dumps` writes an int."""
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer"},
+        {"type": "integer", "minimum": -3},
+        {"type": "integer", "minimum": -3, "maximum": 2000},
+        {"type": ["integer", "null"]},
+        {"enum": [0, 7, -3, 10, 1815]},
+        {"anyOf": [{"const": value} for value in (0, 7, -3, 10, 1815)]},
+        {"type": "number", "multipleOf": 1},
+        {"allOf": [{"type": "number"}, {"type": "integer"}]},
+        {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+    ],
+)
+def test_integers_are_written_plainly(schema):
+    """By default, so that `json.loads` gives an int, with bounds and without; the standard's other spellings by option."""
+    machine = schema_machine(schema)
+    assert [text for text in WHOLE if not machine.accepts(text.encode())] == []
+    assert [text for text in OTHERWISE if machine.accepts(text.encode())] == []
+    every = schema_machine(schema, options=SchemaOptions(integers="all"))
+    assert all(every.accepts(text.encode()) for text in [*WHOLE, "-0", "0.0", "7.0", "-3.00"])
+
+
+def test_other_numbers_are_the_standards():
+    for schema in ({"type": "number"}, {"minimum": 0}, {}, {"type": "number", "not": {"type": "integer"}}):
+        machine = schema_machine(schema)
+        assert machine.accepts(b"1.50")
+        assert machine.accepts(b"1.0") == ("not" not in schema)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -48,7 +48,7 @@ MISTAKES = {
     "a number as indices": (lambda: jax_decode.init_state(TABLES, 0, 8), r"jnp\.zeros\(B, jnp\.int32\)"),
     "floats as indices": (lambda: jax_decode.init_state(TABLES, jnp.zeros(2, jnp.float32), 8), "indices are float32"),
     "limits of other rows": (lambda: jax_decode.init_state(TABLES, ROWS, jnp.array([8, 8, 8], jnp.int32)), r"limits has shape \(3,\) for 2 rows"),
-    "no room at all": (lambda: jax_decode.init_state(TABLES, ROWS, 0), "a limit is 0"),
+    "less than no room": (lambda: jax_decode.init_state(TABLES, ROWS, -1), "a limit is -1"),
     "limits as floats": (lambda: jax_decode.init_state(TABLES, ROWS, 8.5), "limits are no whole numbers"),
     "stop ids of one row": (lambda: jax_decode.init_state(TABLES, ROWS, 8, jnp.array([6], jnp.int32)), r"stop_ids has shape \(1,\)"),
     "an artifact in init_state": (lambda: jax_decode.init_state(fsa_compile.compile_regex("a", VOCABULARY), ROWS, 8), "to_device"),
@@ -93,3 +93,13 @@ def test_right_arguments_pass_everywhere():
     each = jax.vmap(lambda which: jax_decode.init_state(TABLES, which[None], 8).node)(ROWS)
     assert each.shape == (2, 1, 1)
     assert jax_decode.advance(None, STATE, TOKENS).status.tolist() == [0, 0]
+
+
+def test_a_state_says_how_its_rows_stand():
+    after = jax_decode.advance(TABLES, STATE, jnp.array([5, 0], jnp.int32))
+    assert repr(after) == "ConstraintState(2 rows: RUNNING (7 left), RUNNING (7 left))"
+    assert repr(jax_decode.advance(TABLES, after, jnp.array([6, 0], jnp.int32))) == "ConstraintState(2 rows: ACCEPTED (6 left), DEAD_END (6 left))"
+    assert repr(jax_decode.init_state(TABLES, ROWS[:1])) == "ConstraintState(1 row: RUNNING)"
+    seen = []
+    jax.jit(lambda state: seen.append(repr(state)) or state.node)(STATE)
+    assert seen == ["ConstraintState(2 rows, traced)"]

@@ -1,0 +1,131 @@
+"""What people get wrong at first: each is an error of this package, in words of the user's, with what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import pynini
+import pytest
+
+import fsa_compile
+import jax_decode
+import models
+from fsa_compile import inspect, library
+
+
+@dataclasses.dataclass
+class Person:
+    born: int
+
+
+VOCABULARY = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
+CONSTRAINT = fsa_compile.compile_regex("a|b", VOCABULARY)
+TABLES = jax_decode.to_device(CONSTRAINT)
+DECODER = models.tiny_gemma(vocab_size=257)
+HERE = {"max_new_tokens": 4, "bos_id": False}
+SYMBOLS = pynini.SymbolTable()
+SYMBOLS.add_symbol("<eps>", 0)
+SYMBOLS.add_symbol("yes", 1)
+
+
+def with_symbols():
+    fst = pynini.accep("yes", token_type=SYMBOLS)
+    fst.set_input_symbols(SYMBOLS)
+    fst.set_output_symbols(SYMBOLS)
+    return fst
+
+
+def generated(*arguments, **options):
+    return jax_decode.generate(*arguments, **(HERE | options))
+
+
+MISTAKES = {
+    "a schema as a type": (lambda: fsa_compile.compile_type({"type": "integer"}, VOCABULARY), "compile_json_schema(schema"),
+    "a value as a type": (lambda: fsa_compile.compile_type(Person(1), VOCABULARY), "Pass the class itself: Person"),
+    "type and tokenizer swapped": (lambda: fsa_compile.compile_type(VOCABULARY, Person), "the tokenizer or text comes second"),
+    "a list of choices as a type": (lambda: fsa_compile.compile_type([1, 2], VOCABULARY), "Literal[1, 2]"),
+    "a class as a function": (lambda: fsa_compile.compile_call(Person, VOCABULARY), "Write a def"),
+    "a class as a schema": (lambda: fsa_compile.compile_json_schema(Person, VOCABULARY), "Use compile_type(Person, tokenizer)"),
+    "a file's name as a schema": (lambda: fsa_compile.compile_json_schema("person.json", VOCABULARY), "Path('person.json').read_text()"),
+    "a path as a schema": (lambda: fsa_compile.compile_json_schema(Path("person.json"), VOCABULARY), "Pass a dict"),
+    "half a schema": (lambda: fsa_compile.compile_json_schema("{", VOCABULARY), "the schema is not JSON"),
+    "schema and tokenizer swapped": (lambda: fsa_compile.compile_json_schema(VOCABULARY, {}), "Pass a dict"),
+    "a dict as options": (lambda: fsa_compile.compile_json_schema({}, VOCABULARY, options={"whitespace": "compact"}), "options=SchemaOptions("),
+    "a dict as limits": (lambda: fsa_compile.compile_regex("a", VOCABULARY, limits={"max_states": 3}), "limits=CompileLimits("),
+    "a path as a cache": (lambda: fsa_compile.compile_json_schema({}, VOCABULARY, cache="cache"), "cache=CompileCache(folder)"),
+    "code points read as bytes": (lambda: fsa_compile.compile_acceptor(pynini.accep("é", token_type="utf8"), VOCABULARY), 'alphabet="code points"'),
+    "code points above a byte": (lambda: fsa_compile.compile_acceptor(pynini.accep("€", token_type="utf8"), VOCABULARY), 'alphabet="code points"'),
+    "an Fst with symbols": (lambda: fsa_compile.compile_acceptor(with_symbols(), VOCABULARY), "symbol table"),
+    "an Fst with weights": (lambda: fsa_compile.compile_acceptor(pynini.accep("a", weight=2.0), VOCABULARY), 'map_type="rmweight"'),
+    "a transducer": (lambda: fsa_compile.compile_acceptor(pynini.cross("a", "b"), VOCABULARY), 'fst.project("input")'),
+    "a pattern as an automaton": (lambda: fsa_compile.compile_acceptor("a", VOCABULARY), "Give a pynini acceptor"),
+    "a repository as a tokenizer": (lambda: fsa_compile.load_tokenizer("google/gemma-3-1b-it"), "hf download google/gemma-3-1b-it"),
+    "a folder that is not there": (lambda: fsa_compile.load_tokenizer("no/such/folder/"), "or the folder that holds it"),
+    "no tokenizer": (lambda: fsa_compile.compile_regex("a", None), "Pass load_tokenizer(path)"),
+    "a number as a tokenizer": (lambda: fsa_compile.compile_regex("a", 5), "Give a path"),
+    "an artifact that is not there": (lambda: fsa_compile.CompiledConstraint.load("nothing.npz"), "there is no such file"),
+    "a tokenizer as a path": (lambda: fsa_compile.CompiledConstraint.load(VOCABULARY, "a.npz"), "Give a str or a Path"),
+    "a path as a pattern": (lambda: fsa_compile.compile_regex(Path("a.txt"), VOCABULARY), "a pattern must be a str"),
+    "pattern and tokenizer swapped": (lambda: fsa_compile.compile_regex(VOCABULARY, "a"), "a pattern must be a str"),
+    "a path as a grammar": (lambda: fsa_compile.compile_grammar(Path("a.lark"), VOCABULARY), "Path(file).read_text()"),
+    "a file's name as a grammar": (lambda: fsa_compile.compile_grammar("query.lark", VOCABULARY), "Path('query.lark').read_text()"),
+    "a library's name as a grammar": (lambda: fsa_compile.compile_grammar("json", VOCABULARY), "library.grammar_text('json')"),
+    "a grammar the library has not": (lambda: library.grammar_text("cobol"), "json"),
+    "one string as choices": (lambda: fsa_compile.compile_choices("abc", VOCABULARY), "Put it into a list"),
+    "numbers as choices": (lambda: fsa_compile.compile_choices([1, 2], VOCABULARY), "Convert it with str()"),
+    "no choices": (lambda: fsa_compile.compile_choices([], VOCABULARY), "no choice in the list"),
+    "a filter's name": (lambda: fsa_compile.compile_regex("a", VOCABULARY, filters="ascii"), "filters=[filters.ascii()]"),
+    "names of filters": (lambda: fsa_compile.compile_regex("a", VOCABULARY, filters=["ascii"]), "filters.ascii()"),
+    "a word for canonical": (lambda: fsa_compile.compile_regex("a", VOCABULARY, canonical="yes"), "compile without canonical=True"),
+    "a string beside a language": (lambda: fsa_compile.regex("a") | "b", "Wrap it"),
+    "a dict to parse": (lambda: fsa_compile.parse(Person, {"born": 1}), "parse(T, out.text())"),
+    "type and text swapped": (lambda: fsa_compile.parse('{"born": 1}', Person), "Pass the type first"),
+    "a text that is none of the type": (lambda: fsa_compile.parse(Person, '{"born": "x"}'), "born"),
+    "a message as messages": (lambda: fsa_compile.chat_prompt("Hello.", VOCABULARY, template="gemma"), "special"),
+    "a number to explain": (lambda: inspect.explain(CONSTRAINT, VOCABULARY, 5), "a list of token ids"),
+    "constraint and tokenizer swapped": (lambda: inspect.explain(VOCABULARY, CONSTRAINT, "a"), "then the tokenizer"),
+    "another tokenizer": (lambda: inspect.explain(CONSTRAINT, models.small_tokenizer_path(), "a"), "load_tokenizer"),
+    "text for a token": (lambda: CONSTRAINT.walk().advance("a"), "for token in tokenizer.encode(text)"),
+    "a token that is not allowed": (lambda: CONSTRAINT.walk().advance(3), "inspect.explain"),
+    "a token that is none": (lambda: CONSTRAINT.walk().advance(10**6), "ids from 0 to 256"),
+    "a text to draw": (lambda: fsa_compile.draw.draw("a|b"), "to_byte_dfa()"),
+    "matcher and tokenizer swapped": (lambda: fsa_compile.Matcher(VOCABULARY, CONSTRAINT), "a compiled constraint is needed"),
+    "a pattern for the device": (lambda: jax_decode.to_device("a|b"), "Compile one with fsa_compile"),
+    "an unknown profile": (lambda: jax_decode.to_device(CONSTRAINT, profile="big"), "There are"),
+    "an artifact as tables": (lambda: generated(DECODER, [1], CONSTRAINT), "Pass jax_decode.to_device(constraint)"),
+    "a tokenizer as a model": (lambda: generated(VOCABULARY, [1], TABLES), "See jax_decode.Decoder"),
+    "a sampler's name": (lambda: generated(DECODER, [1], TABLES, sampler="greedy"), "Greedy()"),
+    "no key": (lambda: generated(DECODER, [1], TABLES, sampler=jax_decode.Categorical()), "key=jax.random.key(seed)"),
+    "a seed as a key": (lambda: generated(DECODER, [1], TABLES, sampler=jax_decode.Categorical(), key=0), "Give jax.random.key(seed)"),
+    "text without a tokenizer": (lambda: generated(DECODER, "a", TABLES), "pass tokenizer="),
+    "no room": (lambda: generated(DECODER, [1], TABLES, max_new_tokens=0), "at least 1"),
+    "a limit that is too low": (lambda: generated(DECODER, [1], jax_decode.to_device(fsa_compile.compile_regex("a{9}", VOCABULARY))), "allow_truncation"),
+    "constraints of a report": (lambda: jax_decode.report.to_html(generated(DECODER, [1], TABLES), VOCABULARY, constraint=[CONSTRAINT]), "the one that all rows have"),
+    "a row that is not there": (lambda: jax_decode.report.steps_of(generated(DECODER, [1], TABLES), 3), "Rows count from 0"),
+    "a number as a stop string": (lambda: jax_decode.StopStrings(5), "Give strings"),
+    "a text to score": (lambda: jax_decode.score_texts(DECODER, [1], "b", VOCABULARY), "Give a list of strings"),
+    "a size that is not published": (lambda: models.load("gemma9", "."), "Use one of gemma"),
+    "a checkpoint that is not there": (lambda: models.load("gemma3-1b", "nothing"), "Check the path"),
+}  # fmt: skip
+
+
+def test_there_are_enough():
+    assert len(MISTAKES) >= 60
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(mistake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, says = MISTAKES[mistake]
+    with jax.numpy_dtype_promotion("standard"), pytest.raises(ValueError) as caught:  # noqa: PT011 (all of ours are)
+        call()
+    assert isinstance(caught.value, (fsa_compile.ConstraintError, jax_decode.DecodeError, models.ModelError)), caught.value
+    assert not isinstance(caught.value, fsa_compile.DefectError), caught.value
+    assert says in str(caught.value), str(caught.value)
+
+
+def test_a_folder_to_save_in(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no such folder; make it first"):
+        CONSTRAINT.save(tmp_path / "nothing" / "a.npz")
