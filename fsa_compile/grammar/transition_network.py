@@ -252,7 +252,7 @@ class _Builder:
             fix = "Let each iteration begin with something else, a bracket for example, or repeat it without bounds."
             if loop is None:
                 what = f"a repetition in rule {rule.name} may be empty and begins with the rule that it stands in"
-                fix = "Let each iteration begin with something else, a bracket for example, or take the empty text out of the rule."
+                fix = "Let each iteration begin with something else, such as a bracket, or take the empty text out of the rule."
             place = rule if loop is None else loop.place
             raise UnsupportedGrammarError(what, text=self.grammar.text, start=place.start, end=place.end, fix=fix)
 
