@@ -103,7 +103,7 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
         if shapes is None and (len(shape) != 2 or shape[0] != rows):
             what = f"{where}: {name} has shape {shape}"
             raise DecodeError(what, fix=f"Pass shape ({rows}, E), padded with -1; None for the vocabulary's own.")
-        if not jnp.issubdtype(jnp.result_type(value), jnp.integer):
+        if not jnp.issubdtype(_dtype(value), jnp.integer):
             raise DecodeError(f"{where}: {name} are no whole numbers", fix="Pass int32.")
     index, count = _known(which), _known(tables.num_constraints)
     if index is not None and count is not None and ((index < -1) | (index >= count)).any():
@@ -118,10 +118,15 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
 
 def _rows_of(which: Any) -> int:
     shape = tuple(np.shape(which))
-    if isinstance(which, (bool, np.bool_)) or not jnp.issubdtype(jnp.result_type(which), jnp.integer) or len(shape) != 1:
+    if isinstance(which, (bool, np.bool_)) or not jnp.issubdtype(_dtype(which), jnp.integer) or len(shape) != 1:
         what = f"init_state: the constraints' indices are {_kind(which)}"
         raise DecodeError(what, fix="Pass one index per row in an array: jnp.zeros(B, jnp.int32) for the only constraint.")
     return shape[0]
+
+
+def _dtype(value: Any) -> Any:
+    """Of an array, or of what lists would make."""
+    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
 
 def _is_state(value: Any) -> bool:

@@ -141,6 +141,12 @@ def one_case(rng: random.Random) -> Counter:
     return counts
 
 
+def test_an_empty_iteration_before_its_own_rule():
+    for text in ('root ::= ( "a"? root | "d" )+ "b" | ""', 'root ::= ( "a"? root )+ "b" | ""'):
+        with pytest.raises(UnsupportedGrammarError, match="may be empty and begins with the rule that it stands in"):
+            machine_of(parse_gbnf(text))
+
+
 @pytest.mark.exhaustive
 def test_random_gbnf(exhaustive):
     counts: Counter[str] = Counter()

@@ -79,6 +79,11 @@ def test_values_are_not_looked_at_inside_jit():
     assert which.shape == (2, 1)
 
 
+def test_lists_are_arrays():
+    state = jax_decode.init_state(TABLES, [0, -1], [8, 7], [[6], [6]])
+    assert state.remaining.tolist() == [8, 7]
+
+
 def test_right_arguments_pass_everywhere():
     @jax.jit
     def step(state, logits, words):
