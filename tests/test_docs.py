@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from oracles.markdown import python_blocks
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 COMPILING = ["limits.md", "migration.md", "theory.md"]

@@ -13,6 +13,8 @@ import pytest
 import fsa_compile.cli.commands
 import jax_decode.cli
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -220,14 +220,14 @@ class HostWalk(BitmaskWalk):
             followed, those that can be completed within it are kept.
 
         Raises:
-          ConstraintError: the token is not allowed here, within the limits of tokens and depth, or is no token id; the walk is
-            unchanged. (A ValueError.)
+          ConstraintError: the token is not allowed here, within the limit of tokens, or is no token id; the walk is unchanged.
+            (A ValueError.) The limit of depth is for masks alone.
         """
         c = self.constraint
         if not hasattr(token, "__index__") or isinstance(token, (bool, np.bool_)):
             what = f"a token is a whole number, not {token!r:.40}"
             raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
-        by_mask = self.max_depth < UNREACHABLE or (c.has_sets and remaining is not None)
+        by_mask = c.has_sets and remaining is not None
         if by_mask and 0 <= token < c.vocab_size and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
             raise self._refused(int(token))
         after = self._after(int(token), remaining)

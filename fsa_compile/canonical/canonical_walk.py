@@ -119,11 +119,12 @@ class CanonicalWalk(BitmaskWalk):
         """Takes one token; `remaining` as in `HostWalk.advance`.
 
         Raises:
-          ValueError: the token is not allowed here, within the limits of tokens and depth; the walk is unchanged.
+          ValueError: the token is not allowed here, within the limit of tokens; the walk is unchanged. The limit of depth is for
+            masks alone.
         """
         here, c = self._history[-1], self.constraint
-        limited = remaining is not None or self._own.max_depth < UNREACHABLE
-        if limited and 0 <= token < c.vocab_size and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
+        limited = remaining is not None and 0 <= token < c.vocab_size
+        if limited and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         if not here.finished and token in c.stop_ids and self.accepting:
             self._history.append(here._replace(finished=True))

@@ -44,7 +44,7 @@ class Matcher:
         max_depth: int | None = None,
         terminate_without_stop_token: bool = False,
     ) -> None:
-        self.constraint, self.max_tokens = constraint, max_tokens
+        self.constraint, self.max_tokens, self._max_depth = constraint, max_tokens, max_depth
         self._vocabulary = None if tokenizer is None else check_tokenizer(constraint, tokenizer)
         self._walk = walk_of(constraint, tables, max_depth, max_tokens)
         self._ends_itself = terminate_without_stop_token or not constraint.stop_ids
@@ -68,6 +68,8 @@ class Matcher:
     def accept_token(self, token_id: int) -> bool:
         """Takes a token if it is allowed; False, and nothing is changed, if not."""
         if self.is_terminated():
+            return False
+        if self._max_depth is not None and token_id not in _ids(self._walk.allowed_words(self._remaining())):
             return False
         try:
             self._walk.advance(int(token_id), self._remaining())

@@ -66,7 +66,7 @@ def warm_up(
             constraint=None if tables is None else [0] * rows,
             max_new_tokens=limit,
             allow_truncation=True,
-            **{"key": jax.random.key(0)} | options,
+            **{"key": jax.random.key(0), "bos_id": False} | options,
         )
 
     if threads == 1 or len(cases) == 1:

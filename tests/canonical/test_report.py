@@ -44,4 +44,4 @@ def test_command(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "own canonical form   31,741" in text
     assert "none: texts are not cut" in text
     assert main(["tokenizer", "report", str(path / "nothing")]) == 2
-    assert "TokenizerError" in capsys.readouterr().err
+    assert "there is no tokenizer of this name here" in capsys.readouterr().err

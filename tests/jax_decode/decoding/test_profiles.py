@@ -30,7 +30,7 @@ from jax_decode.probability.scoring import teacher_forced
 from jax_decode.probability.smc import run_particles
 from jax_decode.tables import profiles, tables
 
-WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b'abcdefghij0123456789 .{}":,'), b"ab", b"12"], stop_ids=[0])
+WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b'abcdefghij0123456789 .{}":,'), b"ab", b"12", *[b""] * 34], stop_ids=[0])
 SIZE = 64
 SMALL = ["[a-j]{2,4}", "(ab|cd)*\\.", "[0-9]{1,3}", "a", "(12)+( ab)?"]
 POOL = "general x4"
@@ -259,6 +259,7 @@ def test_programs_are_kept_where_jax_was_told_or_in_the_users_cache(kept_program
     assert jax.config.values["jax_compilation_cache_dir"] == str(tmp_path / "here")
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_page_runs(kept_programs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
