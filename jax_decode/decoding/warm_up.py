@@ -58,6 +58,7 @@ def warm_up(
 
     def compiled(case: tuple[Any, int, int, int]) -> None:
         which, rows, length, limit = case
+        asked: dict[str, Any] = {"key": jax.random.key(0), "bos_id": False} | options
         tables = None if which is None else _empty_tables(which, vocabulary)
         generate(
             decoder,
@@ -66,7 +67,7 @@ def warm_up(
             constraint=None if tables is None else [0] * rows,
             max_new_tokens=limit,
             allow_truncation=True,
-            **{"key": jax.random.key(0), "bos_id": False} | options,
+            **asked,
         )
 
     if threads == 1 or len(cases) == 1:
