@@ -101,7 +101,7 @@ def main() -> None:
             start = time.perf_counter()
             compiled = program(sampler, mesh, args.batch, args.vocab).compile()
             found = collectives(compiled.as_text())
-            line = measured(compiled) | {"collectives": found}
+            line = measured(compiled, args.batch, args.vocab) | {"collectives": found}
             line["most_exchanged_bytes"] = max((c["bytes"] for c in found), default=0)
             line["logits_bytes_per_device"] = args.batch * args.vocab * 4 // (rows * ids)
             line["compile_seconds"] = round(time.perf_counter() - start, 1)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _UNROLL, _LOOPED = 16, 3
 Carry = TypeVar("Carry")
@@ -20,27 +21,61 @@ def read(table: jax.Array, *index: jax.Array) -> jax.Array:
 def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
     """The largest of `entry(0) .. entry(count - 1)` and 0, int32[*shape].
 
-    `entry` takes int32[1, …, n] and returns int32[*shape, n]. For an accelerator few entries are unrolled: an elementwise chain
-    that its compiler fuses with its neighbours into one kernel, where a reduction would stand alone. On a CPU the unrolled chain
-    takes longer to compile and to run.
+    `entry` takes int32[1, …, n] and returns int32[*shape, n].
 
     Args:
       entry: values of several entries of all rows.
       count: static number of entries.
       shape: of the result.
     """
-    lead = (1,) * len(shape)
 
     def together() -> jax.Array:
-        return jnp.maximum(entry(jnp.arange(count, dtype=jnp.int32).reshape(*lead, count)).max(-1), 0)
+        return jnp.maximum(entry(places(count, shape)).max(-1), 0)
 
     def unrolled() -> jax.Array:
         best = jnp.zeros((*shape, 1), jnp.int32)
         for i in range(count):
-            best = jnp.maximum(best, entry(jnp.full((*lead, 1), i, jnp.int32)))
+            best = jnp.maximum(best, entry(_place(i, shape)))
         return best[..., 0]
 
-    return together() if count > _UNROLL else jax.lax.platform_dependent(cpu=together, default=unrolled)
+    return _by_device(together, unrolled, count)
+
+
+def last_of(entry: Callable[[jax.Array], tuple[jax.Array, jax.Array]], count: int, shape: tuple[int, ...]) -> jax.Array:
+    """The value of the last of `entry(0) .. entry(count - 1)` that counts, int32[*shape], at least 0; 0 where none does.
+
+    `entry`: like that of `largest`, but returns whether an entry counts, bool, and its value, int32.
+    """
+
+    def together() -> jax.Array:
+        place = places(count, shape)
+        counts, value = entry(place)
+        last = jnp.where(counts, place, -1).max(-1)
+        return jnp.where(counts & (place == last[..., None]), value, 0).max(-1)
+
+    def unrolled() -> jax.Array:
+        kept = jnp.zeros((*shape, 1), jnp.int32)
+        for i in range(count):
+            counts, value = entry(_place(i, shape))
+            kept = jnp.where(counts, value, kept)
+        return kept[..., 0]
+
+    return _by_device(together, unrolled, count)
+
+
+def places(count: int, shape: tuple[int, ...]) -> jax.Array:
+    """0 .. count - 1, int32[1, …, count], along a last axis of arrays of a shape."""
+    return jnp.asarray(np.arange(count, dtype=np.int32).reshape(*(1,) * len(shape), count))
+
+
+def _place(i: int, shape: tuple[int, ...]) -> jax.Array:
+    return jnp.full((*(1,) * len(shape), 1), i, jnp.int32)
+
+
+def _by_device(together: Callable[[], jax.Array], unrolled: Callable[[], jax.Array], count: int) -> jax.Array:
+    """A GPU's compiler fuses an unrolled chain with its neighbours into one kernel, where a reduction stands alone; those of a
+    TPU and a CPU make one operation of every entry instead."""
+    return together() if count > _UNROLL else jax.lax.platform_dependent(cpu=together, tpu=together, default=unrolled)
 
 
 def repeated(

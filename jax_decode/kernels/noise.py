@@ -25,7 +25,7 @@ def threefry(key: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
 
     Args:
       key: uint32[B, 2].
-      step: uint32[B].
+      step: uint32[B] or [B, 1].
       index: uint32[1, n] or uint32[B, n].
 
     Returns:
@@ -34,7 +34,7 @@ def threefry(key: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
     k0, k1 = key[:, :1], key[:, 1:]
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     shape = jnp.broadcast_shapes((key.shape[0], 1), index.shape)
-    x0 = jnp.broadcast_to(step[:, None] + k0, shape)
+    x0 = jnp.broadcast_to(step.reshape(-1, 1) + k0, shape)
     x1 = jnp.broadcast_to(index, shape) + k1
     for group in range(5):
         for r in _ROTATIONS[group % 2]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,9 +72,7 @@ def _mostly_without_maximum(x: jax.Array) -> jax.Array:
     total = jnp.exp(x).sum(1)
     ordinary = (total > _ORDINARY[0]) & (total < _ORDINARY[1])
     of_ordinary = jnp.log(total)
-    return jax.lax.cond(
-        ordinary.all(), lambda: of_ordinary, lambda: jnp.where(ordinary, of_ordinary, _beside_maximum(x))
-    )
+    return jax.lax.cond(ordinary.all(), lambda: of_ordinary, lambda: jnp.where(ordinary, of_ordinary, _beside_maximum(x)))
 
 
 def log_shares(x: jax.Array) -> jax.Array:
@@ -116,9 +115,9 @@ def allowed_logits(parts: Planes) -> list[jax.Array]:
 
 
 def drawable(values: Sequence[jax.Array], inverse: jax.Array | None, threshold: jax.Array | None) -> list[jax.Array]:
-    """Values at a temperature, -inf below the row's threshold float32[B]; -inf stays."""
+    """Values at a temperature, -inf below the row's threshold, float32[B] or [B, 1]; -inf stays."""
     out = [x if inverse is None else jnp.where(x == NEVER, NEVER, scaled(x, inverse)) for x in values]
-    return out if threshold is None else [jnp.where(y >= threshold[:, None], y, NEVER) for y in out]
+    return out if threshold is None else [jnp.where(y >= threshold.reshape(-1, 1), y, NEVER) for y in out]
 
 
 def column_max(values: Sequence[jax.Array]) -> jax.Array:
@@ -134,25 +133,55 @@ def column_best(values: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     return best, plane
 
 
-def column_log_sum(values: Sequence[jax.Array]) -> jax.Array:
-    """Log-sum-exp of every column, float32[B, W], -inf for none."""
-    base = finite(column_max(values))
-    return base + jnp.log(functools.reduce(jnp.add, [jnp.exp(x - base) for x in values]))
+class Sum(NamedTuple):
+    """A sum of exponentials: `total` of those relative to `finite(most)`, where `most` is the largest exponent, -inf for none."""
+
+    most: jax.Array
+    total: jax.Array
+
+    @property
+    def log(self) -> jax.Array:
+        """Its logarithm, -inf for none."""
+        return finite(self.most) + jnp.log(self.total)
 
 
-def column_log_sums(parts: Planes) -> tuple[jax.Array, jax.Array]:
-    """Log-sum-exp of every column over its allowed logits and over all, float32[B, W] each.
+def both(a: Sum, b: Sum) -> Sum:
+    """The sum of both."""
+    most = jnp.maximum(a.most, b.most)
+    base = finite(most)
+    return Sum(most, a.total * jnp.exp(a.most - base) + b.total * jnp.exp(b.most - base))
+
+
+def column_sum(values: Sequence[jax.Array]) -> Sum:
+    """Sum of the exponentials of every column, [B, W]."""
+    most = column_max(values)
+    base = finite(most)
+    return Sum(most, functools.reduce(jnp.add, [jnp.exp(x - base) for x in values]))
+
+
+def column_sums(parts: Planes) -> tuple[Sum, Sum]:
+    """The same over the allowed logits of every column, and over the others.
 
     A token is either allowed or not, so one exponential per logit serves both sums: each is taken relative to the maximum
     of its own kind, and neither can underflow.
     """
-    base = finite(column_max(allowed_logits(parts)))
-    other = finite(column_max([x if ok is None else jnp.where(ok, NEVER, x) for x, ok in parts]))
+    most = column_max(allowed_logits(parts))
+    other = column_max([x if ok is None else jnp.where(ok, NEVER, x) for x, ok in parts])
     inside, outside = [], []
     for x, ok in parts:
         assert ok is not None
-        e = jnp.exp(x - jnp.where(ok, base, other))
+        e = jnp.exp(x - jnp.where(ok, finite(most), finite(other)))
         inside.append(jnp.where(ok, e, 0.0))
         outside.append(jnp.where(ok, 0.0, e))
-    allowed = base + jnp.log(functools.reduce(jnp.add, inside))
-    return allowed, log_add(allowed, other + jnp.log(functools.reduce(jnp.add, outside)))
+    return Sum(most, functools.reduce(jnp.add, inside)), Sum(other, functools.reduce(jnp.add, outside))
+
+
+def column_log_sum(values: Sequence[jax.Array]) -> jax.Array:
+    """Log-sum-exp of every column, float32[B, W], -inf for none."""
+    return column_sum(values).log
+
+
+def column_log_sums(parts: Planes) -> tuple[jax.Array, jax.Array]:
+    """Log-sum-exp of every column over its allowed logits and over all, float32[B, W] each."""
+    inside, outside = (x.log for x in column_sums(parts))
+    return inside, log_add(inside, outside)

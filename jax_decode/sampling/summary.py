@@ -13,13 +13,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.kernels import one_pass
 from jax_decode.kernels.noise import gumbel
+from jax_decode.kernels.one_pass import folded
 from jax_decode.kernels.planes import (
     NEVER,
+    Planes,
+    Sum,
     allowed_logits,
+    both,
     column_best,
     column_log_sum,
     column_log_sums,
+    column_sum,
+    column_sums,
     cube,
     drawable,
     log_add,
@@ -74,7 +81,9 @@ def summarize(
       with_raw: whether to sum all logits too; without, `raw` is NaN, and an exponential per logit is saved on some devices.
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
-    if noise is None and words is not None and with_raw:
+    if one_pass.wanted():
+        forms["tpu"] = in_one_pass
+    elif noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
     summary = jax.lax.platform_dependent(logits, words, noise, inverse, threshold, **forms)
@@ -90,24 +99,81 @@ def _fused(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
 ) -> Summary:
-    parts = planes(logits, words, num_words)
+    rows = _Rows(noise, inverse, threshold)
+    return _reduced(_of_columns(num_words, with_raw, rows, planes(logits, words, num_words), _columns(num_words)))
+
+
+class _Rows(NamedTuple):
+    """What a draw depends on besides logits and mask; see `summarize`."""
+
+    noise: Noise | None
+    inverse: jax.Array | None
+    threshold: jax.Array | None
+
+
+class _Columns(NamedTuple):
+    """Of every column, [B, n]: score and item, and the sums over the allowed logits and over the others (None: not asked for)."""
+
+    score: jax.Array
+    item: jax.Array
+    inside: Sum
+    outside: Sum | None
+
+
+def _of_columns(num_words: int, with_raw: bool, rows: _Rows, parts: Planes, column: jax.Array) -> _Columns:
     values = allowed_logits(parts)
-    if words is None or not with_raw:
-        allowed = raw = column_log_sum(values)
-    else:
-        allowed, raw = column_log_sums(parts)
-    if noise is None:
+    inside, outside = column_sums(parts) if with_raw and parts[0][1] is not None else (column_sum(values), None)
+    if rows.noise is None:
         score, plane = column_best(values)
-        item = plane * num_words + _columns(num_words)
-    else:
-        plain = inverse is None and threshold is None
-        drawn = allowed if plain else column_log_sum(drawable(values, inverse, threshold))
-        score = drawn + _noise(noise, num_words)
-        item = jnp.broadcast_to(_columns(num_words), score.shape)
-    if raw is allowed:
-        score, item, total = _reduce((score, item, allowed), (NEVER, NO_ITEM, NEVER), _better)
-        return Summary(score, item, total, total)
-    return Summary(*_reduce((score, item, allowed, raw), (NEVER, NO_ITEM, NEVER, NEVER), _better))
+        return _Columns(score, plane * num_words + column, inside, outside)
+    plain = rows.inverse is None and rows.threshold is None
+    drawn = inside.log if plain else column_log_sum(drawable(values, rows.inverse, rows.threshold))
+    score = drawn + gumbel(*rows.noise, column.astype(jnp.uint32))
+    return _Columns(score, jnp.broadcast_to(column, score.shape), inside, outside)
+
+
+def _reduced(columns: _Columns) -> Summary:
+    """Of all columns [B, n]."""
+    logs = [columns.inside.log]
+    if columns.outside is not None:
+        logs.append(log_add(logs[0], columns.outside.log))
+    start = (NEVER, NO_ITEM, NEVER, NEVER)[: 2 + len(logs)]
+    score, item, *sums = _reduce((columns.score, columns.item, *logs), start, _better)
+    return Summary(score, item, sums[0], sums[-1])
+
+
+def in_one_pass(
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    words: jax.Array | None,
+    noise: Noise | None,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    *,
+    interpret: bool = False,
+) -> Summary:
+    """`summarize` by a kernel that reads every logit once."""
+    rows = [] if noise is None else [noise.key, noise.step[:, None]]
+    rows += [] if inverse is None else [jnp.broadcast_to(inverse, (len(logits), 1))]
+    rows += [] if threshold is None else [threshold[:, None]]
+
+    def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:
+        left = list(own)
+        noise_of = None if noise is None else Noise(left.pop(0), left.pop(0))
+        given = _Rows(noise_of, *(None if x is None else left.pop(0) for x in (inverse, threshold)))
+        return _of_columns(num_words, with_raw, given, parts, column)
+
+    def better(a: _Columns, b: _Columns) -> _Columns:
+        takes = (a.score > b.score) | ((a.score == b.score) & (a.item < b.item))
+        outside = None if a.outside is None or b.outside is None else both(a.outside, b.outside)
+        return _Columns(jnp.maximum(a.score, b.score), jnp.where(takes, a.item, b.item), both(a.inside, b.inside), outside)
+
+    empty: tuple[Any, ...] = (NEVER, 0.0, NO_ITEM)
+    none = Sum(*empty[:2])
+    start = _Columns(empty[0], empty[2], none, none if with_raw and words is not None else None)
+    lanes = folded(of_columns, better, start, logits, words, num_words, rows, interpret=interpret)
+    return _reduced(lanes)
 
 
 def _reduce(operands: Sequence[jax.Array], start: Sequence[float], combine: Callable[..., Any]) -> list[jax.Array]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jax_decode.kernels import one_pass
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.planes import HIGHEST, LOWEST, NEVER, allowed_logits, clean, column_max, drawable, planes, scaled
+from jax_decode.kernels.planes import LOWEST, NEVER, allowed_logits, clean, column_max, drawable, planes, scaled
 from jax_decode.kernels.vocabulary_shards import Part
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
 
@@ -66,7 +68,17 @@ def _listed(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
 
 
 def _column_best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
-    return column_max(_scaled_planes(allowed, inverse))
+    """Largest scaled logit of every column, float32[B, W], -inf where none is allowed."""
+
+    def of_planes(logits: jax.Array, words: jax.Array | None) -> jax.Array:
+        return column_max(allowed_logits(planes(logits, words, allowed.num_words)))
+
+    def by_kernel(logits: jax.Array, words: jax.Array | None) -> jax.Array:
+        return one_pass.mapped(lambda parts, _: column_max(allowed_logits(parts)), jnp.float32, logits, words, allowed.num_words)
+
+    forms = {"tpu": by_kernel} if one_pass.wanted() and allowed.part is None else {}
+    best = jax.lax.platform_dependent(allowed.logits, allowed.words, default=of_planes, **forms)
+    return drawable([best], inverse, None)[0]
 
 
 def _best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
@@ -99,35 +111,116 @@ def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Arr
     return jnp.maximum(jax.lax.top_k(y, k)[0][:, -1], LOWEST)
 
 
-def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -> jax.Array:
-    """The largest threshold whose tokens still have probability p, float32[B], by bisection over all float32 values.
+class _Border(NamedTuple):
+    """Where the border of a top-p lies, [B] each: from `low` on tokens have enough mass, from `high` on they have not.
 
-    Every step is one pass over the logits; 32 steps pin down the exact border, whatever the distribution.
+    low, high: int32, in the order of the floats; above: float32, mass from `high` on; between: float32, mass of the tokens
+    between the two, and `error`, how wrong that may be; weight_low, weight_high: float32, what the two count for in the next
+    guess; side: int32, which of them moved last.
+    """
+
+    low: jax.Array
+    high: jax.Array
+    above: jax.Array
+    between: jax.Array
+    error: jax.Array
+    weight_low: jax.Array
+    weight_high: jax.Array
+    side: jax.Array
+
+    def told(self, place: jax.Array, mass: jax.Array, wanted: jax.Array) -> _Border:
+        """With the mass of the tokens from a place between the two up to `high`."""
+        short = wanted - self.above - mass
+        enough = short <= 0
+        side = jnp.where(enough, 1, -1).astype(jnp.int32)
+        again = jnp.where(side == self.side, 0.5, 1.0)
+        return _Border(
+            jnp.where(enough, place, self.low),
+            jnp.where(enough, self.high, place),
+            jnp.where(enough, self.above, self.above + mass),
+            jnp.where(enough, mass, self.between - mass),
+            jnp.where(enough, _SUM_ERROR * mass, self.error),
+            jnp.where(enough, -short, self.weight_low * again),
+            jnp.where(enough, self.weight_high * again, short),
+            side,
+        )
+
+    def guess(self) -> jax.Array:
+        """Where mass would reach what is wanted if it were linear in the logit; far from all logits the place half way."""
+        low, high = _from_order(self.low), _from_order(self.high)
+        share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37)
+        guess = jnp.where(low > _FAR, _to_order(low + (high - low) * share), self.half_way())
+        return jnp.clip(guess, self.low + 1, self.high - 1)
+
+    def half_way(self) -> jax.Array:
+        return (self.low & self.high) + ((self.low ^ self.high) >> 1)  # of two integers without overflow, rounded down
+
+
+_FAR = -1e30
+_GUESSES = 8
+"""Guesses before every second one goes to the next logit below `high`, which is the border itself where few logits are left."""
+_SUM_ERROR = 4e-6
+"""Relative error of a sum of exponentials, generously."""
+
+
+def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -> jax.Array:
+    """A threshold whose tokens are those of the largest threshold that still has probability p, float32[B].
+
+    Every evaluation is a pass over the logits, so few are wanted: regula falsi with halved weights (the Illinois method),
+    which ends where a single token is left between two thresholds. Ties are met by going from token to token.
     """
     best = _best(allowed, inverse)
     base = jnp.where(best == NEVER, 0.0, best)
     listed = _listed(allowed, inverse)
 
-    def mass(threshold: jax.Array) -> jax.Array:
-        total = jnp.zeros((allowed.logits.shape[0], allowed.num_words), jnp.float32)
-        for y in _scaled_planes(allowed, inverse):
-            total += jnp.where(y >= threshold[:, None], jnp.exp(y - base[:, None]), 0.0)
-        rest = jnp.where(listed >= threshold[:, None], jnp.exp(listed - base[:, None]), 0.0)
-        whole = total.sum(1) + rest.sum(1)
+    def mass(low: jax.Array, high: jax.Array) -> jax.Array:
+        """Of the tokens from `low` up to `high`."""
+        ends = [_from_order(x)[:, None] for x in (low, high)]
+
+        def of(y: jax.Array) -> jax.Array:
+            return jnp.where((y >= ends[0]) & (y < ends[1]), jnp.exp(y - base[:, None]), 0.0)
+
+        columns = functools.reduce(jnp.add, [of(y) for y in _scaled_planes(allowed, inverse)])
+        whole = columns.sum(1) + of(listed).sum(1)
         return whole if allowed.part is None else allowed.part.total(whole)
 
-    lowest = jnp.full(best.shape, LOWEST, jnp.float32)
-    wanted = p * mass(lowest)
+    def below(high: jax.Array) -> jax.Array:
+        """The largest logit below `high`."""
+        end = _from_order(high)[:, None]
+        columns = column_max([jnp.where(y < end, y, NEVER) for y in _scaled_planes(allowed, inverse)])
+        most = jnp.maximum(columns.max(1), jnp.where(listed < end, listed, NEVER).max(1, initial=NEVER))
+        return _to_order(most if allowed.part is None else allowed.part.largest(most))
 
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        lo, hi = ends
-        middle = (lo & hi) + ((lo ^ hi) >> 1)  # of two integers without overflow, rounded down
-        enough = mass(_from_order(middle)) >= wanted
-        return jnp.where(enough, middle, lo), jnp.where(enough, hi, middle)
+    def settled(border: _Border) -> jax.Array:
+        """Rows of whose logits between the two thresholds one is left, at most: each has at least the mass of one at `low`."""
+        few = border.between + border.error < 2 * jnp.exp(_from_order(border.low) - base)
+        return (border.high - border.low == 1) | few | (best == NEVER) | (p >= 1)
 
-    ends = _to_order(lowest), _to_order(jnp.full(best.shape, HIGHEST, jnp.float32)) + 1
-    lo, _ = jax.lax.fori_loop(0, 32, halve, ends)
-    return jnp.where(p >= 1, lowest, _from_order(lo))
+    def another(carry: tuple[jax.Array, _Border]) -> tuple[jax.Array, _Border]:
+        count, border = carry
+        to_token = (count >= _GUESSES) & (count % 2 == 0)
+        place = jax.lax.cond(
+            to_token,
+            lambda: jnp.clip(below(border.high), border.low, border.high - 1),
+            lambda: jnp.where(count % 4 == 3, border.half_way(), border.guess()),
+        )
+        moved = border.told(place, mass(place, border.high), wanted)
+        # The next token below `high` that has enough is the border.
+        moved = moved._replace(high=jnp.where(to_token & (moved.low == place), place + 1, moved.high))
+        done = settled(border)
+        return count + 1, _Border(*(jnp.where(done, old, new) for old, new in zip(border, moved)))
+
+    lowest, highest = jnp.full_like(best, LOWEST), _to_order(base) + 1
+    total = mass(_to_order(lowest), highest)
+    wanted = p * total
+    zero, side = jnp.zeros_like(total), jnp.zeros_like(highest)
+    border = _Border(_to_order(lowest), highest, zero, total, _SUM_ERROR * total, total - wanted, wanted, side)
+    # All tokens below the first guess together have less than what may be missing.
+    size = jnp.float32(allowed.logits.shape[1] * (1 if allowed.part is None else allowed.part.shards.count))
+    first = jnp.clip(_to_order(base - jnp.log(size / jnp.maximum(1 - p, 1e-7))), border.low + 1, highest - 1)
+    border = border.told(first, mass(first, highest), wanted)
+    _, border = jax.lax.while_loop(lambda carry: ~settled(carry[1]).all(), another, (jnp.int32(0), border))
+    return jnp.where((p >= 1) | (best == NEVER), lowest, _from_order(border.low))
 
 
 def _to_order(x: jax.Array) -> jax.Array:

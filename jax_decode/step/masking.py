@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import joined, largest, read
+from jax_decode.kernels.gather import joined, last_of, read
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
@@ -114,17 +114,16 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
         first = (at.item >= 0)[:, None] & (jnp.arange(offset.shape[1])[None] == 0)
         offset, count = (jnp.where(first, x[:, None], y) for x, y in zip(own, (offset, count)))
 
-    # Levels ascend by cost and then by need, so the last that fits has the largest index; its row is read once more.
-    def fitting(i: jax.Array) -> jax.Array:
-        index = offset[..., None] + i
-        fits = (i < count[..., None]) & (read(tables.levels, index, jnp.full_like(index, LEVEL_COST)) <= cost[..., None])
+    # Levels ascend by cost and then by need, so the last that fits has the largest index.
+    def fitting(i: jax.Array) -> tuple[jax.Array, jax.Array]:
+        level = read(tables.levels, offset[..., None] + i)
+        fits = (i < count[..., None]) & (level[..., LEVEL_COST] <= cost[..., None])
         if need is not None:
-            fits &= read(tables.levels, index, jnp.full_like(index, LEVEL_NEED)) <= need[..., None]
-        return jnp.where(fits, i + 1, 0)
+            fits &= level[..., LEVEL_NEED] <= need[..., None]
+        return fits, level[..., LEVEL_ROW]
 
-    level = largest(fitting, tables.max_levels, offset.shape)
-    row = read(tables.levels, offset + jnp.maximum(level - 1, 0), jnp.full_like(level, LEVEL_ROW))
-    return jnp.where((level > 0) & state.running[:, None], row, 0)
+    row = last_of(fitting, tables.max_levels, offset.shape)
+    return jnp.where(state.running[:, None], row, 0)
 
 
 def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:

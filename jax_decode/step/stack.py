@@ -143,13 +143,13 @@ def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     at = without_twins(tables, at)
 
     def together() -> jax.Array:
-        return (read(tables.nodes, at.node, jnp.full_like(at.node, ACCEPT)) > 0).any(1)
+        return (read(tables.nodes, at.node)[..., ACCEPT] > 0).any(1)
 
     def one_by_one() -> jax.Array:  # stays elementwise over [B]
         columns = [at.node[:, s] for s in range(at.node.shape[1])]
-        return functools.reduce(jnp.logical_or, [read(tables.nodes, x, jnp.full_like(x, ACCEPT)) > 0 for x in columns])
+        return functools.reduce(jnp.logical_or, [read(tables.nodes, x)[..., ACCEPT] > 0 for x in columns])
 
-    accept = [] if tables.only_items else [jax.lax.platform_dependent(cpu=together, default=one_by_one)]
+    accept = [] if tables.only_items else [jax.lax.platform_dependent(cpu=together, tpu=together, default=one_by_one)]
     if tables.items is not None and at.item is not None:
         accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
     accepted = functools.reduce(jnp.logical_or, accept)
@@ -163,7 +163,7 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
         other = jnp.zeros_like(of_item) if tables.only_items else shortest(tables, at._replace(item=None))
         return jnp.where(at.item >= 0, of_item, other)
     if not tables.has_stack:
-        return read(tables.nodes, at.node[:, 0], jnp.full_like(at.node[:, 0], DISTANCE))
+        return read(tables.nodes, at.node[:, 0])[..., DISTANCE]
     at = halves(at)[0] if tables.partners else without_twins(tables, at)
     each = tables.max_pops + 1
     node = at.node[:, ::each]
@@ -171,13 +171,13 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     if at.used:  # another distance where some required key is still to be read next
         own = [read(tables.set_nodes, node, jnp.full_like(node, column)) for column in (WANTED, WANTED_DISTANCE)]
         wanted = (own[0] > 0) & allows(tables, own[0], tuple(word[:, ::each] for word in at.used))
-        total += jnp.where(wanted, own[1] - read(tables.nodes, node, jnp.full_like(node, DISTANCE)), 0)
+        total += jnp.where(wanted, own[1] - read(tables.nodes, node)[..., DISTANCE], 0)
     return jnp.where(node > 0, total, UNREACHABLE).min(1)
 
 
 def completion(tables: ConstraintTables, node: jax.Array, register: jax.Array, cost: jax.Array) -> jax.Array:
     """Tokens within which configurations can be completed, int32[B, n]; `cost` is that of their cells."""
-    own = read(tables.nodes, node, jnp.full_like(node, DISTANCE))
+    own = read(tables.nodes, node)[..., DISTANCE]
     return own + cost + slope_at(tables, node, register)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import joined, largest, read
+from jax_decode.kernels.gather import joined, largest, places, read
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
@@ -207,8 +207,7 @@ def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> j
 
     found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
     if tables.search_depth:
-        hit, arc = _last_arcs(tables, record, tokens)
-        found = jnp.maximum(found, jnp.where(hit, read(tables.arcs, arc)[:, ARC_NEXT], 0))
+        found = jnp.maximum(found, _last_arcs(tables, record, tokens)[2])
     return found
 
 
@@ -243,7 +242,7 @@ def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     taken, _ = _only_group(tables, at, record, tokens)
     if not tables.search_depth:
         return taken
-    hit, arc = _last_arcs(tables, record, tokens[:, None])
+    hit, arc, _ = _last_arcs(tables, record, tokens[:, None])
     arc, cell, register = (_any(jnp.where(hit, x, 0)) for x in (arc, at.cell, at.register))
     hit = _any(hit.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
@@ -266,7 +265,7 @@ def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[
     plain = without_twins(tables, at)
     taken, of_group = _only_group(tables, plain, read(tables.nodes, plain.node), tokens)
     record = read(tables.nodes, at.node)
-    _, last = _last_arcs(tables, record, tokens[:, None])
+    _, last, _ = _last_arcs(tables, record, tokens[:, None])
     chosen = jnp.zeros_like(last)
     for back in range(tables.max_repeats):
         arc = jnp.maximum(last - back, 0)
@@ -327,7 +326,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     group, cell, register = _group_fields(record, slots, at.cell, at.register)
     parts = [_group_taken(tables, hit, jnp.where(hit, group, 0), cell, register)]
     if tables.search_depth:
-        _, last = _last_arcs(tables, record, tokens[:, None])
+        _, last, _ = _last_arcs(tables, record, tokens[:, None])
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
         arc = last[..., None] - back
         inside = (arc >= record[..., ARC_OFFSET][..., None]) & (record[..., ARC_COUNT] > 0)[..., None]
@@ -340,13 +339,13 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
 
 def _group_taken(tables: ConstraintTables, hit: jax.Array, group: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
     effect = read(tables.group_effects, group)
-    target = jnp.where(hit, read(tables.groups, group, jnp.ones_like(group)), 0)
+    target = jnp.where(hit, read(tables.groups, group)[..., 1], 0)
     return _Taken(target, jnp.where(hit, effect[..., PUSH], 0), effect[..., ADD], effect[..., SET], cell, register)
 
 
 def _arc_taken(tables: ConstraintTables, hit: jax.Array, arc: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
     effect = read(tables.arc_effects, arc)
-    target = jnp.where(hit, read(tables.arcs, arc, jnp.full_like(arc, ARC_NEXT)), 0)
+    target = jnp.where(hit, read(tables.arcs, arc)[..., ARC_NEXT], 0)
     return _Taken(target, jnp.where(hit, effect[..., PUSH], 0), effect[..., ADD], effect[..., SET], cell, register)
 
 
@@ -366,8 +365,9 @@ def _group_fields(record: jax.Array, slots: jax.Array, *fields: jax.Array) -> tu
     return jnp.where(exists, offset + place, 0), *chosen
 
 
-def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether each node has an arc with its token, and the index of the last one: bool and int32 [...].
+def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Whether each node has an arc with its token, bool[...]; the index of the last one, and the largest target, int32[...], 0
+    where it has none.
 
     A search with `SEARCH_FANOUT` branches per level and a static number of levels: every level reads its separators at
     once, and everything is elementwise, so that it needs no kernel of its own.
@@ -384,13 +384,16 @@ def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -
     def reached(at: jax.Array, stride: int, i: jax.Array) -> jax.Array:
         """How far a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
         probe = at[..., None] + (i + 1) * stride
-        below = read(tables.arcs, jnp.minimum(probe, last), jnp.full_like(probe, ARC_TOKEN)) <= tokens[..., None]
+        below = read(tables.arcs, jnp.minimum(probe, last))[..., ARC_TOKEN] <= tokens[..., None]
         return jnp.where((probe < end[..., None]) & below, (i + 1) * stride, 0)
 
-    for level in reversed(range(tables.search_depth)):
+    for level in reversed(range(1, tables.search_depth)):
         at += largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
-    at = jnp.minimum(at, last)
-    return (at < end) & (read(tables.arcs, at, jnp.full_like(at, ARC_TOKEN)) == tokens), at
+    place = at[..., None] + places(SEARCH_FANOUT, at.shape)
+    arcs = read(tables.arcs, jnp.minimum(place, last))
+    mine = (place < end[..., None]) & (arcs[..., ARC_TOKEN] == tokens[..., None])
+    arc, target = (jnp.where(mine, x, 0).max(-1) for x in (place, arcs[..., ARC_NEXT]))
+    return mine.any(-1), arc, target
 
 
 def _bits(x: jax.Array) -> jax.Array:

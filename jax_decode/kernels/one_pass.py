@@ -1,0 +1,186 @@
+"""Logits and mask planes in one kernel that reads every logit once (Pallas, compiled by Mosaic for a TPU).
+
+XLA splits the same work on a TPU into two to four passes, with comparisons of every plane in memory between them. The arithmetic
+is the callers', on the planes of 128 columns at a time; only how blocks come and go is written here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from jax_decode.kernels.planes import NEVER, Planes, clean
+from jax_decode.kernels.row_layout import LANES
+
+_BLOCK_BYTES = 9 << 20
+"""Logits in a core's memory: two blocks, of which one is read while the other is worked on. A v5e's kernel has 16 MiB."""
+_SUBLANES = 8
+
+Tree = TypeVar("Tree")
+
+
+def wanted() -> bool:
+    """Whether programs for a TPU use the kernel.
+
+    By default where a single TPU core is attached: XLA cannot partition a kernel over a mesh. The environment variable
+    JAX_DECODE_KERNELS decides otherwise: `xla` never, `pallas` always (to compile ahead of time for a TPU elsewhere).
+    """
+    choice = os.environ.get("JAX_DECODE_KERNELS", "auto")
+    return choice == "pallas" or (choice == "auto" and jax.default_backend() == "tpu" and jax.device_count() == 1)
+
+
+def folded(
+    function: Callable[..., Tree],
+    combine: Callable[[Tree, Tree], Tree],
+    start: Any,
+    logits: jax.Array,
+    words: jax.Array | None,
+    num_words: int,
+    rows: Sequence[jax.Array] = (),
+    *,
+    interpret: bool = False,
+) -> Tree:
+    """`combine` over the columns of every lane, [B, 128] each.
+
+    Args:
+      function: `(parts, column int32[R, 128], *rows)` -> a tree of arrays [R, 128] of the columns.
+      combine: associative and commutative.
+      start: a tree of Python numbers, its neutral element: int for int32, float for float32.
+      logits: float[B, V'].
+      words: uint32[B, W], bit planes of the allowed tokens; None allows all.
+      num_words: W.
+      rows: arrays [B, n] that `function` takes a row block of each.
+      interpret: run without a TPU, slowly.
+    """
+    leaves, tree = jax.tree.flatten(start)
+    first = [np.int32(x) if isinstance(x, int) else np.float32(x) for x in leaves]
+
+    def kernel(*refs: Any) -> None:
+        ins, outs = refs[: -len(first)], refs[-len(first) :]
+
+        @pl.when(pl.program_id(1) == 0)
+        def _() -> None:
+            for ref, x in zip(outs, first):
+                ref[...] = jnp.full(ref.shape, x, ref.dtype)
+
+        def another(columns: Tree, _: Any) -> None:
+            kept = combine(jax.tree.unflatten(tree, [ref[...] for ref in outs]), columns)
+            for ref, value in zip(outs, jax.tree.leaves(kept)):
+                ref[...] = value
+
+        _over_block(function, another, ins, logits.shape[1], words is not None, num_words)
+
+    shapes = [jax.ShapeDtypeStruct((len(logits), LANES), x.dtype) for x in first]
+
+    def out(height: int, _: int) -> pl.BlockSpec:
+        return pl.BlockSpec((height, LANES), lambda i, j: (i, 0))
+
+    return jax.tree.unflatten(tree, _called(kernel, shapes, out, logits, words, num_words, rows, interpret))
+
+
+def mapped(
+    function: Callable[..., jax.Array],
+    dtype: Any,
+    logits: jax.Array,
+    words: jax.Array | None,
+    num_words: int,
+    rows: Sequence[jax.Array] = (),
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """What `function` says of every column, [B, W] of `dtype`; arguments as in `folded`."""
+
+    def kernel(*refs: Any) -> None:
+        def another(columns: jax.Array, at: Any) -> None:
+            refs[-1][:, at] = columns
+
+        _over_block(function, another, refs[:-1], logits.shape[1], words is not None, num_words)
+
+    shapes = [jax.ShapeDtypeStruct((len(logits), num_words), dtype)]
+
+    def out(height: int, block: int) -> pl.BlockSpec:
+        return pl.BlockSpec((height, block), lambda i, j: (i, j))
+
+    return _called(kernel, shapes, out, logits, words, num_words, rows, interpret)[0]
+
+
+def _over_block(
+    function: Callable[..., Tree],
+    another: Callable[[Tree, Any], None],
+    refs: Sequence[Any],
+    width: int,
+    masked: bool,
+    num_words: int,
+) -> None:
+    """Calls `another` with the columns of every 128 lanes of a block. `refs`: planes, words where `masked`, rows."""
+    count = -(-width // num_words)
+    logits, words, rows = refs[:count], refs[count] if masked else None, refs[count + masked :]
+    block = logits[0].shape[1]
+    first = pl.program_id(1) * block
+
+    def slice_of(k: jax.Array, _: jax.Array) -> jax.Array:
+        at = pl.ds(k * LANES, LANES)
+        column = first + k * LANES + jax.lax.broadcasted_iota(jnp.int32, (logits[0].shape[0], LANES), 1)
+        word = None if words is None else words[:, at]
+        parts: Planes = []
+        for b, ref in enumerate(logits):
+            x = clean(ref[:, at])
+            if (b + 1) * num_words > width:
+                x = jnp.where(column < width - b * num_words, x, NEVER)
+            ok = None
+            if word is not None:  # logits past plane 31 belong to no token of the vocabulary
+                ok = (word & jnp.uint32(1 << b)) != 0 if b < 32 else jnp.zeros(word.shape, bool)
+            parts.append((x, ok))
+        another(function(parts, column, *(row[...] for row in rows)), at)
+        return jnp.int32(0)
+
+    jax.lax.fori_loop(0, block // LANES, slice_of, jnp.int32(0))
+
+
+def block_of(batch: int, width: int, num_words: int, itemsize: int) -> tuple[int, int]:
+    """Rows and columns of a block: as many columns as fit, all planes of them."""
+    height = min(batch, _SUBLANES * 4 // itemsize)
+    most = _BLOCK_BYTES // (2 * -(-width // num_words) * height * itemsize * LANES)
+    lanes = num_words // LANES
+    return height, LANES * max(n for n in range(1, max(min(most, lanes), 1) + 1) if lanes % n == 0)
+
+
+def _called(
+    kernel: Callable[..., None],
+    shapes: list[jax.ShapeDtypeStruct],
+    out: Callable[[int, int], pl.BlockSpec],
+    logits: jax.Array,
+    words: jax.Array | None,
+    num_words: int,
+    rows: Sequence[jax.Array],
+    interpret: bool,
+) -> list[jax.Array]:
+    batch, width = logits.shape
+    height, block = block_of(batch, width, num_words, logits.dtype.itemsize)
+    last = -(-width // block) - 1
+
+    def plane(b: int) -> pl.BlockSpec:
+        return pl.BlockSpec((height, block), lambda i, j: (i, jnp.minimum(b * (num_words // block) + j, last)))
+
+    count = -(-width // num_words)
+    specs = [plane(b) for b in range(count)]
+    if words is not None:
+        specs.append(pl.BlockSpec((height, block), lambda i, j: (i, j)))
+    specs += [pl.BlockSpec((height, row.shape[1]), lambda i, j: (i, 0)) for row in rows]
+    call = pl.pallas_call(
+        kernel,
+        grid=(-(-batch // height), num_words // block),
+        in_specs=specs,
+        out_specs=[out(height, block) for _ in shapes],
+        out_shape=shapes,
+        interpret=interpret,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+    )
+    return call(*[logits] * count, *([] if words is None else [words]), *rows)

@@ -1,0 +1,95 @@
+"""The kernel for TPUs, run by Pallas's interpreter: the same best tokens, draws and sums as XLA's form, and as NumPy says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_decode.kernels import one_pass
+from jax_decode.kernels.noise import key_words
+from jax_decode.kernels.planes import NEVER, allowed_logits, column_max, planes
+from jax_decode.kernels.row_layout import pack_planes, words_for
+from jax_decode.sampling.samplers import Categorical, TopK
+from jax_decode.sampling.sampling import sample
+from jax_decode.sampling.summary import Noise, _fused, in_one_pass
+
+SHAPES = [(9, 5000, jnp.float32), (1, 130, jnp.float32), (17, 4096, jnp.bfloat16)]
+"""Rows that fill no block, words that fill no block, planes that are missing or cut off."""
+
+
+def example(batch, width, dtype, seed=0):
+    """Logits with NaN and infinities, and a random mask, as booleans and as words."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(batch, width)).astype(np.float32) * 5
+    for row, value in zip(rng.integers(0, batch, 4), (np.nan, np.inf, -np.inf, 1e38)):
+        logits[row, rng.integers(width)] = value
+    allowed = rng.random((batch, width)) < rng.choice([0.001, 0.3, 0.9], (batch, 1))
+    bits = np.packbits(np.pad(allowed, ((0, 0), (0, -width % 32))), axis=1, bitorder="little").view(np.uint32)
+    return jnp.asarray(logits, dtype), allowed, jnp.asarray(pack_planes(bits, words_for(width)))
+
+
+def noise_of(batch):
+    rng = np.random.default_rng(1)
+    key = rng.integers(0, 2**32, (batch, 2), dtype=np.uint64).astype(np.uint32)
+    return Noise(jnp.asarray(key), jnp.arange(batch, dtype=jnp.uint32))
+
+
+@pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
+@pytest.mark.parametrize("masked", [True, False])
+def test_best_token_and_sums_are_numpys(batch, width, dtype, masked):
+    logits, allowed, words = example(batch, width, dtype)
+    got = in_one_pass(words_for(width), True, logits, words if masked else None, None, None, None, interpret=True)
+    x = np.asarray(logits.astype(jnp.float32))
+    x = np.clip(np.where(np.isnan(x), -3e38, x), -3e38, 3e38)
+    inside = np.where(allowed, x, -np.inf) if masked else x
+    some = np.isfinite(inside).any(1)
+    np.testing.assert_array_equal(np.asarray(got.score), inside.max(1))
+    np.testing.assert_array_equal(np.asarray(got.item)[some], inside.argmax(1)[some])
+    np.testing.assert_allclose(got.allowed, np.logaddexp.reduce(inside.astype(np.float64), axis=1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got.raw, np.logaddexp.reduce(x.astype(np.float64), axis=1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
+@pytest.mark.parametrize(("inverse", "threshold", "with_raw"), [(None, None, True), (1.7, 1.0, False)])
+def test_draws_are_those_of_the_other_form(batch, width, dtype, inverse, threshold, with_raw):
+    logits, _, words = example(batch, width, dtype)
+    inverse = None if inverse is None else jnp.float32(inverse)
+    threshold = None if threshold is None else jnp.full(batch, threshold, jnp.float32)
+    arguments = (words_for(width), with_raw, logits, words, noise_of(batch), inverse, threshold)
+    got, want = in_one_pass(*arguments, interpret=True), _fused(*arguments)
+    some = np.asarray(want.score) > NEVER
+    np.testing.assert_array_equal(np.asarray(got.item)[some], np.asarray(want.item)[some])
+    for mine, other in zip(got, want):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
+def test_columns_are_mapped(batch, width, dtype):
+    logits, _, words = example(batch, width, dtype)
+    num_words = words_for(width)
+    best = lambda parts, _: column_max(allowed_logits(parts))  # noqa: E731
+    got = one_pass.mapped(best, jnp.float32, logits, words, num_words, interpret=True)
+    np.testing.assert_array_equal(got, column_max(allowed_logits(planes(logits, words, num_words))))
+
+
+def test_logits_past_the_last_plane_belong_to_no_token():
+    """A model's padded output is wider than its vocabulary: it counts in the sum over all logits, and is never chosen."""
+    logits, _, words = example(2, 4000, jnp.float32)
+    wide = jnp.concatenate([logits, jnp.full((2, 1000), 50.0)], 1)
+    got = in_one_pass(words_for(4000), True, wide, words, None, None, None, interpret=True)
+    want = in_one_pass(words_for(4000), True, logits, words, None, None, None, interpret=True)
+    np.testing.assert_array_equal(got.item, want.item)
+    np.testing.assert_array_equal(got.allowed, want.allowed)
+    assert (np.asarray(got.raw) >= 50 + np.log(1000) - 1e-3).all()
+
+
+def test_programs_for_a_tpu_use_it_when_asked(monkeypatch):
+    """Lowered for a TPU on this machine, whose compiler need not be here."""
+    logits, keys, step = jnp.zeros((2, 4096)), key_words(jax.random.split(jax.random.key(0), 2)), jnp.zeros(2, jnp.uint32)
+    for sampler, kernels in ((Categorical(None), 1), (TopK(5, None), 2)):
+        for choice, want in (("pallas", kernels), ("xla", 0), ("auto", 0)):  # no TPU here
+            monkeypatch.setenv("JAX_DECODE_KERNELS", choice)
+            jax.clear_caches()
+            traced = jax.jit(lambda *args, s=sampler: sample(s, *args)).trace(logits, keys, step)
+            text = traced.lower(lowering_platforms=("tpu",)).as_text()
+            assert text.count("tpu_custom_call") == want, (sampler, choice)
