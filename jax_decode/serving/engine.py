@@ -124,6 +124,8 @@ class Engine:
         self._next = 0
         sizes = {"count": self._count, "num_stops": self._num_stops, "room": self._room}
         self._device = turns.no_rows(decoder, self._tables(), **sizes)
+        for length in self._warm_lengths():
+            self._warm(length)
         self._out: tuple[jax.Array, list[_Row | None]] | None = None
 
     def submit(
@@ -197,6 +199,18 @@ class Engine:
             if self._out is None:  # otherwise after the tokens of the turn that is on its way
                 self._release()
 
+    def _warm_lengths(self) -> list[int]:
+        """The buckets of prompts; the first twice, because what a program returns is bound to its device and may be another
+        kind of argument."""
+        buckets = sorted({inputs.bucket(n) for n in range(1, self._longest + 1)})
+        return [buckets[0], *buckets]
+
+    def _warm(self, length: int) -> None:
+        """Compiles what a prompt of this length needs, by letting nothing enter."""
+        self._device = turns.enter(self.decoder, self._tables(), self._device, self._entering([], [], length), room=self._room)
+        self._device, _ = turns.turn(self.decoder, self._tables(), self._sampler, self._device, steps=self._steps)
+        self._device = turns.end_rows(self._device, np.zeros(self._count, bool))
+
     @property
     def pending(self) -> int:
         """Samples that wait or decode."""
@@ -241,7 +255,8 @@ class Engine:
             new += [(request, slot)] * request.samples
         if not new:
             return
-        entering = self._entering(new, free)
+        length = inputs.bucket(max(len(request.prompt) for request, _ in new))
+        entering = self._entering(new, free, length)
         self._device = turns.enter(self.decoder, self._tables(), self._device, entering, room=self._room)
         for place, (request, slot), sample in zip(free, new, entering.samples.tolist()):
             self._rows[place] = _Row(request, sample, slot)
@@ -260,10 +275,9 @@ class Engine:
             self.pool.add(request.constraint)
         return slot
 
-    def _entering(self, new: list[tuple[_Request, int]], free: list[int]) -> turns.Entering:
+    def _entering(self, new: list[tuple[_Request, int]], free: list[int], length: int) -> turns.Entering:
         """The arrays of requests that enter; as many as may, so that there is one program for each bucket of prompts."""
         count = self._together
-        length = inputs.bucket(max(len(request.prompt) for request, _ in new))
         tokens, lengths = np.zeros((count, length), np.int32), np.zeros(count, np.int32)
         rows, owner = np.full(count, self._count, np.int32), np.arange(count, dtype=np.int32)
         seeds, samples = np.zeros(count, np.uint32), np.zeros(count, np.uint32)

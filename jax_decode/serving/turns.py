@@ -79,7 +79,7 @@ def no_rows(decoder: Decoder, tables: ConstraintTables | None, *, count: int, nu
     logits = jax.eval_shape(lambda: decoder.apply(zeros[:, None], cache, zeros)[0])
     return Rows(
         cache,
-        dataclasses.replace(state, status=jnp.full(count, Status.FINISHED, jnp.int32)),
+        dataclasses.replace(state, status=zeros + jnp.int32(Status.FINISHED)),
         jnp.zeros((count, decoder.vocab_size), logits.dtype),
         jnp.zeros((count, 2), jnp.uint32),
         jnp.zeros(count, jnp.uint32),
