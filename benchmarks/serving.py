@@ -41,7 +41,7 @@ import models
 RESULTS = Path(__file__).parent / "results" / "serving.json"
 DATA = Path(os.environ.get("CONSTRAX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 LIMIT, STEPS, TOGETHER = 64, 8, 8
-WORDS = ("name", "age", "city", "open", "items", "tags", "price", "kind", "owner", "note", "unit", "size", "rank", "colour", "date")
+WORDS = ["name", "age", "city", "open", "items", "tags", "price", "kind", "owner", "note", "unit", "size", "rank", "colour", "date"]
 
 
 def random_schema(rng: random.Random, depth: int = 0) -> dict[str, Any]:
@@ -91,12 +91,14 @@ def compiled(count: int, tokenizer: Any, pool: Any) -> list[tuple[dict[str, Any]
 
 
 def engine(pool: Any, rows: int, decoder: Any) -> Any:
+    """With or without constraints, the same sizes."""
     sampler = jax_decode.Categorical(1.0)
     sizes = {"rows": rows, "max_prompt": 16, "max_new_tokens": LIMIT, "steps": STEPS, "together": TOGETHER}
     return jax_decode.Engine(decoder, pool, sampler=sampler, **sizes)
 
 
 def resident_mb() -> float:
+    """Of this process, in MB."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
@@ -165,10 +167,11 @@ def ratio(made: list[Any], count: int, rows: int, decoder: Any, tokenizer: Any, 
         lengths = [LIMIT] * count
         for name, serving in (("constrained", constrained), ("free", free)):
             arrivals, waiting, numbers = np.random.default_rng(4), list(enumerate(asked)), dict[int, int]()
-            tokens, began, spent = 0, time.perf_counter(), time.process_time()
+            tokens, rate = 0, 1.2 * rows * STEPS / 24
+            began, spent = time.perf_counter(), time.process_time()
             while waiting or serving.pending:
                 if serving.pending < 4 * rows:
-                    for _ in range(min(int(arrivals.poisson(1.2 * rows * STEPS / 24)), len(waiting))):
+                    for _ in range(min(int(arrivals.poisson(rate)), len(waiting))):
                         i, (prompt, schema, seed) = waiting.pop(0)
                         if name == "constrained":
                             numbers[serving.submit(prompt, made[schema][1], seed=seed)] = i
@@ -180,7 +183,8 @@ def ratio(made: list[Any], count: int, rows: int, decoder: Any, tokenizer: Any, 
                     if name == "constrained":
                         lengths[numbers[one.request]] = min(own, LIMIT)
             wall, processor = time.perf_counter() - began, time.process_time() - spent
-            rates[name].append({"tokens": tokens, "per_s": round(tokens / wall, 1), "per_processor_s": round(tokens / processor, 1)})
+            speed = {"per_s": round(tokens / wall, 1), "per_processor_s": round(tokens / processor, 1)}
+            rates[name].append({"tokens": tokens} | speed)
             print(name, rates[name][-1], flush=True)
     middle = {n: {k: statistics.median(r[k] for r in rs) for k in ("per_s", "per_processor_s")} for n, rs in rates.items()}
     each = {k: round(middle["constrained"][k] / middle["free"][k], 3) for k in ("per_s", "per_processor_s")}

@@ -19,6 +19,7 @@ _SMALL = {
     "constraints": 1, "rows": 4, "increments": 1,
 }  # fmt: skip
 """Entries per table of the smaller one."""
+_ONE_SIZE = ("constraints", "increments")
 
 
 class Written(NamedTuple):
@@ -30,54 +31,62 @@ class Written(NamedTuple):
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
 """Per table how many entries one write has, and its arrays."""
+Tables = Mapping[str, tuple[str, ...]]
+"""Tables that are written together, each with its arrays."""
+_NOWHERE = np.iinfo(np.int32).max
 
 
-def write(arrays: Mapping[str, jax.Array], what: Mapping[str, Written]) -> dict[str, jax.Array]:
-    """The arrays after some writes.
+def write(arrays: Mapping[str, jax.Array], tables: Tables, what: Mapping[str, Written]) -> dict[str, jax.Array]:
+    """The arrays of some tables after a write.
 
     Args:
-      arrays: by name; those written to are given up.
-      what: by the name of the table, in one order for one set of tables: the program depends on it, and on which of two sizes.
-
-    Returns:
-      The arrays written to.
+      arrays: by name, those of the tables among them, which are given up.
+      tables: the program depends on them, and on which of two sizes what is to be written needs, and on nothing else.
+      what: by the name of the table; nothing for those left out.
     """
-    calls = max(-(-len(part.entries) // _SMALL[name]) for name, part in what.items())
-    most = {name: _SMALL[name] * (_LARGER if calls > 2 and name not in ("constraints", "increments") else 1) for name in what}
-    calls = max(-(-len(part.entries) // most[name]) for name, part in what.items())
-    layout = tuple((most[name], tuple(part.values)) for name, part in what.items())
-    own = {name: arrays[name] for part in what.values() for name in part.values}
+    sizes = {table: len(what[table].entries) if table in what else 0 for table in tables}
+    calls = max(-(-size // _SMALL[table]) for table, size in sizes.items())
+    larger = _LARGER if calls > 2 else 1
+    most = {table: _SMALL[table] * (1 if table in _ONE_SIZE else larger) for table in tables}
+    calls = max(-(-size // most[table]) for table, size in sizes.items())
+    own = {name: arrays[name] for names in tables.values() for name in names}
+    layout = tuple((most[table], names) for table, names in tables.items())
     for call in range(calls):
-        own = _written(own, _flat(own, what, most, call), layout=layout)
+        own = _written(own, _flat(own, tables, what, most, call), layout=layout)
     return own
 
 
-def warm(arrays: Mapping[str, jax.Array], tables: Mapping[str, tuple[str, ...]]) -> dict[str, jax.Array]:
-    """Compiles both sizes of a write to some tables, by writing nothing; returns the arrays."""
-    out = dict(arrays)
-    for count in (1, 3 * max(_SMALL[name] for name in tables)):
-        nowhere = np.full(count, np.iinfo(np.int32).max, np.int32)
-        zeros = {name: np.zeros((count, *array.shape[1:]), np.int32) for name, array in out.items()}
-        what = {table: Written(nowhere, {name: zeros[name] for name in names}) for table, names in tables.items()}
-        out |= write(out, what)
+def warm(arrays: Mapping[str, jax.Array], tables: Tables) -> dict[str, jax.Array]:
+    """Compiles both sizes of a write to some tables, by writing nothing; returns their arrays."""
+    out = {name: arrays[name] for names in tables.values() for name in names}
+    table, names = next(iter(tables.items()))
+    for count in (1, 3 * _SMALL[table]):
+        zeros = {name: np.zeros((count, *arrays[name].shape[1:]), np.int32) for name in names}
+        out = write(out, tables, {table: Written(np.full(count, _NOWHERE, np.int32), zeros)})
     return out
 
 
-def _flat(arrays: Mapping[str, jax.Array], what: Mapping[str, Written], most: Mapping[str, int], call: int) -> NDArray[np.int32]:
+def _flat(
+    arrays: Mapping[str, jax.Array], tables: Tables, what: Mapping[str, Written], most: Mapping[str, int], call: int
+) -> NDArray[np.int32]:
     """The call-th piece of every write as one array: transfers cost by the piece. Entries past the end are written nowhere."""
-    out = []
-    for table, (entries, values) in what.items():
-        part = slice(call * most[table], (call + 1) * most[table])
-        index = np.full(most[table], np.iinfo(np.int32).max, np.int32)
-        count = len(own := entries[part])
-        index[:count] = own
-        out.append(index)
-        for name, value in values.items():
-            wide = np.zeros((most[table], math.prod(arrays[name].shape[1:])), np.int32)
-            piece = value[part].reshape(count, wide.shape[1])
-            wide[:count] = piece.view(np.int32) if piece.dtype == np.uint32 else piece
-            out.append(wide.ravel())
-    return np.concatenate(out)
+    widths = {name: math.prod(arrays[name].shape[1:]) for names in tables.values() for name in names}
+    out = np.zeros(sum(most[table] * (1 + sum(widths[name] for name in names)) for table, names in tables.items()), np.int32)
+    at = 0
+    for table, names in tables.items():
+        part, count = slice(call * most[table], (call + 1) * most[table]), 0
+        if table in what:
+            own = what[table].entries[part]
+            count = len(own)
+            out[at : at + count] = own
+        out[at + count : at + most[table]] = _NOWHERE
+        at += most[table]
+        for name in names:
+            if count:
+                piece = what[table].values[name][part]
+                out[at : at + count * widths[name]] = (piece.view(np.int32) if piece.dtype == np.uint32 else piece).ravel()
+            at += most[table] * widths[name]
+    return out
 
 
 @functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")

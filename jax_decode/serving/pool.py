@@ -16,7 +16,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from jax_decode.errors import DecodeError, PoolFullError
 from jax_decode.kernels.row_layout import only_tokens, packed
-from jax_decode.serving.device_writes import Written, warm, write
+from jax_decode.serving.device_writes import Tables, Written, warm, write
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
 from jax_decode.serving.relocation import TOGETHER, Body, Places, body_of, content_key, placed, record_of
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
@@ -91,7 +91,7 @@ class ConstraintPool:
         full = np.packbits(np.arange(-(-size // 32) * 32) < size, bitorder="little").view("<u4")
         self._rows = Shared(room["rows"], [content_key(np.zeros_like(full)), content_key(full)])
         self._increments = Shared(room.get("increments", 0), [])
-        self._dead_symbols = 0
+        self._dead_symbols, self._dead_segment = 0, list[Piece]()
         self._stops = stops
         self._begin()
 
@@ -108,24 +108,18 @@ class ConstraintPool:
         if t.has_counters:
             more["symbols"] = t.symbols.at[:, _STEP].set(1)
         self._tables = dataclasses.replace(t, **more)
-        self._first_nodes = {name: np.asarray(getattr(t, name))[:2].copy() for name in self._record_tables()["nodes"]}
+        there = (name for name in TOGETHER["nodes"] if getattr(t, name).shape[0])
+        self._first_nodes = {name: np.asarray(getattr(t, name))[:2].copy() for name in there}
         self._warm()
 
     def _warm(self) -> None:
-        own = vars(self._tables)
-        for tables in (self._record_tables(), {"rows": _OF_ROWS}, {"increments": ("increments",)}):
-            if all(own[name].shape[0] for names in tables.values() for name in names):
-                self._replace(warm(self._arrays(tables), tables))
-
-    def _record_tables(self) -> dict[str, tuple[str, ...]]:
-        """The tables of records, and of slots, each with its arrays that have elements; in the order of all writes."""
+        """Compiles all writes, of the sizes that the tables have now."""
         own = vars(self._tables)
         every = TOGETHER | {"constraints": ("constraints", "stop_ids", "initial")}
-        return {t: there for t, names in every.items() if (there := tuple(n for n in names if own[n].shape[0]))}
-
-    def _arrays(self, tables: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-        own = vars(self._tables)
-        return {name: own[name] for names in tables.values() for name in names}
+        self._records = {t: there for t, names in every.items() if (there := tuple(n for n in names if own[n].shape[0]))}
+        for tables in (self._records, {"rows": _OF_ROWS}, {"increments": ("increments",)}):
+            if all(own[name].shape[0] for names in tables.values() for name in names):
+                self._replace(warm(own, tables))
 
     def _capacity(self) -> dict[str, int]:
         """Entries of every table that constraints may have."""
@@ -290,8 +284,8 @@ class ConstraintPool:
         while True:
             missing = self._too_large(body)
             if not missing:
-                resident = self._resident.get(body.key) or self._settled(body)
-                if resident is not None and (self._free_slots or self._idle):
+                resident = (self._resident.get(body.key) or self._reserved(body)) if self._free_slots else None
+                if resident is not None:
                     break
                 if self._idle:
                     self._evict()
@@ -300,38 +294,41 @@ class ConstraintPool:
             if not grow:
                 raise _full(self._profile, missing)
             self.grow()
-        resident.slots += 1  # an eviction must not take it
-        if not self._free_slots:
-            self._evict()
-        slot = self._free_slots.pop()
-        self._write_slot(slot, resident, c)
+        slot, what = self._free_slots.pop(), dict[str, Written]()
+        if not resident.slots:
+            self._write_rows(body, resident.places)
+            values = placed(body, resident.places, self._profile)
+            for table, entries_ in resident.places.entries.items():
+                what[table] = Written(entries_, values)
+            self._resident[body.key] = resident
+        stops = np.full((1, self._tables.stop_ids.shape[1]), -1, np.int32)
+        stops[0, : len(c.stop_ids)] = c.stop_ids
+        own = record_of(body, resident.places, self._profile) | {"stop_ids": stops}
+        self._write(self._records, what | {"constraints": Written(np.array([slot], np.int32), own)})
+        resident.slots += 1
         self._slot_of[body.slot_key], self._keys[slot] = slot, (body.key, body.slot_key)
         return slot
 
-    def _settled(self, body: Body) -> _Resident | None:
-        """Writes a body into the tables; None where there is no room now."""
+    def _reserved(self, body: Body) -> _Resident | None:
+        """Places for a body, not yet written; None where there is no room now."""
         pieces = dict[str, list[Piece]]()
+        rows: tuple[list[int], list[int]] | None = None
+        increments: tuple[list[int], list[int]] | None = None
         for name, extents in self._extents.items():
             found = extents.take(body.units[name])
             if found is None:
                 break
             pieces[name] = found
-        rows = self._rows.take(body.row_keys) if len(pieces) == len(self._extents) else None
-        increments = None if rows is None else self._increments.take(body.increment_keys)
-        if rows is None or increments is None:
-            self._give_back(pieces, [] if rows is None else rows[0], [])
-            return None
-        at = Places({name: entries(found) for name, found in pieces.items()}, rows[0], increments[0])
-        at = dataclasses.replace(at, entries={name: at.entries.get(name, np.zeros(0, np.int32)) for name in TOGETHER})
-        if not self._with_dead_segment(body, at):
-            self._give_back(pieces, rows[0], increments[0])
-            return None
-        self._write_rows(body, rows, increments)
-        values = placed(body, at, self._profile)
-        tables = {table: names for table, names in self._record_tables().items() if table in TOGETHER}
-        self._write({table: Written(at.entries[table], {n: values[n] for n in names}) for table, names in tables.items()})
-        self._resident[body.key] = resident = _Resident(body, at, pieces)
-        return resident
+        if len(pieces) == len(self._extents):
+            rows = self._rows.take(body.row_keys)
+            increments = None if rows is None else self._increments.take(body.increment_keys)
+        if rows is not None and increments is not None:
+            own = {name: entries(pieces.get(name, [])) for name in TOGETHER}
+            at = Places(own, rows[0], increments[0], rows[1], increments[1])
+            if self._with_dead_segment(body, at):
+                return _Resident(body, at, pieces)
+        self._give_back(pieces, [] if rows is None else rows[0], [] if increments is None else increments[0])
+        return None
 
     def _with_dead_segment(self, body: Body, at: Places) -> bool:
         """Room for as many symbols as any cell may hold, where no children are: what the dead node pops to. False for none."""
@@ -343,46 +340,32 @@ class ConstraintPool:
         found = self._extents["delta"].take(np.array([size]))
         if found is None:
             return False
-        at_delta = entries(found)
         nodes = {name: array.copy() for name, array in self._first_nodes.items()}
-        nodes["frames"][:, DELTA_OFFSET] = at_delta[0]
-        empty = {"delta": np.zeros(size, np.int32)}
-        self._write({"nodes": Written(np.arange(2, dtype=np.int32), nodes), "delta": Written(at_delta, empty)})
-        self._dead_symbols = size
+        nodes["frames"][:, DELTA_OFFSET] = found[0].start
+        empty = Written(entries(found), {"delta": np.zeros(size, np.int32)})
+        self._write(self._records, {"nodes": Written(np.arange(2, dtype=np.int32), nodes), "delta": empty})
+        self._extents["delta"].give(self._dead_segment)
+        self._dead_segment, self._dead_symbols = found, size
         return True
 
-    def _write_rows(self, body: Body, rows: tuple[list[int], list[int]], increments: tuple[list[int], list[int]]) -> None:
-        """Writes the bit rows, and numbers per token, that the tables do not have yet: (entries, which are to be written)."""
-        at, fresh = rows
-        if fresh:
-            own = body.parts.rows[2:][fresh]
-            columns = self._tables.columns
+    def _write_rows(self, body: Body, at: Places) -> None:
+        """Writes the bit rows, and numbers per token, that the tables do not have yet."""
+        if at.new_rows:
+            own, columns = body.parts.rows[2:][at.new_rows], self._tables.columns
             values = {"rows": packed(own, columns.num_words, columns.shards), "only": only_tokens(own)}
-            self._replace(write(self._arrays({"rows": _OF_ROWS}), {"rows": Written(np.array(at, np.int32)[fresh], values)}))
-        at, fresh = increments
-        if fresh:
-            values = {"increments": body.stacks.increments[fresh].astype(np.int32)}
-            what = {"increments": Written(np.array(at, np.int32)[fresh], values)}
-            self._replace(write(self._arrays({"increments": ("increments",)}), what))
+            self._write({"rows": _OF_ROWS}, {"rows": Written(np.array(at.rows, np.int32)[at.new_rows], values)})
+        if at.new_increments:
+            numbers = {"increments": body.stacks.increments[at.new_increments].astype(np.int32)}
+            what = {"increments": Written(np.array(at.increments, np.int32)[at.new_increments], numbers)}
+            self._write({"increments": ("increments",)}, what)
 
-    def _write_slot(self, slot: int, resident: _Resident, c: CompiledConstraint) -> None:
-        """Writes the record of a slot."""
-        values = record_of(self._bodies[c], resident.places, self._profile)
-        stops = np.full((1, self._tables.stop_ids.shape[1]), -1, np.int32)
-        stops[0, : len(c.stop_ids)] = c.stop_ids
-        self._write({"constraints": Written(np.array([slot], np.int32), values | {"stop_ids": stops})})
+    def _write(self, tables: Tables, what: Mapping[str, Written]) -> None:
+        self._replace(write(vars(self._tables), tables, what))
 
-    def _write(self, what: dict[str, Written]) -> None:
-        """Writes records; tables that get none are named all the same, so that there is one program."""
-        every, arrays = dict[str, Written](), self._arrays(tables := self._record_tables())
-        for table, names in tables.items():
-            none = {name: np.zeros((0, *arrays[name].shape[1:]), np.int32) for name in names}
-            given = what.get(table, Written(np.zeros(0, np.int32), none))
-            every[table] = Written(given.entries, {name: given.values[name] for name in names})
-        self._replace(write(arrays, every))
-
-    def _replace(self, arrays: dict[str, Any]) -> None:
-        self._tables = dataclasses.replace(self._tables, **arrays)
+    def _replace(self, arrays: Mapping[str, Any]) -> None:
+        tables = object.__new__(ConstraintTables)  # `dataclasses.replace` takes as long as a write
+        vars(tables).update(vars(self._tables) | dict(arrays))
+        self._tables = tables
 
     def _evict(self) -> None:
         """Forgets the constraint that has not been in use for the longest time."""

@@ -81,11 +81,19 @@ class Body:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where a constraint lies: entries of each table of `TOGETHER`, and of the tables `rows` and `increments`, in order."""
+    """Where a constraint lies.
+
+    Attributes:
+      entries: of each table of `TOGETHER`, in its own order.
+      rows, increments: entries of the tables of these names, for every one of its own.
+      new_rows, new_increments: which of its own the tables do not have yet.
+    """
 
     entries: Mapping[str, NDArray[np.int32]]
     rows: list[int]
     increments: list[int]
+    new_rows: list[int]
+    new_increments: list[int]
 
 
 def content_key(row: NDArray[Any]) -> bytes:
