@@ -3,8 +3,8 @@
     python benchmarks/host_step.py [--texts 30] [--only NAME ...]
 
 Over Llama-3's vocabulary (`$CONSTRAX_DATA`, else `../shared/data`), for every constraint of `compile_speed.py` and
-`grammar_speed.py` that compiles within its limits: texts drawn at random from the masks (a third of the tokens uniformly, the rest
-among the shortest hundred, so that texts do not end at once) and the constraint's own example, each followed by a new matcher.
+`grammar_speed.py`: texts drawn at random from the masks (a third of the tokens uniformly, the rest among the hundred
+shortest) and the constraint's own example, each followed by a new matcher.
 
 * first: the first matcher of a constraint just compiled follows a text; nothing is known of any step.
 * later: new matchers follow other texts of a constraint that earlier ones have followed.
@@ -45,7 +45,7 @@ def made(tokenizer: Any, only: list[str]) -> list[tuple[str, Any, str]]:
     for c in compile_speed.constraints():
         if not only or c.name in only:
             maker = (lambda c=c: fsa_compile.compile_regex(c.pattern, tokenizer)) if c.pattern else None
-            out.append((c.name, maker or (lambda c=c: fsa_compile.compile_choices(list(c.choices), tokenizer)), c.accept))
+            out.append((c.name, maker or (lambda c=c: fsa_compile.compile_choices(list(c.strings), tokenizer)), c.accept))
     for g in grammar_speed.constraints():
         if not only or g.name in only:
             if g.grammar is None:
@@ -98,11 +98,11 @@ def main() -> None:
     options = parser.parse_args()
     data = Path(os.environ.get("CONSTRAX_DATA", Path(__file__).parents[2] / "shared" / "data"))
     tokenizer = fsa_compile.load_tokenizer(data / "tokenizers" / "llama3" / "tokenizer.model")
-    words = bitmask.allocate_bitmask(1, tokenizer.vocabulary.vocab_size if hasattr(tokenizer.vocabulary, "vocab_size") else len(tokenizer.vocabulary.tokens))
+    words = bitmask.allocate_bitmask(1, len(tokenizer.vocabulary.tokens))
     each, all_first, all_later = {}, [], []
     for name, maker, accept in made(tokenizer, options.only):
         try:
-            first_made, constraint = maker(), maker()
+            constraint = maker()
         except fsa_compile.ConstraintError as error:
             print(name, "is not compiled:", str(error).splitlines()[0], flush=True)
             continue
@@ -111,7 +111,6 @@ def main() -> None:
         fresh = maker()
         gc.collect()
         first = followed(fresh, texts[1], words) if texts[1] else []
-        del first_made
         for text in texts[: 1 + options.texts // 2]:
             followed(fresh, text, words)
         later = [step for text in texts[1 + options.texts // 2 :] for step in followed(fresh, text, words)]
@@ -119,7 +118,8 @@ def main() -> None:
         all_later += later
         each[name] = {"first": figures(first), "later": figures(later)}
         print(name, each[name], flush=True)
-    results = {"vocabulary": "llama3", "load": round(os.getloadavg()[0], 2), "all": {"first": figures(all_first), "later": figures(all_later)}, "each": each}
+    every = {"first": figures(all_first), "later": figures(all_later)}
+    results = {"vocabulary": "llama3", "load": round(os.getloadavg()[0], 2), "all": every, "each": each}
     print(results["all"])
     if not options.only:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import copy
-import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -60,25 +59,33 @@ class Source(NamedTuple):
     used: int = 0
 
 
-class _Found:
-    """What is known of a position: where tokens lead; its mask without limits, its distance, and tokens enough for every token of
-    the mask, None while they are not known."""
+class _Position:
+    """What everything that may follow depends on, and what is known of that.
 
-    __slots__ = ("after", "distance", "mask", "widest")
+    Attributes:
+      configurations, finished, dropped: by these positions are equal.
+      after: where tokens lead that were taken here without limits.
+      mask: without limits; distance; widest: tokens enough for every token of the mask. None while they are not known.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("after", "configurations", "distance", "dropped", "finished", "mask", "widest")
+
+    def __init__(self, configurations: tuple[Configuration, ...], finished: bool = False, dropped: bool = False) -> None:
+        self.configurations, self.finished, self.dropped = configurations, finished, dropped
         self.after = dict[int, _Position]()
         self.mask: Mask | None = None
         self.distance: int | None = None
         self.widest: int | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Position) and self._key == other._key
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Position:
-    configurations: tuple[Configuration, ...]
-    finished: bool
-    dropped: bool
-    found: _Found = dataclasses.field(default_factory=_Found, compare=False, repr=False)
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[tuple[Configuration, ...], bool, bool]:
+        return self.configurations, self.finished, self.dropped
 
 
 class HostWalk(BitmaskWalk):
@@ -124,7 +131,7 @@ class HostWalk(BitmaskWalk):
         first = memo.firsts.get(self.max_depth)
         if first is None:
             at = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
-            first = memo.firsts[self.max_depth] = _Position((at,), False, False)
+            first = memo.firsts[self.max_depth] = _Position((at,))
         self._history = [first]
 
     @property
@@ -160,7 +167,7 @@ class HostWalk(BitmaskWalk):
     @property
     def distance(self) -> int:
         """Number of further tokens within which the text can be completed; the least one for a regular constraint."""
-        found = self._history[-1].found
+        found = self._history[-1]
         if found.distance is None:
             found.distance = min(self._distance(at) for at in self.configurations)
         return found.distance
@@ -205,7 +212,8 @@ class HostWalk(BitmaskWalk):
 
     def _mask(self, remaining: int | None) -> Mask:
         """The mask within a limit; the one without, made once for each position, where the limit binds nothing."""
-        found, limit = self._history[-1].found, None if self.finished else remaining
+        found = self._history[-1]
+        limit = None if found.finished else remaining
         if limit is None or (limit >= self._limit(limit) >= self._widest(found)):
             if found.mask is None:
                 found.mask = self._unlimited()
@@ -216,7 +224,17 @@ class HostWalk(BitmaskWalk):
         c = self.constraint
         if self.finished or c.has_sets or self.max_depth < UNREACHABLE:
             return mask_from(self._words(int(UNREACHABLE)), c.vocab_size)
-        return self._memo.mask_of(c, tuple(s.node for at in self.configurations for s in self.sources(at)))
+        nodes = list[int]()
+        delta, offset, most = self._memo.delta, self._memo.delta_offset, c.max_pops
+        for at in self.configurations:
+            node = at.node
+            nodes.append(node)
+            for cell in at.stack[: -most - 1 : -1]:
+                node = delta[offset[node] + cell.symbol]
+                if not node:
+                    break
+                nodes.append(node)
+        return self._memo.mask_of(c, tuple(nodes))
 
     def _words(self, limit: int) -> np.ndarray:
         """The mask within a limit that some text fits, source by source."""
@@ -230,7 +248,7 @@ class HostWalk(BitmaskWalk):
             words |= words_of(c.stop_ids, c.vocab_size)
         return words
 
-    def _widest(self, found: _Found) -> int:
+    def _widest(self, found: _Position) -> int:
         """Tokens within which every token of the mask without limits can still be completed."""
         if found.widest is None:
             costs = [0]
@@ -280,7 +298,7 @@ class HostWalk(BitmaskWalk):
           ConstraintError: the token is not allowed here, within the limit of tokens, or is no token id; the walk is unchanged.
             (A ValueError.) The limit of depth is for masks alone.
         """
-        c, found = self.constraint, self._history[-1].found
+        c, found = self.constraint, self._history[-1]
         known = found.after.get(token) if token.__class__ is int else None
         if known is not None and (remaining is None or (known.finished or self._fits(known, remaining))):
             self._history.append(known)
@@ -295,16 +313,16 @@ class HostWalk(BitmaskWalk):
         if after is None:
             raise self._refused(int(token))
         if remaining is None or self._plain:
-            after = found.after[int(token)] = self._memo.kept(after, self.max_depth)
+            found.after[int(token)] = after
         self._history.append(after)
 
     def _fits(self, after: _Position, remaining: int) -> bool:
         """Whether a step that is known may be taken within a limit; other walks may have taken it without one."""
         if not self._plain or remaining < self.distance:
             return False
-        if after.found.distance is None:
-            after.found.distance = self._distance(after.configurations[0])
-        return after.found.distance < remaining
+        if after.distance is None:
+            after.distance = self._distance(after.configurations[0])
+        return after.distance < remaining
 
     @property
     def vocab_size(self) -> int:
@@ -325,7 +343,7 @@ class HostWalk(BitmaskWalk):
     def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
         """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
         walk = copy.copy(self)
-        walk._history = [_Position(tuple(configurations), False, False)]
+        walk._history = [_Position(tuple(configurations))]
         return walk
 
     def rewind(self, n: int) -> None:
@@ -383,12 +401,53 @@ class HostWalk(BitmaskWalk):
         if token in c.stop_ids:
             return _Position(self.configurations, True, self.dropped) if self.accepting else None
         limit = self._limit(remaining) - 1
+        if self._plain:
+            there = self._only_step(token)
+            if there is None or (remaining is not None and self._distance(there) > limit):
+                return None
+            return self._memo.kept((there,), self.max_depth, _Position)
         reached = dict(self._reached(self.configurations, token, limit))
         fitting = [there for there, fits in reached.items() if fits]
         kept = fitting or list(reached)
         if not kept or (remaining is not None and min(map(self._distance, kept)) > limit):
             return None
         return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
+
+    def _only_step(self, token: int) -> Configuration | None:
+        """Where a text token leads in a deterministic constraint without sets of keys: `_reached` without its generality."""
+        m = self._memo
+        node, register, stack, _ = self._history[-1].configurations[0]
+        left = len(stack)
+        lowest = max(left - self.constraint.max_pops, 0)
+        while (effect := self._only_effect(node, token)) is None:
+            if left == lowest or not (node := m.delta[m.delta_offset[node] + stack[left - 1].symbol]):
+                return None
+            left -= 1
+            register = stack[left].register
+        target, push, add, set_to = effect
+        if not (m.has_registers or push):
+            return Configuration(target, register, stack[:left])
+        return self._applied(stack[:left], Source(node, register, left), Effect(target, push, add, set_to), token)
+
+    def _only_effect(self, node: int, token: int) -> tuple[int, int, int, int] | None:
+        """Target, push string and numbers of the only set of a node that holds a token; None where none does."""
+        m, word, bit = self._memo, token >> 5, token & 31
+        lo, hi = m.group_offset[node], m.group_offset[node + 1]
+        for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
+            if m.rows[m.group_row[g], word] >> bit & 1:
+                return m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g]
+        end = m.arc_offset[node + 1]
+        a = bisect.bisect_left(m.arc_token, token, m.arc_offset[node], end)
+        if a == end or m.arc_token[a] != token:
+            return None
+        e, effects = m.arc_effect[a], m.effects
+        return effects[e, 0], effects[e, 1], effects[e, 2], effects[e, 3]
+
+    def _holding(self, lo: int, hi: int, word: int, bit: int) -> list[int]:
+        """Which groups from `lo` to `hi` hold a token."""
+        c = self.constraint
+        holding = (c.rows[c.group_row[lo:hi], word] >> np.uint32(bit) & 1).nonzero()[0]
+        return [lo + g for g in holding.tolist()]
 
     def _reached(self, configurations: Iterable[Configuration], token: int, limit: int) -> Iterator[tuple[Configuration, bool]]:
         """All configurations that a token leads to, and whether they can be completed in `limit` tokens and within the depth."""
@@ -415,11 +474,7 @@ class HostWalk(BitmaskWalk):
         """Effects of the groups of a node that hold the token."""
         m, word, bit = self._memo, token >> 5, token & 31
         lo, hi = m.group_offset[node], m.group_offset[node + 1]
-        holding: Iterable[int] = range(lo, hi)
-        if hi - lo > _MANY_GROUPS:
-            c = self.constraint
-            holding = (lo + (c.rows[c.group_row[lo:hi], word] >> np.uint32(bit) & 1).nonzero()[0]).tolist()
-        for g in holding:
+        for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
             if m.rows[m.group_row[g], word] >> bit & 1:
                 yield Effect(m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g])
 

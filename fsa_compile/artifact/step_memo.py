@@ -7,6 +7,7 @@ before, by this walk or by another one: positions form an automaton that is buil
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,8 @@ class Memo:
     Attributes:
       keys, guards: the sets of keys and the guards as Python numbers.
       firsts: the first position of walks, by their limit of depth.
-      positions: all that are kept, each under itself and its walk's limit of depth.
+      positions: all that are kept, under their configurations and their walk's limit of depth.
+      has_registers: whether any effect changes a register, or any node depends on one.
     """
 
     def __init__(self, c: ConstraintArrays) -> None:
@@ -53,10 +55,11 @@ class Memo:
             Guard(tuple(self.keys[first : first + count]), self.keys[every], self.keys[more])
             for first, count, every, more in c.guards.tolist()
         ]
+        self.has_registers = bool(c.ladder.any() or c.group_add.any() or c.effects[:, 2].any())
         self.firsts = dict[int, Any]()
         self.positions = dict[Any, Any]()
         self._masks = dict[tuple[int, ...], Mask]()
-        self._row_masks = dict[int, Mask]()
+        self._of_rows = dict[tuple[tuple[int, ...], bool], Mask]()
         self._stops = words_of(c.stop_ids, c.vocab_size)
         self._bytes = self._steps = 0
 
@@ -81,20 +84,25 @@ class Memo:
             elif self.arc_offset[node + 1] > self.arc_offset[node]:
                 arcs.append(c.arc_token[self.arc_offset[node] : self.arc_offset[node + 1]])
         accepting = any(self.accept[node] for node in nodes)
+        key = None if arcs else (tuple(rows), accepting)
+        if key is not None and (known := self._of_rows.get(key)) is not None:
+            return known
         if len(rows) == 1 and not arcs and not accepting:
-            if rows[0] not in self._row_masks:
-                self._row_masks[rows[0]] = mask_from(c.rows[rows[0]], c.vocab_size)
-            return self._row_masks[rows[0]]
-        words = c.rows[rows[0]].copy() if rows else np.zeros(c.rows.shape[1], np.uint32)
-        for row in rows[1:]:
-            words |= c.rows[row]
-        if arcs:
-            add_tokens(words, arcs[0] if len(arcs) == 1 else np.concatenate(arcs))
-        if accepting:
-            words |= self._stops
-        self._bytes += words.nbytes
-        _KEPT.bytes += words.nbytes
-        return mask_from(words, c.vocab_size)
+            words = c.rows[rows[0]]
+        else:
+            words = c.rows[rows[0]].copy() if rows else np.zeros(c.rows.shape[1], np.uint32)
+            for row in rows[1:]:
+                words |= c.rows[row]
+            if arcs:
+                add_tokens(words, arcs[0] if len(arcs) == 1 else np.concatenate(arcs))
+            if accepting:
+                words |= self._stops
+            self._bytes += words.nbytes
+            _KEPT.bytes += words.nbytes
+        mask = mask_from(words, c.vocab_size)
+        if key is not None:
+            self._of_rows[key] = mask
+        return mask
 
     def cost_of(self, c: ConstraintArrays, node: int, register: int) -> int:
         """Most tokens that a token of a node, itself included, and the rest of the node's frame take."""
@@ -107,19 +115,23 @@ class Memo:
         w = self.level_slope[node, 2]
         return most + (w and w * -(-max(0, self.level_slope[node, 0] - register) // self.level_slope[node, 1]))
 
-    def kept(self, position: Any, max_depth: int) -> Any:
-        """The position equal to this one that is kept, or this one, kept from now on; to be called for every step.
+    def kept(self, configurations: Any, max_depth: int, make: Callable[[Any], Any]) -> Any:
+        """The position of these configurations that is kept, or a new one, kept from now on; to be called for every step.
 
         What is known of a position depends on the limit of depth of its walk.
         """
         self._steps += 1
         if self._steps > MOST_STEPS:
             self.forget()
-        return self.positions.setdefault((position, max_depth), position)
+        key = (configurations, max_depth)
+        position = self.positions.get(key)
+        if position is None:
+            position = self.positions[key] = make(configurations)
+        return position
 
     def forget(self) -> None:
         """Forgets all masks and positions; walks go on with those they hold."""
-        for kept in (self.firsts, self.positions, self._masks, self._row_masks):
+        for kept in (self.firsts, self.positions, self._masks, self._of_rows):
             kept.clear()
         _KEPT.bytes -= self._bytes
         self._bytes = self._steps = 0
@@ -153,22 +165,24 @@ def memo_of(c: ConstraintArrays) -> Memo:
 def mask_from(words: np.ndarray, vocab_size: int) -> Mask:
     """A mask of words, uint32[ceil(V / 32)]."""
     whole, rest = divmod(vocab_size, 32)
+    if whole and int(words[0]) != 0xFFFFFFFF:  # nearly always
+        return Mask(words, words.view(np.int32), True)
     full = bool((words[:whole] == 0xFFFFFFFF).all()) and (not rest or int(words[whole]) == (1 << rest) - 1)
     return Mask(words, words.view(np.int32), not full)
 
 
 def add_tokens(words: np.ndarray, tokens: np.ndarray) -> None:
-    """Sets the bits of ascending token ids, one list or several, in a row uint32[W]."""
+    """Sets the bits of token ids in a row uint32[W]."""
     if len(tokens) <= _SCALARS:
         for token in tokens.tolist():
             words[token >> 5] |= _BITS[token & 31]
-        return
-    words |= words_of(tokens, len(words) * 32)
+    else:
+        np.bitwise_or.at(words, tokens >> 5, _BITS.take(tokens & 31))
 
 
-_SCALARS = 12
+_SCALARS = 6
 """Up to this many tokens: scalar bit sets."""
-_BITS = [np.uint32(1 << i) for i in range(32)]
+_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 def _view(array: np.ndarray) -> Any:
