@@ -18,7 +18,7 @@ from jax_decode.errors import DecodeError, PoolFullError
 from jax_decode.kernels.row_layout import only_tokens, packed
 from jax_decode.serving.device_writes import Tables, Written, warm, write
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
-from jax_decode.serving.relocation import TOGETHER, Body, Places, body_of, content_key, placed, record_of
+from jax_decode.serving.relocation import TOGETHER, Alone, Body, Places, alone, body_of, content_key, placed, record_of
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
 from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
 from jax_decode.tables.stack_layout import DELTA_OFFSET
@@ -33,9 +33,8 @@ _FIXED = {"nodes": 2, "groups": 1, "arcs": 0, "levels": 1, "delta": 0, "pushes":
 
 @dataclasses.dataclass
 class _Resident:
-    """A constraint's body in the tables: its places, the pieces of every table, and how many slots it has."""
+    """A constraint in the tables: its places, the pieces of every table, and how many slots it has."""
 
-    body: Body
     places: Places
     pieces: Mapping[str, list[Piece]]
     slots: int = 0
@@ -269,7 +268,7 @@ class ConstraintPool:
             if lacking:
                 what = f"the constraint does not fit the pool's profile {str(self._profile)!r}: {lacking}"
                 raise DecodeError(what, fix="Make the pool with a larger profile; 'general' has nearly all.")
-            body = self._bodies[c] = body_of(c, self._profile)
+            body = self._bodies[c] = body_of(c, alone(c, self._profile), self._profile)
         if (body.counters and not self._profile.counters) or (body.num_symbols and not self._profile.has_stack):
             kind = "counters" if body.counters else "a stack"
             what = f"the constraint has {kind}, the pool's profile {self._profile.name!r} none"
@@ -295,15 +294,16 @@ class ConstraintPool:
                 raise _full(self._profile, missing)
             self.grow()
         slot, what = self._free_slots.pop(), dict[str, Written]()
+        made = alone(c, self._profile)
         if not resident.slots:
-            self._write_rows(body, resident.places)
-            values = placed(body, resident.places, self._profile)
+            self._write_rows(made, resident.places)
+            values = placed(body, made, resident.places, self._profile)
             for table, entries_ in resident.places.entries.items():
                 what[table] = Written(entries_, values)
             self._resident[body.key] = resident
         stops = np.full((1, self._tables.stop_ids.shape[1]), -1, np.int32)
         stops[0, : len(c.stop_ids)] = c.stop_ids
-        own = record_of(body, resident.places, self._profile) | {"stop_ids": stops}
+        own = record_of(made, resident.places, self._profile) | {"stop_ids": stops}
         self._write(self._records, what | {"constraints": Written(np.array([slot], np.int32), own)})
         resident.slots += 1
         self._slot_of[body.slot_key], self._keys[slot] = slot, (body.key, body.slot_key)
@@ -326,7 +326,7 @@ class ConstraintPool:
             own = {name: entries(pieces.get(name, [])) for name in TOGETHER}
             at = Places(own, rows[0], increments[0], rows[1], increments[1])
             if self._with_dead_segment(body, at):
-                return _Resident(body, at, pieces)
+                return _Resident(at, pieces)
         self._give_back(pieces, [] if rows is None else rows[0], [] if increments is None else increments[0])
         return None
 
@@ -348,14 +348,14 @@ class ConstraintPool:
         self._dead_segment, self._dead_symbols = found, size
         return True
 
-    def _write_rows(self, body: Body, at: Places) -> None:
+    def _write_rows(self, made: Alone, at: Places) -> None:
         """Writes the bit rows, and numbers per token, that the tables do not have yet."""
         if at.new_rows:
-            own, columns = body.parts.rows[2:][at.new_rows], self._tables.columns
+            own, columns = made.parts.rows[2:][at.new_rows], self._tables.columns
             values = {"rows": packed(own, columns.num_words, columns.shards), "only": only_tokens(own)}
             self._write({"rows": _OF_ROWS}, {"rows": Written(np.array(at.rows, np.int32)[at.new_rows], values)})
         if at.new_increments:
-            numbers = {"increments": body.stacks.increments[at.new_increments].astype(np.int32)}
+            numbers = {"increments": made.stacks.increments[at.new_increments].astype(np.int32)}
             what = {"increments": Written(np.array(at.increments, np.int32)[at.new_increments], numbers)}
             self._write({"increments": ("increments",)}, what)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from jax_decode.tables.concatenation import (
     TEXT_ROW,
     Parts,
     concatenate,
-    static_sizes,
     with_own_starts,
 )
 from jax_decode.tables.profiles import Profile
@@ -56,27 +55,30 @@ _OF_SLOTS = ("start", "stop_ids", "source", "extra", "canonical")
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """A constraint ready to be placed, but for its numbers.
+    """What a pool must know of a constraint to find it, or room for it.
 
     Attributes:
       key: digest of all that slots of it share; slot_key: of that and of what belongs to a slot.
-      statics: its static sizes; counters: whether it has any.
+      counters: whether it has any.
       units: entries that must lie together, per table of `TOGETHER`.
-      parts, stacks: its arrays as if it stood alone.
       row_keys, increment_keys: the contents of its bit rows and of its tables of numbers per token.
       num_symbols: P.
     """
 
     key: bytes
     slot_key: bytes
-    statics: Mapping[str, int]
     counters: bool
     units: Mapping[str, NDArray[np.int64]]
-    parts: Parts
-    stacks: StackArrays
     row_keys: list[bytes]
     increment_keys: list[bytes]
     num_symbols: int
+
+
+class Alone(NamedTuple):
+    """The arrays of a constraint as if it stood alone."""
+
+    parts: Parts
+    stacks: StackArrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +103,15 @@ def content_key(row: NDArray[Any]) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(row), digest_size=16).digest()
 
 
-def body_of(c: CompiledConstraint, profile: Profile) -> Body:
+def alone(c: CompiledConstraint, profile: Profile) -> Alone:
     """The arrays of a constraint whose sizes fit a profile."""
-    push = dict(profile.statics)["max_push"]
-    parts = concatenate([c])
-    stacks = pack_stacks([c], push, False, stacked=profile.has_stack, counted=profile.counters)
+    parts, push = concatenate([c]), dict(profile.statics)["max_push"]
+    parts = dataclasses.replace(parts, constraints=with_own_starts(parts.constraints, [c], [c], np.zeros(1, np.intp)))
+    return Alone(parts, pack_stacks([c], push, False, stacked=profile.has_stack, counted=profile.counters))
+
+
+def body_of(c: CompiledConstraint, made: Alone, profile: Profile) -> Body:
+    """What a pool must know of a constraint; `made`: its arrays."""
     counters = has_counters(c)
     each = np.ones(c.num_nodes - 1, np.int64)
     units = {
@@ -114,7 +120,7 @@ def body_of(c: CompiledConstraint, profile: Profile) -> Body:
         "arcs": np.diff(c.arc_offset)[1:].astype(np.int64),
         "levels": np.diff(c.level_offset)[1:].astype(np.int64),
         "delta": np.array([len(c.delta) if c.num_symbols else 0], np.int64),
-        "pushes": np.ones(len(stacks.pushes) - 1 if profile.has_stack else 0, np.int64),
+        "pushes": np.ones(len(made.stacks.pushes) - 1 if profile.has_stack else 0, np.int64),
         "symbols": np.array([c.num_symbols if profile.counters else 0], np.int64),
     }
     key = _digest(c)
@@ -122,12 +128,9 @@ def body_of(c: CompiledConstraint, profile: Profile) -> Body:
     return Body(
         key=key,
         slot_key=key + hashlib.blake2b(of_slot, digest_size=8).digest(),
-        statics=static_sizes([c]),
         counters=counters,
         units=units,
-        parts=dataclasses.replace(parts, constraints=with_own_starts(parts.constraints, [c], [c], np.zeros(1, np.intp))),
-        stacks=stacks,
-        row_keys=[content_key(row) for row in parts.rows[2:]],
+        row_keys=[content_key(row) for row in made.parts.rows[2:]],
         increment_keys=[content_key(row) for row in c.increments],
         num_symbols=c.num_symbols,
     )
@@ -147,9 +150,9 @@ def _digest(c: CompiledConstraint) -> bytes:
     return out.digest()
 
 
-def placed(body: Body, at: Places, profile: Profile) -> dict[str, NDArray[Any]]:
+def placed(body: Body, made: Alone, at: Places, profile: Profile) -> dict[str, NDArray[Any]]:
     """The records of a constraint with the numbers of its places, one for each entry, per array of `TOGETHER`."""
-    entries, parts, stacks = at.entries, body.parts, body.stacks
+    entries, (parts, stacks) = at.entries, made
     node, row = _numbers(entries["nodes"], 2), _numbers(np.array(at.rows, np.int32), 2)
     group, level = _numbers(entries["groups"], 1), _numbers(entries["levels"], 1)
     out: dict[str, NDArray[Any]] = {"nodes": parts.nodes[2:].copy(), "groups": parts.groups[1:].copy()}
@@ -180,14 +183,14 @@ def placed(body: Body, at: Places, profile: Profile) -> dict[str, NDArray[Any]]:
     return out
 
 
-def record_of(body: Body, at: Places, profile: Profile) -> dict[str, NDArray[Any]]:
+def record_of(made: Alone, at: Places, profile: Profile) -> dict[str, NDArray[Any]]:
     """What a slot of a constraint holds: its record, and the first cells of its rows."""
-    record = body.parts.constraints.copy()
+    record = made.parts.constraints.copy()
     record[0, START] = _numbers(at.entries["nodes"], 2)[record[0, START]]
     record[0, TEXT_ROW] = _numbers(np.array(at.rows, np.int32), 2)[record[0, TEXT_ROW]]
     if not profile.has_stack:
         return {"constraints": record}
-    cells = body.stacks.initial.copy()
+    cells = made.stacks.initial.copy()
     symbols = int(at.entries["symbols"][0]) if len(at.entries["symbols"]) else 0
     cells[..., SYMBOL] += np.where(cells[..., DEPTH] > 0, symbols, 0)
     return {"constraints": record, "initial": cells}
