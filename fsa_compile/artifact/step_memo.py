@@ -187,4 +187,4 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 def _view(array: np.ndarray) -> Any:
     array = np.ascontiguousarray(array)
-    return array.tolist() if array.size == 0 else memoryview(array.astype(array.dtype.newbyteorder("="), copy=False))
+    return array.tolist() if array.size == 0 else array.astype(array.dtype.newbyteorder("="), copy=False).data

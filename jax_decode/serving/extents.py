@@ -14,7 +14,7 @@ class Piece(NamedTuple):
     """Consecutive entries of a table: the first one, and how many."""
 
     start: int
-    count: int
+    size: int
 
 
 class Extents:
@@ -47,13 +47,13 @@ class Extents:
         total = int(units.sum())
         if total > self.free:
             return None
-        fitting = [hole for hole in self._holes if hole.count >= total]
+        fitting = [hole for hole in self._holes if hole.size >= total]
         if fitting or not total:
-            return self._cut([Piece(min(fitting, key=lambda hole: hole.count).start, total)]) if total else []
+            return self._cut([Piece(min(fitting, key=lambda hole: hole.size).start, total)]) if total else []
         ends = np.concatenate([[0], np.cumsum(units)])
         pieces, done = list[Piece](), 0
-        for hole in sorted(self._holes, key=lambda hole: -hole.count):
-            upto = int(np.searchsorted(ends, ends[done] + hole.count, side="right")) - 1
+        for hole in sorted(self._holes, key=lambda hole: -hole.size):
+            upto = int(np.searchsorted(ends, ends[done] + hole.size, side="right")) - 1
             if upto > done:
                 pieces.append(Piece(hole.start, int(ends[upto] - ends[done])))
                 done = upto
@@ -64,13 +64,13 @@ class Extents:
     def give(self, pieces: list[Piece]) -> None:
         """Makes pieces free again."""
         for piece in pieces:
-            if piece.count <= 0:
+            if piece.size <= 0:
                 continue
-            self.free += piece.count
+            self.free += piece.size
             at = bisect.bisect(self._holes, piece)
-            start, end = piece.start, piece.start + piece.count
+            start, end = piece.start, piece.start + piece.size
             if at < len(self._holes) and self._holes[at].start == end:
-                end += self._holes.pop(at).count
+                end += self._holes.pop(at).size
             if at and sum(self._holes[at - 1]) == start:
                 at -= 1
                 start = self._holes.pop(at).start
@@ -81,8 +81,8 @@ class Extents:
         for start, count in pieces:
             at = bisect.bisect_left(self._holes, (start, 0))
             hole = self._holes.pop(at)
-            if hole.count > count:
-                self._holes.insert(at, Piece(start + count, hole.count - count))
+            if hole.size > count:
+                self._holes.insert(at, Piece(start + count, hole.size - count))
             self.free -= count
         return pieces
 

@@ -100,7 +100,7 @@ class Places:
 
 def content_key(row: NDArray[Any]) -> bytes:
     """Tells contents apart."""
-    return hashlib.blake2b(np.ascontiguousarray(row), digest_size=16).digest()
+    return hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()
 
 
 def alone(c: CompiledConstraint, profile: Profile) -> Alone:
@@ -144,7 +144,7 @@ def _digest(c: CompiledConstraint) -> bytes:
         value = getattr(c, field.name)
         if isinstance(value, np.ndarray):
             out.update(repr((field.name, value.dtype.str, value.shape)).encode())
-            out.update(np.ascontiguousarray(value))
+            out.update(value.tobytes())
         else:
             out.update(repr((field.name, value)).encode())
     return out.digest()

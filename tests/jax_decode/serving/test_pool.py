@@ -277,7 +277,7 @@ def test_extents_hand_out_every_entry_once():
             if pieces is None:
                 assert int(units.sum()) > 0
                 continue
-            ends = np.cumsum([0, *(p.count for p in pieces)])
+            ends = np.cumsum([0, *(p.size for p in pieces)])
             assert set(ends.tolist()) <= {0, *np.cumsum(units).tolist()}  # units are whole
             held.append((pieces, units))
         used = np.concatenate([entries(p) for p, _ in held]) if held else np.zeros(0, int)
