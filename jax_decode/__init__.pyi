@@ -1,3 +1,4 @@
+from . import canvas as canvas
 from . import integrations as integrations
 from . import report as report
 from .beams.search import Hypotheses as Hypotheses

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
@@ -199,6 +200,36 @@ class HostWalk(BitmaskWalk):
     def after(self, at: Configuration, token: int) -> Configuration | None:
         """Where a text token leads from a configuration of a deterministic constraint, None where it is forbidden."""
         return next((there for there, _ in self._reached([at], token, int(UNREACHABLE))), None)
+
+    def successors(self, at: Configuration) -> Iterator[tuple[NDArray[np.int64], Configuration]]:
+        """Everything that may follow a configuration of a deterministic constraint: sets of text tokens, which are disjoint, and
+        where each of them leads. No limit narrows it."""
+        c = self.constraint
+        for source in self.sources(at):
+            stack = at.stack[: source.left]
+            for g in range(c.group_offset[source.node], c.group_offset[source.node + 1]):
+                effect = Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
+                for tokens in self._alike(effect, c.row_tokens(c.group_row[g])):
+                    yield tokens, self._applied(stack, source, effect, int(tokens[0]))
+            arcs = slice(int(c.arc_offset[source.node]), int(c.arc_offset[source.node + 1]))
+            numbers, place = np.unique(c.arc_effect[arcs], return_inverse=True)
+            for i, number in enumerate(numbers):
+                effect = Effect(*(row := c.effects[number].tolist())[:4], *row[6:])
+                if effect.guard and not self._guards[effect.guard].allows(source.used):
+                    continue
+                for tokens in self._alike(effect, c.arc_token[arcs][place == i].astype(np.int64)):
+                    yield tokens, self._applied(stack, source, effect, int(tokens[0]))
+
+    def _alike(self, effect: Effect, tokens: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Tokens by the numbers that an effect looks up for each of them."""
+        values = [self.constraint.increments[-1 - k, tokens] for k in (effect.add, effect.set_to) if k < 0]
+        if not values:
+            yield tokens
+            return
+        _, place = np.unique(np.stack(values), axis=1, return_inverse=True)
+        place = place.reshape(-1)
+        for i in range(int(place.max()) + 1):
+            yield tokens[place == i]
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""

@@ -1,0 +1,51 @@
+"""Every canvas that a constraint allows, by walking it token by token: for small canvases."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def _ends_within(walk, tokens):
+    """Whether a text can be completed in so many tokens: tried, since a walk's own bound is not exact with a stack."""
+    if walk.accepting:
+        return True
+    if tokens == 0:
+        return False
+    for token in np.flatnonzero(walk.allowed()):
+        after = walk.copy()
+        after.advance(int(token))
+        if _ends_within(after, tokens - 1):
+            return True
+    return False
+
+
+def canvases(constraint, length, *, remaining=0, max_depth=None, pad_ids=()):
+    """All token rows of a length, int64[n, length]: a text that can be completed in `remaining` more tokens, or one with its stop id
+    and what may stand behind it."""
+    stops = sorted(constraint.stop_ids)
+    behind = sorted({*stops, *pad_ids})
+    found = []
+
+    def end(row):
+        if len(row) == length:
+            found.append(row)
+            return
+        for token in behind:
+            end([*row, token])
+
+    def go(walk, row):
+        if len(row) == length:
+            if _ends_within(walk, remaining):
+                found.append(row)
+            return
+        for token in np.flatnonzero(walk.allowed()):
+            if token in stops:
+                end([*row, int(token)])
+            else:
+                after = walk.copy()
+                after.advance(int(token))
+                go(after, [*row, int(token)])
+
+    walk = constraint.walk() if max_depth is None else constraint.walk(max_depth=max_depth)
+    go(walk, [])
+    return np.array(found, np.int64).reshape(-1, length)
