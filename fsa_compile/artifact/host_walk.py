@@ -106,6 +106,7 @@ class HostWalk(BitmaskWalk):
             Guard(tuple(self._keys[first : first + count]), self._keys[every], self._keys[more])
             for first, count, every, more in constraint.guards.tolist()
         ]
+        self._token_sets: dict[tuple[int | None, ...], list[NDArray[np.int64]]] = {}
         first = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
         self._history = [_Position((first,), False, False)]
 
@@ -203,33 +204,38 @@ class HostWalk(BitmaskWalk):
 
     def successors(self, at: Configuration) -> Iterator[tuple[NDArray[np.int64], Configuration]]:
         """Everything that may follow a configuration of a deterministic constraint: sets of text tokens, which are disjoint, and
-        where each of them leads. No limit narrows it."""
+        where each of them leads. No limit narrows it. Equal sets of tokens are one array."""
         c = self.constraint
         for source in self.sources(at):
             stack = at.stack[: source.left]
             for g in range(c.group_offset[source.node], c.group_offset[source.node + 1]):
                 effect = Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
-                for tokens in self._alike(effect, c.row_tokens(c.group_row[g])):
+                for tokens in self._alike(int(c.group_row[g]), None, effect):
                     yield tokens, self._applied(stack, source, effect, int(tokens[0]))
             arcs = slice(int(c.arc_offset[source.node]), int(c.arc_offset[source.node + 1]))
-            numbers, place = np.unique(c.arc_effect[arcs], return_inverse=True)
-            for i, number in enumerate(numbers):
+            for number in np.unique(c.arc_effect[arcs]).tolist():
                 effect = Effect(*(row := c.effects[number].tolist())[:4], *row[6:])
                 if effect.guard and not self._guards[effect.guard].allows(source.used):
                     continue
-                for tokens in self._alike(effect, c.arc_token[arcs][place == i].astype(np.int64)):
+                for tokens in self._alike(source.node, number, effect):
                     yield tokens, self._applied(stack, source, effect, int(tokens[0]))
 
-    def _alike(self, effect: Effect, tokens: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Tokens by the numbers that an effect looks up for each of them."""
-        values = [self.constraint.increments[-1 - k, tokens] for k in (effect.add, effect.set_to) if k < 0]
-        if not values:
-            yield tokens
-            return
-        _, place = np.unique(np.stack(values), axis=1, return_inverse=True)
-        place = place.reshape(-1)
-        for i in range(int(place.max()) + 1):
-            yield tokens[place == i]
+    def _alike(self, of: int, number: int | None, effect: Effect) -> list[NDArray[np.int64]]:
+        """The tokens of a row, or of the arcs of a node with one effect, by the numbers that the effect looks up for each."""
+        c, looked_up = self.constraint, [-1 - k for k in (effect.add, effect.set_to) if k < 0]
+        known = self._token_sets.get(key := (of, number, *looked_up))
+        if known is None:
+            if number is None:
+                tokens = c.row_tokens(of)
+            else:
+                arcs = slice(int(c.arc_offset[of]), int(c.arc_offset[of + 1]))
+                tokens = c.arc_token[arcs][c.arc_effect[arcs] == number].astype(np.int64)
+            place = np.zeros(len(tokens), np.int64)
+            for k in looked_up:
+                _, place = np.unique(place * (1 << 16) + c.increments[k, tokens], return_inverse=True)
+            known = [tokens] if place.max(initial=0) == 0 else [tokens[place == i] for i in range(int(place.max()) + 1)]
+            self._token_sets[key] = known
+        return known
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""

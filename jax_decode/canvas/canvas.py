@@ -195,9 +195,9 @@ def _fill(draws: bool, tables: CanvasTables, row: _Row) -> Filled:
 
     positions = jnp.arange(len(x))
     state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
-    terms = jnp.where(tables.term_edge[None, :] == taken[:, None], values[tables.term_value].T, NEVER)
-    term = (terms + noise(_TERM, positions, jnp.arange(terms.shape[1]))).argmax(1)
-    value = tables.term_value[term]
+    noisy = values + noise(_TERM, positions, jnp.arange(len(values))).T  # an edge has every value once
+    terms = jnp.where(tables.term_edge[:, None] == taken[None, :], noisy[tables.term_value], NEVER)
+    value = tables.term_value[terms.argmax(0)]
     listed = value - len(tables.holds)
     inside = tables.holds[jnp.minimum(value, len(tables.holds) - 1)][:, tables.token_class]
     text = jnp.where(inside, x[:, : tables.vocab_size], NEVER)

@@ -143,12 +143,12 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
     """The arrays of `CanvasTables` of one constraint, unpadded; in `term_value` listed token i is -1 - i."""
     by_source = np.argsort(a.source, kind="stable")
     tokens = [a.tokens[e] for e in by_source]
-    wide = [len(t) >= BLOCK for t in tokens]
     numbers: dict[bytes, int] = {}
-    row_of = [numbers.setdefault(t.tobytes(), len(numbers) + 1) if is_wide else 0 for t, is_wide in zip(tokens, wide)]
+    of_array = {id(t): numbers.setdefault(t.tobytes(), len(numbers) + 1) for t in tokens if len(t) >= BLOCK}
+    row_of = [of_array.get(id(t), 0) for t in tokens]
     sets = [np.frombuffer(key, np.int64) for key in numbers]
     token_class, holds = _classes(sets, vocab_size)
-    listed = [t for t, is_wide in zip(tokens, wide) if not is_wide]
+    listed = [t for t in tokens if len(t) < BLOCK]
     arc_token = np.unique(np.concatenate([np.zeros(0, np.int64), *listed]))
     term_edge, term_value = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
     for e, (t, row) in enumerate(zip(tokens, row_of), 1):

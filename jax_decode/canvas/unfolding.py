@@ -113,7 +113,7 @@ def _explored(
 
 def _trimmed(edges: dict[tuple[int, int], list[NDArray[np.int64]]], accepting: list[bool], max_depth: int) -> TokenAutomaton:
     """Without the states from which no text is complete."""
-    pairs = np.array(list(edges), np.int32).reshape(-1, 2)
+    pairs = np.array(list(edges), np.int64).reshape(-1, 2)
     distance = np.where(accepting, np.int32(0), NEVER)
     while len(pairs):
         nearer = distance.copy()
@@ -127,7 +127,7 @@ def _trimmed(edges: dict[tuple[int, int], list[NDArray[np.int64]]], accepting: l
     live = distance < NEVER
     number = np.cumsum(live) - 1
     kept = live[pairs].all(1)
-    sets = [np.unique(np.concatenate(tokens)) for tokens, keep in zip(edges.values(), kept) if keep]
+    sets = [np.unique(np.concatenate(t)) if len(t) > 1 else t[0] for t, keep in zip(edges.values(), kept) if keep]
     return TokenAutomaton(
         distance=distance[live].astype(np.int32),
         source=number[pairs[kept, 0]].astype(np.int32),
