@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.canvas.canvas_tables import CanvasTables
-from jax_decode.canvas.semiring import LOG, MAX, backward, edge_weights, forward, value_weights
+from jax_decode.canvas.semiring import LOG, MAX, Semiring, backward, edge_weights, forward, value_weights
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, finite
@@ -34,7 +34,7 @@ class Filled(NamedTuple):
     Attributes:
       tokens: int32[B, L], -1 throughout a row without any such canvas.
       logprob: float32[B], sum of the log-probabilities of the tokens that were not fixed.
-      log_mass: float32[B], log-probability of the constraint, -inf where nothing is allowed; of `most_probable`, that of its text.
+      log_mass: float32[B], log-probability of the constraint, -inf where nothing is allowed; of `most_probable`, of its text.
       state: int32[B], where the text stands behind the canvas: what the next block begins with. 0 is dead.
     """
 
@@ -56,8 +56,8 @@ class Marginals(NamedTuple):
     log_mass: jax.Array
 
 
-class _Row(NamedTuple):
-    """Arguments of one row: see `most_probable`."""
+class Row(NamedTuple):
+    """Arguments of one row, or of all: see `most_probable`."""
 
     logprobs: jax.Array
     fixed: jax.Array
@@ -86,7 +86,7 @@ def most_probable(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Fi
     Raises:
       DecodeError: a shape or dtype is wrong.
     """
-    return _filled(tables, _read(tables, logprobs, None, **asked), draws=False)
+    return _filled(tables, read(tables, logprobs, None, **asked), draws=False)
 
 
 def sample(tables: CanvasTables, logprobs: jax.Array, keys: jax.Array, **asked: Any) -> Filled:
@@ -96,20 +96,20 @@ def sample(tables: CanvasTables, logprobs: jax.Array, keys: jax.Array, **asked: 
       keys: uint32[B, 2], from `jax_decode.key_words`. A row's draw depends on its own key alone.
       tables, logprobs, and the others: as in `most_probable`.
     """
-    return _filled(tables, _read(tables, logprobs, keys, **asked), draws=True)
+    return _filled(tables, read(tables, logprobs, keys, **asked), draws=True)
 
 
 def marginals(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Marginals:
     """The distribution of every position, given that the constraint holds. Arguments as in `most_probable`."""
-    return _marginals(tables, _read(tables, logprobs, None, **asked))
+    return _marginals(tables, read(tables, logprobs, None, **asked))
 
 
 def log_mass(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> jax.Array:
     """The log-probability of the constraint, float32[B]; arguments as in `most_probable`."""
-    return _log_mass(tables, _read(tables, logprobs, None, **asked))
+    return _log_mass(tables, read(tables, logprobs, None, **asked))
 
 
-def _read(
+def read(
     tables: CanvasTables,
     logprobs: Any,
     keys: Any,
@@ -118,7 +118,7 @@ def _read(
     which: Any = None,
     state: Any = None,
     remaining: Any = 0,
-) -> _Row:
+) -> Row:
     """Arguments of all rows, checked for shapes and dtypes."""
     if not isinstance(tables, CanvasTables):
         what = f"a canvas needs its own tables, not {type(tables).__name__}"
@@ -141,7 +141,7 @@ def _read(
     if not hasattr(keys, "dtype") or keys.dtype != jnp.uint32 or keys.shape != (rows, 2):
         fix = "Pass jax_decode.key_words(jax.random.split(key, B))."
         raise DecodeError(f"the keys are not uint32[{rows}, 2]", fix=fix)
-    return _Row(
+    return Row(
         logprobs,
         integers("fixed", fixed, -1, (rows, length)),
         integers("which", which, 0, (rows,)),
@@ -151,12 +151,12 @@ def _read(
     )
 
 
-def _by_row(function: Callable[[CanvasTables, _Row], Any], tables: CanvasTables, rows: _Row) -> Any:
+def by_row(function: Callable[[CanvasTables, Row], Any], tables: CanvasTables, rows: Row) -> Any:
     """`function` of every row, of as many at once as memory allows."""
     _, length, width = rows.logprobs.shape
     at_once = max(_BYTES_AT_ONCE // (4 * length * width), 1)
 
-    def one(row: _Row) -> Any:
+    def one(row: Row) -> Any:
         own = jax.tree.map(lambda table: table[row.which], tables)
         x = row.logprobs.astype(jnp.float32)
         token = jnp.arange(width, dtype=jnp.int32)[None, :]
@@ -169,15 +169,73 @@ def _by_row(function: Callable[[CanvasTables, _Row], Any], tables: CanvasTables,
 
 
 @functools.partial(jax.jit, static_argnames="draws")
-def _filled(tables: CanvasTables, rows: _Row, *, draws: bool) -> Filled:
-    return _by_row(functools.partial(_fill, draws), tables, rows)
+def _filled(tables: CanvasTables, rows: Row, *, draws: bool) -> Filled:
+    return by_row(functools.partial(_fill, draws), tables, rows)
 
 
-def _fill(draws: bool, tables: CanvasTables, row: _Row) -> Filled:
-    ring, x = LOG if draws else MAX, row.logprobs
-    values = value_weights(ring, tables, x)
-    edges = edge_weights(ring, tables, values)
-    before, behind = backward(ring, tables, edges, row.remaining)
+@jax.jit
+def _log_mass(tables: CanvasTables, rows: Row) -> jax.Array:
+    def one(tables: CanvasTables, row: Row) -> jax.Array:
+        return backward(LOG, tables, edges_of(tables, row).weight, row.remaining)[0][row.state]
+
+    return by_row(one, tables, rows)
+
+
+@jax.jit
+def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
+    def one(tables: CanvasTables, row: Row) -> Marginals:
+        x = row.logprobs
+        mass, of_class, listed = _rest_of_tokens(tables, row)
+        out = jnp.full_like(x, NEVER).at[:, : tables.vocab_size].set(of_class[tables.token_class].T)
+        wide = out.at[:, tables.arc_token].get(mode="fill", fill_value=NEVER)
+        out = out.at[:, tables.arc_token].set(jnp.logaddexp(wide, listed.T), mode="drop")
+        return Marginals(jnp.where(out > NEVER, out + x, NEVER), mass)
+
+    return by_row(one, tables, rows)
+
+
+class _Edges(NamedTuple):
+    """float32[J, L], weights of token sets; float32[L, E], of edges."""
+
+    values: jax.Array
+    weight: jax.Array
+
+
+def edges_of(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Edges:
+    """The weights of token sets and of edges at every position."""
+    values = value_weights(ring, tables, row.logprobs)
+    return _Edges(values, edge_weights(ring, tables, values))
+
+
+def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Array]:
+    """A sample of one row, and the log-probability of each of its tokens given that the constraint holds, float32[L]."""
+    filled = _fill(True, tables, row)
+    _, of_class, listed = _rest_of_tokens(tables, row)
+    token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
+    wide = of_class[tables.token_class[token], position]
+    place = jnp.minimum(jnp.searchsorted(tables.arc_token, token), len(tables.arc_token) - 1)
+    narrow = jnp.where(tables.arc_token[place] == token, listed[place, position], NEVER)
+    rest = jnp.logaddexp(wide, narrow)
+    return filled, jnp.where(rest > NEVER, rest + row.logprobs[position, token], NEVER)
+
+
+def _rest_of_tokens(tables: CanvasTables, row: Row) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The mass; and what the other positions add where a position has a token of a class, float32[K, L], or one of the listed
+    tokens, float32[A, L]: with the token's own log-probability, its log-probability given the constraint."""
+    edges = edges_of(tables, row)
+    before, behind = backward(LOG, tables, edges.weight, row.remaining)
+    ahead = forward(LOG, tables, edges.weight, row.state)
+    mass = before[row.state]
+    rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(mass)).T
+    of_value = LOG.segments(rest[tables.term_edge], tables.term_value, len(edges.values))
+    rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
+    return mass, LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
+
+
+def _fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
+    x, positions = row.logprobs, jnp.arange(len(row.logprobs))
+    values, edges = edges_of(tables, row, LOG if draws else MAX)
+    before, behind = backward(LOG if draws else MAX, tables, edges, row.remaining)
 
     def noise(kind: int, position: jax.Array, index: jax.Array) -> jax.Array:
         """float32[n, m] for positions [n] and indices [m]."""
@@ -193,7 +251,6 @@ def _fill(draws: bool, tables: CanvasTables, row: _Row) -> Filled:
         edge = jnp.where(ways.max() > NEVER, edge, 0)
         return tables.target[edge], edge
 
-    positions = jnp.arange(len(x))
     state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
     noisy = values + noise(_TERM, positions, jnp.arange(len(values))).T  # an edge has every value once
     terms = jnp.where(tables.term_edge[:, None] == taken[None, :], noisy[tables.term_value], NEVER)
@@ -208,34 +265,3 @@ def _fill(draws: bool, tables: CanvasTables, row: _Row) -> Filled:
     token = jnp.where(possible, token, -1)
     logprob = jnp.take_along_axis(x, jnp.maximum(token, 0)[:, None], 1)[:, 0].sum()
     return Filled(token, jnp.where(possible, logprob, NEVER), mass, jnp.where(possible, state, 0))
-
-
-@jax.jit
-def _log_mass(tables: CanvasTables, rows: _Row) -> jax.Array:
-    def one(tables: CanvasTables, row: _Row) -> jax.Array:
-        edges = edge_weights(LOG, tables, value_weights(LOG, tables, row.logprobs))
-        return backward(LOG, tables, edges, row.remaining)[0][row.state]
-
-    return _by_row(one, tables, rows)
-
-
-@jax.jit
-def _marginals(tables: CanvasTables, rows: _Row) -> Marginals:
-    def one(tables: CanvasTables, row: _Row) -> Marginals:
-        x = row.logprobs
-        values = value_weights(LOG, tables, x)
-        edges = edge_weights(LOG, tables, values)
-        before, behind = backward(LOG, tables, edges, row.remaining)
-        ahead = forward(LOG, tables, edges, row.state)
-        mass = before[row.state]
-        # All but the token itself: what leads to the edge, and what follows it.
-        rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(mass)).T
-        of_value = LOG.segments(rest[tables.term_edge], tables.term_value, len(values))
-        rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
-        of_class = LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1])
-        out = jnp.full_like(x, NEVER).at[:, : tables.vocab_size].set(of_class[tables.token_class].T)
-        wide = out.at[:, tables.arc_token].get(mode="fill", fill_value=NEVER)
-        out = out.at[:, tables.arc_token].set(jnp.logaddexp(wide, listed.T), mode="drop")
-        return Marginals(jnp.where(out > NEVER, out + x, NEVER), mass)
-
-    return _by_row(one, tables, rows)

@@ -64,7 +64,8 @@ class CanvasTables:
     def __repr__(self) -> str:
         count, states = self.distance.shape
         size = sum(getattr(self, f.name).nbytes for f in dataclasses.fields(self))
-        return f"CanvasTables({count} constraints, room for {states:,} states and {self.source.shape[1]:,} edges, {size / 1e6:.2f} MB)"
+        room = f"{states:,} states and {self.source.shape[1]:,} edges"
+        return f"CanvasTables({count} constraint{'s' * (count != 1)}, room for {room}, {size / 1e6:.2f} MB)"
 
 
 jax.tree_util.register_dataclass(CanvasTables, data_fields=[f.name for f in dataclasses.fields(CanvasTables)], meta_fields=[])
@@ -95,7 +96,8 @@ def to_canvas(
     if not given:
         raise DecodeError("there are no constraints", fix="Pass at least one.")
     if len({c.fingerprint for c in given if hasattr(c, "fingerprint")}) > 1:
-        raise DecodeError("the constraints belong to different vocabularies", fix="Compile all of them for the model's tokenizer.")
+        fix = "Compile all of them for the model's tokenizer."
+        raise DecodeError("the constraints belong to different vocabularies", fix=fix)
     laid = []
     for c in given:
         automaton = unfold(c, max_depth=max_depth, max_states=max_states)
@@ -123,7 +125,9 @@ def _room(size: int) -> int:
 def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
     """Padding: distances of dead states, tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
     fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
-    return np.pad(array, (0, size - len(array)), constant_values=fill)
+    out = np.full(size, fill, array.dtype)
+    out[: len(array)] = array
+    return out
 
 
 def _with_end(a: TokenAutomaton, ends: list[int], pads: list[int]) -> TokenAutomaton:
@@ -175,18 +179,16 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
 
 def _classes(sets: list[NDArray[np.int64]], vocab_size: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Classes of tokens that the same sets hold, class 0 for those in none; and bool[R + 1, K], the classes of every set."""
-    token_class = np.zeros(vocab_size, np.int64)
+    split = np.zeros(vocab_size + 1, np.int64)  # one token more, which is in no set and comes first in its class
+    outside = np.ones(vocab_size + 1, bool)
     for tokens in sets:  # splits every class by membership
-        token_class *= 2
-        token_class[tokens] += 1
-        _, token_class = np.unique(token_class, return_inverse=True)
-    outside = np.ones(vocab_size, bool)
-    for tokens in sets:
+        split *= 2
+        split[tokens] += 1
         outside[tokens] = False
-    token_class = np.where(outside, 0, np.unique(token_class, return_inverse=True)[1] + 1)
-    found, token_class = np.unique(np.append(token_class, 0), return_inverse=True)
-    token_class = token_class[:-1].astype(np.int32)
-    holds = np.zeros((len(sets) + 1, len(found)), bool)
+        split = np.unique(split, return_inverse=True)[1]
+    found, classes = np.unique(np.where(outside, -1, split), return_inverse=True)
+    token_class = classes[:-1].astype(np.int32)
+    holds = np.zeros((len(sets) + 1, len(found)), np.bool_)
     for i, tokens in enumerate(sets, 1):
         holds[i, token_class[tokens]] = True
     return token_class, holds

@@ -1,6 +1,6 @@
 """A constraint written out as a finite automaton over tokens: one state for every configuration that a text can reach.
 
-A canvas is filled in any order, so that no row can keep a stack or a counter. Both are written out here, stacks to a depth. NumPy.
+A canvas is filled in any order, so that no row can keep a stack or a counter. Both are written out here, stacks to a depth.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _trimmed(edges: dict[tuple[int, int], list[NDArray[np.int64]]], accepting: l
         raise DecodeError(what, fix="Raise max_depth.")
     live = distance < NEVER
     number = np.cumsum(live) - 1
-    kept = live[pairs].all(1)
+    kept = live[pairs[:, 0]] & live[pairs[:, 1]]
     sets = [np.unique(np.concatenate(t)) if len(t) > 1 else t[0] for t, keep in zip(edges.values(), kept) if keep]
     return TokenAutomaton(
         distance=distance[live].astype(np.int32),
