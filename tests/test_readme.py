@@ -81,6 +81,7 @@ PAGES = {
         r"^(yes|no), because [a-z ]{3,60}\. -\d+\.\d+$",
     ],
     "probabilities": [r"Options given the constraint", r"^\[-\d+\.\d+\] (good|bad|badly)$"],
+    "canvas": [r'^\{.*"born".*\}$', r"^\[-\d+"],
     "inspection": [r"^False \d+$", r"refused", r"^(yes|no), because [a-z ]+\.$"],
 }
 """What each page prints."""
