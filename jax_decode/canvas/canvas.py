@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_decode.canvas.canvas_tables import CanvasTables
 from jax_decode.canvas.semiring import LOG, MAX, Semiring, backward, edge_weights, forward, value_weights
@@ -105,7 +106,10 @@ def marginals(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Margin
 
 
 def log_mass(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> jax.Array:
-    """The log-probability of the constraint, float32[B]; arguments as in `most_probable`."""
+    """The log-probability of the constraint, float32[B]; arguments as in `most_probable`.
+
+    Its gradient by the log-probabilities is the probability of each token given the constraint, so that it can be a loss.
+    """
     return _log_mass(tables, read(tables, logprobs, None, **asked))
 
 
@@ -173,12 +177,31 @@ def _filled(tables: CanvasTables, rows: Row, *, draws: bool) -> Filled:
     return by_row(functools.partial(_fill, draws), tables, rows)
 
 
+@jax.custom_vjp
 @jax.jit
 def _log_mass(tables: CanvasTables, rows: Row) -> jax.Array:
     def one(tables: CanvasTables, row: Row) -> jax.Array:
         return backward(LOG, tables, edges_of(tables, row).weight, row.remaining)[0][row.state]
 
     return by_row(one, tables, rows)
+
+
+def _log_mass_forward(tables: CanvasTables, rows: Row) -> tuple[jax.Array, tuple[CanvasTables, Row]]:
+    return _log_mass(tables, rows), (tables, rows)
+
+
+def _log_mass_backward(residuals: tuple[CanvasTables, Row], given: jax.Array) -> tuple[Any, Any]:
+    tables, rows = residuals
+    share = jnp.where(rows.fixed[..., None] < 0, jnp.exp(_marginals(tables, rows).logprobs), 0.0)
+    nothing = jax.tree.map(_no_gradient, (tables, rows))
+    return nothing[0], nothing[1]._replace(logprobs=(share * given[:, None, None]).astype(rows.logprobs.dtype))
+
+
+_log_mass.defvjp(_log_mass_forward, _log_mass_backward)
+
+
+def _no_gradient(x: jax.Array) -> Any:
+    return np.zeros(x.shape, jax.dtypes.float0)
 
 
 @jax.jit

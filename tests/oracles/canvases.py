@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.vocabulary import Vocabulary
+
+MANY = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(32, 126)), b"ab", b'":', b'{"', b"12", b"]]", b"[["], stop_ids=[0])
+"""Single characters and longer tokens, enough of them for classes of tokens; id 0 ends a text."""
+
+
+def logprobs_of(seed, rows, length, width, spread=2.0):
+    """Made-up log-probabilities, float32[rows, length, width]."""
+    x = np.random.default_rng(seed).normal(size=(rows, length, width)) * spread
+    return (x - np.logaddexp.reduce(x, axis=-1, keepdims=True)).astype(np.float32)
+
 
 def _ends_within(walk, tokens):
     """Whether a text can be completed in so many tokens: tried, since a walk's own bound is not exact with a stack."""

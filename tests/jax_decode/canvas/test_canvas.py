@@ -6,21 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracles.canvases import MANY, canvases, logprobs_of
 
 import fsa_compile as fc
 from fsa_compile.vocabulary import Vocabulary
 from jax_decode import canvas, key_words
 from jax_decode.errors import DecodeError
-from tests.oracles.canvases import canvases
 
 FEW = Vocabulary.from_tokens([b"", b"a", b"b", b"ab", b"ba", b"aa"], stop_ids=[0])
-MANY = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(32, 126)), b"ab", b'":', b'{"', b"12", b"]]", b"[["], stop_ids=[0])
-PATTERNS = ["a*b", "(ab)*", "a{2,4}b?", "(a|b)*abb", "b", "(aa|b)+a?", "", "a+", "(ba){1,2}"]
-
-
-def logprobs_of(seed, rows, length, width, spread=2.0):
-    x = np.random.default_rng(seed).normal(size=(rows, length, width)) * spread
-    return (x - np.logaddexp.reduce(x, axis=-1, keepdims=True)).astype(np.float32)
 
 
 def weights(x, rows):
@@ -198,6 +191,19 @@ def test_improbable_texts_keep_their_probabilities():
     got = canvas.most_probable(canvas.to_canvas(constraint), jnp.asarray(x))
     assert [MANY.tokens[t] for t in np.asarray(got.tokens)[0]] == [b"b", b"b"]
     np.testing.assert_allclose(canvas.log_mass(canvas.to_canvas(constraint), jnp.asarray(x)), -1800, atol=1e-2)
+
+
+def test_the_gradient_of_the_mass_is_finite_differences():
+    constraint = fc.compile_regex("[a-z]{1,2}[0-9]|12", MANY)
+    tables, x = canvas.to_canvas(constraint), jnp.asarray(logprobs_of(11, 2, 3, len(MANY.tokens)))
+    fixed = jnp.asarray([[-1, -1, -1], [-1, MANY.tokens.index(b"7"), -1]])
+    direction = jnp.asarray(logprobs_of(12, 2, 3, len(MANY.tokens)))
+
+    def mass(step):
+        return canvas.log_mass(tables, x + step * direction, fixed=fixed).sum()
+
+    slope = (direction * jax.grad(lambda x: canvas.log_mass(tables, x, fixed=fixed).sum())(x)).sum()
+    np.testing.assert_allclose(slope, (mass(0.01) - mass(-0.01)) / 0.02, rtol=5e-3)
 
 
 def test_another_constraint_of_the_same_sizes_compiles_nothing():

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracles.canvases import MANY, logprobs_of
 
 import fsa_compile as fc
 import models
@@ -16,7 +17,6 @@ from jax_decode.canvas.canvas import by_row, fill_with_confidence, read
 from jax_decode.errors import DecodeError
 from models.denoiser import CANVAS, Denoiser
 from models.tiny import tiny_config
-from tests.jax_decode.canvas.test_canvas import MANY, logprobs_of
 
 
 @jax.tree_util.register_dataclass
