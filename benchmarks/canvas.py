@@ -80,7 +80,7 @@ def timed(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]
 def likelihood(decoder: Any, tokenizer: Any, prompts: list[str], texts: list[str]) -> list[float]:
     """Nats per token of texts under the small autoregressive model, end of text included."""
     ids = [tokenizer.encode(text) for text in texts]
-    given = {"stop_ids": list(tokenizer.vocabulary.stop_ids), "always_stop": True, "bos_id": tokenizer.bos_id}
+    given = {"stop_ids": list(tokenizer.vocabulary.stop_ids), "always_stop": True, "bos_id": tokenizer.vocabulary.bos_id}
     found = score(decoder, prompts, tokens=ids, tokenizer=tokenizer, **given)
     return [float(total) / (len(row) + 1) for total, row in zip(found.raw_total_logprob, ids)]
 
@@ -89,7 +89,7 @@ def task(domain: str, constraint: Any, judge: Callable[[str], bool], rows: int, 
     """One kind of prompt."""
     decoder, denoiser, tokenizer = parts
     examples = list(itertools.islice(corpus.generate(90_001, domain=domain, held_out=True, chatty_share=0.0), rows))
-    prompts = denoiser.prompts([[tokenizer.bos_id, *tokenizer.encode(e.prompt)] for e in examples])
+    prompts = denoiser.prompts([e.prompt for e in examples], tokenizer)
     tables = canvas.to_canvas(constraint)
     run = functools.partial(canvas.denoise, denoiser, prompts, length=CANVAS, block=BLOCK, steps=8)
     inside, free = (run(t, key=jax.random.key(0)).text(tokenizer) for t in (tables, None))

@@ -39,14 +39,16 @@ class Denoiser:
         """The width of the logits, V."""
         return self.model.vocab_size
 
-    def prompts(self, rows: Any) -> np.ndarray:
-        """Prompts as the small denoiser takes them, int32[B, PROMPT]: token ids of each row, aligned to the right.
+    def prompts(self, texts: Any, tokenizer: Any) -> np.ndarray:
+        """Prompts as the small denoiser reads them, int32[B, PROMPT]: aligned to the right, after the id that starts a text.
 
         Raises:
           ModelError: a prompt is too long.
         """
-        out = np.full((len(rows), PROMPT), PAD_ID, np.int32)
-        for i, row in enumerate(rows):
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        out = np.full((len(texts), PROMPT), PAD_ID, np.int32)
+        for i, text in enumerate(texts):
+            row = [tokenizer.vocabulary.bos_id, *tokenizer.encode(text)]
             if len(row) > PROMPT:
                 raise ModelError(f"Prompt {i} has {len(row)} tokens.", fix=f"The small denoiser reads at most {PROMPT}.")
             out[i, PROMPT - len(row) :] = row

@@ -105,6 +105,7 @@ def to_canvas(
         laid.append(_laid_out(_with_end(automaton, ends, sorted({*ends, *(int(t) for t in pad_ids)})), c.vocab_size))
     sizes = {f: max(len(one[f]) for one in laid) for f in laid[0] if f not in ("holds", "token_class")}
     sizes = {name: _room(n) for name, n in sizes.items()}
+    sizes["order"] = sizes["block_class"] * BLOCK
     rows, classes = (_room(max(one["holds"].shape[axis] for one in laid)) for axis in (0, 1))
     arrays = {name: np.stack([_padded(name, one[name], n) for one in laid]) for name, n in sizes.items()}
     arrays["holds"] = np.zeros((len(laid), rows, classes), bool)

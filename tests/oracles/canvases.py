@@ -10,6 +10,12 @@ MANY = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(32, 126)), b"ab"
 """Single characters and longer tokens, enough of them for classes of tokens; id 0 ends a text."""
 
 
+WIDE = Vocabulary.from_tokens(
+    [*MANY.tokens, *(bytes([i, j]) for i in b"abcdefghijklm" for j in b"nopqrstuvwxyz")], stop_ids=[0]
+)
+"""The same and more: its sets of letters are large enough to be classes of tokens."""
+
+
 def logprobs_of(seed, rows, length, width, spread=2.0):
     """Made-up log-probabilities, float32[rows, length, width]."""
     x = np.random.default_rng(seed).normal(size=(rows, length, width)) * spread

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles.canvases import MANY, canvases, logprobs_of
+from oracles.canvases import MANY, WIDE, canvases, logprobs_of
 
 import fsa_compile as fc
 from fsa_compile.vocabulary import Vocabulary
@@ -110,6 +110,17 @@ def test_kinds_of_constraints_against_their_walks(name, remaining):
     check_against(tables, logprobs_of(3, 1, length, len(MANY.tokens))[0], rows, remaining=remaining)
 
 
+@pytest.mark.parametrize("pattern", ["[a-z]{1,3}", "[a-z]{2}[n-z0-9]|[a-f][a-z]{2,4}", "[^!]{1,2}a?"])
+def test_classes_of_tokens(pattern):
+    """Sets of many tokens that overlap, beside lists of few."""
+    constraint = fc.compile_regex(pattern, WIDE)
+    tables = canvas.to_canvas(constraint)
+    assert (np.asarray(tables.block_class) > 0).sum() > 2
+    rows = canvases(constraint, 2)
+    check_against(tables, logprobs_of(6, 1, 2, len(WIDE.tokens))[0], rows)
+    check_against(tables, logprobs_of(6, 1, 1, len(WIDE.tokens))[0], canvases(constraint, 1, remaining=1), remaining=1)
+
+
 def test_a_set_of_items():
     items = fc.compile_items([[3, 4], [3, 5, 6], [9]], MANY)
     rows = np.array([[3, 4, 0], [3, 5, 6], [9, 0, 0]])
@@ -136,9 +147,9 @@ def test_fixed_positions():
 
 def test_samples_have_the_conditional_distribution():
     """χ² of 20,000 draws over all canvases of a pattern with lists and classes of tokens; 1 in 10,000 would fail by chance."""
-    constraint = fc.compile_regex("[a-z]{1,2}|12", MANY)
+    constraint = fc.compile_regex("[a-z]{1,2}|12", WIDE)
     rows = canvases(constraint, 2)
-    x = logprobs_of(5, 1, 2, len(MANY.tokens), 1.0)
+    x = logprobs_of(5, 1, 2, len(WIDE.tokens), 1.0)
     draws = 20_000
     keys = key_words(jax.random.split(jax.random.key(0), draws))
     got = canvas.sample(canvas.to_canvas(constraint), jnp.broadcast_to(jnp.asarray(x), (draws, *x.shape[1:])), keys)

@@ -92,7 +92,7 @@ def test_the_small_denoiser_inside_a_pattern():
     tokenizer = fc.load_tokenizer(models.small_tokenizer_path())
     denoiser = models.load_small_denoiser()
     prompt = "Bio: Ada Lovelace was born in 1815 in London and works as a mathematician.\nJSON: "
-    prompts = denoiser.prompts([[tokenizer.bos_id, *tokenizer.encode(prompt)]] * 4)
+    prompts = denoiser.prompts([prompt] * 4, tokenizer)
     pattern = r'\{"name": "[A-Z][a-z]+( [A-Z][a-z]+){1,2}", "born": [0-9]{4}, "city": "[A-Z][a-z]+", "occupation": "[a-z ]+"\}'
     tables = canvas.to_canvas(fc.compile_regex(pattern, tokenizer))
     with jax.numpy_rank_promotion("allow"):  # the model's own business
