@@ -81,7 +81,7 @@ def likelihood(decoder: Any, tokenizer: Any, prompts: list[str], texts: list[str
     """Nats per token of texts under the small autoregressive model, end of text included."""
     ids = [tokenizer.encode(text) for text in texts]
     given = {"stop_ids": list(tokenizer.vocabulary.stop_ids), "always_stop": True, "bos_id": tokenizer.vocabulary.bos_id}
-    found = score(decoder, prompts, tokens=ids, tokenizer=tokenizer, **given)
+    found = score(decoder, [tokenizer.encode(prompt) for prompt in prompts], tokens=ids, **given)
     return [float(total) / (len(row) + 1) for total, row in zip(found.raw_total_logprob, ids)]
 
 
