@@ -115,7 +115,7 @@ def test_the_grpo_learner_runs_and_every_rollout_parses(tables):
 
     before = np.asarray(nnx.state(cluster.rollout.model(), nnx.Param)["embedder"]["input_embedding"].get_value())
     learner = GRPOLearner(cluster, GRPOConfig(num_generations=4, num_iterations=1, beta=0.0), reward_fns=reward)
-    learner.train(({"prompts": np.array(["Say: ", "Count: "])} for _ in range(3)))
+    learner.train({"prompts": np.array(["Say: ", "Count: "])} for _ in range(3))
     assert len(seen) == 3 * 2 * 4
     assert all(re.fullmatch(PATTERNS[0], text) for text in seen)
     assert len(set(seen)) > 4  # every step has noise of its own
