@@ -125,10 +125,10 @@ def test_what_a_text_names_exists(path):
         assert set(extra.split(",")) <= set(extras), extra
 
 
-@pytest.mark.parametrize("path", [p for p in PARTS if str(p.values[0]).endswith(".md")])
+@pytest.mark.parametrize("path", [p for p in PARTS if str(p.values[0]).endswith(".md") and "CHANGELOG" not in str(p.values[0])])
 def test_code_fits_a_page(path):
     """84 columns of code are what the site shows without a scroll bar in a window of 1,280 pixels."""
-    for block in re.findall(r"^```(?:python|bash)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.M | re.S):
+    for block in re.findall(r"^```\w*\n(.*?)^```$", path.read_text(encoding="utf-8"), re.M | re.S):
         assert [line for line in block.splitlines() if len(line) > 84] == []
 
 
