@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeAlias
 
+from fsa_compile.automata.pushdown import ByteMachine
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
@@ -56,6 +58,22 @@ class Json:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Token:
+    """One token out of some that write no text, by their ids."""
+
+    ids: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """What a machine reads, from a control of it on."""
+
+    machine: ByteMachine
+    start: int
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
     """One after the other."""
 
@@ -78,7 +96,7 @@ class Repeated:
     high: int | None
 
 
-Format: TypeAlias = Text | Regex | FreeText | Until | Json | Parts | OneOf | Repeated
+Format: TypeAlias = Text | Regex | FreeText | Until | Json | Token | Value | Parts | OneOf | Repeated
 
 NOTHING = Parts(())
 """The empty text."""
