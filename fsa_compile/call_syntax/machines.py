@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +12,10 @@ import numpy as np
 
 from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.arrays.recursion import deep_recursion
+from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.call_syntax.frames import MarkedFrames, PythonFrames
-from fsa_compile.call_syntax.scalars import MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
+from fsa_compile.call_syntax.scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
 from fsa_compile.call_syntax.spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK, CallSyntax
 from fsa_compile.errors import SchemaError, UnsatisfiableSchemaError, flat_enough
@@ -29,7 +32,9 @@ from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machines
 from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.json_schema.values import Values
+from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.patterns.regex_automaton import build_automaton
 
 _QUOTES = b"'\""
 
@@ -53,6 +58,7 @@ def arguments_machine(
     syntax: CallSyntax,
     *,
     marks: Mapping[str, int],
+    without: Sequence[str] = (),
     options: SchemaOptions,
     limits: CompileLimits,
     deadline: Deadline,
@@ -63,6 +69,7 @@ def arguments_machine(
       schemas: JSON Schema of an object, by the JSON pointer of its place, for errors.
       syntax: how they are written.
       marks: token ids of the marks that are special tokens; others are text.
+      without: texts that no string holds.
       options: how the schemas are read, and JSON is written.
       limits, deadline: bounds of the compilation.
 
@@ -70,6 +77,7 @@ def arguments_machine(
       SchemaError: a schema is not well formed, refused, or has no values; the pointer leads to its place.
     """
     places, special = list(schemas), syntax.mark in marks
+    imitations = _texts_without(tuple(without)) if without else None
     if syntax.style == "marked":
         options = dataclasses.replace(options, whitespace="compact")
     with _Pointers(places):
@@ -77,7 +85,7 @@ def arguments_machine(
         dead: set[Any] = set()
         with deep_recursion(), flat_enough():
             while True:
-                build = _Build(document, len(places), syntax, special, options, limits, deadline, dead)
+                build = _Build(document, len(places), syntax, special, imitations, options, limits, deadline, dead)
                 try:
                     if not build.poisoned:
                         machine, starts = build.result()
@@ -88,6 +96,14 @@ def arguments_machine(
     if special:
         machine = _with_mark(machine, marks[syntax.mark])
     return Arguments(machine, tuple(starts))
+
+
+@functools.lru_cache(maxsize=16)
+def _texts_without(texts: tuple[str, ...]) -> TextDfa:
+    """The texts in which none of some others occurs."""
+    limits = CompileLimits()
+    pattern = f"(?s:(?:(?!{'|'.join(map(re.escape, texts))}).)*)"
+    return from_letters(build_automaton(parse_with_groups(pattern, 0, limits), limits, Deadline(limits)))
 
 
 def _joined(schemas: Mapping[str, Any], limits: CompileLimits) -> dict[str, Any]:
@@ -129,16 +145,16 @@ class _Build:
     """One attempt: everything from the schemas to their controls, some states being known to be dead."""
 
     def __init__(
-        self, document: Document, count: int, syntax: CallSyntax, special: bool, options: SchemaOptions, limits: CompileLimits,
-        deadline: Deadline, dead: set[Any],
+        self, document: Document, count: int, syntax: CallSyntax, special: bool, without: TextDfa | None, options: SchemaOptions,
+        limits: CompileLimits, deadline: Deadline, dead: set[Any],
     ) -> None:  # fmt: skip
         decisions = Decisions(options.max_formula)
         values = Values(decisions, options.max_orders)
         keywords = Keywords(document, decisions, values, options)
         self._controls = controls = Controls(options.max_controls, deadline)
 
-        def scalars_of(kind: type[Scalars], speller: Speller, pool: Any = controls, *more: Any) -> Any:
-            return kind(*more, pool, speller, decisions, keywords, options, limits)
+        def scalars_of(kind: Any, speller: Speller, pool: Any = controls, *more: Any) -> Any:
+            return kind(*more, without, pool, speller, decisions, keywords, options, limits)
 
         def parts_of(speller: Speller, scalars: Scalars) -> SchemaParts:
             derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
@@ -147,7 +163,7 @@ class _Build:
         frames: Frames
         if syntax.style == "json":
             speller = Speller(controls)
-            parts = parts_of(speller, scalars_of(Scalars, speller))
+            parts = parts_of(speller, scalars_of(CallScalars, speller))
             frames = Frames(parts)
         elif syntax.style == "python":
             pools = [OwnControls(controls, quote) for quote in _QUOTES]

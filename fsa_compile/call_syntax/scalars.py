@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from fsa_compile.automata.labelled_dfa import TextDfa
+from fsa_compile.automata.labelled_product import product
 from fsa_compile.call_syntax.spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK
 from fsa_compile.json_schema.machine_builder import Controls, Moves
@@ -28,7 +29,34 @@ class OwnControls:
         return getattr(self._pool, name)
 
 
-class PythonScalars(Scalars):
+class CallScalars(Scalars):
+    """Scalars whose strings hold none of some texts.
+
+    Args:
+      without: the automaton of the strings that do not; None for all strings.
+      parts: as for `Scalars`.
+    """
+
+    def __init__(self, without: TextDfa | None, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._without = without
+
+    def string_dfa(self, formula: int) -> TextDfa:
+        if self._without is None or formula in self._strings:
+            return super().string_dfa(formula)
+        both = [self._string_dfa(formula), self._without]
+        found = product(both, lambda said: said[0] if said[1] else 0, self._options.max_product, "the strings of a call")
+        self._strings[formula] = found
+        return found
+
+    def words(self, formula: int) -> dict[str, int] | None:
+        found, without = super().words(formula), self._without
+        if found is None or without is None:
+            return found
+        return {word: outcome for word, outcome in found.items() if without.label(word)}
+
+
+class PythonScalars(CallScalars):
     """Python literals; strings between quotes of one kind."""
 
     _speller: PythonSpeller
@@ -41,7 +69,7 @@ class PythonScalars(Scalars):
         return self._speller.encoded(word)
 
 
-class MarkedScalars(Scalars):
+class MarkedScalars(CallScalars):
     """Strings between marks that are one byte; null also as `None`, which templates write."""
 
     _speller: RawSpeller

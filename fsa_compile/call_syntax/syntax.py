@@ -33,3 +33,6 @@ class CallSyntax:
         if not isinstance(self.mark, str) or bool(self.mark) != (self.style == "marked"):
             fix = """Write CallSyntax("marked", '<|"|>'); the other styles have none."""
             raise ConstraintError(f"arguments in the style {self.style!r} with the mark {self.mark!r}", fix=fix)
+
+
+JSON, PYTHON = CallSyntax(), CallSyntax("python")

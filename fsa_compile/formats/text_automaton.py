@@ -12,7 +12,7 @@ from fsa_compile.arrays.graphs import leading, reach
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Token, Until, Value
+from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Token, Until, Value, Words
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -158,8 +158,12 @@ class _Nondeterministic:
 
     def _byte_dfa(self, node: Format) -> ByteDfa:
         match node:
-            case FreeText(without=without):
+            case FreeText(without=without, not_first=not_first):
                 made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+                if not_first:
+                    made = made - languages.regex(f"(?s:(?:{_any(not_first)}).*)")
+            case Words(language=made):
+                pass
             case Until(end=mark, marks=marks, without=without):
                 made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
                 if without:

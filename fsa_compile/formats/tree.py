@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any, TypeAlias
 
 from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.languages.language import Language
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,9 +29,18 @@ class Regex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text in which none of these occurs."""
+    """Any text in which none of these occurs, and that begins with none of `not_first`."""
 
     without: tuple[str, ...]
+    pointer: str
+    not_first: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Words:
+    """The texts of a language."""
+
+    language: Language
     pointer: str
 
 
@@ -96,7 +106,7 @@ class Repeated:
     high: int | None
 
 
-Format: TypeAlias = Text | Regex | FreeText | Until | Json | Token | Value | Parts | OneOf | Repeated
+Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Value | Parts | OneOf | Repeated
 
 NOTHING = Parts(())
 """The empty text."""
