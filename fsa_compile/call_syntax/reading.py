@@ -137,11 +137,11 @@ def _literal(node: ast.expr, source: str) -> Iterator[str]:
             yield "]"
         case ast.Dict(keys=keys, values=values):
             yield "{"
-            for place, (key, value) in enumerate(zip(keys, values)):
+            for place, (key, member) in enumerate(zip(keys, values)):
                 if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
                     raise ArgumentsError("a key is no string")
                 yield f"{', ' if place else ''}{json.dumps(key.value)}: "
-                yield from _literal(value, source)
+                yield from _literal(member, source)
             yield "}"
         case _:
             raise ArgumentsError(f"{ast.unparse(node):.60} is no literal")

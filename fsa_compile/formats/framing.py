@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsa_compile.artifact.guards import NO_GUARD, KeySets
+from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.text_automaton import TextAutomaton
@@ -72,6 +72,10 @@ class _Framing:
             totals.guard += len(machine.sets.guards) - 1 if machine.sets else 0
             totals.kind += len(machine.sets.required) - 1 if machine.sets else 0
         self.totals = totals
+        begun: list[set[int]] = [set() for _ in machines]
+        for schema in {schema for called in automaton.calls.values() for schema in called}:
+            begun[self.machine_of[schema]].add(starts[schema])
+        self.outermost = [_outermost(machine, begin) for machine, begin in zip(machines, begun)]
         self.uses = sorted({(schema, after) for called in automaton.calls.values() for schema, after in called.items()})
         self.symbol = {use: totals.symbol + i for i, use in enumerate(self.uses)}
         self.controls = 1 + totals.control + len(automaton.final) - 1
@@ -147,7 +151,9 @@ class _Framing:
         here = slice(at.control + 1, at.control + machine.num_controls)
         action = _columns(machine.action[1:], self.kinds[number])
         self.action[here] = np.where(action > 0, action + at.action, 0)
-        ret = machine.ret[1:]
+        ret = machine.ret[1:].copy()
+        # Bounds on the rest of a text take every return for possible, so those through the first symbol are left only where one is.
+        ret[~self.outermost[number][1:], machine.stack[0]] = 0
         self.ret[here, at.symbol : at.symbol + machine.num_symbols] = np.where(ret > 0, ret + at.control, 0)
 
     def _entries(self, number: int) -> tuple[np.ndarray, ...]:
@@ -219,7 +225,7 @@ class _Framing:
         if may_end:
             self.end[at.control : at.control + machine.num_controls][returning] = END_RETURN
             self.end[end] = END_RETURN
-        outermost = _outermost(machine, {self.starts[schema] for schema, _ in uses})
+        outermost = self.outermost[number]
         leaves = machine.ret[:, machine.stack[0]] == last[0]
         for control in np.flatnonzero(outermost & returning & leaves).tolist():
             row = self.action[control + at.control]
@@ -244,9 +250,11 @@ class _Framing:
             return np.concatenate([columns[0][:1], *(column[1:] for column in columns[:-1]), columns[-1]])
 
         keys = [whole[0].keys[0], *(key for sets in whole for key in sets.keys[1:]), *none.keys]
+        number: dict[Guard, int] = {NO_GUARD: 0}
+        same = [0, *(number.setdefault(guard, len(number)) for sets in whole for guard in sets.guards[1:])]
         return KeySets(
-            guards=(NO_GUARD, *(guard for sets in whole for guard in sets.guards[1:])),
-            entry=entry,
+            guards=tuple(number),
+            entry=np.array(same, np.int32)[entry],
             kind=joined("kind").astype(np.int32),
             required=(0, *(bits for sets in whole for bits in sets.required[1:])),
             keys=tuple(keys),

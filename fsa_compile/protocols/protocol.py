@@ -1,7 +1,7 @@
 """`Protocol`: how a chat model writes a turn, as a description: reasoning, content, calls, and what ends it.
 
-Marks are written as their text, such as `<think>`. Where a vocabulary has a special token of a name in `Protocol.tokens`, the mark
-is that token; where it has none, the mark is its text, and no content imitates it.
+Marks are written as their text, such as `<think>`. Where a vocabulary has a special token of a name in `Protocol.tokens`, the
+mark is that token; where it has none, the mark is its text, and no content imitates it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Builtin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calls:
-    """How calls are written: `all_begin`, a call, `separator`, another call, `all_end`; a call: `begin NAME middle ARGUMENTS end`.
+    """How calls are written: `all_begin`, a call, `separator`, another, `all_end`; a call: `begin NAME middle ARGUMENTS end`.
 
     Attributes:
       all_begin, all_end: around all calls.

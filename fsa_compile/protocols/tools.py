@@ -96,26 +96,29 @@ def _tool(given: Any, pointer: str, protocol: Protocol, strict: bool) -> Tool:
     if callable(given) and not isinstance(given, type):
         shape = shape_of_calls([given], "python", None, False)
         return Tool(given.__name__, schema_of(shape), pointer, function=given, shape=shape)
-    fields = given
+    return _described(given, pointer, strict)
+
+
+def _described(given: Any, pointer: str, strict: bool) -> Tool:
+    """A tool as a server takes it."""
+    fields: Any = given
     if isinstance(given, Mapping) and "function" in given:
         outer = members(given, pointer, required=["function"], optional=["type"])
         if outer.get("type", "function") != "function":
             what = f"tools of type {outer['type']!r:.40} are not known"
             raise FormatError(what, pointer=child(pointer, "type"), fix='Use "function".')
         pointer, fields = child(pointer, "function"), outer["function"]
-    known = members(fields, pointer, required=["name"], optional=["type", "description", "parameters", "strict"])
-    place = child(pointer, "name")
-    if not _NAME(text(known["name"], place)):
-        raise FormatError(
-            f"{known['name']!r:.80} is no name of a function", pointer=place,
-            fix="Use at most 128 of letters, digits, '_', '-' and '.'.",
-        )  # fmt: skip
+    known = members(fields, pointer, required=["name"], optional=["type", "description", "parameters", "strict", "response"])
+    place, name = child(pointer, "name"), known["name"]
+    if not _NAME(text(name, place)):
+        fix = "Use at most 128 of letters, digits, '_', '-' and '.'."
+        raise FormatError(f"{name!r:.80} is no name of a function", pointer=place, fix=fix)
     place = child(pointer, "parameters")
     parameters = known.get("parameters") or _NO_ARGUMENTS
     if not isinstance(parameters, Mapping):
         raise FormatError("parameters are a JSON Schema, an object", pointer=place)
     closed = strict and known.get("strict") is not False
-    return Tool(known["name"], _read(parameters, closed, True), place)
+    return Tool(name, _read(parameters, closed, True), place)
 
 
 def _read(schema: Any, closed: bool, is_schema: bool) -> Any:

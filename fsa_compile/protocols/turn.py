@@ -15,7 +15,8 @@ from fsa_compile.protocols.tools import Tool, form_of, syntax_of
 Reasoning: TypeAlias = Literal["allowed", "required", "off", "begun"]
 ID_PATTERN = "[A-Za-z0-9]{9}"
 """Ids of calls, where a protocol writes them."""
-_GAP = Repeated(Text("\n"), 0, 2)
+_MOST_BREAKS = 2
+_GAP = Repeated(Text("\n"), 0, _MOST_BREAKS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,9 +77,8 @@ class Turn:
         if calls.preamble.begin or calls.preamble.end:
             before = self._until(calls.preamble, Parts((self._gap(), made)))
             return OneOf((self._section(section, self._free()), before, made))
-        opening = self._openings()[0]
         behind = self._calls(arguments, opened=True)
-        return OneOf((self._section(section, self._free()), self.marks.until(opening, behind, "#/tools")))
+        return OneOf((self._section(section, self._free()), self.marks.until(calls.opening, behind, "#/tools")))
 
     def _section(self, section: Section, content: Format) -> Format:
         return Parts((self.marks.format(section.begin), content, self.marks.format(section.end)))
@@ -92,6 +92,8 @@ class Turn:
         if self.choice != "none" and not self.protocol.is_marked:
             first = tuple(self._lead(tool) for tool in self.tools.values())
             first = tuple(lead for lead in first if not any(name in lead for name in self.marks.special))
+            if self.protocol.reasoning is not None and not self.protocol.join:  # the gap behind a thought is no content
+                first = tuple("\n" * breaks + lead for lead in first for breaks in range(_MOST_BREAKS + 1))
         return FreeText(self.marks.texts, "#/response", first)
 
     def _lead(self, tool: Tool) -> str:
@@ -99,10 +101,6 @@ class Turn:
         begin, middle, _ = form_of(tool, self.protocol)
         before = "" if tool.builtin else self.protocol.calls.all_begin
         return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).style == "python" else "{")
-
-    def _openings(self) -> list[str]:
-        """What calls begin with, once each; the first is that of calls that are not of built-in tools."""
-        return [self.protocol.calls.opening]
 
     def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
         """Calls; `opened`: behind what opens the first."""
@@ -131,5 +129,7 @@ class Turn:
         form, marks = tool.builtin, self.marks
         assert form is not None
         if form.text:
-            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer)))
+            others = [(other.name, other.builtin) for other in self.tools.values() if other.builtin and not other.builtin.text]
+            first = tuple(f"{name}{form.middle}(" for name, form in others)
+            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer, first)))
         return Parts((marks.format(form.begin + tool.name + form.middle), arguments(tool), marks.format(form.end)))
