@@ -152,7 +152,7 @@ class _Framing:
         action = _columns(machine.action[1:], self.kinds[number])
         self.action[here] = np.where(action > 0, action + at.action, 0)
         ret = machine.ret[1:].copy()
-        # Bounds on the rest of a text take every return for possible, so those through the first symbol are left only where one is.
+        # Bounds on the rest of a text take every return for possible: through the first symbol, only where there is one.
         ret[~self.outermost[number][1:], machine.stack[0]] = 0
         self.ret[here, at.symbol : at.symbol + machine.num_symbols] = np.where(ret > 0, ret + at.control, 0)
 

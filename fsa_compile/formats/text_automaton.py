@@ -12,7 +12,7 @@ from fsa_compile.arrays.graphs import leading, reach
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Token, Until, Value, Words
+from fsa_compile.formats.tree import Format, FreeText, Joined, Json, OneOf, Parts, Regex, Repeated, Text, Token, Until, Value, Words
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -66,6 +66,8 @@ def _tokens(root: Format) -> set[int]:
                 todo += children
             case Repeated(part=child):
                 todo.append(child)
+            case Joined(part=child, between=between):
+                todo += [child, between]
     return out
 
 
@@ -123,6 +125,12 @@ class _Nondeterministic:
                     self.add(branch, first, end)
             case Repeated():
                 self._repeated(node, begin, end)
+            case Joined(part=part, between=between):
+                first, last = self.state(), self.state()
+                self.free[begin].append(first)
+                self.add(part, first, last)
+                self.add(between, last, first)
+                self.free[last].append(end)
             case _:
                 self._automaton(node, begin, end)
 

@@ -106,7 +106,15 @@ class Repeated:
     high: int | None
 
 
-Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Value | Parts | OneOf | Repeated
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """One or more times a part, with something between neighbours."""
+
+    part: Format
+    between: Format
+
+
+Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Value | Parts | OneOf | Repeated | Joined
 
 NOTHING = Parts(())
 """The empty text."""
@@ -114,5 +122,5 @@ NOTHING = Parts(())
 
 def separated(part: Format, separator: str, *, least: int) -> Format:
     """Any number of parts, at least 0 or 1, with a text between them."""
-    some = Parts((part, Repeated(Parts((Text(separator), part)), 0, None)))
+    some = Joined(part, Text(separator))
     return some if least else Repeated(some, 0, 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import NOTHING, Format, FreeText, OneOf, Parts, Regex, Repeated, Text
+from fsa_compile.formats.tree import NOTHING, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
 from fsa_compile.protocols.marks import Marks
 from fsa_compile.protocols.protocol import Protocol, Section
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
@@ -56,8 +56,8 @@ class Turn:
             return rest
         until = thought or (lambda end, behind: self.marks.until(end, behind, "#/reasoning"))
         begin = NOTHING if self.reasoning == "begun" else self.marks.format(section.begin)
-        thinking = Parts((begin, until(section.end, Parts((self._gap(), rest)))))
-        return OneOf((thinking, rest)) if self.reasoning == "allowed" else thinking
+        thinking = Parts((begin, until(section.end, self._gap())))
+        return Parts((Repeated(thinking, 0, 1) if self.reasoning == "allowed" else thinking, rest))
 
     def _gap(self) -> Format:
         return self.marks.format(self.protocol.join) if self.protocol.join else _GAP
@@ -109,21 +109,19 @@ class Turn:
         built = [self._builtin(tool, arguments) for tool in self.tools.values() if tool.builtin is not None]
         if not own:
             return OneOf(tuple(built))
-        call = OneOf(tuple(self._call(tool, arguments) for tool in own))
-        first = call if opened else Parts((marks.format(calls.opening), call))
-        if self.many and calls.many:
-            more = Parts((marks.format(calls.separator + calls.begin), call))
-            first = Parts((first, Repeated(more, 0, None)))
-        return OneOf((Parts((first, marks.format(calls.all_end))), *built))
+        call = Parts((OneOf(tuple(self._call(tool, arguments) for tool in own)), marks.format(calls.end)))
+        several = Joined(call, marks.format(calls.separator + calls.begin)) if self.many and calls.many else call
+        opening = NOTHING if opened else marks.format(calls.opening)
+        return OneOf((Parts((opening, several, marks.format(calls.all_end))), *built))
 
     def _call(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
-        """A call from its name on."""
+        """A call from its name to its arguments."""
         calls, marks = self.protocol.calls, self.marks
         name: list[Format] = [Text(tool.name)]
         if calls.call_id:
             id_of = Parts((marks.format(calls.call_id), Regex(ID_PATTERN, "#/tools")))
             name.append(Repeated(id_of, 0, 1))
-        return Parts((*name, marks.format(calls.middle), arguments(tool), marks.format(calls.end)))
+        return Parts((*name, marks.format(calls.middle), arguments(tool)))
 
     def _builtin(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
         form, marks = tool.builtin, self.marks
