@@ -12,7 +12,21 @@ from fsa_compile.arrays.graphs import leading, reach
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import Format, FreeText, Joined, Json, OneOf, Parts, Regex, Repeated, Text, Token, Until, Value, Words
+from fsa_compile.formats.tree import (
+    Format,
+    FreeText,
+    Joined,
+    Json,
+    OneOf,
+    Parts,
+    Regex,
+    Repeated,
+    Text,
+    Token,
+    Until,
+    Value,
+    Words,
+)
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.errors import ConstraintError
-from fsa_compile.formats.machines import compile_format, schemas_at
+from fsa_compile.formats.format_machines import compile_format, schemas_at
 from fsa_compile.formats.request import FormatError, child, elements, flag, members, text
 from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Text, separated
 from fsa_compile.inputs.guard import guarded

@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.call_syntax.machines import Arguments, arguments_machine
+from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machine
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
 from fsa_compile.errors import ConstraintError
-from fsa_compile.formats.machines import compile_format
+from fsa_compile.formats.format_machines import compile_format
 from fsa_compile.formats.tree import Format, Value
 from fsa_compile.inputs.guard import guarded
+from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.protocols.answers import Answer, GrammarText, answer_of
+from fsa_compile.protocols.answers import GrammarText, answer_of
 from fsa_compile.protocols.known import PROTOCOLS, protocol_of
-from fsa_compile.protocols.marks import Marks
 from fsa_compile.protocols.protocol import Builtin, Calls, Protocol, Section
-from fsa_compile.protocols.reader import (
+from fsa_compile.protocols.protocol_marks import Marks
+from fsa_compile.protocols.response_stream import (
     ArgumentsDelta,
     CallBegun,
     CallFinished,
@@ -113,20 +114,28 @@ def compile_response(
     [False, True, False, False]
     """
     tokenizer = tokenizer_of(tokenizer)
-    limits = limits or CompileLimits()
     read = _Read(tokenizer, protocol, tools, tool_choice, strict)
-    answer = None if response is None else answer_of(response)
-    source = f"a turn of the protocol {read.protocol.name}"
-    request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     if reasoning not in ("allowed", "required", "off", "begun"):
         raise ConstraintError(f"reasoning={reasoning!r}", fix='It is "allowed", "required", "off" or "begun".')
+    source = f"a turn of the protocol {read.protocol.name}"
+    request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
+    root = _turn(read, request, response, reasoning, parallel_tool_calls, options)
+    return compile_format(root, request, options)
+
+
+def _turn(
+    read: _Read, request: Request, response: Any, reasoning: Reasoning, many: bool, options: SchemaOptions | None
+) -> Format:
+    """The tree of a turn."""
+    answer = None if response is None else answer_of(response).format(options, request.limits, request.deadline)
     turn = Turn(
-        protocol=read.protocol, marks=read.marks, reasoning=reasoning, tools=read.tools, choice=read.choice,
-        answer=None if answer is None else answer.format(options, limits, request.deadline),
-        many=parallel_tool_calls,
+        protocol=read.protocol, marks=read.marks, reasoning=reasoning, answer=answer, tools=read.tools, choice=read.choice,
+        many=many,
     )  # fmt: skip
-    arguments = _ArgumentsOf(read, options or TOOL_OPTIONS, limits, request.deadline)
-    return compile_format(turn.format(arguments), request, options)
+    tool_options = options or TOOL_OPTIONS
+    if not request.is_plain:
+        tool_options = without_counters(tool_options)
+    return turn.format(_ArgumentsOf(read, tool_options, request.limits, request.deadline))
 
 
 @guarded
@@ -197,9 +206,17 @@ def response_stream(
 def stop_ids(tokenizer: Any, protocol: str | Protocol | None = None) -> tuple[int, ...]:
     """The ids that end a turn: the vocabulary's own, and those of the protocol. For `generate(..., stop_ids=)`."""
     tokenizer = tokenizer_of(tokenizer)
-    vocabulary = vocabulary_of(tokenizer)
-    known = protocol_of(protocol, vocabulary, _template(tokenizer))
-    return Marks(known, vocabulary).stop_ids(known.stops)
+    known = protocol_of_tokenizer(tokenizer, protocol)
+    return Marks(known, vocabulary_of(tokenizer)).stop_ids(known.stops)
+
+
+def protocol_of_tokenizer(tokenizer: Any, protocol: str | Protocol | None = None) -> Protocol:
+    """The protocol that is named or described; None: what a tokenizer's special tokens and chat template tell.
+
+    Raises:
+      ConstraintError: it is not known, or nothing tells which it is; lists those known.
+    """
+    return protocol_of(protocol, vocabulary_of(tokenizer), _template(tokenizer) if protocol is None else "")
 
 
 class _Read:
@@ -207,7 +224,7 @@ class _Read:
 
     def __init__(self, tokenizer: Any, protocol: Any, tools: Any, tool_choice: Any, strict: bool) -> None:
         vocabulary = vocabulary_of(tokenizer)
-        self.protocol = protocol_of(protocol, vocabulary, _template(tokenizer) if protocol is None else "")
+        self.protocol = protocol_of_tokenizer(tokenizer, protocol)
         self.marks = Marks(self.protocol, vocabulary)
         self.choice, self.tools = chosen(tool_choice, tools_of(tools, self.protocol, strict))
 
@@ -245,7 +262,7 @@ class _ArgumentsOf:
 
 
 __all__ = [
-    "PROTOCOLS", "Answer", "ArgumentsDelta", "Builtin", "CallBegun", "CallFinished", "CallSyntax", "Calls",
-    "ContentDelta", "Event", "GrammarText", "Protocol", "ReasoningDelta", "Response",
-    "ResponseError", "ResponseStream", "Section", "ToolCall", "compile_response", "parse_response", "response_stream", "stop_ids",
+    "PROTOCOLS", "ArgumentsDelta", "Builtin", "CallBegun", "CallFinished", "CallSyntax", "Calls", "ContentDelta", "Event",
+    "GrammarText", "Protocol", "ReasoningDelta", "Response", "ResponseError", "ResponseStream", "Section", "ToolCall",
+    "compile_response", "parse_response", "protocol_of_tokenizer", "response_stream", "stop_ids",
 ]  # fmt: skip

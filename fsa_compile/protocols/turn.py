@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.tree import NOTHING, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
-from fsa_compile.protocols.marks import Marks
 from fsa_compile.protocols.protocol import Protocol, Section
+from fsa_compile.protocols.protocol_marks import Marks
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
 
 Reasoning: TypeAlias = Literal["allowed", "required", "off", "begun"]

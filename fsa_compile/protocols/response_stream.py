@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from fsa_compile.call_syntax.reading import ArgumentsEnd, ArgumentsError, json_of
+from fsa_compile.call_syntax.written_arguments import ArgumentsEnd, ArgumentsError, json_of
 from fsa_compile.errors import ConstraintError
-from fsa_compile.protocols.marks import Marks
 from fsa_compile.protocols.protocol import Protocol
+from fsa_compile.protocols.protocol_marks import Marks
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
 from fsa_compile.protocols.turn import ID_PATTERN
 from fsa_compile.vocabulary.vocabulary import Vocabulary

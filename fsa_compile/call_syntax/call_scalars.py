@@ -7,7 +7,7 @@ from typing import Any
 
 from fsa_compile.automata.labelled_dfa import TextDfa
 from fsa_compile.automata.labelled_product import product
-from fsa_compile.call_syntax.spelling import PythonSpeller, RawSpeller
+from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK
 from fsa_compile.json_schema.machine_builder import Controls, Moves
 from fsa_compile.json_schema.scalars import Scalars

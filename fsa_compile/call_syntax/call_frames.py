@@ -7,8 +7,8 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
-from fsa_compile.call_syntax.scalars import MarkedScalars, PythonScalars
-from fsa_compile.call_syntax.spelling import PythonSpeller, RawSpeller
+from fsa_compile.call_syntax.call_scalars import MarkedScalars, PythonScalars
+from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.atoms import OBJECT
 from fsa_compile.json_schema.container_base import SchemaParts

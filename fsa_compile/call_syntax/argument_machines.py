@@ -14,9 +14,9 @@ from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.call_syntax.frames import MarkedFrames, PythonFrames
-from fsa_compile.call_syntax.scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
-from fsa_compile.call_syntax.spelling import PythonSpeller, RawSpeller
+from fsa_compile.call_syntax.call_frames import MarkedFrames, PythonFrames
+from fsa_compile.call_syntax.call_scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
+from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK, CallSyntax
 from fsa_compile.errors import SchemaError, UnsatisfiableSchemaError, flat_enough
 from fsa_compile.json_schema.atoms import OBJECT
