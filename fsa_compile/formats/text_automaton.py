@@ -21,6 +21,7 @@ from fsa_compile.formats.tree import (
     Parts,
     Regex,
     Repeated,
+    Special,
     Text,
     Token,
     Until,
@@ -119,6 +120,8 @@ class _Nondeterministic:
                 key = json.dumps(node.schema, sort_keys=False, default=repr)
                 number, _ = self.schemas.setdefault(key, (len(self.schemas), node))
                 self.calls[begin].append((number, end))
+            case Special():
+                raise TypeError("the vocabulary of a special token is not known")
             case Value():
                 number, _ = self.schemas.setdefault((id(node.machine), node.start), (len(self.schemas), node))
                 self.calls[begin].append((number, end))

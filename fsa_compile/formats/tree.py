@@ -74,6 +74,20 @@ class Token:
     ids: frozenset[int]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Special:
+    """One special token, by names or ids of a vocabulary that is not known yet.
+
+    Attributes:
+      tokens: names and ids.
+      excluded: whether it is none of these, and none that begins or ends a text.
+    """
+
+    tokens: tuple[str | int, ...]
+    pointer: str
+    excluded: bool = False
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """What a machine reads, from a control of it on."""
@@ -114,7 +128,7 @@ class Joined:
     between: Format
 
 
-Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Value | Parts | OneOf | Repeated | Joined
+Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Special | Value | Parts | OneOf | Repeated | Joined
 
 NOTHING = Parts(())
 """The empty text."""
