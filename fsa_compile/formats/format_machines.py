@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -12,13 +13,16 @@ from fsa_compile.compiler.arguments import Request
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import SchemaError
 from fsa_compile.formats.framing import framed_machine
+from fsa_compile.formats.grammar_values import as_value
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.text_automaton import text_automaton
-from fsa_compile.formats.tree import Format, Joined, Json, OneOf, Parts, Repeated, Special, Token
+from fsa_compile.formats.tree import NOTHING, Format, Joined, Json, OneOf, Parts, Repeated, Special, Token, Value, Words
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.json_schema.schema_options import SchemaOptions
+from fsa_compile.languages.constructors import regex
 from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 
 def compile_format(root: Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
@@ -45,6 +49,19 @@ def compile_format(root: Format, request: Request, options: SchemaOptions | None
             machines.append(node.machine)
             starts.append(node.start)
     return compile_machine(framed_machine(automaton, machines, deadline, starts), request)
+
+
+def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> Format:
+    """Free text of so many characters at most: counted in a register where that is exact, else by states."""
+    language = regex(f"(?s:.{{0,{most}}})")
+    if without:
+        language = language - regex(f"(?s:.*(?:{'|'.join(map(re.escape, without))}).*)")
+    elif request.is_plain and tables_for(request.vocabulary).spells_every_byte:
+        machine = language.to_byte_machine(request.limits, request.deadline)
+        if machine is not None:
+            value = as_value(machine)
+            return OneOf((NOTHING, Value(value, value.start, pointer)))
+    return Words(language, pointer)
 
 
 def resolved(root: Format, vocabulary: Vocabulary) -> Format:

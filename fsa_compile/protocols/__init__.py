@@ -19,7 +19,7 @@ from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machi
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
 from fsa_compile.errors import ConstraintError
-from fsa_compile.formats.format_machines import compile_format
+from fsa_compile.formats.format_machines import compile_format, short_text
 from fsa_compile.formats.tree import Format, Value
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.json_schema.bounded_depth import without_counters
@@ -75,6 +75,7 @@ def compile_response(
     tool_choice: Any = "auto",
     response: Any = None,
     reasoning: Reasoning = "allowed",
+    max_reasoning_chars: int | None = None,
     parallel_tool_calls: bool = True,
     strict: bool = True,
     options: SchemaOptions | None = None,
@@ -93,6 +94,7 @@ def compile_response(
         name of a tool, or a list of names, that must be called.
       response: what an answer is: None for text, a JSON Schema (a dict), a type, a pattern (a str or `Language`), `GrammarText`.
       reasoning: "allowed", "required" or "off" (as when the prompt says that there is none); "begun": the prompt has begun it.
+      max_reasoning_chars: most characters of a thought, counted on the device; None: no bound.
       parallel_tool_calls: whether there may be several calls, where the protocol has it so.
       strict: whether objects of tools take no members but those that their schema names, unless it says otherwise.
       options: how the schemas of tools and of the answer are read; None: keys of arguments come in every order.
@@ -119,23 +121,34 @@ def compile_response(
         raise ConstraintError(f"reasoning={reasoning!r}", fix='It is "allowed", "required", "off" or "begun".')
     source = f"a turn of the protocol {read.protocol.name}"
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
-    root = _turn(read, request, response, reasoning, parallel_tool_calls, options)
+    bound = _checked_bound(max_reasoning_chars)
+    root = _turn(read, request, response, reasoning, parallel_tool_calls, bound, options)
     return compile_format(root, request, options)
 
 
 def _turn(
-    read: _Read, request: Request, response: Any, reasoning: Reasoning, many: bool, options: SchemaOptions | None
+    read: _Read, request: Request, response: Any, reasoning: Reasoning, many: bool, bound: int | None,
+    options: SchemaOptions | None,
 ) -> Format:
     """The tree of a turn."""
     answer = None if response is None else answer_of(response).format(options, request.limits, request.deadline)
     turn = Turn(
         protocol=read.protocol, marks=read.marks, reasoning=reasoning, answer=answer, tools=read.tools, choice=read.choice,
-        many=many,
+        many=many, max_reasoning=bound,
     )  # fmt: skip
     tool_options = options or TOOL_OPTIONS
     if not request.is_plain:
         tool_options = without_counters(tool_options)
-    return turn.format(_ArgumentsOf(read, tool_options, request.limits, request.deadline))
+    return turn.format(
+        _ArgumentsOf(read, tool_options, request.limits, request.deadline),
+        lambda most: short_text(most, read.marks.texts, "#/max_reasoning_chars", request),
+    )
+
+
+def _checked_bound(given: Any) -> int | None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+        raise ConstraintError(f"max_reasoning_chars={given!r:.40}", fix="Give a whole number of characters, or None.")
+    return given
 
 
 @guarded

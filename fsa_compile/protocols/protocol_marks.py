@@ -61,6 +61,10 @@ class Marks:
         """A mark."""
         return Parts(tuple(self.pieces(mark)))
 
+    def is_special(self, mark: str) -> bool:
+        """Whether a mark begins with a special token."""
+        return any(mark.startswith(name) for name in self.special)
+
     def imitated(self, *own: str) -> tuple[str, ...]:
         """The names that are text, without those that some marks are part of."""
         return tuple(name for name in self.texts if not any(name in mark for mark in own))

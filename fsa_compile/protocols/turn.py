@@ -30,6 +30,7 @@ class Turn:
       tools: that may be called.
       choice: "auto", "required" or "none".
       many: whether there may be several calls.
+      max_reasoning: most characters of a thought; None: no bound.
     """
 
     protocol: Protocol
@@ -39,13 +40,14 @@ class Turn:
     tools: Mapping[str, Tool]
     choice: str
     many: bool
+    max_reasoning: int | None = None
 
-    def format(self, arguments: Callable[[Tool], Format], thought: Callable[[str, Format], Format] | None = None) -> Format:
+    def format(self, arguments: Callable[[Tool], Format], short: Callable[[int], Format]) -> Format:
         """The tree of the turn.
 
         Args:
           arguments: what reads the arguments of a tool.
-          thought: what reads a thought up to its end mark, and the rest; None: free text of any length.
+          short: what reads free text of so many characters at most.
         """
         rest = self._rest(arguments)
         section = self.protocol.reasoning
@@ -54,9 +56,15 @@ class Turn:
                 what = f"the protocol {self.protocol.name!r} has no reasoning"
                 raise FormatError(what, pointer="#/reasoning", fix='Write reasoning="off", or "allowed".')
             return rest
-        until = thought or (lambda end, behind: self.marks.until(end, behind, "#/reasoning"))
         begin = NOTHING if self.reasoning == "begun" else self.marks.format(section.begin)
-        thinking = Parts((begin, until(section.end, self._gap())))
+        if self.max_reasoning is None:
+            thinking = Parts((begin, self.marks.until(section.end, self._gap(), "#/reasoning")))
+        else:
+            if not self.marks.is_special(section.end):
+                what = f"{section.end!r} is text in this vocabulary, so that a thought's characters cannot be counted up to it"
+                fix = "Load the tokenizer with its special tokens, or leave max_reasoning_chars out."
+                raise FormatError(what, pointer="#/max_reasoning_chars", fix=fix)
+            thinking = Parts((begin, short(self.max_reasoning), self.marks.format(section.end), self._gap()))
         return Parts((Repeated(thinking, 0, 1) if self.reasoning == "allowed" else thinking, rest))
 
     def _gap(self) -> Format:

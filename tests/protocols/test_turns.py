@@ -103,6 +103,20 @@ def test_reasoning_required_off_or_begun(name):
         assert found.reasoning == ("" if reasoning == "off" else "Hm.")
 
 
+@pytest.mark.parametrize("most", [0, 3, 40, 2_000])
+def test_the_characters_of_a_thought_are_bounded(most):
+    """By states where they are few, in a register where they are many; wide characters count once."""
+    vocabulary = small_vocabulary(PROTOCOLS["gemma4"], special=True)
+    constraint = compile_response(vocabulary, protocol="gemma4", tools=TOOLS, max_reasoning_chars=most)
+    for length in {0, 1, most - 1, most, most + 1, most + 500} - {-1}:
+        thought = ("aé😀he" * (length // 5 + 1))[:length]
+        ids = ids_of(f"<|channel>thought\n{thought}<channel|>Rain.", vocabulary)
+        assert (refused_at(constraint, ids) is None) == (length <= most), length
+    plain = small_vocabulary(PROTOCOLS["qwen3"], special=False)
+    with pytest.raises(FormatError, match="is text in this vocabulary"):
+        compile_response(plain, protocol="qwen3", max_reasoning_chars=10)
+
+
 def test_choices_of_tools():
     vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
 
