@@ -284,18 +284,26 @@ def _columns(table: np.ndarray, kinds: np.ndarray) -> np.ndarray:
 
 def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     """bool[S], controls that can be reached in the frame of the whole value, directly above the first symbol."""
+    control, _, action = machine.cells
+    after: list[set[int]] = [set() for _ in range(machine.num_controls)]
+    for at, number in set(zip(control.tolist(), action.tolist())):
+        after[at].add(number)
+    returned: dict[int, set[int]] = {}
+    _, symbols, there = machine.returns
+    for symbol, to in zip(symbols.tolist(), there.tolist()):
+        returned.setdefault(symbol, set()).add(to)
     seen = np.zeros(machine.num_controls, bool)
     todo = list(starts)
     while todo:
-        control = todo.pop()
-        if seen[control]:
+        at = todo.pop()
+        if seen[at]:
             continue
-        seen[control] = True
-        for action in np.unique(machine.action[control]).tolist():
-            for e in range(machine.entry_offset[action], machine.entry_offset[action + 1]) if action else ():
+        seen[at] = True
+        for number in after[at]:
+            for e in range(machine.entry_offset[number], machine.entry_offset[number + 1]):
                 push = machine.pushes[machine.entry_push[e]]
                 if push:
-                    todo += [c for c in np.unique(machine.ret[:, push[0][0]]).tolist() if c]
+                    todo += returned.get(push[0][0], ())
                 elif machine.entry_next[e] != RETURN:
                     todo.append(int(machine.entry_next[e]))
     return seen
