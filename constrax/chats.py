@@ -20,6 +20,7 @@ def chat_ids(
     tools: Sequence[Callable[..., Any]] | None,
     trigger: str,
     variables: Mapping[str, Any],
+    example: str = "",
 ) -> fsa_compile.ChatPrompt:
     """The rendered conversation; the id that starts a text stands first, whether or not the template writes it.
 
@@ -29,15 +30,17 @@ def chat_ids(
       tools: functions to describe.
       trigger: what begins a call in the answer.
       variables: more values for the template.
+      example: what a call looks like, where `trigger` and JSON do not say it.
     """
     given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     if template is None:
         template = _convention(tokenizer)
-    described = None if tools is None else [describe(function) for function in tools]
+    described = None if tools is None else [tool if isinstance(tool, Mapping) else describe(tool) for tool in tools]
     if described is None:
         made = fsa_compile.chat_prompt(given, tokenizer, template=template, **variables)
     else:
-        made = _with_tools(given, tokenizer, template, described, trigger, variables)
+        example = example or f'{trigger}{{"name": ..., "arguments": {{...}}}}'
+        made = _with_tools(given, tokenizer, template, described, example, variables)
     bos = tokenizer.vocabulary.bos_id
     if bos is None or made.ids[:1] == [bos]:
         return made
@@ -58,7 +61,7 @@ def _convention(tokenizer: Any) -> str | None:
 
 
 def _with_tools(
-    messages: Any, tokenizer: Any, template: str | None, tools: list[Any], trigger: str, variables: Mapping[str, Any]
+    messages: Any, tokenizer: Any, template: str | None, tools: list[Any], example: str, variables: Mapping[str, Any]
 ) -> fsa_compile.ChatPrompt:
     """The prompt with descriptions of tools where the template puts them, else before the first message."""
     without = fsa_compile.chat_prompt(messages, tokenizer, template=template, **variables)
@@ -69,7 +72,7 @@ def _with_tools(
     if made.ids != without.ids:
         return made
     lines = "\n".join(json.dumps(tool["function"]) for tool in tools)
-    about = f'Functions you may call:\n{lines}\nTo call one, write {trigger}{{"name": ..., "arguments": {{...}}}}.'
+    about = f"Functions you may call:\n{lines}\nTo call one, write {example}."
     first, *rest = messages
     told = {**first, "content": f"{about}\n\n{first.get('content', '')}"}
     return fsa_compile.chat_prompt([told, *rest], tokenizer, template=template, **variables)

@@ -17,6 +17,7 @@ import fsa_compile
 import jax_decode
 from constrax.chats import chat_ids
 from constrax.errors import UseError
+from constrax.turns import TurnPlan
 from constrax.wanted import Constraint, Each, plan_of, same
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.arrays import UNBOUNDED, check_vocabulary
@@ -151,6 +152,45 @@ class LanguageModel:
         asked = _Asked([prompt.ids], [self.compile(wanted)], True, prompt.stop_ids)
         options = self._options(asked, samples, max_new_tokens, temperature, seed, sampler)
         return self._values(asked, self._generated(asked, options), samples)
+
+    def respond(
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        wanted: Any = None,
+        *,
+        tools: Sequence[Callable[..., Any]] | None = None,
+        protocol: Any = None,
+        reasoning: str = "allowed",
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        seed: int = 0,
+        **variables: Any,
+    ) -> fsa_compile.Response:
+        """The assistant's whole turn in its model's own tokens: thinking, then an answer or calls of tools.
+
+        Args:
+          messages: as for `chat`.
+          wanted: what an answer is: a JSON Schema (dict), a type, a pattern; None for text.
+          tools: functions that the turn may call, or descriptions of tools.
+          protocol: how the model writes a turn, a name of `fsa_compile.PROTOCOLS`; None: what special tokens and template tell.
+          reasoning: see `fsa_compile.compile_response`.
+          max_new_tokens, temperature, seed: as for a prompt.
+          variables: more values for the chat template.
+
+        Returns:
+          `reasoning`, `content` and `calls`; a call of a function is run by calling it.
+
+        Raises:
+          ConstraintError: the request cannot be enforced, or nothing tells the protocol.
+          ChatTemplateError, UseError, DecodeError: see `chat`.
+        """
+        plan = TurnPlan.of(self.tokenizer, protocol, tools, wanted, reasoning)
+        prompt = chat_ids(messages, self.tokenizer, self.template, tools, "", variables, plan.example())
+        stops = tuple(sorted({*prompt.stop_ids, *plan.stop_ids(self.tokenizer)}))
+        asked = _Asked([prompt.ids], [Constraint(plan.compiled(self.tokenizer), same, "turn")], True, stops)
+        out = self._generated(asked, self._options(asked, None, max_new_tokens, temperature, seed, None))
+        self._check_ended(out.status[0], 0)
+        return plan.read(out.tokens[0].tolist(), self.tokenizer)
 
     def stream(
         self,
@@ -300,14 +340,19 @@ class LanguageModel:
         prompts = asked.ids[0] if asked.single else asked.ids
         return jax_decode.generate(self.decoder, prompts, self._tables_of(asked), tokenizer=self.tokenizer, **options)
 
+    @staticmethod
+    def _check_ended(status: Status, prompt: int) -> None:
+        """Raises `UseError` for a text that ended otherwise than it should."""
+        if status in _ENDED_BADLY:
+            what, fix = _ENDED_BADLY[status]
+            raise UseError(what, where=f"prompt {prompt}", fix=fix)
+
     def _values(self, asked: _Asked, out: Generation, samples: int | None) -> Any:
         each, texts = samples or 1, out.text()
         texts = [texts] if isinstance(texts, str) else texts
         values = []
         for row, (status, text) in enumerate(zip(out.status, texts)):
-            if status in _ENDED_BADLY:
-                what, fix = _ENDED_BADLY[status]
-                raise UseError(what, where=f"prompt {row // each}", fix=fix)
+            self._check_ended(status, row // each)
             values.append(_reader(asked.constraints[row // each])(text))
         if samples is None:
             return values[0] if asked.single else values

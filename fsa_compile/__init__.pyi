@@ -69,6 +69,15 @@ from .prompts.healing import heal as heal
 from .prompts.healing import heal_batch as heal_batch
 from .prompts.text_pipeline import PipelinePrompt as PipelinePrompt
 from .prompts.text_pipeline import TextPipeline as TextPipeline
+from .protocols import PROTOCOLS as PROTOCOLS
+from .protocols import GrammarText as GrammarText
+from .protocols import Protocol as Protocol
+from .protocols import Response as Response
+from .protocols import ResponseError as ResponseError
+from .protocols import ToolCall as ToolCall
+from .protocols import compile_response as compile_response
+from .protocols import parse_response as parse_response
+from .protocols import response_stream as response_stream
 from .python_types import Call as Call
 from .python_types import TypeTextError as TypeTextError
 from .python_types import UnsupportedTypeError as UnsupportedTypeError

@@ -1,3 +1,4 @@
+from . import canvas as canvas
 from . import integrations as integrations
 from . import report as report
 from .beams.search import Hypotheses as Hypotheses
@@ -44,6 +45,8 @@ from .probability.sequences import enumerate_sequences as enumerate_sequences
 from .probability.text_scores import TextScores as TextScores
 from .probability.text_scores import score_texts as score_texts
 from .probability.tokenizations import tokenizations as tokenizations
+from .probability.training import TokenLogprobs as TokenLogprobs
+from .probability.training import token_logprobs as token_logprobs
 from .probability.weights import log_weights as log_weights
 from .sampling.samplers import Categorical as Categorical
 from .sampling.samplers import Greedy as Greedy

@@ -1,4 +1,4 @@
-"""Text around JSON values: a text automaton and the byte machines of its schemas become one byte machine.
+"""Text around values: a text automaton and the byte machines of its values become one byte machine.
 
 The text is the lowest frame. A value is a call: its first byte pushes a symbol for the state that follows it, and below its own
 first symbol that is where it returns to. One byte must always tell what comes: where it does not, the format is refused.
@@ -11,26 +11,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsa_compile.artifact.guards import NO_GUARD, KeySets
+from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.text_automaton import TextAutomaton
-from fsa_compile.formats.tree import Json
 from fsa_compile.limits import Deadline
 
 
-def framed_machine(automaton: TextAutomaton, machines: Sequence[ByteMachine], deadline: Deadline) -> ByteMachine:
-    """One machine of an automaton and the machines of its schemas.
+def framed_machine(
+    automaton: TextAutomaton, machines: Sequence[ByteMachine], deadline: Deadline, starts: Sequence[int] | None = None
+) -> ByteMachine:
+    """One machine of an automaton and the machines of its values.
 
     Args:
-      automaton: with at least one call.
-      machines: of its schemas, over bytes, each with one symbol on its stack at first and one control where texts end.
+      automaton: of the text.
+      machines: of its values, each with one symbol on its stack at first and one control where texts end; one machine may read
+        several of the values.
+      starts: the controls at which the values begin; None: each at its machine's own.
       deadline: its bound on memory is kept to.
 
     Raises:
       FormatError: after some text the next byte can be read in two ways.
     """
-    return _Framing(automaton, machines, deadline).machine()
+    first = [machine.start for machine in machines] if starts is None else list(starts)
+    return _Framing(automaton, machines, first, deadline).machine()
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,8 +51,15 @@ class _Offsets:
 
 
 class _Framing:
-    def __init__(self, automaton: TextAutomaton, machines: Sequence[ByteMachine], deadline: Deadline) -> None:
-        self.automaton, self.machines = automaton, machines
+    def __init__(
+        self, automaton: TextAutomaton, given: Sequence[ByteMachine], starts: Sequence[int], deadline: Deadline
+    ) -> None:
+        self.automaton, self.starts = automaton, starts
+        self.machines = machines = list({id(machine): machine for machine in given}.values())
+        index = {id(machine): number for number, machine in enumerate(machines)}
+        self.machine_of = [index[id(machine)] for machine in given]
+        """Of every value, the number of its machine."""
+        self.specials = tuple(sorted({*automaton.specials, *(token for machine in machines for token in machine.specials)}))
         self.offsets: list[_Offsets] = []
         totals = _Offsets(0, 0, 0, 0, 0, 0, 0)
         for machine in machines:
@@ -61,14 +72,22 @@ class _Framing:
             totals.guard += len(machine.sets.guards) - 1 if machine.sets else 0
             totals.kind += len(machine.sets.required) - 1 if machine.sets else 0
         self.totals = totals
+        begun: list[set[int]] = [set() for _ in machines]
+        for schema in {schema for called in automaton.calls.values() for schema in called}:
+            begun[self.machine_of[schema]].add(starts[schema])
+        self.outermost = [_outermost(machine, begin) for machine, begin in zip(machines, begun)]
         self.uses = sorted({(schema, after) for called in automaton.calls.values() for schema, after in called.items()})
         self.symbol = {use: totals.symbol + i for i, use in enumerate(self.uses)}
         self.controls = 1 + totals.control + len(automaton.final) - 1
         symbols = totals.symbol + len(self.uses)
         deadline.check_bytes(4 * self.controls * symbols, "Putting the schemas' machines together")
-        classes = [automaton.byte_class, *(machine.byte_class[:256] for machine in machines)]
+        classes = [self._widened(automaton.byte_class, automaton.specials)]
+        classes += [self._widened(machine.byte_class, machine.specials) for machine in machines]
         _, self.first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
         self.byte_class = byte_class.reshape(-1).astype(np.int32)
+        self.kinds = [kinds[self.first] for kinds in classes[1:]]
+        """Per machine, its class of every class of all; -1 for special tokens that it does not have."""
+        self.text_kinds = classes[0][self.first]
         self.action = np.zeros((self.controls, len(self.first)), np.int32)
         self.ret = np.zeros((self.controls, symbols), np.int32)
         self.end = np.full(self.controls, NO_END, np.int8)
@@ -88,16 +107,17 @@ class _Framing:
         for number in range(len(self.machines)):
             self._add_returns(number)
         own = np.array(self.entries, np.int64).reshape(-1, 4)
-        joined = [np.concatenate(parts) for parts in zip(*(self._entries(n) for n in range(len(self.machines))))]
+        none = (np.zeros(0, np.int64),) * 5
+        joined = [np.concatenate(parts) for parts in zip(none, *(self._entries(n) for n in range(len(self.machines))))]
         offsets, following, push, add, guard = joined
         total = int(self.totals.entry)
-        bounds = np.full((self.controls, 2), UNCOUNTED, self.machines[0].bounds.dtype)
+        bounds = np.full((self.controls, 2), UNCOUNTED, np.int32)
         for machine, at in zip(self.machines, self.offsets):
             bounds[at.control + 1 : at.control + machine.num_controls] = machine.bounds[1:]
         sets = self._sets(np.concatenate((guard, own[:, 3])).astype(np.int32)) if self.totals.guard else None
         return ByteMachine(
             byte_class=self.byte_class,
-            specials=(),
+            specials=self.specials,
             action=self.action,
             entry_offset=np.concatenate(([0, 0], offsets, total + 1 + np.arange(len(own)))).astype(np.int32),
             entry_next=np.concatenate((following, own[:, 0])).astype(np.int32),
@@ -113,6 +133,14 @@ class _Framing:
             sets=sets,
         )
 
+    def _widened(self, kinds: np.ndarray, specials: tuple[int, ...]) -> np.ndarray:
+        """int32[256 + T], classes of all letters; -1 for special tokens that are not among its own."""
+        out = np.full(256 + len(self.specials), -1, np.int32)
+        out[:256] = kinds[:256]
+        for place, token in enumerate(specials):
+            out[256 + self.specials.index(token)] = kinds[256 + place]
+        return out
+
     def _control(self, state: int) -> int:
         """The control of a state of the text."""
         return self.totals.control + state if state else 0
@@ -121,9 +149,11 @@ class _Framing:
         """A machine's own controls."""
         machine, at = self.machines[number], self.offsets[number]
         here = slice(at.control + 1, at.control + machine.num_controls)
-        action = machine.action[1:, machine.byte_class[self.first]]
+        action = _columns(machine.action[1:], self.kinds[number])
         self.action[here] = np.where(action > 0, action + at.action, 0)
-        ret = machine.ret[1:]
+        ret = machine.ret[1:].copy()
+        # Bounds on the rest of a text take every return for possible: through the first symbol, only where there is one.
+        ret[~self.outermost[number][1:], machine.stack[0]] = 0
         self.ret[here, at.symbol : at.symbol + machine.num_symbols] = np.where(ret > 0, ret + at.control, 0)
 
     def _entries(self, number: int) -> tuple[np.ndarray, ...]:
@@ -155,13 +185,14 @@ class _Framing:
     def _add_text(self, state: int) -> None:
         """A state of the text: its bytes, and the first bytes of the values that may begin there."""
         automaton, control = self.automaton, self._control(state)
-        table = automaton.table[state, automaton.byte_class[self.first]]
+        table = _columns(automaton.table[state], self.text_kinds)
         self.end[control] = END_HERE if automaton.final[state] else NO_END
         for kind in np.flatnonzero(table).tolist():
             self.action[control, kind] = self._own_action(self._control(int(table[kind])))
         for schema, after in automaton.calls.get(state, {}).items():
-            machine, at = self.machines[schema], self.offsets[schema]
-            first = machine.action[machine.start, machine.byte_class[self.first]]
+            number = self.machine_of[schema]
+            machine, at = self.machines[number], self.offsets[number]
+            first = _columns(machine.action[self.starts[schema]], self.kinds[number])
             bottom = ((self.symbol[schema, after], 0), *((s + at.symbol, 0) for s in machine.stack))
             for kind in np.flatnonzero(first).tolist():
                 if self.action[control, kind]:
@@ -174,11 +205,12 @@ class _Framing:
                 following = int(machine.entry_next[low]) + at.control
                 self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
 
-    def _add_returns(self, schema: int) -> None:
-        """Where a value may end: on the bytes that may follow it, and with the text where that may end there."""
-        machine, at = self.machines[schema], self.offsets[schema]
+    def _add_returns(self, number: int) -> None:
+        """Where the values of a machine may end: on what may follow them, and with the text where that may end there."""
+        machine, at = self.machines[number], self.offsets[number]
         assert len(machine.stack) == 1
-        followers = [self._control(after) for number, after in self.uses if number == schema]
+        uses = [(schema, after) for schema, after in self.uses if self.machine_of[schema] == number]
+        followers = [self._control(after) for _, after in uses]
         readable = (self.action[followers] != 0).any(0)
         leave = self._own_action(RETURN)
         last = np.flatnonzero(machine.end == END_HERE)
@@ -186,23 +218,22 @@ class _Framing:
         assert not machine.action[last].any()
         end = int(last[0]) + at.control
         self.action[end, readable] = leave
-        for number, after in self.uses:
-            if number == schema:
-                self.ret[end, self.symbol[number, after]] = self._control(after)
+        for use in uses:
+            self.ret[end, self.symbol[use]] = self._control(use[1])
         may_end = bool((self.end[followers] == END_HERE).any())
         returning = machine.end == END_RETURN
         if may_end:
             self.end[at.control : at.control + machine.num_controls][returning] = END_RETURN
             self.end[end] = END_RETURN
-        outermost = _outermost(machine)
+        outermost = self.outermost[number]
         leaves = machine.ret[:, machine.stack[0]] == last[0]
         for control in np.flatnonzero(outermost & returning & leaves).tolist():
             row = self.action[control + at.control]
             row[readable & (row == 0)] = leave
-            own = machine.action[control, machine.byte_class[self.first]]
+            own = _columns(machine.action[control], self.kinds[number])
             for kind in np.flatnonzero(readable & (own > 0)).tolist():
                 if machine.entry_next[machine.entry_offset[own[kind]]] != RETURN:
-                    self._refuse(schema, kind, "goes on with the value as well as with the text behind it")
+                    self._refuse(uses[0][0], kind, "goes on with the value as well as with the text behind it")
 
     def _sets(self, entry: np.ndarray) -> KeySets:
         """The bit sets of all machines."""
@@ -219,9 +250,11 @@ class _Framing:
             return np.concatenate([columns[0][:1], *(column[1:] for column in columns[:-1]), columns[-1]])
 
         keys = [whole[0].keys[0], *(key for sets in whole for key in sets.keys[1:]), *none.keys]
+        number: dict[Guard, int] = {NO_GUARD: 0}
+        same = [0, *(number.setdefault(guard, len(number)) for sets in whole for guard in sets.guards[1:])]
         return KeySets(
-            guards=(NO_GUARD, *(guard for sets in whole for guard in sets.guards[1:])),
-            entry=entry,
+            guards=tuple(number),
+            entry=np.array(same, np.int32)[entry],
             kind=joined("kind").astype(np.int32),
             required=(0, *(bits for sets in whole for bits in sets.required[1:])),
             keys=tuple(keys),
@@ -232,29 +265,45 @@ class _Framing:
         )
 
     def _refuse(self, schema: int, kind: int, what: str) -> None:
-        byte = bytes([int(self.first[kind])])
-        node: Json = self.automaton.schemas[schema]
-        shown = byte.decode("ascii") if 0x20 < byte[0] < 0x7F else f"0x{byte[0]:02x}"
+        letter = int(self.first[kind])
+        node = self.automaton.schemas[schema]
+        if letter >= 256:
+            shown = f"special token {self.specials[letter - 256]}"
+        else:
+            shown = f"byte {chr(letter) if 0x20 < letter < 0x7F else f'0x{letter:02x}'!r}"
         raise FormatError(
-            f"the byte {shown!r} {what}, so it cannot be told what it is", pointer=node.pointer,
+            f"the {shown} {what}, so it cannot be told what it is", pointer=node.pointer,
             fix="Let the text before and behind a value begin otherwise, as tags such as <call> do; join alternatives by anyOf.",
         )  # fmt: skip
 
 
-def _outermost(machine: ByteMachine) -> np.ndarray:
+def _columns(table: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """The columns of some classes; nothing for class -1."""
+    return np.where(kinds >= 0, table[..., kinds], 0)
+
+
+def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     """bool[S], controls that can be reached in the frame of the whole value, directly above the first symbol."""
+    control, _, action = machine.cells
+    after: list[set[int]] = [set() for _ in range(machine.num_controls)]
+    for at, number in set(zip(control.tolist(), action.tolist())):
+        after[at].add(number)
+    returned: dict[int, set[int]] = {}
+    _, symbols, there = machine.returns
+    for symbol, to in zip(symbols.tolist(), there.tolist()):
+        returned.setdefault(symbol, set()).add(to)
     seen = np.zeros(machine.num_controls, bool)
-    todo = [machine.start]
+    todo = list(starts)
     while todo:
-        control = todo.pop()
-        if seen[control]:
+        at = todo.pop()
+        if seen[at]:
             continue
-        seen[control] = True
-        for action in np.unique(machine.action[control]).tolist():
-            for e in range(machine.entry_offset[action], machine.entry_offset[action + 1]) if action else ():
+        seen[at] = True
+        for number in after[at]:
+            for e in range(machine.entry_offset[number], machine.entry_offset[number + 1]):
                 push = machine.pushes[machine.entry_push[e]]
                 if push:
-                    todo += [c for c in np.unique(machine.ret[:, push[0][0]]).tolist() if c]
+                    todo += returned.get(push[0][0], ())
                 elif machine.entry_next[e] != RETURN:
                     todo.append(int(machine.entry_next[e]))
     return seen

@@ -1,4 +1,4 @@
-"""Trees of formats to deterministic automata whose letters are bytes and calls of JSON values."""
+"""Trees of formats to deterministic automata whose letters are bytes, special tokens, and calls of values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,22 @@ from fsa_compile.arrays.graphs import leading, reach
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Until
+from fsa_compile.formats.tree import (
+    Format,
+    FreeText,
+    Joined,
+    Json,
+    OneOf,
+    Parts,
+    Regex,
+    Repeated,
+    Special,
+    Text,
+    Token,
+    Until,
+    Value,
+    Words,
+)
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -22,12 +37,13 @@ class TextAutomaton:
     """A trimmed deterministic automaton. State 0 is dead; with no other, it accepts nothing.
 
     Attributes:
-      table: int32[S, C], next state by state and class of bytes.
-      byte_class: int32[256].
+      table: int32[S, C], next state by state and class of letters.
+      byte_class: int32[256 + T], class of every byte and special token.
       final: bool[S].
       start: initial state.
       calls: by state, the values that may begin there: number of the schema, and the state after the value.
-      schemas: the different schemas.
+      schemas: the different schemas, and values of machines.
+      specials: token ids of the special tokens, in the order of their letters.
     """
 
     table: np.ndarray
@@ -35,7 +51,8 @@ class TextAutomaton:
     final: np.ndarray
     start: int
     calls: dict[int, dict[int, int]]
-    schemas: tuple[Json, ...]
+    schemas: tuple[Json | Value, ...]
+    specials: tuple[int, ...] = ()
 
 
 def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
@@ -46,9 +63,27 @@ def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> T
       FormatError: a pattern that is not one.
     """
     build = _Nondeterministic(limits, deadline)
+    build.specials = sorted(_tokens(root))
     start, end = build.state(), build.state()
     build.add(root, start, end)
     return _deterministic(build, start, end, limits, deadline)
+
+
+def _tokens(root: Format) -> set[int]:
+    """The ids of all special tokens of a tree."""
+    out: set[int] = set()
+    todo: list[Format] = [root]
+    while todo:
+        match todo.pop():
+            case Token(ids=ids):
+                out |= ids
+            case Parts(parts=children) | OneOf(branches=children):
+                todo += children
+            case Repeated(part=child):
+                todo.append(child)
+            case Joined(part=child, between=between):
+                todo += [child, between]
+    return out
 
 
 class _Nondeterministic:
@@ -59,7 +94,8 @@ class _Nondeterministic:
         self.free: list[list[int]] = []
         self.bytes: list[dict[int, list[int]]] = []
         self.calls: list[list[tuple[int, int]]] = []
-        self.schemas: dict[str, tuple[int, Json]] = {}
+        self.schemas: dict[object, tuple[int, Json | Value]] = {}
+        self.specials: list[int] = []
         self._dfas: dict[Format, ByteDfa] = {}
 
     def state(self) -> int:
@@ -84,6 +120,14 @@ class _Nondeterministic:
                 key = json.dumps(node.schema, sort_keys=False, default=repr)
                 number, _ = self.schemas.setdefault(key, (len(self.schemas), node))
                 self.calls[begin].append((number, end))
+            case Special():
+                raise TypeError("the vocabulary of a special token is not known")
+            case Value():
+                number, _ = self.schemas.setdefault((id(node.machine), node.start), (len(self.schemas), node))
+                self.calls[begin].append((number, end))
+            case Token(ids=ids):
+                for token in ids:
+                    self.bytes[begin].setdefault(256 + self.specials.index(token), []).append(end)
             case Parts(parts=parts):
                 here = begin
                 for part in parts:
@@ -98,6 +142,12 @@ class _Nondeterministic:
                     self.add(branch, first, end)
             case Repeated():
                 self._repeated(node, begin, end)
+            case Joined(part=part, between=between):
+                first, last = self.state(), self.state()
+                self.free[begin].append(first)
+                self.add(part, first, last)
+                self.add(between, last, first)
+                self.free[last].append(end)
             case _:
                 self._automaton(node, begin, end)
 
@@ -133,8 +183,12 @@ class _Nondeterministic:
 
     def _byte_dfa(self, node: Format) -> ByteDfa:
         match node:
-            case FreeText(without=without):
+            case FreeText(without=without, not_first=not_first):
                 made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+                if not_first:
+                    made = made - languages.regex(f"(?s:(?:{_any(not_first)}).*)")
+            case Words(language=made):
+                pass
             case Until(end=mark, marks=marks, without=without):
                 made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
                 if without:
@@ -188,12 +242,13 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
         for kind, target in row.items():
             table[at, kind] = target
     final = np.array([False, *(end in states for states in order)])
-    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, tuple(node for _, node in build.schemas.values())))
+    schemas = tuple(node for _, node in build.schemas.values())
+    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials)))
 
 
 def _classes(build: _Nondeterministic) -> tuple[np.ndarray, list[int]]:
-    """int32[256], classes of bytes, and one byte of each."""
-    signature: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(256)]
+    """int32[256 + T], classes of letters, and one letter of each."""
+    signature: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(256 + len(build.specials))]
     for state, moves in enumerate(build.bytes):
         for byte, targets in moves.items():
             signature[byte].append((state, tuple(targets)))

@@ -8,6 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeAlias
 
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.languages.language import Language
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
@@ -26,9 +29,18 @@ class Regex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text in which none of these occurs."""
+    """Any text in which none of these occurs, and that begins with none of `not_first`."""
 
     without: tuple[str, ...]
+    pointer: str
+    not_first: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Words:
+    """The texts of a language."""
+
+    language: Language
     pointer: str
 
 
@@ -56,6 +68,36 @@ class Json:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Token:
+    """One token out of some that write no text, by their ids."""
+
+    ids: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Special:
+    """One special token, by names or ids of a vocabulary that is not known yet.
+
+    Attributes:
+      tokens: names and ids.
+      excluded: whether it is none of these, and none that begins or ends a text.
+    """
+
+    tokens: tuple[str | int, ...]
+    pointer: str
+    excluded: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """What a machine reads, from a control of it on."""
+
+    machine: ByteMachine
+    start: int
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
     """One after the other."""
 
@@ -78,7 +120,15 @@ class Repeated:
     high: int | None
 
 
-Format: TypeAlias = Text | Regex | FreeText | Until | Json | Parts | OneOf | Repeated
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """One or more times a part, with something between neighbours."""
+
+    part: Format
+    between: Format
+
+
+Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Special | Value | Parts | OneOf | Repeated | Joined
 
 NOTHING = Parts(())
 """The empty text."""
@@ -86,5 +136,5 @@ NOTHING = Parts(())
 
 def separated(part: Format, separator: str, *, least: int) -> Format:
     """Any number of parts, at least 0 or 1, with a text between them."""
-    some = Parts((part, Repeated(Parts((Text(separator), part)), 0, None)))
+    some = Joined(part, Text(separator))
     return some if least else Repeated(some, 0, 1)

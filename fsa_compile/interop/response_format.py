@@ -13,19 +13,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.compiler.arguments import Canonical, Request
-from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import ConstraintError
-from fsa_compile.formats.framing import framed_machine
+from fsa_compile.formats.format_machines import compile_format, schemas_at
 from fsa_compile.formats.request import FormatError, child, elements, flag, members, text
-from fsa_compile.formats.text_automaton import text_automaton
 from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Text, separated
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.interop.structural_tags import Tag, structural_tag, triggered
-from fsa_compile.json_schema import SchemaError, SchemaOptions, compile_json_schema, schema_machine
-from fsa_compile.json_schema.bounded_depth import without_counters
+from fsa_compile.json_schema import SchemaOptions, compile_json_schema
 from fsa_compile.limits import CompileLimits
 
 if TYPE_CHECKING:
@@ -126,27 +122,11 @@ def compile_response_format(
     filters = tuple(filters)  # read twice
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     if isinstance(root, Json) and max_depth is None:
-        with _schemas_at(root):
+        with schemas_at(root):
             return compile_json_schema(
                 root.schema, request.tokenizer, options=options, canonical=canonical, filters=filters, limits=limits
             )
-    return _compiled(root, request, options)
-
-
-def _compiled(root: Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
-    """The constraint of a tree of texts and schemas."""
-    if not request.is_plain:
-        options = without_counters(options or SchemaOptions())
-    limits, deadline = request.limits, request.deadline
-    automaton = text_automaton(root, limits, deadline)
-    if not automaton.calls:
-        dfa = ByteDfa(automaton.table, automaton.byte_class.astype("uint8"), automaton.final, automaton.start)
-        return compile_dfa(dfa, request)
-    machines = []
-    for node in automaton.schemas:
-        with _schemas_at(node):
-            machines.append(schema_machine(node.schema, options=options, limits=limits, deadline=deadline))
-    return compile_machine(framed_machine(automaton, machines, deadline), request)
+    return compile_format(root, request, options)
 
 
 def requested(
@@ -303,17 +283,3 @@ def _named(value: Any, pointer: str, calls: _Calls) -> str:
         known = ", ".join(list(calls.functions)[:8])
         raise FormatError(f"there is no tool called {name!r:.80}", pointer=place, fix=f"Tools are {known}.")
     return name
-
-
-class _schemas_at:  # noqa: N801 (a context manager, used like a function)
-    """Errors of a schema name its place in the request."""
-
-    def __init__(self, node: Json) -> None:
-        self._pointer = node.pointer
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, SchemaError):
-            raise type(error)(error.what, pointer=self._pointer + error.pointer.removeprefix("#"), fix=error.fix) from None

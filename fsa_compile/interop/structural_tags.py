@@ -8,23 +8,43 @@ a tree of typed objects, `{"format": {"type": "triggered_tags", ...}}`. What is 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
+from fsa_compile.formats.grammar_values import grammar_format
 from fsa_compile.formats.request import FormatError, child, decoded, elements, flag, kind_of, members, text, texts
-from fsa_compile.formats.tree import NOTHING, Format, FreeText, Json, OneOf, Parts, Regex, Repeated, Text, Until, separated
+from fsa_compile.formats.tree import (
+    NOTHING,
+    Format,
+    FreeText,
+    Json,
+    OneOf,
+    Parts,
+    Regex,
+    Repeated,
+    Special,
+    Text,
+    Until,
+    Words,
+    separated,
+)
+from fsa_compile.languages.constructors import regex
+from fsa_compile.limits import CompileLimits, Deadline
 
 MAX_DEPTH = 40
 """Formats inside each other."""
 MAX_COUNT = 1_000
 """Largest bound of a `repeat`."""
+MAX_CHARACTERS = 4_096
+"""Largest bound on the characters of free text: they are counted by states."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tag:
-    """A text, what stands behind it, and the texts one of which ends it."""
+    """A text or a special token, what stands behind it, and the texts one of which ends it."""
 
-    begin: str
+    begin: str | Special
     content: Any
     ends: tuple[str, ...]
     pointer: str
@@ -86,6 +106,9 @@ def triggered(
     rest: dict[str, list[Format]] = {trigger: [] for trigger in triggers}
     whole: list[Format] = []
     for tag in tags:
+        if isinstance(tag.begin, Special):
+            fix = 'Use "token_triggered_tags" for tags that begin with a special token.'
+            raise FormatError("a text triggers no special token", pointer=child(tag.pointer, "begin"), fix=fix)
         fitting = [trigger for trigger in triggers if tag.begin.startswith(trigger)]
         if len(fitting) != 1:
             what = f"the tag's begin {tag.begin!r} starts with {'none' if not fitting else 'several'} of the triggers"
@@ -137,6 +160,7 @@ class _Reader:
             "const_string": self._const_string,
             "json_schema": self._json_schema,
             "regex": self._regex,
+            "grammar": self._grammar,
             "any_text": self._any_text,
             "sequence": self._sequence,
             "or": self._or,
@@ -147,6 +171,9 @@ class _Reader:
             "tag": self._tag,
             "triggered_tags": self._triggered_tags,
             "tags_with_separator": self._tags_with_separator,
+            "token": self._token,
+            "any_tokens": self._any_tokens,
+            "token_triggered_tags": self._token_triggered_tags,
         }
 
     def format(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
@@ -181,19 +208,61 @@ class _Reader:
         place = child(pointer, "pattern")
         return _then(Regex(text(members(value, pointer, required=["pattern"])["pattern"], place), place), ends)
 
+    def _grammar(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        place, limits = child(pointer, "grammar"), CompileLimits()
+        given = text(members(value, pointer, required=["grammar"])["grammar"], place)
+        return _then(grammar_format(given, None, place, limits, Deadline(limits)), ends)
+
     def _any_text(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
         fields = members(value, pointer, optional=["excludes", "max_tokens", "max_chars"])
-        for name in ("max_tokens", "max_chars"):
-            if name in fields:
-                fix = "Write a regex, such as (?s:.{0,500})."
-                raise FormatError(f"{name} is not supported", pointer=child(pointer, name), fix=fix)
+        if "max_tokens" in fields:
+            fix = "Bound it by max_chars, which is exact whatever the tokens are."
+            raise FormatError("max_tokens is not supported", pointer=child(pointer, "max_tokens"), fix=fix)
         without = tuple(texts(fields.get("excludes", []), child(pointer, "excludes")))
         if ends is not None and all(ends):
             without = tuple(mark for mark in without if mark not in ends)
             bad = next((mark for mark in without for end in ends if mark in end), None)
             if bad is not None:
                 raise FormatError(f"the end of the tag holds {bad!r}, which must not occur", pointer=child(pointer, "excludes"))
-        return FreeText(without, pointer) if ends is None else closed(FreeText(without, pointer), ends)
+        free = FreeText(without, pointer)
+        if "max_chars" in fields:
+            return _at_most(free, _count(fields["max_chars"], child(pointer, "max_chars"), MAX_CHARACTERS), ends)
+        return free if ends is None else closed(free, ends)
+
+    def _token(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        place = child(pointer, "token")
+        return _then(Special((_token_name(members(value, pointer, required=["token"])["token"], place),), place), ends)
+
+    def _any_tokens(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        """Text and special tokens in any order, but for some of these."""
+        place = child(pointer, "exclude_tokens")
+        listed = elements(members(value, pointer, optional=["exclude_tokens"]).get("exclude_tokens", []), place)
+        without = tuple(_token_name(item, child(place, i)) for i, item in enumerate(listed))
+        others = Special(without, place, excluded=True)
+        text, last = _free_parts(pointer, ends)
+        return Parts((Repeated(Parts((text, others)), 0, None), last))
+
+    def _token_triggered_tags(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
+        """Free text in which, at certain special tokens, one of their tags must stand; then free text again."""
+        optional = ["at_least_one", "stop_after_first", "exclude_tokens"]
+        fields = members(value, pointer, required=["trigger_tokens", "tags"], optional=optional)
+        place = child(pointer, "trigger_tokens")
+        listed = elements(fields["trigger_tokens"], place, least=1)
+        triggers = [_token_name(item, child(place, i)) for i, item in enumerate(listed)]
+        elements(fields.get("exclude_tokens", []), child(pointer, "exclude_tokens"))  # no special token stands in text anyway
+        tags = self._tags(fields["tags"], pointer, depth)
+        for tag in tags:
+            if not isinstance(tag.begin, Special) or tag.begin.tokens[0] not in triggers:
+                what = "the tag's begin is none of the trigger tokens"
+                raise FormatError(what, pointer=child(tag.pointer, "begin"), fix=f"They are {', '.join(map(repr, triggers))}.")
+        least = flag(fields.get("at_least_one", False), child(pointer, "at_least_one"))
+        one: Format = OneOf(tuple(Parts((_begun(tag), tag.content)) for tag in tags))
+        text, last = _free_parts(pointer, ends)
+        if flag(fields.get("stop_after_first", False), child(pointer, "stop_after_first")):
+            ended = _then(one, ends)
+            return ended if least else OneOf((Parts((text, ended)), last))
+        more = Parts((Repeated(Parts((text, one)), 0, None), last))
+        return Parts((one, more)) if least else more
 
     def _sequence(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
         listed, at = self._elements(value, pointer)
@@ -235,25 +304,24 @@ class _Reader:
 
     def _tag(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
         tag = self._read_tag({"type": "tag", **value}, pointer, depth)
-        return _then(Parts((Text(tag.begin), tag.content)), ends)
+        return _then(Parts((_begun(tag), tag.content)), ends)
 
     def _read_tag(self, value: Any, pointer: str, depth: int) -> Tag:
         """A tag whose content is closed already: its ends are one empty text."""
         fields = members(value, pointer, required=["begin", "content", "end"], optional=["type"])
         if fields.get("type", "tag") != "tag":
             raise FormatError("this must be a tag", pointer=child(pointer, "type"))
-        for name in ("begin", "end"):
-            if isinstance(fields[name], dict):
-                what = "tags that begin or end with a special token are not supported here"
-                raise FormatError(what, pointer=child(pointer, name), fix="Use compile_grammar, where <name> is a special token.")
-        place = child(pointer, "end")
+        begin, place = _mark(fields["begin"], child(pointer, "begin")), child(pointer, "end")
+        if isinstance(fields["end"], dict):
+            content = self.format(fields["content"], child(pointer, "content"), None, depth)
+            return Tag(begin, Parts((content, _special(fields["end"], place))), ("",), pointer)
         given = fields["end"] if isinstance(fields["end"], (list, tuple)) else [fields["end"]]
         ends = tuple(text(end, place) for end in elements(given, place, least=1))
         for i, end in enumerate(ends):
             if any(end in other for j, other in enumerate(ends) if i != j):
                 raise FormatError(f"the end {end!r} is a part of another one", pointer=place, fix="Use one of them only.")
         content = self.format(fields["content"], child(pointer, "content"), ends, depth)
-        return Tag(text(fields["begin"], child(pointer, "begin")), content, ("",), pointer)
+        return Tag(begin, content, ("",), pointer)
 
     def _tags(self, value: Any, pointer: str, depth: int) -> list[Tag]:
         at = child(pointer, "tags")
@@ -272,12 +340,62 @@ class _Reader:
     def _tags_with_separator(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
         fields = members(value, pointer, required=["tags", "separator"], optional=["at_least_one", "stop_after_first"])
         tags = self._tags(fields["tags"], pointer, depth)
-        one = OneOf(tuple(Parts((Text(tag.begin), tag.content)) for tag in tags))
+        one = OneOf(tuple(Parts((_begun(tag), tag.content)) for tag in tags))
         least = int(flag(fields.get("at_least_one", False), child(pointer, "at_least_one")))
         separator = text(fields["separator"], child(pointer, "separator"))
         if flag(fields.get("stop_after_first", False), child(pointer, "stop_after_first")):
             return _then(Repeated(one, least, 1), ends)
         return _then(separated(one, separator, least=least), ends)
+
+
+def _mark(value: Any, pointer: str) -> str | Special:
+    """What a tag begins with: a text, or a special token."""
+    return _special(value, pointer) if isinstance(value, dict) else text(value, pointer)
+
+
+def _special(value: Any, pointer: str) -> Special:
+    fields = members(value, pointer, required=["type", "token"])
+    if fields["type"] != "token":
+        raise FormatError(f"{fields['type']!r:.40} is no mark of a tag", pointer=child(pointer, "type"), fix='Use "token".')
+    place = child(pointer, "token")
+    return Special((_token_name(fields["token"], place),), place)
+
+
+def _begun(tag: Tag) -> Format:
+    return Text(tag.begin) if isinstance(tag.begin, str) else tag.begin
+
+
+def _token_name(value: Any, pointer: str) -> str | int:
+    """A token as requests name it: its printed name, or its id."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return text(value, pointer, empty=False)
+
+
+def _count(value: Any, pointer: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise FormatError(f"this must be a whole number from 0 to {most:,}", pointer=pointer)
+    return value
+
+
+def _free_parts(pointer: str, ends: tuple[str, ...] | None) -> tuple[Format, Format]:
+    """Free text before a special token, and the last one, up to the first of the ends."""
+    if ends is None or not all(ends):
+        return FreeText((), pointer), _then(FreeText((), pointer), ends)
+    return FreeText(ends, pointer), closed(FreeText((), pointer), ends)
+
+
+def _at_most(free: FreeText, most: int, ends: tuple[str, ...] | None) -> Format:
+    """Free text of so many characters at most; with `ends`, up to the first of these."""
+    marks, short = tuple(end for end in ends or () if end), f"(?s:.{{0,{most}}})"
+    bad = regex(f"(?s:.*(?:{'|'.join(map(re.escape, free.without))}).*)") if free.without else None
+    found: list[Format] = []
+    for end in ends or ("",):
+        made = regex(short + re.escape(end))
+        if end:
+            made = made - regex(f"(?s:.*(?:{'|'.join(map(re.escape, marks))}).+)")
+        found.append(Words(made if bad is None else made - bad, free.pointer))
+    return OneOf(tuple(found))
 
 
 def _then(node: Format, ends: tuple[str, ...] | None) -> Format:

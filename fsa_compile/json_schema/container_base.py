@@ -15,10 +15,11 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions
-from fsa_compile.json_schema.string_spelling import Speller, encoded, is_plain
+from fsa_compile.json_schema.string_spelling import QUOTE, Speller, encoded, is_plain
 from fsa_compile.json_schema.values import Value, Values
 
 _COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
+_CLOSE_OBJECT = ord("}")
 _INDENTED = 1 << 7
 """Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
 
@@ -83,6 +84,26 @@ class ContainerBase(abc.ABC):
                 used |= self._decisions.leaves(formula)
             returns = tuple((first + i, control) for i, (_, control) in enumerate(cases) if first + i in used)
         return (self._controls.symbol(returns), self.entry(value)) if returns else None
+
+    # what other ways to write objects replace
+
+    def begin_key(self, place: Any, classes: KeyAutomaton, targets: tuple[tuple[int, int], ...]) -> Moves:
+        """The moves that begin a key of an object, at a place of `Frames` or of `AnyOrder`.
+
+        Args:
+          targets: (class of key, control after the key), sorted.
+        """
+        return ((QUOTE, QUOTE, self.key(classes, 0, targets)),)
+
+    def before_value(self, place: Any, value: int) -> int:
+        """The control after a key, from which a value is read."""
+        return self._controls.node(((_COLON, _COLON, self.after_colon(value)),))
+
+    def closing_bracket(self, place: Any) -> int:
+        """The byte that ends an object."""
+        return _CLOSE_OBJECT
+
+    # values
 
     def both(self, a: Value, b: Value) -> Value:
         """The values in a and in b."""

@@ -23,8 +23,8 @@ from fsa_compile.json_schema.unordered_objects import AnyOrder
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value
 from fsa_compile.limits import check_time
 
-_COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
-_OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT = b"[]{}"
+_COMMA, _SPACE, _NEWLINE = b", \n"
+_OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b"[]{"
 _INDENTED = 1 << 7
 """Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
 _IN_ARRAY = 1 << 9
@@ -81,7 +81,7 @@ class Frames(ContainerBase):
         if formulas[NUMBER]:
             moves += self._scalars.number(formulas[NUMBER])
         if formulas[STRING]:
-            moves.append((QUOTE, QUOTE, self._scalars.string(formulas[STRING])))
+            moves += self.string_moves(formulas[STRING])
         if formulas[ARRAY]:
             moves.append((_OPEN_ARRAY, _OPEN_ARRAY, self._first_of_array(formulas[ARRAY])))
         if formulas[OBJECT]:
@@ -92,6 +92,10 @@ class Frames(ContainerBase):
                 first = self._object(self._start(orders), formulas[OBJECT], "first")
             moves.append((_OPEN_OBJECT, _OPEN_OBJECT, first))
         return tuple(moves)
+
+    def string_moves(self, formula: int) -> Moves:
+        """The moves that read the strings of a formula."""
+        return ((QUOTE, QUOTE, self._scalars.string(formula)),)
 
     # arrays
 
@@ -223,7 +227,8 @@ class Frames(ContainerBase):
         def make(control: int) -> None:
             moves: list[tuple[int, int, int]] = []
             if phase != "next" and (outcome := self._derivatives.at_end(formula)):
-                close = ((_CLOSE_OBJECT, _CLOSE_OBJECT, self._controls.final(outcome)),)
+                bracket = self.closing_bracket(place)
+                close = ((bracket, bracket, self._controls.final(outcome)),)
                 moves += close
                 if phase == "after":
                     self.allow_newline(control, self._controls.node(close))
@@ -232,7 +237,7 @@ class Frames(ContainerBase):
                 if phase == "after":
                     moves.append((_COMMA, _COMMA, self.after_comma(self._object(place, formula, "next"))))
                 else:
-                    moves.append((QUOTE, QUOTE, self.key(classes, 0, targets)))
+                    moves += self.begin_key(place, classes, targets)
                     if phase == "first":
                         self.allow_newline(control, self._object(place, formula, "next"))
             self._controls.moves[control] = tuple(moves)
@@ -301,8 +306,7 @@ class Frames(ContainerBase):
         call = self.call([(condition, self._object(*state, "after")) for state, condition in cases.items()])
         if call is None:
             return 0
-        value = self._controls.caller(*call)
-        return self._controls.node(((_COLON, _COLON, self.after_colon(value)),))
+        return self.before_value(after, self._controls.caller(*call))
 
     def _feasible(self, place: Place, formula: int) -> tuple[Place, int]:
         """The place without the orders in which the formula can no longer come true, and the formula for those that are left."""

@@ -124,6 +124,8 @@ class Controls:
         number = self._known.get(("key end", bit, control, new))
         if number is None:
             number = self._known["key end", bit, control, new] = self.new(self.moves[control])
+            if control in self.calls:
+                self.calls[number] = self.calls[control]
             self.key_ends[number] = bit
             if new:
                 self.new_keys.add(number)

@@ -129,8 +129,8 @@ class Reach:
         ends, returns = self.outcomes[entry], self._controls.symbols[symbol]
         return any(ends >> outcome & 1 and self.outcomes[target] for outcome, target in returns.items())
 
-    def live(self, start: int, symbol: int) -> list[int]:
-        """The controls that can be reached and can reach an outcome, the first of them `start`."""
+    def live(self, start: int, symbol: int, *more: int) -> list[int]:
+        """The controls that can be reached and can reach an outcome, the first of them `start`; `more` are other entries."""
         c, out = self._controls, self.outcomes
         targets, begin = self._targets, self._begin
 
@@ -144,7 +144,7 @@ class Reach:
                     found += [entry, *ends(y, entry)]
             return found
 
-        return list(reach([start, *ends(symbol, start)], after))
+        return list(reach([start, *more, *(control for entry in (start, *more) for control in ends(symbol, entry))], after))
 
 
 def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end: int) -> ByteMachine:
@@ -152,10 +152,18 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
 
     Args:
       reach: what its controls reach.
-      call: stack symbol below the whole value, and its entry.
+      start, symbol: entry of the whole value, and the stack symbol below it.
       end: the control that `symbol` returns to when the value is complete.
     """
-    live = reach.live(start, symbol)
+    return byte_machines(controls, reach, [start], symbol, end)[0]
+
+
+def byte_machines(
+    controls: Controls, reach: Reach, starts: list[int], symbol: int, end: int
+) -> tuple[ByteMachine, list[int]]:
+    """One machine for several values, as `byte_machine` makes it for one, and its controls at which they begin."""
+    start = starts[0]
+    live = reach.live(start, symbol, *starts[1:])
     number = np.zeros(len(controls.moves), np.int32)
     number[live] = np.arange(1, len(live) + 1)
     guards = KeyGuards(controls, reach.outcomes, live) if controls.required else None
@@ -165,10 +173,11 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     end_of[number[end]] = END_HERE
     _add_returns(controls, live, number, moves, action, ret, end_of)
     machine = assembled(controls, number, moves, action, byte_class, ret, end_of, (symbol, start))
-    if guards is None:
-        return machine
-    leaving = np.zeros(1, np.int32)
-    return dataclasses.replace(machine, sets=guards.sets(np.concatenate((moves.entries[:, 3], leaving)).astype(np.int32), live))
+    if guards is not None:
+        leaving = np.zeros(1, np.int32)
+        sets = guards.sets(np.concatenate((moves.entries[:, 3], leaving)).astype(np.int32), live)
+        machine = dataclasses.replace(machine, sets=sets)
+    return machine, number[starts].tolist()
 
 
 def assembled(

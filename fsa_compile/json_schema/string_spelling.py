@@ -55,7 +55,12 @@ class Speller:
 
     Args:
       controls: where they go.
+
+    Attributes:
+      quote: the byte that closes a string.
     """
+
+    quote = QUOTE
 
     def __init__(self, controls: Controls) -> None:
         self._controls = controls
@@ -76,7 +81,7 @@ class Speller:
         moves = self._bodies.get(key)
         if moves is None:
             moves = self._bodies[key] = self._spell(row, escapes, bounds)
-        return (*moves, (QUOTE, QUOTE, close)) if close else moves
+        return (*moves, (self.quote, self.quote, close)) if close else moves
 
     def branching(self, branches: list[tuple[int, int]], others: int, close: int) -> Moves:
         """The moves of a state that a few characters leave for another control than all others, in the shortest spelling.
@@ -99,7 +104,7 @@ class Speller:
                 byte, target = next(todo, (0x100, 0))
             if after and low <= high:
                 out.append((low, high, after))
-        return (*out, (QUOTE, QUOTE, close)) if close else tuple(out)
+        return (*out, (self.quote, self.quote, close)) if close else tuple(out)
 
     def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
         out: list[tuple[int, int, int]] = []

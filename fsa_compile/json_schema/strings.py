@@ -26,7 +26,7 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls
 from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.schema_options import Escapes, SchemaOptions
-from fsa_compile.json_schema.string_spelling import QUOTE, Speller, encoded
+from fsa_compile.json_schema.string_spelling import Speller, encoded
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.regex_automaton import build_automaton
@@ -171,7 +171,7 @@ class Strings:
 
     def _listed(self, words: dict[str, int]) -> int:
         """The control after the opening quote of listed words; equal ends are shared."""
-        spelt = sorted((self._encoded(word) + b'"', outcome) for word, outcome in words.items())
+        spelt = sorted((self._encoded(word) + bytes((self._speller.quote,)), outcome) for word, outcome in words.items())
         return self._branches(spelt, 0, len(spelt), 0) if spelt else 0
 
     def _branches(self, spelt: list[tuple[bytes, int]], begin: int, end: int, depth: int) -> int:
@@ -237,9 +237,9 @@ class Strings:
         The beginning is written out; the characters from a settled state on are a frame of their own, which counts them and
         returns at the closing quote.
         """
-        controls, dfa = self._controls, self.string_dfa(rest)
+        controls, dfa, quote = self._controls, self.string_dfa(rest), self._speller.quote
         settled, escapes = _settled(dfa), self._text_escapes(dfa)
-        returns = {label: controls.node(((QUOTE, QUOTE, controls.final(label)),)) for label in sorted(set(dfa.labels) - {0})}
+        returns = {label: controls.node(((quote, quote, controls.final(label)),)) for label in sorted(set(dfa.labels) - {0})}
         symbol = controls.symbol(tuple((_IN_STRING + label, control) for label, control in returns.items()))
 
         def begin(state: int, read: int) -> int:
@@ -249,7 +249,7 @@ class Strings:
                 if settled[state]:
                     most = UNCOUNTED if high == UNCOUNTED else high - read
                     controls.add_call(control, symbol, body(state, (max(0, low - read), most)))
-                    controls.moves[control] = ((QUOTE, QUOTE, close),) if close else ()
+                    controls.moves[control] = ((quote, quote, close),) if close else ()
                 else:
                     row = tuple([(a, z, begin(t, read + 1)) for a, z, t in dfa.rows[state]])
                     controls.moves[control] = self._speller.body(row, close, escapes)
@@ -340,7 +340,8 @@ class Strings:
             return 0
         label = max(dfa.labels)
         bounds = (0, high - rests[0])
-        close = controls.node(((QUOTE, QUOTE, controls.final(label)),))
+        quote = self._speller.quote
+        close = controls.node(((quote, quote, controls.final(label)),))
         symbol = controls.symbol(((_IN_STRING + label, close),))
 
         def begin(control: int) -> None:

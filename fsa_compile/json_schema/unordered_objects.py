@@ -14,6 +14,7 @@ the frame's bit set wherever the formula does not depend on it. It depends on it
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact.arrays import MAX_KEYS
@@ -25,12 +26,10 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.string_spelling import QUOTE
 from fsa_compile.json_schema.values import Order, Value
 from fsa_compile.unicode.code_points import is_surrogate
 
-_COMMA, _COLON = b",:"
-_CLOSE_OBJECT = ord("}")
+_COMMA = ord(",")
 
 
 class _Frame(NamedTuple):
@@ -73,9 +72,17 @@ class AnyOrder:
         self._after: dict[Any, int] = {}
         self._exclusive: dict[tuple[int, int], bool] = {}
 
-    def first(self, keys: Order, formula: int) -> int:
-        """The control after "{" of an object that declares some keys."""
+    def first(self, keys: Order, formula: int, note: Callable[[int], None] | None = None) -> int:
+        """The control after "{" of an object that declares some keys.
+
+        Args:
+          note: told the kind of frame, which is then one of its own.
+        """
         frame, formula = self._frame(tuple(sorted(keys)), formula)
+        if note is not None:
+            frame = frame._replace(kind=self._controls.new_kind(frame.required))
+            self._of_kind[frame.kind] = frame
+            note(frame.kind)
         return self._object(Place(frame.kind, 0), formula, "first") if formula else 0
 
     def _frame(self, keys: Order, formula: int) -> tuple[_Frame, int]:
@@ -162,7 +169,8 @@ class AnyOrder:
             moves: list[tuple[int, int, int]] = []
             outcome = 0 if phase == "next" or (phase == "first" and frame.required) else self._derivatives.at_end(formula)
             if outcome:
-                close = ((_CLOSE_OBJECT, _CLOSE_OBJECT, controls.final(outcome)),)
+                bracket = frames.closing_bracket(place)
+                close = ((bracket, bracket, controls.final(outcome)),)
                 moves += close
                 if phase == "after":
                     controls.closing[control] = frame.required
@@ -172,7 +180,7 @@ class AnyOrder:
                     moves.append((_COMMA, _COMMA, frames.after_comma(self._object(place, formula, "next"))))
                 else:
                     controls.before.add(control)
-                    moves.append((QUOTE, QUOTE, frames.key(classes, 0, ends)))
+                    moves += frames.begin_key(place, classes, ends)
                     if phase == "first":
                         frames.allow_newline(control, self._object(place, formula, "next"))
             controls.moves[control] = tuple(moves)
@@ -261,8 +269,7 @@ class AnyOrder:
         call = self._frames.call([(condition, self._object(*state, "after")) for state, condition in cases.items()])
         if call is None:
             return 0
-        value = self._controls.caller(*call)
-        return self._controls.node(((_COLON, _COLON, self._frames.after_colon(value)),))
+        return self._frames.before_value(place, self._controls.caller(*call))
 
     # what matters
 

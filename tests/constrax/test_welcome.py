@@ -181,6 +181,18 @@ def test_chats(lm):
     assert isinstance(with_tools, (str, type(lm(KETTLE, weather))))
 
 
+def test_turns(lm):
+    """In the protocol that the special tokens tell, Gemma 3's; calls that can be run, and answers of a type."""
+    turn = lm.respond("How is the weather in Oslo?", tools=[weather])
+    assert turn.content is None or isinstance(turn.content, str)
+    assert all(call().split()[0] in ("London", "Oslo") for call in turn.calls)
+    assert lm.respond("Who is it?", City).content.name in ("London", "Oslo")
+    must = lm.respond("Is it?", "(yes|no)", protocol="qwen3", reasoning="off")
+    assert must.content in ("yes", "no")
+    with pytest.raises(fsa_compile.ConstraintError, match="no protocol"):
+        lm.respond("Hi.", protocol="other")
+
+
 def test_the_prompt_of_a_chat(lm):
     """Tools are described where the template puts them, else before the first message; the start id stands first, once."""
     from constrax.chats import chat_ids, describe

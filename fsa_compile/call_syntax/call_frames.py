@@ -1,0 +1,163 @@
+"""Objects and strings of a call's arguments that are not written as in JSON: bare keys, keyword arguments, either quote."""
+
+from __future__ import annotations
+
+import bisect
+import keyword
+from collections.abc import Sequence
+from typing import Any
+
+from fsa_compile.call_syntax.call_scalars import MarkedScalars, PythonScalars
+from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
+from fsa_compile.errors import UnsupportedSchemaError
+from fsa_compile.json_schema.atoms import OBJECT
+from fsa_compile.json_schema.container_base import SchemaParts
+from fsa_compile.json_schema.containers import Frames, Place
+from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
+from fsa_compile.json_schema.key_classes import KeyAutomaton
+from fsa_compile.json_schema.machine_builder import Moves
+from fsa_compile.json_schema.values import UNORDERED, Value
+
+Targets = tuple[tuple[int, int], ...]
+
+_COLON, _EQUALS = b":="
+_OPEN, _CLOSE = b"()"
+_EXCLUDED = ':,{}[]<>|"'
+"""Characters that no bare key has, besides control characters."""
+_BARE = (*((c, c) for c in range(0x20, 0x7F) if chr(c) not in _EXCLUDED), (0x80, 0xD7FF), (0xE000, 0x10FFFF))
+
+
+class _BareKeys(Frames):
+    """Objects whose keys stand without quotes."""
+
+    def _bare_moves(self, speller: RawSpeller, classes: KeyAutomaton, targets: Targets, state: int, first: bool) -> Moves:
+        """The moves inside a key, which is not empty and begins with no space."""
+        targets = classes.within(state, targets)
+        label = classes.labels[state]
+        at = bisect.bisect_left(targets, (label,))
+        close = targets[at][1] if not first and at < len(targets) and targets[at][0] == label else 0
+        row: list[tuple[int, int, int]] = []
+        for low, high, after in classes.row(state):
+            below = self._bare(speller, classes, targets, after) if classes.within(after, targets) else 0
+            for a, z in _BARE if below else ():
+                a, z = max(a, low), min(z, high)
+                if a <= z and not (first and a == 0x20):
+                    row.append((a, z, below))
+        return speller.body(tuple(row), close, "shortest")
+
+    def _bare(self, speller: RawSpeller, classes: KeyAutomaton, targets: Targets, state: int) -> int:
+        def make(control: int) -> None:
+            self._controls.moves[control] = self._bare_moves(speller, classes, targets, state, False)
+
+        return self._controls.later(("bare key", speller.quote, classes.number, state, targets), make)
+
+
+class MarkedFrames(_BareKeys):
+    """Objects with bare keys, strings between marks.
+
+    Args:
+      parts: as for `Frames`.
+      strings: of the values.
+    """
+
+    def __init__(self, parts: SchemaParts, strings: MarkedScalars) -> None:
+        super().__init__(parts)
+        self._strings = strings
+        self._keys = RawSpeller(parts.controls, _COLON)
+
+    def string_moves(self, formula: int) -> Moves:
+        return self._strings.opened(formula)
+
+    def begin_key(self, place: Any, classes: KeyAutomaton, targets: Targets) -> Moves:
+        for label, _ in targets:
+            key = classes.classes[label].key
+            if key is not None and (not key or key[0] == " " or not all(_is_bare(c) for c in key)):
+                what = f"the key {key!r:.80} cannot be written without quotes"
+                raise UnsupportedSchemaError(what, pointer="#", fix=f"Rename it: no spaces first, and none of {_EXCLUDED}.")
+        return self._bare_moves(self._keys, classes, targets, 0, True)
+
+    def before_value(self, place: Any, value: int) -> int:
+        return value
+
+
+def _is_bare(character: str) -> bool:
+    return any(a <= ord(character) <= z for a, z in _BARE)
+
+
+class PythonFrames(_BareKeys):
+    """Python literals, and keyword arguments of the call itself.
+
+    Args:
+      parts: as for `Frames`.
+      strings: of the values, one for each quote, with their spellers.
+    """
+
+    def __init__(self, parts: SchemaParts, strings: Sequence[tuple[PythonSpeller, PythonScalars]]) -> None:
+        super().__init__(parts)
+        self._strings = strings
+        self._names = RawSpeller(parts.controls, _EQUALS)
+        self._argument_kinds: set[int] = set()
+        self._argument_orders: set[int] = set()
+
+    def arguments(self, value: Value) -> int:
+        """The control that reads the arguments of a call, with their parentheses; it ends with the value's outcome."""
+        formula, orders = value.formulas[OBJECT], value.orders
+        if not formula:
+            return 0
+        if formula < FIRST_NODE:
+            orders = UNORDERED
+        self._derivatives.refuse_repetitions(formula, max(map(len, orders), default=0))
+        if self._any_order is not None and orders[0]:
+            first = self._any_order.first(orders[0], formula, self._argument_kinds.add)
+        else:
+            first = self._object(Place(tuple([(self._own_order(n), at) for n, at in self._start(orders).at])), formula, "first")
+        return self._controls.node(((_OPEN, _OPEN, first),))
+
+    def _own_order(self, number: int) -> int:
+        """An order like another, of arguments."""
+        self._orders.append(self._orders[number])
+        self._sorted.append(self._sorted[number])
+        self._positions.append(self._positions[number])
+        self._argument_orders.add(len(self._orders) - 1)
+        return len(self._orders) - 1
+
+    def _is_call(self, place: Any) -> bool:
+        if isinstance(place, Place):
+            return bool(place.at) and place.at[0][0] in self._argument_orders
+        return place.kind in self._argument_kinds
+
+    def string_moves(self, formula: int) -> Moves:
+        return tuple([(speller.quote, speller.quote, scalars.string(formula)) for speller, scalars in self._strings])
+
+    def begin_key(self, place: Any, classes: KeyAutomaton, targets: Targets) -> Moves:
+        if not self._is_call(place):
+            return tuple([(s.quote, s.quote, self._quoted(s, classes, targets, 0)) for s, _ in self._strings])
+        for label, _ in targets:
+            key = classes.classes[label].key
+            if key is None or not key.isascii() or not key.isidentifier() or keyword.iskeyword(key):
+                what = "an argument of any name" if key is None else f"an argument called {key!r:.80}"
+                fix = "Close the object with additionalProperties: false, and give arguments names that Python has."
+                raise UnsupportedSchemaError(f"{what} cannot be written as Python's keyword argument", pointer="#", fix=fix)
+        return self._bare_moves(self._names, classes, targets, 0, True)
+
+    def before_value(self, place: Any, value: int) -> int:
+        return value if self._is_call(place) else super().before_value(place, value)
+
+    def closing_bracket(self, place: Any) -> int:
+        return _CLOSE if self._is_call(place) else super().closing_bracket(place)
+
+    def _quoted(self, speller: PythonSpeller, classes: KeyAutomaton, targets: Targets, state: int) -> int:
+        """The control inside a key in quotes; 0 where none can be completed."""
+        targets = classes.within(state, targets)
+        if not targets:
+            return 0
+
+        def make(control: int) -> None:
+            label = classes.labels[state]
+            at = bisect.bisect_left(targets, (label,))
+            close = targets[at][1] if at < len(targets) and targets[at][0] == label else 0
+            row = [(a, z, self._quoted(speller, classes, targets, after)) for a, z, after in classes.row(state)]
+            escapes = self._options.word_escapes
+            self._controls.moves[control] = speller.body(tuple([piece for piece in row if piece[2]]), close, escapes)
+
+        return self._controls.later(("quoted key", speller.quote, classes.number, state, targets), make)

@@ -1,0 +1,38 @@
+"""`CallSyntax`: how the arguments of a call are written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+from fsa_compile.errors import ConstraintError
+
+Style: TypeAlias = Literal["json", "python", "marked"]
+
+MARK = 0xFF
+"""The byte that stands for a mark that is a special token, while a machine is built: no UTF-8 text has it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CallSyntax:
+    """How the arguments of a call are written.
+
+    Attributes:
+      style: "json": an object, `{"city": "Rome", "days": 3}`. "python": keyword arguments in parentheses and literals,
+        `(city='Rome', days=3)`; the function's own arguments are those of the schema and no others. "marked": an object without
+        white space, its keys bare and its strings raw between two marks, `{city:<|"|>Rome<|"|>,days:3}`.
+      mark: what stands before and behind a string of the style "marked".
+    """
+
+    style: Style = "json"
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if self.style not in ("json", "python", "marked"):
+            raise ConstraintError(f"unknown style of arguments {self.style!r}", fix='It is "json", "python" or "marked".')
+        if not isinstance(self.mark, str) or bool(self.mark) != (self.style == "marked"):
+            fix = """Write CallSyntax("marked", '<|"|>'); the other styles have none."""
+            raise ConstraintError(f"arguments in the style {self.style!r} with the mark {self.mark!r}", fix=fix)
+
+
+JSON, PYTHON = CallSyntax(), CallSyntax("python")

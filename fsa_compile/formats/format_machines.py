@@ -1,0 +1,120 @@
+"""From a tree of formats to a constraint."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.compiler.arguments import Request
+from fsa_compile.compiler.machines import compile_dfa, compile_machine
+from fsa_compile.errors import SchemaError
+from fsa_compile.formats.framing import framed_machine
+from fsa_compile.formats.grammar_values import as_value
+from fsa_compile.formats.request import FormatError
+from fsa_compile.formats.text_automaton import text_automaton
+from fsa_compile.formats.tree import NOTHING, Format, Joined, Json, OneOf, Parts, Repeated, Special, Token, Value, Words
+from fsa_compile.json_schema import schema_machine
+from fsa_compile.json_schema.bounded_depth import without_counters
+from fsa_compile.json_schema.schema_options import SchemaOptions
+from fsa_compile.languages.constructors import regex
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary_tables import tables_for
+
+
+def compile_format(root: Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
+    """The constraint of a tree of texts, special tokens and values.
+
+    Args:
+      options: how its schemas are read, and JSON is written.
+    """
+    if not request.is_plain:
+        options = without_counters(options or SchemaOptions())
+    limits, deadline = request.limits, request.deadline
+    automaton = text_automaton(resolved(root, request.vocabulary), limits, deadline)
+    if not automaton.calls and not automaton.specials:
+        dfa = ByteDfa(automaton.table, automaton.byte_class.astype("uint8"), automaton.final, automaton.start)
+        return compile_dfa(dfa, request)
+    machines: list[ByteMachine] = []
+    starts = []
+    for node in automaton.schemas:
+        if isinstance(node, Json):
+            with schemas_at(node):
+                machines.append(schema_machine(node.schema, options=options, limits=limits, deadline=deadline))
+            starts.append(machines[-1].start)
+        else:
+            machines.append(node.machine)
+            starts.append(node.start)
+    return compile_machine(framed_machine(automaton, machines, deadline, starts), request)
+
+
+def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> Format:
+    """Free text of so many characters at most: counted in a register where that is exact, else by states."""
+    language = regex(f"(?s:.{{0,{most}}})")
+    if without:
+        language = language - regex(f"(?s:.*(?:{'|'.join(map(re.escape, without))}).*)")
+    elif request.is_plain and tables_for(request.vocabulary).spells_every_byte:
+        machine = language.to_byte_machine(request.limits, request.deadline)
+        if machine is not None:
+            value = as_value(machine)
+            return OneOf((NOTHING, Value(value, value.start, pointer)))
+    return Words(language, pointer)
+
+
+def resolved(root: Format, vocabulary: Vocabulary) -> Format:
+    """A tree with the special tokens of a vocabulary in the place of their names.
+
+    Raises:
+      FormatError: the vocabulary has no such special token, or nothing can follow it.
+    """
+    match root:
+        case Special(tokens=tokens, pointer=pointer, excluded=excluded):
+            ids = frozenset(_special_id(token, vocabulary, pointer) for token in tokens)
+            if not excluded:
+                return Token(ids)
+            others = set(vocabulary.special.values()) - ids - set(vocabulary.stop_ids) - {vocabulary.bos_id}
+            return Token(frozenset(token for token in others if token is not None))
+        case Parts(parts=parts):
+            return Parts(tuple(resolved(part, vocabulary) for part in parts))
+        case OneOf(branches=branches):
+            return OneOf(tuple(resolved(branch, vocabulary) for branch in branches))
+        case Repeated(part=part):
+            return dataclasses.replace(root, part=resolved(part, vocabulary))
+        case Joined(part=part, between=between):
+            return Joined(resolved(part, vocabulary), resolved(between, vocabulary))
+    return root
+
+
+def _special_id(token: str | int, vocabulary: Vocabulary, pointer: str) -> int:
+    found = vocabulary.special.get(token, -1) if isinstance(token, str) else token
+    what = fix = ""
+    if not 0 <= found < vocabulary.size:
+        what = f"the vocabulary has no special token {token!r}"
+        known = ", ".join(sorted(vocabulary.special)[:8])
+        fix = f"Its special tokens begin with {known}." if known else "It has none."
+    elif vocabulary.tokens[found]:
+        what = f"token {token!r} is the text {vocabulary.tokens[found]!r:.60}, which may be written in other tokens, too"
+        fix = 'Write it as {"type": "const_string", "value": ...}; only special tokens are tokens of their own.'
+    elif found in vocabulary.stop_ids:
+        what = f"the special token {token!r} ends a text in this vocabulary, so nothing can follow it"
+        fix = "Leave it out: it is allowed where the output may end."
+    if what:
+        raise FormatError(what, pointer=pointer, fix=fix)
+    return int(found)
+
+
+class schemas_at:  # noqa: N801 (a context manager, used like a function)
+    """Errors of a schema name its place in the request."""
+
+    def __init__(self, node: Json) -> None:
+        self._pointer = node.pointer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, SchemaError):
+            raise type(error)(error.what, pointer=self._pointer + error.pointer.removeprefix("#"), fix=error.fix) from None

@@ -1,0 +1,281 @@
+"""Whole turns of chat models: thinking, answers and tool calls in the model's own tokens, compiled and read back.
+
+    constraint = compile_response(tokenizer, protocol="qwen3", tools=[get_weather])
+    response = parse_response(ids, tokenizer, protocol="qwen3", tools=[get_weather])
+    response.calls[0]()
+
+How each model writes a turn is a description, a `Protocol`; `known` has those of published models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machine
+from fsa_compile.call_syntax.syntax import CallSyntax
+from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
+from fsa_compile.errors import ConstraintError
+from fsa_compile.formats.format_machines import compile_format, short_text
+from fsa_compile.formats.tree import Format, Value
+from fsa_compile.inputs.guard import guarded
+from fsa_compile.json_schema.bounded_depth import without_counters
+from fsa_compile.json_schema.schema_options import SchemaOptions
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.protocols.answers import GrammarText, answer_of
+from fsa_compile.protocols.known import PROTOCOLS, protocol_of
+from fsa_compile.protocols.protocol import Builtin, Calls, Protocol, Section
+from fsa_compile.protocols.protocol_marks import Marks
+from fsa_compile.protocols.response_stream import (
+    ArgumentsDelta,
+    CallBegun,
+    CallFinished,
+    ContentDelta,
+    Event,
+    ReasoningDelta,
+    ResponseError,
+    ResponseStream,
+    ToolCall,
+)
+from fsa_compile.protocols.tools import Tool, chosen, syntax_of, tools_of
+from fsa_compile.protocols.turn import Reasoning, Turn
+
+if TYPE_CHECKING:
+    from fsa_compile.filters import Filter
+
+TOOL_OPTIONS = SchemaOptions(key_order="any")
+"""How the schemas of tools are read, where nothing else is said: models write arguments in every order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Response:
+    """A turn that was read.
+
+    Attributes:
+      reasoning: what the model thought, without line breaks around it; "" for nothing.
+      content: the answer, or what was said before calls: text, or a value where `response=` asks for one; None where there are
+        calls and nothing was said.
+      calls: the calls, in their order.
+    """
+
+    reasoning: str
+    content: Any
+    calls: tuple[ToolCall, ...]
+
+
+@guarded
+def compile_response(
+    tokenizer: Any,
+    *,
+    protocol: str | Protocol | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_choice: Any = "auto",
+    response: Any = None,
+    reasoning: Reasoning = "allowed",
+    max_reasoning_chars: int | None = None,
+    parallel_tool_calls: bool = True,
+    strict: bool = True,
+    options: SchemaOptions | None = None,
+    canonical: Canonical = False,
+    filters: Iterable[Filter] = (),
+    max_depth: int | None = None,
+    limits: CompileLimits | None = None,
+) -> CompiledConstraint:
+    """Compiles a whole turn of the assistant, as a model's protocol writes it.
+
+    Args:
+      tokenizer: from `load_tokenizer`, a `Vocabulary`, or anything `load_tokenizer` takes.
+      protocol: a name of `PROTOCOLS`, or a `Protocol`; None: what the special tokens and the chat template tell.
+      tools: functions; descriptions as in OpenAI's API; names of tools that the protocol has built in.
+      tool_choice: "auto": an answer, or calls (behind text, where the protocol has it so); "required": calls only; "none"; the
+        name of a tool, or a list of names, that must be called.
+      response: what an answer is: None for text, a JSON Schema (a dict), a type, a pattern (a str or `Language`), `GrammarText`.
+      reasoning: "allowed", "required" or "off" (as when the prompt says that there is none); "begun": the prompt has begun it.
+      max_reasoning_chars: most characters of a thought, counted on the device; None: no bound.
+      parallel_tool_calls: whether there may be several calls, where the protocol has it so.
+      strict: whether objects of tools take no members but those that their schema names, unless it says otherwise.
+      options: how the schemas of tools and of the answer are read; None: keys of arguments come in every order.
+      canonical, filters, max_depth: see `compile_language` and `compile_grammar`.
+      limits: bounds of the compilation.
+
+    Returns:
+      The artifact. `parse_response` with the same arguments reads every turn that it accepts. Give `generate` the ids that
+      `protocols.stop_ids(tokenizer, protocol)` says, so that every token that ends a turn ends it.
+
+    Raises:
+      FormatError: the request is not well formed, or asks for what one byte ahead cannot decide; with a pointer.
+      SchemaError: a schema is refused; the pointer leads to its place.
+      ConstraintError: the protocol is not known, the vocabulary cannot spell the turn, or a limit is exceeded.
+
+    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"", b"", b""], special={"<think>": 1, "</think>": 2}, stop_ids=[3])
+    >>> compile_response(vocabulary, protocol="qwen3", response="yes", reasoning="required").walk().allowed().tolist()
+    [False, True, False, False]
+    """
+    tokenizer = tokenizer_of(tokenizer)
+    read = _Read(tokenizer, protocol, tools, tool_choice, strict)
+    if reasoning not in ("allowed", "required", "off", "begun"):
+        raise ConstraintError(f"reasoning={reasoning!r}", fix='It is "allowed", "required", "off" or "begun".')
+    source = f"a turn of the protocol {read.protocol.name}"
+    request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
+    bound = _checked_bound(max_reasoning_chars)
+    root = _turn(read, request, response, reasoning, parallel_tool_calls, bound, options)
+    return compile_format(root, request, options)
+
+
+def _turn(
+    read: _Read, request: Request, response: Any, reasoning: Reasoning, many: bool, bound: int | None,
+    options: SchemaOptions | None,
+) -> Format:
+    """The tree of a turn."""
+    answer = None if response is None else answer_of(response).format(options, request.limits, request.deadline)
+    turn = Turn(
+        protocol=read.protocol, marks=read.marks, reasoning=reasoning, answer=answer, tools=read.tools, choice=read.choice,
+        many=many, max_reasoning=bound,
+    )  # fmt: skip
+    tool_options = options or TOOL_OPTIONS
+    if not request.is_plain:
+        tool_options = without_counters(tool_options)
+    return turn.format(
+        _ArgumentsOf(read, tool_options, request.limits, request.deadline),
+        lambda most: short_text(most, read.marks.texts, "#/max_reasoning_chars", request),
+    )
+
+
+def _checked_bound(given: Any) -> int | None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+        raise ConstraintError(f"max_reasoning_chars={given!r:.40}", fix="Give a whole number of characters, or None.")
+    return given
+
+
+@guarded
+def parse_response(
+    written: Iterable[int] | str,
+    tokenizer: Any,
+    *,
+    protocol: str | Protocol | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_choice: Any = "auto",
+    response: Any = None,
+    reasoning: Reasoning = "allowed",
+    strict: bool = True,
+) -> Response:
+    """Reads a whole turn.
+
+    Args:
+      written: the token ids, ids that end the turn at their end or not; or text, in which the names of special tokens stand for
+        these. Only ids tell a special token from text that looks like one.
+      tokenizer, protocol, tools, tool_choice, response, reasoning, strict: as for `compile_response`.
+
+    Returns:
+      Reasoning, content and calls.
+
+    Raises:
+      ResponseError: it is no turn of the protocol, or not complete.
+      TypeTextError: the answer, or the arguments of a function, are no values of their type.
+    """
+    stream = response_stream(
+        tokenizer, protocol=protocol, tools=tools, tool_choice=tool_choice, reasoning=reasoning, strict=strict
+    )
+    events = [*stream.feed(written), *stream.finish()]
+    thought = "".join([event.text for event in events if isinstance(event, ReasoningDelta)])
+    said = "".join([event.text for event in events if isinstance(event, ContentDelta)])
+    calls = tuple(event.call for event in events if isinstance(event, CallFinished))
+    content: Any = said.strip("\n") if calls else said
+    if calls:
+        content = content or None
+    elif response is not None:
+        content = answer_of(response).read(said)
+    return Response(thought.strip("\n"), content, calls)
+
+
+@guarded
+def response_stream(
+    tokenizer: Any,
+    *,
+    protocol: str | Protocol | None = None,
+    tools: Sequence[Any] | None = None,
+    tool_choice: Any = "auto",
+    reasoning: Reasoning = "allowed",
+    strict: bool = True,
+) -> ResponseStream:
+    """A reader of one turn while it is written: `feed(ids)` gives the events, `finish()` the last ones.
+
+    Args:
+      tokenizer, protocol, tools, tool_choice, reasoning, strict: as for `compile_response`.
+    """
+    tokenizer = tokenizer_of(tokenizer)
+    read = _Read(tokenizer, protocol, tools, tool_choice, strict)
+    vocabulary = vocabulary_of(tokenizer)
+    return ResponseStream(
+        read.protocol, read.marks, vocabulary, read.tools, begun=reasoning == "begun", has_calls=read.choice != "none"
+    )
+
+
+@guarded
+def stop_ids(tokenizer: Any, protocol: str | Protocol | None = None) -> tuple[int, ...]:
+    """The ids that end a turn: the vocabulary's own, and those of the protocol. For `generate(..., stop_ids=)`."""
+    tokenizer = tokenizer_of(tokenizer)
+    known = protocol_of_tokenizer(tokenizer, protocol)
+    return Marks(known, vocabulary_of(tokenizer)).stop_ids(known.stops)
+
+
+def protocol_of_tokenizer(tokenizer: Any, protocol: str | Protocol | None = None) -> Protocol:
+    """The protocol that is named or described; None: what a tokenizer's special tokens and chat template tell.
+
+    Raises:
+      ConstraintError: it is not known, or nothing tells which it is; lists those known.
+    """
+    return protocol_of(protocol, vocabulary_of(tokenizer), _template(tokenizer) if protocol is None else "")
+
+
+class _Read:
+    """A request, read: its protocol, marks, and the tools that may be called."""
+
+    def __init__(self, tokenizer: Any, protocol: Any, tools: Any, tool_choice: Any, strict: bool) -> None:
+        vocabulary = vocabulary_of(tokenizer)
+        self.protocol = protocol_of_tokenizer(tokenizer, protocol)
+        self.marks = Marks(self.protocol, vocabulary)
+        self.choice, self.tools = chosen(tool_choice, tools_of(tools, self.protocol, strict))
+
+
+def _template(tokenizer: Any) -> str:
+    """The text of the chat template that belongs to a tokenizer, "" where there is none."""
+    from fsa_compile.prompts.chat import _beside
+
+    origin = getattr(tokenizer, "origin", None)
+    if isinstance(origin, (str, Path)):
+        return _beside(Path(origin))[0]
+    found = getattr(origin, "chat_template", None)
+    return found if isinstance(found, str) else ""
+
+
+class _ArgumentsOf:
+    """The arguments of tools as parts of a tree; those of one syntax are one machine."""
+
+    def __init__(self, read: _Read, options: SchemaOptions, limits: CompileLimits, deadline: Deadline) -> None:
+        groups: dict[CallSyntax, list[Tool]] = {}
+        for tool in read.tools.values():
+            if tool.builtin is None or not tool.builtin.text:
+                groups.setdefault(syntax_of(tool, read.protocol), []).append(tool)
+        self._found: dict[str, Value] = {}
+        for syntax, tools in groups.items():
+            made: Arguments = arguments_machine(
+                {tool.pointer: tool.schema for tool in tools}, syntax, marks=read.marks.special, without=read.marks.within_calls,
+                options=options, limits=limits, deadline=deadline,
+            )  # fmt: skip
+            for tool, start in zip(tools, made.starts):
+                self._found[tool.name] = Value(made.machine, start, tool.pointer)
+
+    def __call__(self, tool: Tool) -> Format:
+        return self._found[tool.name]
+
+
+__all__ = [
+    "PROTOCOLS", "ArgumentsDelta", "Builtin", "CallBegun", "CallFinished", "CallSyntax", "Calls", "ContentDelta", "Event",
+    "GrammarText", "Protocol", "ReasoningDelta", "Response", "ResponseError", "ResponseStream", "Section", "ToolCall",
+    "compile_response", "parse_response", "protocol_of_tokenizer", "response_stream", "stop_ids",
+]  # fmt: skip

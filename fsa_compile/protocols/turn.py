@@ -1,0 +1,141 @@
+"""A turn as a tree of formats: thinking, then an answer, or calls, as a protocol writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+from fsa_compile.formats.request import FormatError
+from fsa_compile.formats.tree import NOTHING, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
+from fsa_compile.protocols.protocol import Protocol, Section
+from fsa_compile.protocols.protocol_marks import Marks
+from fsa_compile.protocols.tools import Tool, form_of, syntax_of
+
+Reasoning: TypeAlias = Literal["allowed", "required", "off", "begun"]
+ID_PATTERN = "[A-Za-z0-9]{9}"
+"""Ids of calls, where a protocol writes them."""
+_MOST_BREAKS = 2
+_GAP = Repeated(Text("\n"), 0, _MOST_BREAKS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a turn may hold.
+
+    Attributes:
+      protocol, marks: how it is written, over which vocabulary.
+      reasoning: whether it thinks; "begun": the prompt has begun it.
+      answer: what an answer is; None: free text.
+      tools: that may be called.
+      choice: "auto", "required" or "none".
+      many: whether there may be several calls.
+      max_reasoning: most characters of a thought; None: no bound.
+    """
+
+    protocol: Protocol
+    marks: Marks
+    reasoning: Reasoning
+    answer: Format | None
+    tools: Mapping[str, Tool]
+    choice: str
+    many: bool
+    max_reasoning: int | None = None
+
+    def format(self, arguments: Callable[[Tool], Format], short: Callable[[int], Format]) -> Format:
+        """The tree of the turn.
+
+        Args:
+          arguments: what reads the arguments of a tool.
+          short: what reads free text of so many characters at most.
+        """
+        rest = self._rest(arguments)
+        section = self.protocol.reasoning
+        if self.reasoning == "off" or section is None:
+            if self.reasoning in ("required", "begun"):
+                what = f"the protocol {self.protocol.name!r} has no reasoning"
+                raise FormatError(what, pointer="#/reasoning", fix='Write reasoning="off", or "allowed".')
+            return rest
+        begin = NOTHING if self.reasoning == "begun" else self.marks.format(section.begin)
+        if self.max_reasoning is None:
+            thinking = Parts((begin, self.marks.until(section.end, self._gap(), "#/reasoning")))
+        else:
+            if not self.marks.is_special(section.end):
+                what = f"{section.end!r} is text in this vocabulary, so that a thought's characters cannot be counted up to it"
+                fix = "Load the tokenizer with its special tokens, or leave max_reasoning_chars out."
+                raise FormatError(what, pointer="#/max_reasoning_chars", fix=fix)
+            thinking = Parts((begin, short(self.max_reasoning), self.marks.format(section.end), self._gap()))
+        return Parts((Repeated(thinking, 0, 1) if self.reasoning == "allowed" else thinking, rest))
+
+    def _gap(self) -> Format:
+        return self.marks.format(self.protocol.join) if self.protocol.join else _GAP
+
+    def _rest(self, arguments: Callable[[Tool], Format]) -> Format:
+        """What stands behind the thought."""
+        calls, section = self.protocol.calls, self.protocol.content
+        if self.choice == "none":
+            return self._section(section, self._free() if self.answer is None else self.answer)
+        made = self._calls(arguments)
+        if self.choice == "required":
+            return made
+        if self.answer is not None:
+            return OneOf((self._section(section, self.answer), made))
+        if not self.protocol.is_marked or calls.preamble is None:
+            return OneOf((self._section(section, self._free()), made))
+        if calls.preamble.begin or calls.preamble.end:
+            before = self._until(calls.preamble, Parts((self._gap(), made)))
+            return OneOf((self._section(section, self._free()), before, made))
+        behind = self._calls(arguments, opened=True)
+        return OneOf((self._section(section, self._free()), self.marks.until(calls.opening, behind, "#/tools")))
+
+    def _section(self, section: Section, content: Format) -> Format:
+        return Parts((self.marks.format(section.begin), content, self.marks.format(section.end)))
+
+    def _until(self, section: Section, rest: Format) -> Format:
+        return Parts((self.marks.format(section.begin), self.marks.until(section.end, rest, "#/tools")))
+
+    def _free(self) -> Format:
+        """Free text as an answer: no name of the protocol, and where nothing marks calls, no beginning of one."""
+        first: tuple[str, ...] = ()
+        if self.choice != "none" and not self.protocol.is_marked:
+            first = tuple(self._lead(tool) for tool in self.tools.values())
+            first = tuple(lead for lead in first if not any(name in lead for name in self.marks.special))
+            if self.protocol.reasoning is not None and not self.protocol.join:  # the gap behind a thought is no content
+                first = tuple("\n" * breaks + lead for lead in first for breaks in range(_MOST_BREAKS + 1))
+        return FreeText(self.marks.texts, "#/response", first)
+
+    def _lead(self, tool: Tool) -> str:
+        """The beginning of a call of a tool, up to the first byte of its arguments."""
+        begin, middle, _ = form_of(tool, self.protocol)
+        before = "" if tool.builtin else self.protocol.calls.all_begin
+        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).style == "python" else "{")
+
+    def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
+        """Calls; `opened`: behind what opens the first."""
+        calls, marks = self.protocol.calls, self.marks
+        own = [tool for tool in self.tools.values() if tool.builtin is None]
+        built = [self._builtin(tool, arguments) for tool in self.tools.values() if tool.builtin is not None]
+        if not own:
+            return OneOf(tuple(built))
+        call = Parts((OneOf(tuple(self._call(tool, arguments) for tool in own)), marks.format(calls.end)))
+        several = Joined(call, marks.format(calls.separator + calls.begin)) if self.many and calls.many else call
+        opening = NOTHING if opened else marks.format(calls.opening)
+        return OneOf((Parts((opening, several, marks.format(calls.all_end))), *built))
+
+    def _call(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
+        """A call from its name to its arguments."""
+        calls, marks = self.protocol.calls, self.marks
+        name: list[Format] = [Text(tool.name)]
+        if calls.call_id:
+            id_of = Parts((marks.format(calls.call_id), Regex(ID_PATTERN, "#/tools")))
+            name.append(Repeated(id_of, 0, 1))
+        return Parts((*name, marks.format(calls.middle), arguments(tool)))
+
+    def _builtin(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
+        form, marks = tool.builtin, self.marks
+        assert form is not None
+        if form.text:
+            others = [(other.name, other.builtin) for other in self.tools.values() if other.builtin and not other.builtin.text]
+            first = tuple(f"{name}{form.middle}(" for name, form in others)
+            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer, first)))
+        return Parts((marks.format(form.begin + tool.name + form.middle), arguments(tool), marks.format(form.end)))
