@@ -151,7 +151,7 @@ def test_public_names(package):
         if "cli" not in name:
             importlib.import_module(name)  # importing a submodule sets an attribute of the package
     submodules = {"bitmask", "detokenize", "draw", "draw_grammar", "extensions", "filters", "inspect", "integrations", "library"}
-    submodules |= {"preprocessing", "report"}  # public as modules
+    submodules |= {"canvas", "preprocessing", "report"}  # public as modules
     for name in set(module.__all__) - submodules:
         value = getattr(module, name)
         assert not isinstance(value, type(sys)), f"{package}.{name} is shadowed by a submodule"

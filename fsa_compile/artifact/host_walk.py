@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
@@ -134,7 +133,6 @@ class HostWalk(BitmaskWalk):
             at = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
             first = memo.firsts[self.max_depth] = _Position((at,))
         self._history = [first]
-        self._token_sets: dict[tuple[int | None, ...], list[NDArray[np.int64]]] = {}
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -276,41 +274,6 @@ class HostWalk(BitmaskWalk):
     def after(self, at: Configuration, token: int) -> Configuration | None:
         """Where a text token leads from a configuration of a deterministic constraint, None where it is forbidden."""
         return next((there for there, _ in self._reached([at], token, int(UNREACHABLE))), None)
-
-    def successors(self, at: Configuration) -> Iterator[tuple[NDArray[np.int64], Configuration]]:
-        """Everything that may follow a configuration of a deterministic constraint: sets of text tokens, which are disjoint, and
-        where each of them leads. No limit narrows it. Equal sets of tokens are one array."""
-        c = self.constraint
-        for source in self.sources(at):
-            stack = at.stack[: source.left]
-            for g in range(c.group_offset[source.node], c.group_offset[source.node + 1]):
-                effect = Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
-                for tokens in self._alike(int(c.group_row[g]), None, effect):
-                    yield tokens, self._applied(stack, source, effect, int(tokens[0]))
-            arcs = slice(int(c.arc_offset[source.node]), int(c.arc_offset[source.node + 1]))
-            for number in np.unique(c.arc_effect[arcs]).tolist():
-                effect = Effect(*(row := c.effects[number].tolist())[:4], *row[6:])
-                if effect.guard and not self._guards[effect.guard].allows(source.used):
-                    continue
-                for tokens in self._alike(source.node, number, effect):
-                    yield tokens, self._applied(stack, source, effect, int(tokens[0]))
-
-    def _alike(self, of: int, number: int | None, effect: Effect) -> list[NDArray[np.int64]]:
-        """The tokens of a row, or of the arcs of a node with one effect, by the numbers that the effect looks up for each."""
-        c, looked_up = self.constraint, [-1 - k for k in (effect.add, effect.set_to) if k < 0]
-        known = self._token_sets.get(key := (of, number, *looked_up))
-        if known is None:
-            if number is None:
-                tokens = c.row_tokens(of)
-            else:
-                arcs = slice(int(c.arc_offset[of]), int(c.arc_offset[of + 1]))
-                tokens = c.arc_token[arcs][c.arc_effect[arcs] == number].astype(np.int64)
-            place = np.zeros(len(tokens), np.int64)
-            for k in looked_up:
-                _, place = np.unique(place * (1 << 16) + c.increments[k, tokens], return_inverse=True)
-            known = [tokens] if place.max(initial=0) == 0 else [tokens[place == i] for i in range(int(place.max()) + 1)]
-            self._token_sets[key] = known
-        return known
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
@@ -464,7 +427,7 @@ class HostWalk(BitmaskWalk):
         target, push, add, set_to = effect
         if not (m.has_registers or push):
             return Configuration(target, register, stack[:left])
-        return self._applied(stack[:left], Source(node, register, left), Effect(target, push, add, set_to), token)
+        return self.applied(stack[:left], Source(node, register, left), Effect(target, push, add, set_to), token)
 
     def _only_effect(self, node: int, token: int) -> tuple[int, int, int, int] | None:
         """Target, push string and numbers of the only set of a node that holds a token; None where none does."""
@@ -494,11 +457,12 @@ class HostWalk(BitmaskWalk):
                 for effect in effects(source.node, token):
                     if effect.guard and not self._guards[effect.guard].allows(source.used):
                         continue
-                    there = self._applied(at.stack[: source.left], source, effect, token)
+                    there = self.applied(at.stack[: source.left], source, effect, token)
                     fits = self._distance(there) <= limit and self._need(there, source.left) <= self.max_depth
                     yield there, fits
 
-    def _applied(self, stack: tuple[Cell, ...], source: Source, effect: Effect, token: int) -> Configuration:
+    def applied(self, stack: tuple[Cell, ...], source: Source, effect: Effect, token: int) -> Configuration:
+        """Where an effect leads from a source, whose suspended frames are in `stack`."""
         register = min(source.register + self._number(effect.add, token), MAX_REGISTER)
         used = source.used | (self._guards[effect.guard].set if effect.guard else 0)
         if effect.push:

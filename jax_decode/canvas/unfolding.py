@@ -16,6 +16,7 @@ from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.arrays import MAX_REGISTER
 from fsa_compile.artifact.host_walk import Configuration, HostWalk
 from fsa_compile.artifact.item_trie import CompiledItems
+from fsa_compile.artifact.successors import Successors
 from jax_decode.errors import DecodeError
 
 NEVER = np.int32(2**30)
@@ -61,10 +62,11 @@ def unfold(constraint: CompiledConstraint | CompiledItems, *, max_depth: int, ma
     if constraint.stacks > 1:
         raise DecodeError("a grammar that is followed on several stacks cannot be written out", fix="Compile it with stacks=1.")
     walk, most = HostWalk(constraint), _largest_register(constraint)
+    successors = Successors(walk)
     first = walk.configurations[0]
 
     def steps(at: Configuration) -> Iterator[tuple[NDArray[np.int64], Configuration]]:
-        for tokens, there in walk.successors(at):
+        for tokens, there in successors.of(at):
             if len(there.stack) <= max_depth:
                 yield tokens, _clipped(there, most)
 
