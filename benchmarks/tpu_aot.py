@@ -25,6 +25,7 @@ from typing import Any
 
 os.environ["TPU_AOT_DUMP"] = tempfile.mkdtemp(prefix="tpu-aot-")
 os.environ["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_to={os.environ['TPU_AOT_DUMP']} --xla_jf_dump_llo_text=true"
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing runs on a TPU: several may compile at once
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -39,7 +40,7 @@ from jax_decode.kernels.columns import Shards
 from jax_decode.kernels.one_pass import block_of
 from jax_decode.kernels.planes import allowed_logits, column_best, planes
 from jax_decode.kernels.row_layout import LANES, words_for
-from jax_decode.sampling.samplers import Categorical, Greedy, TopK
+from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask_words
 from jax_decode.step.state import ConstraintState, init_state
@@ -128,7 +129,7 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
 
         return free, constrained
 
-    samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None)}
+    samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": TopP(np.float32(0.95), None)}
     out: dict[str, tuple] = {"argmax, no mask (jnp)": (lambda x: jnp.argmax(x, -1), (logits,))}
     for kind, stack in (("", False), (", stack", True)):
         tables = abstract_tables(vocab_size, stack)
