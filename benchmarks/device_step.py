@@ -44,7 +44,13 @@ from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables, to_device
 
 RESULTS = Path(__file__).parent / "results"
-SAMPLERS = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": TopP(0.95, None), "min-p 0.05": MinP(0.05, None)}
+SAMPLERS = {
+    "greedy": Greedy(),
+    "categorical": Categorical(None),
+    "top-k 50": TopK(50, None),
+    "top-p 0.95": TopP(0.95, None),
+    "min-p 0.05": MinP(0.05, None),
+}
 
 
 def random_constraint(vocab_size: int, seed: int = 0, num_nodes: int = 128) -> CompiledConstraint:

@@ -129,7 +129,8 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
 
         return free, constrained
 
-    samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": TopP(np.float32(0.95), None)}
+    top_p = TopP(np.float32(0.95), None)
+    samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": top_p}
     out: dict[str, tuple] = {"argmax, no mask (jnp)": (lambda x: jnp.argmax(x, -1), (logits,))}
     for kind, stack in (("", False), (", stack", True)):
         tables = abstract_tables(vocab_size, stack)

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 
 _ROWS = 2
+SMALL = 1 << 16
+"""Logits of a batch below which passes cost less than their compilation: one form is then enough."""
 
 Tree = TypeVar("Tree")
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
-from jax_decode.kernels.blocks import by_blocks
+from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.one_pass import folded
 from jax_decode.kernels.planes import (
@@ -239,6 +239,8 @@ def _on_cpu(
     vanish, are worked on again, relative to the maximum; which way a row goes depends on its own logits alone.
     """
     rows = _Rows(noise, inverse, threshold)
+    if logits.size < SMALL:
+        return _relative_to_maximum(num_words, with_raw, logits, words, rows)
     kept = by_blocks(functools.partial(_of_block, num_words, with_raw, inverse), logits, words, noise, threshold)
     allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
     raw = kept["raw"].sum(1) if "raw" in kept else allowed
@@ -370,9 +372,15 @@ def _relative_to_maximum(
     drawn = kept["allowed"]
     if rows.inverse is not None or rows.threshold is not None:
         drawn = column_log_sum(drawable(values, rows.inverse, rows.threshold))
-    top = functools.reduce(jnp.maximum, values)
-    kept, drawn, top = jax.lax.optimization_barrier((kept, drawn, top))  # else each reduction below would repeat the pass
-    chosen = _best_token(num_words, logits, words, top) if rows.noise is None else _best_column(drawn, rows.noise)
+    if rows.noise is None:
+        kept |= dict(zip(("top", "plane"), column_best(values)))
+    kept, drawn = jax.lax.optimization_barrier((kept, drawn))  # else each reduction below would repeat the pass in a scalar loop
+    if rows.noise is None:
+        best = kept["top"].max(1)
+        here = (kept["top"] == best[:, None]) & (kept["top"] != NEVER)
+        chosen = best, jnp.where(here, kept["plane"] * num_words + _columns(num_words), NO_ITEM).min(1)
+    else:
+        chosen = _best_column(drawn, rows.noise)
     allowed = log_sum(kept["allowed"])
     return Summary(*chosen, allowed, log_sum(kept["raw"]) if "raw" in kept else allowed)
 

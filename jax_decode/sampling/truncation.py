@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
-from jax_decode.kernels.blocks import by_blocks
+from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import (
@@ -110,7 +110,7 @@ def _column_best(allowed: Allowed, inverse: jax.Array | None, high: jax.Array | 
     limits = [] if high is None else [high[:, None]]
     if high is not None and inverse is not None:
         limits.append(jnp.broadcast_to(inverse, (len(high), 1)))
-    forms = {"cpu": by_few}
+    forms = {} if allowed.logits.size < SMALL else {"cpu": by_few}
     if one_pass.wanted() and allowed.part is None:
         forms["tpu"] = by_kernel
     best = jax.lax.platform_dependent(allowed.logits, allowed.words, *limits, default=of_planes, **forms)
@@ -194,7 +194,7 @@ class _Border(NamedTuple):
         )
 
     def guess(self) -> jax.Array:
-        """Where mass would reach what is wanted if its logarithm were linear in the logit; far from all logits the place half way."""
+        """Where mass reaches what is wanted if its logarithm is linear in the logit; far from all logits the place half way."""
         low, high = _from_order(self.low), _from_order(self.high)
         share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37)
         guess = jnp.where(low > _FAR, _to_order(low + (high - low) * share), self.half_way())
@@ -208,6 +208,31 @@ class _Border(NamedTuple):
 
     def half_way(self) -> jax.Array:
         return (self.low & self.high) + ((self.low ^ self.high) >> 1)  # of two integers without overflow, rounded down
+
+
+_Parts = Callable[[], Iterator[tuple[jax.Array, jax.Array]]]
+
+
+def _mass(
+    parts: _Parts, listed: jax.Array, base: jax.Array, part: Part | None, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """Mass of the tokens from `low` up to `high`; the other arguments are those of `_search`."""
+    ends = [_from_order(x)[:, None] for x in (low, high)]
+
+    def of(y: jax.Array, e: jax.Array) -> jax.Array:
+        return jnp.where((y >= ends[0]) & (y < ends[1]), e, 0.0)
+
+    columns = functools.reduce(jnp.add, (of(y, e) for y, e in parts()))
+    whole = columns.sum(1) + of(listed, jnp.exp(listed - base[:, None])).sum(1)
+    return whole if part is None else part.total(whole)
+
+
+def _below(parts: _Parts, listed: jax.Array, _: jax.Array, part: Part | None, high: jax.Array) -> jax.Array:
+    """The largest logit below `high`."""
+    end = _from_order(high)[:, None]
+    most = functools.reduce(jnp.maximum, (jnp.where(y < end, y, NEVER) for y, _ in parts())).max(1)
+    most = jnp.maximum(most, jnp.where(listed < end, listed, NEVER).max(1, initial=NEVER))
+    return _to_order(most if part is None else part.largest(most))
 
 
 class _Found(NamedTuple):
@@ -257,7 +282,7 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
 
         return by_blocks(of_block, logits, words, listed, best)
 
-    forms = {} if allowed.part is not None else {"cpu": by_few}
+    forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
     found = jax.lax.platform_dependent(allowed.logits, allowed.words, listed, best, default=of_planes, **forms)
     low, high = _from_order(found.low), _from_order(found.high)
     y = _best_of_columns(allowed, inverse, _FEW, high)
@@ -268,7 +293,7 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
 
 
 def _search(
-    parts: Callable[[], Iterator[tuple[jax.Array, jax.Array]]],
+    parts: _Parts,
     listed: jax.Array,
     best: jax.Array,
     p: jax.Array,
@@ -286,25 +311,7 @@ def _search(
       p: probability wanted; size: number of logits; part: of the vocabulary, see `Allowed`.
     """
     base = finite(best)
-
-    def mass(low: jax.Array, high: jax.Array) -> jax.Array:
-        """Of the tokens from `low` up to `high`."""
-        ends = [_from_order(x)[:, None] for x in (low, high)]
-
-        def of(y: jax.Array, e: jax.Array) -> jax.Array:
-            return jnp.where((y >= ends[0]) & (y < ends[1]), e, 0.0)
-
-        columns = jax.lax.optimization_barrier(functools.reduce(jnp.add, (of(y, e) for y, e in parts())))
-        whole = columns.sum(1) + of(listed, jnp.exp(listed - base[:, None])).sum(1)
-        return whole if part is None else part.total(whole)
-
-    def below(high: jax.Array) -> jax.Array:
-        """The largest logit below `high`."""
-        end = _from_order(high)[:, None]
-        columns = functools.reduce(jnp.maximum, (jnp.where(y < end, y, NEVER) for y, _ in parts()))
-        most = jax.lax.optimization_barrier(columns).max(1)
-        most = jnp.maximum(most, jnp.where(listed < end, listed, NEVER).max(1, initial=NEVER))
-        return _to_order(most if part is None else part.largest(most))
+    mass, below = (functools.partial(f, parts, listed, base, part) for f in (_mass, _below))
 
     def settled(border: _Border) -> jax.Array:
         """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
