@@ -13,6 +13,7 @@ VENV ?= .venv
 PARITY_VENV ?= .venv-parity
 GEMMA4_VENV ?= .venv-gemma4
 BENCH_VENV ?= .venv-bench
+JAX_EXTRA ?= cuda12
 WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
@@ -142,6 +143,11 @@ $(BENCH_VENV)/.installed: pyproject.toml
 .PHONY: bench
 bench: $(BENCH_VENV)/.installed  ## the benchmarks; raw figures go to benchmarks/results (BENCHMARKS=... chooses)
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BENCH_VENV)/bin/python "$$script"; done
+
+.PHONY: bench-accelerator
+bench-accelerator: $(BENCH_VENV)/.installed  ## what a constraint costs on this GPU or TPU, in at most eight minutes (JAX_EXTRA=cuda13, tpu)
+	$(BENCH_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install 'jax[$(JAX_EXTRA)]'
+	timeout 480 $(BENCH_VENV)/bin/python benchmarks/accelerator.py
 
 .PHONY: notebook
 notebook: $(VENV)/.installed-test  ## run the notebooks' sources and store the outputs

@@ -35,7 +35,7 @@ import numpy as np
 
 from fsa_compile.artifact import CompiledConstraint
 from jax_decode.kernels.noise import key_words
-from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
+from jax_decode.sampling.samplers import Categorical, Greedy, MinP, TopK, TopP
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask, mask_rows, mask_words
 from jax_decode.step.stack import sources
@@ -44,7 +44,13 @@ from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables, to_device
 
 RESULTS = Path(__file__).parent / "results"
-SAMPLERS = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.9": TopP(0.9, None)}
+SAMPLERS = {
+    "greedy": Greedy(),
+    "categorical": Categorical(None),
+    "top-k 50": TopK(50, None),
+    "top-p 0.95": TopP(0.95, None),
+    "min-p 0.05": MinP(0.05, None),
+}
 
 
 def random_constraint(vocab_size: int, seed: int = 0, num_nodes: int = 128) -> CompiledConstraint:
@@ -192,7 +198,8 @@ def sampler_step(sampler: Any, with_raw: bool = True) -> Any:
     def step(logits: jax.Array, state: Any, i: jax.Array, extra: Any) -> Any:
         key, tables = extra
         counter = jnp.full(logits.shape[:1], i, jnp.uint32)
-        choice = sample(sampler, logits, key, counter, tables, state, with_raw=with_raw)
+        of_rows = None if tables is None else state
+        choice = sample(sampler, logits, key, counter, tables, of_rows, with_raw=with_raw)
         token = jnp.maximum(choice.token, 0)
         if tables is None:
             # log-probabilities are part of the step: without this the compiler would drop them

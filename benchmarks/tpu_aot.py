@@ -25,6 +25,7 @@ from typing import Any
 
 os.environ["TPU_AOT_DUMP"] = tempfile.mkdtemp(prefix="tpu-aot-")
 os.environ["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_to={os.environ['TPU_AOT_DUMP']} --xla_jf_dump_llo_text=true"
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing runs on a TPU: several may compile at once
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -39,7 +40,7 @@ from jax_decode.kernels.columns import Shards
 from jax_decode.kernels.one_pass import block_of
 from jax_decode.kernels.planes import allowed_logits, column_best, planes
 from jax_decode.kernels.row_layout import LANES, words_for
-from jax_decode.sampling.samplers import Categorical, Greedy, TopK
+from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask_words
 from jax_decode.step.state import ConstraintState, init_state
@@ -128,7 +129,8 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
 
         return free, constrained
 
-    samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None)}
+    top_p = TopP(np.float32(0.95), None)
+    samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": top_p}
     out: dict[str, tuple] = {"argmax, no mask (jnp)": (lambda x: jnp.argmax(x, -1), (logits,))}
     for kind, stack in (("", False), (", stack", True)):
         tables = abstract_tables(vocab_size, stack)
@@ -184,14 +186,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--vocab", type=int, default=262_144)
     parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--without-stack", action="store_true", help="regular constraints alone")
+    parser.add_argument("--forms", nargs="+", default=["pallas", "xla"], choices=["pallas", "xla"])
+    parser.add_argument("--output", type=Path, help="of what `only` chose; all programs go to benchmarks/results")
     args = parser.parse_args()
     topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
     mesh = Mesh(np.array(topology.devices[:1]), ("x",))
     sharding = NamedSharding(mesh, PartitionSpec())
     report, failures = {}, []
-    cases = [(form, *case) for form in ("pallas", "xla") for case in programs(args.batch, args.vocab).items()]
+    cases = [(form, *case) for form in args.forms for case in programs(args.batch, args.vocab).items()]
     for form, name, (function, arguments) in cases:
-        if args.only not in name:
+        if args.only not in name or (args.without_stack and name.endswith("stack")):
             continue
         os.environ["JAX_DECODE_KERNELS"] = form
         jax.clear_caches()
@@ -209,10 +214,10 @@ def main() -> None:
             failures.append(f"{name} needs {line['temporaries_bytes']:,} bytes of temporaries")
         if name.startswith("greedy, whole") and line["temporaries_bytes"] > 4 * union:
             failures.append(f"{name} needs {line['temporaries_bytes']:,} bytes of temporaries")
-    if not args.only:
-        RESULTS.parent.mkdir(exist_ok=True)
+    output = args.output or (RESULTS if not args.only else None)
+    if output is not None:
         header = {"topology": "v5e:2x2, one device", "jax": jax.__version__, "batch": args.batch, "vocab": args.vocab}
-        RESULTS.write_text(json.dumps({**header, "clock_hz": CLOCK_HZ, "programs": report}, indent=1) + "\n")
+        output.write_text(json.dumps({**header, "clock_hz": CLOCK_HZ, "programs": report}, indent=1) + "\n")
     if failures:
         sys.exit("\n".join(failures))
 

@@ -7,7 +7,7 @@ Column j holds the tokens `b * W + j`; plane b of it is bit b of mask word j. Pl
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -52,7 +52,7 @@ def log_sum(x: jax.Array) -> jax.Array:
     return base + jnp.log(jnp.exp(x - base[..., None]).sum(-1))
 
 
-_ORDINARY = (1e-20, 1e30)
+ORDINARY = (1e-20, 1e30)
 """Sums of exponentials between these lost nothing: no term overflowed, and those that underflowed are too small to be seen."""
 
 
@@ -70,7 +70,7 @@ def _beside_maximum(x: jax.Array) -> jax.Array:
 def _mostly_without_maximum(x: jax.Array) -> jax.Array:
     """For a CPU, which works for every pass. Which way a row goes depends on its own logits alone."""
     total = jnp.exp(x).sum(1)
-    ordinary = (total > _ORDINARY[0]) & (total < _ORDINARY[1])
+    ordinary = (total > ORDINARY[0]) & (total < ORDINARY[1])
     of_ordinary = jnp.log(total)
     return jax.lax.cond(ordinary.all(), lambda: of_ordinary, lambda: jnp.where(ordinary, of_ordinary, _beside_maximum(x)))
 
@@ -94,19 +94,17 @@ def planes(logits: jax.Array, words: jax.Array | None, num_words: int) -> Planes
     return out
 
 
-def cube(logits: jax.Array, words: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
-    """The planes as two arrays float32[B, P, W]: all clean logits, and the same with -inf where not allowed.
+def cut(x: jax.Array, words: jax.Array | None, num_words: int, fill: float) -> Iterator[jax.Array]:
+    """The planes of numbers [B, V'] of every logit, [B, W] each, `fill` where not allowed (`words` None: none) and past the end.
 
-    For a CPU's compiler, which would make 2 P loops of `planes`: compiled and launched each.
+    For a CPU's compiler: of numbers that lie in memory, or it works them out once for every plane, in a loop of its own each.
     """
-    count = -(-logits.shape[1] // num_words)
-    missing = ((0, 0), (0, count * num_words - logits.shape[1]))
-    every = jnp.pad(clean(logits), missing, constant_values=NEVER).reshape(len(logits), count, num_words)
-    if words is None:
-        return every, every
-    plane = jnp.arange(count, dtype=jnp.uint32)[None, :, None]
-    bits = jnp.where(plane < 32, words[:, None] >> plane, 0) & 1  # logits past plane 31 belong to no token of the vocabulary
-    return every, jnp.where(bits != 0, every, NEVER)
+    for b in range(-(-x.shape[1] // num_words)):
+        part = x[:, b * num_words : (b + 1) * num_words]
+        part = jnp.pad(part, ((0, 0), (0, num_words - part.shape[1])), constant_values=fill)
+        if words is not None:  # logits past plane 31 belong to no token of the vocabulary
+            part = jnp.where((words & jnp.uint32(1 << b)) != 0, part, fill) if b < 32 else jnp.full_like(part, fill)
+        yield part
 
 
 def allowed_logits(parts: Planes) -> list[jax.Array]:

@@ -1,42 +1,52 @@
 """One pass over the logits per step: the winning column of every row and the log-sums behind its log-probabilities.
 
 Two forms of the same sums, because compilers differ: an accelerator's fuses all of it into one reduction that reads every logit
-once; the CPU's vectorises elementwise loops but neither several results of one loop nor a reduction of several operands.
+once; the CPU's vectorises elementwise loops but neither several results of one loop nor a reduction of several operands, and is
+given as many rows at a time as fit into a cache.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
+from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.one_pass import folded
 from jax_decode.kernels.planes import (
     NEVER,
+    ORDINARY,
     Planes,
     Sum,
     allowed_logits,
     both,
+    clean,
     column_best,
     column_log_sum,
     column_log_sums,
     column_sum,
     column_sums,
-    cube,
+    cut,
     drawable,
+    finite,
     log_add,
     log_sum,
     planes,
+    scaled,
 )
 from jax_decode.kernels.row_layout import LANES
 
 NO_ITEM = 2**31 - 1
 """Larger than every token and column."""
+
+
+_TIED = 4
+"""Columns with the best logit of a row that are looked into, on a CPU."""
 
 
 class Noise(NamedTuple):
@@ -223,25 +233,156 @@ def _on_cpu(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
 ) -> Summary:
-    every, inside = jax.lax.optimization_barrier(cube(logits, words, num_words))
-    values = [inside[:, b] for b in range(inside.shape[1])]
+    """`summarize` for a CPU, which works for every pass.
+
+    Exponentials of the logits as they are need no maximum first. Rows where they overflow, or where those of the allowed tokens
+    vanish, are worked on again, relative to the maximum; which way a row goes depends on its own logits alone.
+    """
+    rows = _Rows(noise, inverse, threshold)
+    if logits.size < SMALL:
+        return _relative_to_maximum(num_words, with_raw, logits, words, rows)
+    kept = by_blocks(functools.partial(_of_block, num_words, with_raw, inverse), logits, words, noise, threshold)
+    allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
+    raw = kept["raw"].sum(1) if "raw" in kept else allowed
+    ordinary = ((allowed > ORDINARY[0]) | none) & (raw < ORDINARY[1])
+    if "raw" in kept:
+        ordinary &= raw > ORDINARY[0]
+    if noise is None:
+        chosen = _best_token(num_words, logits, words, kept["top"])
+    else:
+        chosen = _best_column(kept["drawn"] if "drawn" in kept else jnp.log(kept["allowed"]), noise)
+    usual = Summary(*chosen, jnp.log(allowed), jnp.log(raw))
+
+    def again(usual: Summary, ordinary: jax.Array, logits: jax.Array, words: Any, noise: Any, threshold: Any) -> Summary:
+        def relative() -> Summary:
+            others = _relative_to_maximum(num_words, with_raw, logits, words, _Rows(noise, inverse, threshold))
+            return Summary(*(jnp.where(ordinary, x, y) for x, y in zip(usual, others)))
+
+        return jax.lax.cond(ordinary.all(), lambda: usual, relative)
+
+    every = (usual, ordinary, logits, words, rows.noise, rows.threshold)
+    return jax.lax.cond(ordinary.all(), lambda: usual, lambda: by_blocks(again, *every))
+
+
+def _of_block(
+    num_words: int,
+    with_raw: bool,
+    inverse: jax.Array | None,
+    logits: jax.Array,
+    words: jax.Array | None,
+    noise: Noise | None,
+    threshold: jax.Array | None,
+) -> dict[str, jax.Array]:
+    """Of every column of some rows, [n, W] each: sums of exponentials, the best allowed logit, the log-mass of what is drawn."""
+    x = clean(logits)
+    if noise is None or threshold is not None or inverse is not None:
+        x = jax.lax.optimization_barrier(x)
+    e = jax.lax.optimization_barrier(jnp.exp(x))  # else one loop over every plane, compiled and launched each
+    kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
+    if words is not None and with_raw:
+        kept["raw"] = _added(cut(e, None, num_words, 0.0))
+    if noise is None:
+        kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
+    elif inverse is not None:
+        kept["drawn"] = _scaled_masses(num_words, x, words, inverse, threshold)
+    elif threshold is not None:
+        kept["drawn"] = jnp.log(_from(threshold, x, e, words, num_words))
+    return kept
+
+
+def _added(values: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, values)
+
+
+def _from(
+    threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int
+) -> jax.Array:
+    """Sums over columns of numbers `e` where the allowed `x` are not below the threshold."""
+    beside = zip(cut(x, words, num_words, NEVER), cut(e, None, num_words, 0.0))
+    return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in beside)
+
+
+def _scaled_masses(
+    num_words: int, x: jax.Array, words: jax.Array | None, inverse: jax.Array, threshold: jax.Array | None
+) -> jax.Array:
+    """Log-masses of columns at a temperature, relative to the best allowed logit: noise lies within 26 of each other, so a column
+    whose mass vanishes beside it has no chance."""
+    top = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
+    best = finite(jax.lax.optimization_barrier(top).max(1, keepdims=True))
+    y = scaled(x, inverse)
+    y, z = jax.lax.optimization_barrier((y, jnp.exp(y - scaled(best, inverse))))
+    if threshold is None:
+        return scaled(best, inverse) + jnp.log(_added(cut(z, words, num_words, 0.0)))
+    return scaled(best, inverse) + jnp.log(_from(threshold, y, z, words, num_words))
+
+
+def _best_column(mass: jax.Array, noise: Noise) -> tuple[jax.Array, jax.Array]:
+    score = mass + _noise(noise, mass.shape[1])
+    best = score.max(1)
+    item = _columns(mass.shape[1])
+    return best, jnp.where((score == best[:, None]) & (score != NEVER), item, NO_ITEM).min(1)
+
+
+def _best_token(
+    num_words: int, logits: jax.Array, words: jax.Array | None, top: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The best allowed logit, and the lowest token that has it; `top` float32[B, W]: the best of every column.
+
+    The columns that have it tell the token; only where more than a few do are all planes looked at once more.
+    """
+    best = top.max(1)
+    here = (top == best[:, None]) & (top != NEVER)
+    columns, width = _columns(num_words), logits.shape[1]
+    count = -(-width // num_words)
+    column, found = jnp.full(best.shape, -1, jnp.int32), []
+    for _ in range(_TIED):
+        column = jnp.where(here & (columns > column[:, None]), columns, NO_ITEM).min(1)
+        found.append(column)
+    several = (here & (columns > column[:, None])).any()
+
+    def of_columns() -> jax.Array:
+        at = jnp.minimum(jnp.stack(found, 1), num_words - 1)
+        plane = jnp.arange(min(count, 32), dtype=jnp.int32)[None, :, None]
+        token = (at[:, None] + plane * num_words).reshape(len(best), -1)
+        value = clean(jnp.take_along_axis(logits, jnp.minimum(token, width - 1), 1))
+        ok = (value == best[:, None]) & (token < width)
+        if words is not None:
+            word = jnp.take_along_axis(words, at, 1)[:, None]
+            ok &= ((word >> plane.astype(jnp.uint32)) & 1).reshape(ok.shape) != 0
+        return jnp.where(ok, token, NO_ITEM).min(1)
+
+    def of_all() -> jax.Array:
+        every = cut(clean(logits), words, num_words, NEVER)
+        own = [jnp.where(y == best[:, None], b, count) for b, y in enumerate(every)]
+        plane = functools.reduce(jnp.minimum, own)
+        return jnp.where(here, plane * num_words + columns, NO_ITEM).min(1)
+
+    return best, jax.lax.cond(several, of_all, of_columns)
+
+
+def _relative_to_maximum(
+    num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: _Rows
+) -> Summary:
+    """Of any logits."""
+    x = jax.lax.optimization_barrier(clean(logits))
+    values = list(cut(x, words, num_words, NEVER))
     kept = {"allowed": column_log_sum(values)}
     if words is not None and with_raw:
-        kept["raw"] = column_log_sum([every[:, b] for b in range(every.shape[1])])
-    if noise is None:
+        kept["raw"] = column_log_sum(list(cut(x, None, num_words, NEVER)))
+    drawn = kept["allowed"]
+    if rows.inverse is not None or rows.threshold is not None:
+        drawn = column_log_sum(drawable(values, rows.inverse, rows.threshold))
+    if rows.noise is None:
         kept |= dict(zip(("top", "plane"), column_best(values)))
-    elif inverse is not None or threshold is not None:
-        kept["drawn"] = column_log_sum(drawable(values, inverse, threshold))
-    kept = jax.lax.optimization_barrier(kept)  # else each reduction below would repeat the pass in a scalar loop
-    if noise is None:
-        score, item = kept["top"], kept["plane"] * num_words + _columns(num_words)
+    kept, drawn = jax.lax.optimization_barrier((kept, drawn))  # else each reduction below would repeat the pass in a scalar loop
+    if rows.noise is None:
+        best = kept["top"].max(1)
+        here = (kept["top"] == best[:, None]) & (kept["top"] != NEVER)
+        chosen = best, jnp.where(here, kept["plane"] * num_words + _columns(num_words), NO_ITEM).min(1)
     else:
-        score = kept.get("drawn", kept["allowed"]) + _noise(noise, num_words)
-        item = jnp.broadcast_to(_columns(num_words), score.shape)
-    best = score.max(1)
-    first = jnp.where((score == best[:, None]) & (score != NEVER), item, NO_ITEM).min(1)
+        chosen = _best_column(drawn, rows.noise)
     allowed = log_sum(kept["allowed"])
-    return Summary(best, first, allowed, log_sum(kept["raw"]) if "raw" in kept else allowed)
+    return Summary(*chosen, allowed, log_sum(kept["raw"]) if "raw" in kept else allowed)
 
 
 def _columns(num_words: int) -> jax.Array:

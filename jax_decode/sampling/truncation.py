@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
+from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.planes import LOWEST, NEVER, allowed_logits, clean, column_max, drawable, planes, scaled
+from jax_decode.kernels.gather import read
+from jax_decode.kernels.planes import (
+    LOWEST,
+    NEVER,
+    Planes,
+    allowed_logits,
+    clean,
+    column_max,
+    cut,
+    drawable,
+    finite,
+    planes,
+    scaled,
+)
 from jax_decode.kernels.vocabulary_shards import Part
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
 
@@ -67,17 +81,39 @@ def _listed(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
     return jnp.where(ok, scaled(x, inverse), NEVER)
 
 
-def _column_best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
-    """Largest scaled logit of every column, float32[B, W], -inf where none is allowed."""
+def _column_best(allowed: Allowed, inverse: jax.Array | None, high: jax.Array | None = None) -> jax.Array:
+    """Largest scaled logit of every column, float32[B, W], -inf where none is allowed; below `high` float32[B], if given."""
 
-    def of_planes(logits: jax.Array, words: jax.Array | None) -> jax.Array:
-        return column_max(allowed_logits(planes(logits, words, allowed.num_words)))
+    def kept(x: jax.Array, *limits: jax.Array) -> jax.Array:
+        """Without the logits that are not below the limit; `limits`: it, and the inverse temperature, [n, 1] each, if given."""
+        if not limits:
+            return x
+        return jnp.where(scaled(x, limits[1] if len(limits) > 1 else None) < limits[0], x, NEVER)
 
-    def by_kernel(logits: jax.Array, words: jax.Array | None) -> jax.Array:
-        return one_pass.mapped(lambda parts, _: column_max(allowed_logits(parts)), jnp.float32, logits, words, allowed.num_words)
+    def of_planes(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
+        return column_max([kept(x, *limits) for x in allowed_logits(planes(logits, words, num_words))])
 
-    forms = {"tpu": by_kernel} if one_pass.wanted() and allowed.part is None else {}
-    best = jax.lax.platform_dependent(allowed.logits, allowed.words, default=of_planes, **forms)
+    def by_kernel(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
+        def most(parts: Planes, _: jax.Array, *limits: jax.Array) -> jax.Array:
+            return column_max([kept(x, *limits) for x in allowed_logits(parts)])
+
+        return one_pass.mapped(most, jnp.float32, logits, words, num_words, limits)
+
+    def by_few(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
+        def of_block(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
+            x = jax.lax.optimization_barrier(kept(clean(logits), *limits))
+            return column_max(list(cut(x, words, num_words, NEVER)))
+
+        return by_blocks(of_block, logits, words, *limits)
+
+    num_words = allowed.num_words
+    limits = [] if high is None else [high[:, None]]
+    if high is not None and inverse is not None:
+        limits.append(jnp.broadcast_to(inverse, (len(high), 1)))
+    forms = {} if allowed.logits.size < SMALL else {"cpu": by_few}
+    if one_pass.wanted() and allowed.part is None:
+        forms["tpu"] = by_kernel
+    best = jax.lax.platform_dependent(allowed.logits, allowed.words, *limits, default=of_planes, **forms)
     return drawable([best], inverse, None)[0]
 
 
@@ -92,8 +128,17 @@ def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Arr
 
     The k largest tokens lie in the k columns of largest maximum, so only 32 k tokens are sorted.
     """
+    y = _best_of_columns(allowed, inverse, k)
+    if y.shape[1] < k:
+        return jnp.full(y.shape[:1], LOWEST, jnp.float32)
+    return jnp.maximum(_largest(y, k).min(1), LOWEST)
+
+
+def _best_of_columns(allowed: Allowed, inverse: jax.Array | None, k: int, high: jax.Array | None = None) -> jax.Array:
+    """Scaled logits float32[B, n] among which the k largest allowed ones are, of those below `high` if given; else -inf."""
+    most = _column_best(allowed, inverse, high)
     logits, num_words = allowed.logits, allowed.num_words
-    _, column = jax.lax.top_k(_column_best(allowed, inverse), min(k, num_words))
+    _, column = jax.lax.top_k(most, min(k, num_words))
     count = -(-logits.shape[1] // num_words)
     token = column.astype(jnp.int32)[:, :, None] + (jnp.arange(min(count, 32), dtype=jnp.int32) * num_words)[None, None]
     ok = token < logits.shape[1]
@@ -101,14 +146,16 @@ def _kth_largest(allowed: Allowed, inverse: jax.Array | None, k: int) -> jax.Arr
         word = allowed.word_at(column)[:, :, None]
         ok &= ((word >> jnp.arange(token.shape[2], dtype=jnp.uint32)[None, None]) & 1) != 0
     batch = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None, None]
-    x = clean(logits[batch, jnp.minimum(token, logits.shape[1] - 1)])
+    x = clean(read(logits, batch, jnp.minimum(token, logits.shape[1] - 1)))
     y = jnp.where(ok, scaled(x, inverse), NEVER).reshape(logits.shape[0], -1)
     y = jnp.concatenate([y, _listed(allowed, inverse)], 1)
-    if allowed.part is not None:
-        y = allowed.part.beside(jax.lax.top_k(y, min(k, y.shape[1]))[0])
-    if y.shape[1] < k:
-        return jnp.full(logits.shape[:1], LOWEST, jnp.float32)
-    return jnp.maximum(jax.lax.top_k(y, k)[0][:, -1], LOWEST)
+    y = y if high is None else jnp.where(y < high[:, None], y, NEVER)
+    return y if allowed.part is None else allowed.part.beside(_largest(y, min(k, y.shape[1])))
+
+
+def _largest(y: jax.Array, k: int) -> jax.Array:
+    """The k largest, descending; the last of them is best taken as the least, or XLA sorts all for it."""
+    return jax.lax.top_k(y, k)[0]
 
 
 class _Border(NamedTuple):
@@ -130,8 +177,9 @@ class _Border(NamedTuple):
 
     def told(self, place: jax.Array, mass: jax.Array, wanted: jax.Array) -> _Border:
         """With the mass of the tokens from a place between the two up to `high`."""
-        short = wanted - self.above - mass
-        enough = short <= 0
+        whole = self.above + mass
+        enough = whole >= wanted
+        ratio = jnp.abs(jnp.log(jnp.maximum(whole, 1e-30) / wanted))
         side = jnp.where(enough, 1, -1).astype(jnp.int32)
         again = jnp.where(side == self.side, 0.5, 1.0)
         return _Border(
@@ -140,25 +188,67 @@ class _Border(NamedTuple):
             jnp.where(enough, self.above, self.above + mass),
             jnp.where(enough, mass, self.between - mass),
             jnp.where(enough, _SUM_ERROR * mass, self.error),
-            jnp.where(enough, -short, self.weight_low * again),
-            jnp.where(enough, self.weight_high * again, short),
+            jnp.where(enough, ratio, self.weight_low * again),
+            jnp.where(enough, self.weight_high * again, ratio),
             side,
         )
 
     def guess(self) -> jax.Array:
-        """Where mass would reach what is wanted if it were linear in the logit; far from all logits the place half way."""
+        """Where mass reaches what is wanted if its logarithm is linear in the logit; far from all logits the place half way."""
         low, high = _from_order(self.low), _from_order(self.high)
         share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37)
         guess = jnp.where(low > _FAR, _to_order(low + (high - low) * share), self.half_way())
         return jnp.clip(guess, self.low + 1, self.high - 1)
 
+    def middle(self) -> jax.Array:
+        """The place half way between the two logits; far from all logits between the two numbers in the order of the floats."""
+        low, high = _from_order(self.low), _from_order(self.high)
+        middle = jnp.where(low > _FAR, _to_order(0.5 * (low + high)), self.half_way())
+        return jnp.clip(middle, self.low + 1, self.high - 1)
+
     def half_way(self) -> jax.Array:
         return (self.low & self.high) + ((self.low ^ self.high) >> 1)  # of two integers without overflow, rounded down
 
 
+_Parts = Callable[[], Iterator[tuple[jax.Array, jax.Array]]]
+
+
+def _mass(
+    parts: _Parts, listed: jax.Array, base: jax.Array, part: Part | None, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """Mass of the tokens from `low` up to `high`; the other arguments are those of `_search`."""
+    ends = [_from_order(x)[:, None] for x in (low, high)]
+
+    def of(y: jax.Array, e: jax.Array) -> jax.Array:
+        return jnp.where((y >= ends[0]) & (y < ends[1]), e, 0.0)
+
+    columns = functools.reduce(jnp.add, (of(y, e) for y, e in parts()))
+    whole = columns.sum(1) + of(listed, jnp.exp(listed - base[:, None])).sum(1)
+    return whole if part is None else part.total(whole)
+
+
+def _below(parts: _Parts, listed: jax.Array, _: jax.Array, part: Part | None, high: jax.Array) -> jax.Array:
+    """The largest logit below `high`."""
+    end = _from_order(high)[:, None]
+    most = functools.reduce(jnp.maximum, (jnp.where(y < end, y, NEVER) for y, _ in parts())).max(1)
+    most = jnp.maximum(most, jnp.where(listed < end, listed, NEVER).max(1, initial=NEVER))
+    return _to_order(most if part is None else part.largest(most))
+
+
+class _Found(NamedTuple):
+    """What `_search` returns, [B] each: `low`, `high` and `above` as in `_Border`, and the mass wanted."""
+
+    low: jax.Array
+    high: jax.Array
+    above: jax.Array
+    wanted: jax.Array
+
+
 _FAR = -1e30
-_GUESSES = 8
-"""Guesses before every second one goes to the next logit below `high`, which is the border itself where few logits are left."""
+_GUESSES = 24
+"""Guesses before every second one goes to the next logit below `high`, and every fourth half way: where many are equal."""
+_FEW = 64
+"""Tokens between two thresholds that are sorted."""
 _SUM_ERROR = 4e-6
 """Relative error of a sum of exponentials, generously."""
 
@@ -166,34 +256,66 @@ _SUM_ERROR = 4e-6
 def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -> jax.Array:
     """A threshold whose tokens are those of the largest threshold that still has probability p, float32[B].
 
-    Every evaluation is a pass over the logits, so few are wanted: regula falsi with halved weights (the Illinois method),
-    which ends where a single token is left between two thresholds. Ties are met by going from token to token.
+    A search leaves few tokens between two thresholds; those alone are sorted.
     """
-    best = _best(allowed, inverse)
-    base = jnp.where(best == NEVER, 0.0, best)
-    listed = _listed(allowed, inverse)
+    best, listed = _best(allowed, inverse), _listed(allowed, inverse)
+    size = jnp.float32(allowed.logits.shape[1] * (1 if allowed.part is None else allowed.part.shards.count))
 
-    def mass(low: jax.Array, high: jax.Array) -> jax.Array:
-        """Of the tokens from `low` up to `high`."""
-        ends = [_from_order(x)[:, None] for x in (low, high)]
+    def of_planes(logits: jax.Array, words: jax.Array | None, listed: jax.Array, best: jax.Array) -> _Found:
+        base = finite(best)[:, None]
+        own = allowed._replace(logits=logits, words=words)
 
-        def of(y: jax.Array) -> jax.Array:
-            return jnp.where((y >= ends[0]) & (y < ends[1]), jnp.exp(y - base[:, None]), 0.0)
+        def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
+            yield from ((y, jnp.exp(y - base)) for y in _scaled_planes(own, inverse))
 
-        columns = functools.reduce(jnp.add, [of(y) for y in _scaled_planes(allowed, inverse)])
-        whole = columns.sum(1) + of(listed).sum(1)
-        return whole if allowed.part is None else allowed.part.total(whole)
+        return _search(parts, listed, best, p, size, allowed.part)
 
-    def below(high: jax.Array) -> jax.Array:
-        """The largest logit below `high`."""
-        end = _from_order(high)[:, None]
-        columns = column_max([jnp.where(y < end, y, NEVER) for y in _scaled_planes(allowed, inverse)])
-        most = jnp.maximum(columns.max(1), jnp.where(listed < end, listed, NEVER).max(1, initial=NEVER))
-        return _to_order(most if allowed.part is None else allowed.part.largest(most))
+    def by_few(logits: jax.Array, words: jax.Array | None, listed: jax.Array, best: jax.Array) -> _Found:
+        def of_block(logits: jax.Array, words: jax.Array | None, listed: jax.Array, best: jax.Array) -> _Found:
+            y = jax.lax.optimization_barrier(scaled(clean(logits), inverse))
+            e = jax.lax.optimization_barrier(jnp.exp(y - finite(best)[:, None]))
+
+            def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
+                yield from zip(cut(y, words, allowed.num_words, NEVER), cut(e, None, allowed.num_words, 0.0))
+
+            return _search(parts, listed, best, p, size, None)
+
+        return by_blocks(of_block, logits, words, listed, best)
+
+    forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
+    found = jax.lax.platform_dependent(allowed.logits, allowed.words, listed, best, default=of_planes, **forms)
+    low, high = _from_order(found.low), _from_order(found.high)
+    y = _best_of_columns(allowed, inverse, _FEW, high)
+    y = _largest(jnp.where(y >= low[:, None], y, NEVER), min(_FEW, y.shape[1]))
+    enough = found.above[:, None] + jnp.cumsum(jnp.exp(y - finite(best)[:, None]), 1) >= found.wanted[:, None]
+    border = jnp.where(enough & (y > NEVER), y, NEVER).max(1)
+    return jnp.where((p >= 1) | (best == NEVER), LOWEST, jnp.maximum(border, low))
+
+
+def _search(
+    parts: _Parts,
+    listed: jax.Array,
+    best: jax.Array,
+    p: jax.Array,
+    size: jax.Array,
+    part: Part | None,
+) -> _Found:
+    """Two thresholds with at most `_FEW` tokens between them, or tokens of equal logits alone.
+
+    Every evaluation is a pass over the logits, so few are wanted: regula falsi with halved weights (the Illinois method). Ties
+    are met by going from token to token.
+
+    Args:
+      parts: of every plane scaled logits [B, W], -inf where not allowed, and their exponentials relative to the best.
+      listed: scaled logits of the candidates, [B, M]; best: the best of all, [B].
+      p: probability wanted; size: number of logits; part: of the vocabulary, see `Allowed`.
+    """
+    base = finite(best)
+    mass, below = (functools.partial(f, parts, listed, base, part) for f in (_mass, _below))
 
     def settled(border: _Border) -> jax.Array:
-        """Rows of whose logits between the two thresholds one is left, at most: each has at least the mass of one at `low`."""
-        few = border.between + border.error < 2 * jnp.exp(_from_order(border.low) - base)
+        """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
+        few = border.between + border.error < _FEW * jnp.exp(_from_order(border.low) - base)
         return (border.high - border.low == 1) | few | (best == NEVER) | (p >= 1)
 
     def another(carry: tuple[jax.Array, _Border]) -> tuple[jax.Array, _Border]:
@@ -202,7 +324,7 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
         place = jax.lax.cond(
             to_token,
             lambda: jnp.clip(below(border.high), border.low, border.high - 1),
-            lambda: jnp.where(count % 4 == 3, border.half_way(), border.guess()),
+            lambda: jnp.where(count % 4 == 3, border.middle(), border.guess()),
         )
         moved = border.told(place, mass(place, border.high), wanted)
         # The next token below `high` that has enough is the border.
@@ -214,13 +336,12 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
     total = mass(_to_order(lowest), highest)
     wanted = p * total
     zero, side = jnp.zeros_like(total), jnp.zeros_like(highest)
-    border = _Border(_to_order(lowest), highest, zero, total, _SUM_ERROR * total, total - wanted, wanted, side)
+    border = _Border(_to_order(lowest), highest, zero, total, _SUM_ERROR * total, -jnp.log(p) + zero, jnp.log(wanted), side)
     # All tokens below the first guess together have less than what may be missing.
-    size = jnp.float32(allowed.logits.shape[1] * (1 if allowed.part is None else allowed.part.shards.count))
     first = jnp.clip(_to_order(base - jnp.log(size / jnp.maximum(1 - p, 1e-7))), border.low + 1, highest - 1)
     border = border.told(first, mass(first, highest), wanted)
     _, border = jax.lax.while_loop(lambda carry: ~settled(carry[1]).all(), another, (jnp.int32(0), border))
-    return jnp.where((p >= 1) | (best == NEVER), lowest, _from_order(border.low))
+    return _Found(border.low, border.high, border.above, wanted)
 
 
 def _to_order(x: jax.Array) -> jax.Array:

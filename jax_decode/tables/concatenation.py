@@ -37,7 +37,11 @@ START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST, FIRST_STA
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """All constraints one after another, unpadded; `rows` still in the file's bit order, `levels` with all columns."""
+    """All constraints one after another, unpadded; `levels` with all columns.
+
+    `rows` are distinct, still in the file's bit order: what string bodies, numbers and white space allow is the same in every
+    schema. `row_numbers`: of every constraint, which of them its own rows are.
+    """
 
     nodes: NDArray[np.int32]
     groups: NDArray[np.int32]
@@ -45,54 +49,78 @@ class Parts:
     levels: NDArray[np.int32]
     rows: NDArray[np.uint32]
     constraints: NDArray[np.int32]
+    row_numbers: list[NDArray[np.int32]]
 
 
 def concatenate(constraints: Sequence[CompiledConstraint]) -> Parts:
     """Joins the constraints behind the dead and the unconstrained node; offsets are added to every id."""
     vocab_size = constraints[0].vocab_size
-    every = np.zeros((2, (vocab_size + 31) // 32), np.uint32)
-    every[1] = np.packbits(np.arange(every.shape[1] * 32) < vocab_size, bitorder="little").view("<u4")
+    rows = _Rows()
+    width = -(-vocab_size // 32)
+    everything = np.packbits(np.arange(width * 32) < vocab_size, bitorder="little").view("<u4")
+    rows.numbers(np.stack([np.zeros(width, np.uint32), everything]))
     nodes = [np.array([[0] * 8, [0, 1, 0, 0, 0, 1, 0, 0]], np.int32)]
     groups, levels = [np.array([[1, FREE]], np.int32)], [np.array([[1, 1, 0, 0]], np.int32)]
-    arcs, rows, table = [np.zeros((0, 4), np.int32)], [every], []
-    sizes = np.array([2, 1, 0, 1, 2])  # nodes, groups, arcs, levels, rows so far
+    arcs, table, numbers = [np.zeros((0, 4), np.int32)], [], []
+    sizes = np.array([2, 1, 0, 1])  # nodes, groups, arcs, levels so far
     for c in constraints:
         base = sizes[0] - 1  # its dead node is the common one: node n becomes base + n
-        row_base = sizes[4] - 1
+        own = rows.numbers(c.rows)
         nodes.append(_node_records(c, sizes))
-        groups.append(np.stack([c.group_row + row_base, c.group_next + base], 1).astype(np.int32))
+        groups.append(np.stack([own[c.group_row], c.group_next + base], 1).astype(np.int32))
         arcs.append(np.stack([c.arc_token, c.arc_next + base, c.arc_cost, c.arc_need], 1).astype(np.int32))
-        level = [c.level_cost, c.level_row + row_base, c.level_need, np.zeros_like(c.level_need)]
+        level = [c.level_cost, own[c.level_row], c.level_need, np.zeros_like(c.level_need)]
         levels.append(np.stack(level, 1).astype(np.int32))
-        rows += [c.rows[1:], _text_row(c)[None]]
-        sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row), c.num_rows]
+        numbers.append(own)
+        text = int(rows.numbers(_text_row(c)[None])[0])
+        sizes += [c.num_nodes - 1, len(c.group_row), len(c.arc_token), len(c.level_row)]
         top = c.push_offset[c.initial_push + 1] - c.push_offset[c.initial_push]
-        first = [base + c.start, sizes[4] - 1, c.shortest_completion, c.shortest_depth, top, c.max_push > 0]
+        first = [base + c.start, text, c.shortest_completion, c.shortest_depth, top, c.max_push > 0]
         table.append([*first, *_canonical_start(c)])
     return Parts(
         nodes=np.concatenate(nodes),
         groups=np.concatenate(groups),
         arcs=np.concatenate(arcs),
         levels=np.concatenate(levels),
-        rows=np.concatenate(rows),
+        rows=np.stack(rows.kept),
         constraints=np.array(table, np.int32),
+        row_numbers=numbers,
     )
 
 
-def exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
-    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers."""
+class _Rows:
+    """Rows by content."""
+
+    def __init__(self) -> None:
+        self.kept: list[NDArray[np.uint32]] = []
+        self._number: dict[bytes, int] = {}
+
+    def numbers(self, rows: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """The numbers of rows uint32[R, *] among all that were asked for, int32[R]."""
+        out = np.empty(len(rows), np.int32)
+        for i, row in enumerate(rows):
+            out[i] = self._number.setdefault(row.tobytes(), len(self.kept))
+            if out[i] == len(self.kept):
+                self.kept.append(row)
+        return out
+
+
+def exceptions(
+    constraints: Sequence[CompiledConstraint], row_numbers: Sequence[NDArray[np.int32]], count: int
+) -> tuple[NDArray[np.int32], list[list[int]]]:
+    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers; `row_numbers`: as in `Parts`."""
     found = [c.canonical_unless for c in constraints]
     out = np.zeros((count, max([unless.shape[1] for _, unless in found], default=1), 2), np.int32)
     known: list[list[int]] = []
-    node, row = 2, 2  # of the constraint's own first ones
-    for c, (lists, unless) in zip(constraints, found):
+    node = 2  # the constraint's own first one
+    for c, own_rows, (lists, unless) in zip(constraints, row_numbers, found):
         if lists:
             known += [states for states in lists if states not in known]
             number = np.array([known.index(states) for states in lists], np.int32)
             own = out[node : node + c.num_nodes - 1, : unless.shape[1]]
-            own[..., 0] = np.where(unless[1:, :, 0] > 0, unless[1:, :, 0] + row - 1, 0)
+            own[..., 0] = own_rows[unless[1:, :, 0]]
             own[..., 1] = number[unless[1:, :, 1]]
-        node, row = node + c.num_nodes - 1, row + c.num_rows
+        node += c.num_nodes - 1
     return out if known else out[:0], known
 
 

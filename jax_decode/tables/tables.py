@@ -268,7 +268,7 @@ def to_device(
         forced = np.concatenate([forced_spellings(c, vocabulary)[1:] for c in constraints])
         arrays["spelling"] = padded(np.append(np.full(2, NO_TOKEN, np.int32), forced), len(arrays["nodes"]), NO_TOKEN)
     if canonical is not None:
-        arrays["unless"], excepted = exceptions(constraints, len(arrays["nodes"]))
+        arrays["unless"], excepted = exceptions(constraints, parts.row_numbers, len(arrays["nodes"]))
         more |= _canonical_tables(canonical, columns, excepted, place) | {"partners": int(constraints[0].canonical.partners)}
     more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
     return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)

@@ -180,6 +180,18 @@ def test_twenty_constraints_of_a_bucket_have_one_shape():
     assert len(shapes) == 1
 
 
+def test_rows_of_equal_content_are_stored_once():
+    some = [hand_made.random_constraint(i) for i in (0, 1, 0, 1, 0)]
+    one, all_of_them = jax_decode.to_device(some[:2], profile=None), jax_decode.to_device([dataclasses.replace(c) for c in some])
+    rows = np.asarray(all_of_them.rows)
+    used = rows[rows.any(1)]
+    assert len(np.unique(used, axis=0)) == len(used)
+    assert rows.shape == one.rows.shape
+    state = jax_decode.init_state(all_of_them, np.arange(5, dtype=np.int32))
+    for row, c in zip(np.asarray(mask(all_of_them, state)), some):
+        assert (row == c.walk().allowed()).all()
+
+
 def test_repr_is_short():
     assert "64 tokens" in repr(jax_decode.to_device(hand_made.random_constraint(0)))
 

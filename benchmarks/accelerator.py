@@ -1,0 +1,270 @@
+"""What does a constraint cost on this accelerator? Everything worth knowing of it, within eight minutes.
+
+    make bench-accelerator        (or: python benchmarks/accelerator.py [--budget 420] [--tiny])
+
+Verifies the tokens of every sampler against the CPU, then times one step in a jitted loop, with and without a constraint, for
+every sampler, batch, vocabulary and kind of constraint; the same with a model of the shape of Gemma 3 1B in bfloat16 with random
+weights; and beside masks that XGrammar and llguidance make on the host, copied in every step of the same model, where they are
+installed. Counts the kernels of a step in the profiler's trace, retraces, and bytes of device memory. Writes
+`benchmarks/results/accelerator_<device>.json` after every case, the most informative ones first; none begins after the budget.
+
+Vocabularies are random strings over letters, digits and JSON's punctuation: nothing is downloaded. Canonical constraints, which
+need a real tokenizer's merges, are measured if `CONSTRAX_DATA` names a folder of tokenizers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import glob
+import itertools
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from device_step import RESULTS, SAMPLERS, Bench, looped, model_cases, random_constraint, sampler_step
+
+import fsa_compile
+from jax_decode.kernels.noise import key_words
+from jax_decode.sampling.sampling import sample
+from jax_decode.step.state import init_state
+from jax_decode.tables.tables import ConstraintTables, to_device
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+RECURSIVE = {"$defs": {"v": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/v"}}, SCHEMA]}}, "$ref": "#/$defs/v"}
+LETTERS = b'abcdefghijklmnopqrstuvwxyz0123456789 {}[]":,.-_\\/'
+
+
+def vocabulary_of(size: int) -> Any:
+    """All bytes, then distinct random strings of 2 to 8 characters, and one stop id."""
+    rng = np.random.default_rng(size)
+    tokens = dict.fromkeys(bytes([b]) for b in range(256))
+    while len(tokens) < size - 1:
+        letters = rng.integers(0, len(LETTERS), (size, 8))
+        lengths = rng.integers(2, 9, size)
+        made = (bytes(LETTERS[i] for i in row[:n]) for row, n in zip(letters.tolist(), lengths.tolist()))
+        tokens |= dict.fromkeys(itertools.islice(made, size - 1 - len(tokens)))
+    return fsa_compile.Vocabulary.from_tokens([*tokens, b""], stop_ids=[size - 1])
+
+
+def kinds_of(vocab_size: int) -> dict[str, ConstraintTables]:
+    """Tables of every kind of constraint."""
+    vocabulary = vocabulary_of(vocab_size)
+    in_order = fsa_compile.compile_json_schema(RECURSIVE, vocabulary)
+    options = fsa_compile.SchemaOptions(key_order="any")
+    any_order = fsa_compile.compile_json_schema(SCHEMA, vocabulary, options=options)
+    regular = fsa_compile.compile_regex(r'\{"name": "[a-z ]{1,40}", "age": [0-9]{1,3}\}', vocabulary)
+    return {
+        "regular": to_device(random_constraint(vocab_size)),
+        "stack": to_device(in_order),
+        "any order": to_device(any_order),
+        "mixed": to_device([regular, in_order]),
+    }
+
+
+def canonical_tables() -> ConstraintTables | None:
+    """Of a schema in a real tokenizer's own tokens, if there is one."""
+    found = sorted(glob.glob(os.path.join(os.environ.get("CONSTRAX_DATA", ""), "tokenizers", "llama3", "tokenizer.model")))
+    if not os.environ.get("CONSTRAX_DATA") or not found:
+        return None
+    tokenizer = fsa_compile.load_tokenizer(found[0])
+    constraint = fsa_compile.compile_regex(r"[a-z]{1,12}( [a-z]{1,12}){0,9}\.", tokenizer, canonical=True)
+    return to_device(constraint, canonical=fsa_compile.canonical_tables(tokenizer))
+
+
+def verify(vocab_size: int) -> dict[str, Any]:
+    """Tokens of every sampler on this device and on the CPU."""
+    out, batch = {}, 8
+    constraint = random_constraint(vocab_size)
+    logits = np.random.default_rng(0).normal(size=(batch, vocab_size)).astype(np.float32) * 3
+    for name, sampler in SAMPLERS.items():
+        tokens = []
+        for device in (jax.devices()[0], jax.devices("cpu")[0]):
+            with jax.default_device(device):
+                tables = to_device(constraint)
+                state = init_state(tables, np.zeros(batch, np.int32), np.full(batch, 99, np.int32))
+                words = key_words(jax.random.split(jax.random.key(1), batch))
+                run = jax.jit(lambda x, k, t, s, sampler=sampler: sample(sampler, x, k, jnp.zeros(batch, jnp.uint32), t, s))
+                tokens.append(np.asarray(run(jnp.asarray(logits), words, tables, state).token).tolist())
+        out[name] = {"equal": tokens[0] == tokens[1], "here": tokens[0], "cpu": tokens[1]}
+    return out
+
+
+def kernels_of(program: Any, steps: int) -> dict[str, Any]:
+    """Events on the device's lines of the profiler's trace, per step."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(program())
+        [path] = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
+        data = jax.profiler.ProfileData.from_file(path)
+        lines = [line for plane in data.planes if plane.name.startswith("/device:") for line in plane.lines]
+        counts = {line.name: sum(1 for _ in line.events) / steps for line in lines}
+    return {"events_per_step": {name: round(n, 1) for name, n in counts.items() if n}}
+
+
+def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables], samplers: list[str]) -> None:
+    """Steps without a model."""
+    logits = jax.random.normal(jax.random.key(0), (batch, vocab_size), jnp.float32) * 3
+    words = key_words(jax.random.split(jax.random.key(1), batch))
+    steps, nothing = bench.args.steps, (jnp.zeros(batch), jnp.zeros(batch))
+    for name in samplers:
+        step = looped(sampler_step(SAMPLERS[name]), steps)
+        facts = {"B": batch, "V": vocab_size, "sampler": name}
+        free = bench.case("no constraint", lambda step=step: step(logits, nothing, (words, None)), steps, **facts)
+        for kind, tables in kinds.items():
+            which = np.arange(batch, dtype=np.int32) % int(tables.num_constraints)
+            state = init_state(tables, which, np.full(batch, 4 * steps, np.int32), max_tokens=4 * steps)
+            run = functools.partial(step, logits, state, (words, tables))
+            mine = bench.case(kind, run, steps, **facts)
+            if mine and free:
+                bench.rows[-1] |= {"ratio": round(mine / free, 4), "difference_us": round(mine - free, 2)}
+            if mine and name == "greedy" and not bench.over():
+                bench.rows[-1] |= kernels_of(run, steps)
+        bench.write()
+
+
+def host_masks(bench: Bench, which: str, batch: int, vocab_size: int) -> None:
+    """The same model, whose masks another library makes on the host in every step, and copies."""
+    for name, filler in (("XGrammar", _xgrammar), ("llguidance", _llguidance)):
+        if bench.over():
+            return
+        facts = {"B": batch, "V": vocab_size, "model": which, "library": name}
+        try:
+            fill, accept = filler(vocabulary_of(vocab_size), batch)
+        except ImportError as error:
+            bench.rows.append({"case": "model + host masks", **facts, "skipped": str(error)})
+            continue
+        from device_step import _model
+
+        decoder = _model(which, vocab_size)
+        cache = decoder.init_cache(batch, 128)
+
+        @jax.jit
+        def step(decoder: Any, token: Any, cache: Any, packed: Any) -> Any:
+            logits, cache = decoder.apply(token[:, None], cache, jnp.ones(batch, jnp.int32))
+            bits = (packed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+            allowed = bits.reshape(batch, -1)[:, :vocab_size] != 0
+            return jnp.argmax(jnp.where(allowed, logits[:, -1], -jnp.inf), -1).astype(jnp.int32), cache
+
+        def run(steps: int = 16, cache: Any = cache) -> Any:
+            token, own = jnp.zeros(batch, jnp.int32), cache
+            for _ in range(steps):
+                token, own = step(decoder, token, own, jnp.asarray(fill()))  # noqa: B023
+                accept(np.asarray(token))  # noqa: B023
+            return token
+
+        bench.case("model + host masks", run, 16, **facts)
+
+
+def _xgrammar(vocabulary: Any, batch: int) -> tuple[Any, Any]:
+    import xgrammar
+
+    info = xgrammar.TokenizerInfo(list(vocabulary.tokens), vocab_size=vocabulary.size, stop_token_ids=list(vocabulary.stop_ids))
+    grammar = xgrammar.GrammarCompiler(info).compile_builtin_json_grammar()
+    matchers = [xgrammar.GrammarMatcher(grammar) for _ in range(batch)]
+    words = xgrammar.allocate_token_bitmask(batch, vocabulary.size)
+
+    def fill() -> np.ndarray:
+        for i, matcher in enumerate(matchers):
+            matcher.fill_next_token_bitmask(words, i)
+        return words.numpy().view(np.uint32)
+
+    def accept(tokens: np.ndarray) -> None:
+        for i, token in enumerate(tokens.tolist()):
+            if not matchers[i].accept_token(token) or matchers[i].is_terminated():
+                matchers[i].reset()
+
+    return fill, accept
+
+
+def _llguidance(vocabulary: Any, batch: int) -> tuple[Any, Any]:
+    import llguidance
+    from compilers import _GreedyEncoder
+
+    tokens = [token or b"\xff<|stop|>" for token in vocabulary.tokens]
+    encoder = _GreedyEncoder(vocabulary, eos_token_id=vocabulary.stop_ids[0], tokens=tokens, special_token_ids=[len(tokens) - 1])
+    tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(encoder), n_vocab=vocabulary.size)
+    grammar = llguidance.grammar_from("json_schema", json.dumps(RECURSIVE))
+    matchers = [llguidance.LLMatcher(tokenizer, grammar) for _ in range(batch)]
+    words = np.zeros((batch, -(-vocabulary.size // 32)), np.uint32)
+
+    def fill() -> np.ndarray:
+        for i, matcher in enumerate(matchers):
+            matcher.unsafe_compute_mask_ptr(words[i].ctypes.data, words[i].nbytes)
+        return words
+
+    def accept(tokens: np.ndarray) -> None:
+        for i, token in enumerate(tokens.tolist()):
+            if matchers[i].try_consume_tokens([token]) == 0 or matchers[i].is_stopped():
+                matchers[i].reset()
+
+    return fill, accept
+
+
+def retraces(vocab_size: int) -> int:
+    """Programs compiled for a second constraint of the same profile: none is wanted."""
+    vocabulary, count = vocabulary_of(vocab_size), 0
+
+    def step(logits: jax.Array, words: jax.Array, tables: ConstraintTables, state: Any) -> jax.Array:
+        nonlocal count
+        count += 1
+        return sample(SAMPLERS["greedy"], logits, words, jnp.zeros(4, jnp.uint32), tables, state).token
+
+    run = jax.jit(step)
+    for pattern in ("[a-z]{2,9}", "(yes|no)[0-9]{1,4}"):
+        tables = to_device(fsa_compile.compile_regex(pattern, vocabulary))
+        state = init_state(tables, np.zeros(4, np.int32), np.full(4, 9, np.int32))
+        run(jnp.zeros((4, vocab_size)), jnp.zeros((4, 2), jnp.uint32), tables, state).block_until_ready()
+    return count - 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--budget", type=float, default=420, help="seconds after which no case begins")
+    parser.add_argument("--tiny", action="store_true", help="the smallest sizes: does it run?")
+    parser.add_argument("--model", default="gemma3-1b")
+    args = parser.parse_args()
+    args.steps, args.reps, args.samplers = (2, 1, ["greedy"]) if args.tiny else (64, 10, ["greedy", "categorical"])
+    batches, sizes = ([2], [1024]) if args.tiny else ([64, 8, 256, 1], [131_072, 262_144, 32_768])
+    bench = Bench(args)
+    bench.file = RESULTS / re.sub("^device_step", "accelerator_tiny" if args.tiny else "accelerator", bench.file.name)
+    bench.header |= {"tokens": verify(sizes[0]), "retraces": retraces(sizes[0])}
+    bench.write()
+    for vocab_size in sizes:
+        kinds = kinds_of(vocab_size)
+        regular = {"regular": kinds["regular"]}
+        for batch in batches:
+            if vocab_size == sizes[0]:
+                model_cases(bench, "small" if args.tiny else args.model, batch, vocab_size, kinds["regular"])
+                host_masks(bench, "small" if args.tiny else args.model, batch, vocab_size)
+            first = batch == batches[0] and not args.tiny
+            samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "top-p 0.95"]
+            step_cases(bench, batch, vocab_size, kinds if first or args.tiny else regular, samplers)
+    if tables := canonical_tables():
+        step_cases(bench, batches[0], tables.vocab_size, {"canonical": tables}, ["greedy", "categorical"])
+    bench.header["memory"] = jax.devices()[0].memory_stats()
+    bench.write()
+    print(f"{time.perf_counter() - bench.start:.0f} s; wrote {bench.file}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""A CPU's form for many logits: the tokens, draws and sums of the general form, and of NumPy, rows of extreme logits among others."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_decode.kernels.blocks import SMALL
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.row_layout import pack_planes, words_for
+from jax_decode.sampling.samplers import TopK, TopP
+from jax_decode.sampling.sampling import among, choose
+from jax_decode.sampling.summary import Noise, _fused, _on_cpu
+from jax_decode.sampling.truncation import threshold_of
+from jax_decode.step.masking import parts_at
+
+BATCH, WIDTH = 7, 20_000
+
+
+def example():
+    """Rows: ordinary; of equal logits; that overflow; whose allowed logits vanish; NaN; without an allowed token; bfloat16."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(BATCH, WIDTH)).astype(np.float32) * 3
+    allowed = rng.random((BATCH, WIDTH)) < 0.3
+    logits[1] = np.round(logits[1])
+    logits[2, ::7] = 200.0
+    logits[3, allowed[3]] -= 300
+    logits[4] = np.nan
+    allowed[5] = False
+    logits[6] = np.asarray(jnp.asarray(logits[6], jnp.bfloat16), np.float32)
+    bits = np.packbits(allowed, axis=1, bitorder="little").view(np.uint32)
+    return jnp.asarray(logits), allowed, jnp.asarray(pack_planes(bits, words_for(WIDTH)))
+
+
+def noise_of():
+    key = np.random.default_rng(1).integers(0, 2**32, (BATCH, 2), dtype=np.uint64).astype(np.uint32)
+    return Noise(jnp.asarray(key), jnp.arange(BATCH, dtype=jnp.uint32))
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(("drawn", "inverse", "threshold"), [(False, None, None), (True, None, 2.0), (True, 1.4, 2.0)])
+def test_summaries_are_those_of_the_general_form(masked, drawn, inverse, threshold):
+    logits, allowed, words = example()
+    assert logits.size >= SMALL
+    numbers = (None if inverse is None else jnp.float32(inverse), None if threshold is None else jnp.full(BATCH, threshold))
+    arguments = (words_for(WIDTH), True, logits, words if masked else None, noise_of() if drawn else None, *numbers)
+    got, want = (jax.jit(form, static_argnums=(0, 1))(*arguments) for form in (_on_cpu, _fused))
+    some = np.isfinite(np.asarray(want.score))
+    np.testing.assert_array_equal(np.isfinite(np.asarray(got.score)), some)
+    np.testing.assert_array_equal(np.asarray(got.item)[some], np.asarray(want.item)[some])
+    for mine, other in zip(got, want):
+        np.testing.assert_allclose(np.asarray(mine)[some], np.asarray(other)[some], rtol=2e-5, atol=2e-5)
+    if not drawn:
+        x = np.asarray(logits)[:4]
+        inside = np.where(allowed[:4], x, -np.inf) if masked else x
+        np.testing.assert_array_equal(np.asarray(got.item)[:4], inside.argmax(1))
+
+
+def chosen_set(sampler, masked):
+    """Thresholds, and the clean logits that they are for."""
+    logits, allowed, words = example()
+    none = jnp.zeros((BATCH, 1), jnp.int32)
+    parts = parts_at(words, none, none > 0) if masked else None
+    options = among(logits, parts, Columns(words_for(WIDTH)))
+    threshold = jax.jit(lambda: threshold_of(sampler, options, None))()
+    return np.asarray(threshold), np.where(allowed | (not masked), np.asarray(logits), -np.inf)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("p", [0.5, 0.95])
+def test_a_top_p_is_the_smallest_set_of_its_mass(masked, p):
+    threshold, x = chosen_set(TopP(np.float32(p), None), masked)
+    for row in (0, 1, 2, 3, 6):
+        kept = x[row] >= threshold[row]
+        shares = np.exp(x[row].astype(np.float64) - x[row].max())
+        least = x[row][kept].min()
+        assert shares[kept].sum() >= (p - 1e-5) * shares.sum()
+        assert shares[x[row] > least].sum() < (p + 1e-5) * shares.sum(), "a smaller set has enough"
+
+
+def test_a_top_k_keeps_ties():
+    threshold, x = chosen_set(TopK(50, None), True)
+    for row in (0, 1, 2, 3, 6):
+        assert threshold[row] == np.sort(x[row])[-50]
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+    logits, _, words = example()
+    none, noise = jnp.zeros((BATCH, 1), jnp.int32), noise_of()
+
+    def run(rows):
+        parts = parts_at(words[rows], none[rows], none[rows] > 0)
+        return choose(TopP(np.float32(0.9), None), among(logits[rows], parts, Columns(words_for(WIDTH))), noise.key[rows],
+                      noise.step[rows])  # fmt: skip
+
+    every, some = run(np.arange(BATCH)), run(np.array([6, 3, 1, 0]))
+    np.testing.assert_array_equal(np.asarray(every.token)[[6, 3, 1, 0]], some.token)
