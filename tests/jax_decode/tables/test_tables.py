@@ -12,7 +12,8 @@ from oracles import hand_made
 from oracles.device_limits import allowed_on_the_device
 
 import jax_decode
-from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from fsa_compile.artifact.configurations import Configuration
+from fsa_compile.artifact.host_walk import HostWalk
 from jax_decode.kernels import row_layout
 from jax_decode.step.state import ConstraintState, Status, unconstrained_state
 from jax_decode.step.transition import next_node
