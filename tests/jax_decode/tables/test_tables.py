@@ -39,9 +39,7 @@ CONSTRAINTS = {
 
 
 def walk_at(constraint, node: int) -> HostWalk:
-    walk = constraint.walk()
-    walk._history[-1] = dataclasses.replace(walk._history[-1], configurations=(Configuration(node, 0, ()),))
-    return walk
+    return constraint.walk().resumed([Configuration(node, 0, ())])
 
 
 def state_at(nodes, remaining, stops) -> ConstraintState:
