@@ -6,86 +6,19 @@ Slow and plain, one configuration at a time; the layout it reads is described in
 from __future__ import annotations
 
 import bisect
-import copy
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
+from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
 from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
 
 _MANY_GROUPS = 48
 """Above this many wide sets of a node, NumPy looks for those that hold a token."""
-
-
-class Cell(NamedTuple):
-    """One suspended frame: its effective symbol, its register, the cost of this cell and all below it, and its set of keys."""
-
-    symbol: int
-    register: int
-    cost: int
-    used: int = 0
-
-
-class Configuration(NamedTuple):
-    """A node, the register of its frame, and the suspended frames, bottom first; the set of keys of its frame, as bits."""
-
-    node: int
-    register: int
-    stack: tuple[Cell, ...]
-    used: int = 0
-
-
-class Effect(NamedTuple):
-    """What a token set does: the target's base node, and see `artifact`."""
-
-    target: int
-    push: int
-    add: int
-    set_to: int
-    guard: int = 0
-    held: int = 0
-
-
-class Source(NamedTuple):
-    """A node reached by popping: the register of its frame, how many cells are left, and the set of its frame."""
-
-    node: int
-    register: int
-    left: int
-    used: int = 0
-
-
-class _Position:
-    """What everything that may follow depends on, and what is known of that.
-
-    Attributes:
-      configurations, finished, dropped: by these positions are equal.
-      after: where tokens lead that were taken here without limits.
-      mask: without limits; distance; widest: tokens enough for every token of the mask. None while they are not known.
-    """
-
-    __slots__ = ("after", "configurations", "distance", "dropped", "finished", "mask", "widest")
-
-    def __init__(self, configurations: tuple[Configuration, ...], finished: bool = False, dropped: bool = False) -> None:
-        self.configurations, self.finished, self.dropped = configurations, finished, dropped
-        self.after = dict[int, _Position]()
-        self.mask: Mask | None = None
-        self.distance: int | None = None
-        self.widest: int | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Position) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def _key(self) -> tuple[tuple[Configuration, ...], bool, bool]:
-        return self.configurations, self.finished, self.dropped
 
 
 class HostWalk(BitmaskWalk):
@@ -131,7 +64,7 @@ class HostWalk(BitmaskWalk):
         first = memo.firsts.get(self.max_depth)
         if first is None:
             at = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
-            first = memo.firsts[self.max_depth] = _Position((at,))
+            first = memo.firsts[self.max_depth] = Position((at,))
         self._history = [first]
 
     @property
@@ -248,7 +181,7 @@ class HostWalk(BitmaskWalk):
             words |= words_of(c.stop_ids, c.vocab_size)
         return words
 
-    def _widest(self, found: _Position) -> int:
+    def _widest(self, found: Position) -> int:
         """Tokens within which every token of the mask without limits can still be completed."""
         if found.widest is None:
             costs = [0]
@@ -316,7 +249,7 @@ class HostWalk(BitmaskWalk):
             found.after[int(token)] = after
         self._history.append(after)
 
-    def _fits(self, after: _Position, remaining: int) -> bool:
+    def _fits(self, after: Position, remaining: int) -> bool:
         """Whether a step that is known may be taken within a limit; other walks may have taken it without one."""
         if not self._plain or remaining < self.distance:
             return False
@@ -336,15 +269,24 @@ class HostWalk(BitmaskWalk):
 
     def copy(self) -> HostWalk:
         """A walk at the same place that goes its own way."""
-        walk = copy.copy(self)
-        walk._history = list(self._history)
+        walk = object.__new__(type(self))
+        walk.__dict__.update(self.__dict__, _history=list(self._history))
         return walk
 
     def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
         """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
-        walk = copy.copy(self)
-        walk._history = [_Position(tuple(configurations))]
+        walk = self.copy()
+        walk._history = [Position(tuple(configurations))]
         return walk
+
+    def __getstate__(self) -> Any:
+        """Without what walks of one constraint share, which stays in its process."""
+        return self.constraint, self.max_depth, [at.key for at in self._history]
+
+    def __setstate__(self, state: Any) -> None:
+        constraint, self.max_depth, history = state
+        self._begin(constraint, None if self.max_depth == UNREACHABLE else self.max_depth)
+        self._history = [Position(*key) for key in history]
 
     def rewind(self, n: int) -> None:
         """Takes back the last n tokens.
@@ -393,25 +335,25 @@ class HostWalk(BitmaskWalk):
                 fits &= np.array(allows, bool)
             words |= words_of(c.arc_token[arcs][fits], c.vocab_size)
 
-    def _after(self, token: int, remaining: int | None) -> _Position | None:
+    def _after(self, token: int, remaining: int | None) -> Position | None:
         """The next position, or None when the token is not allowed."""
         c = self.constraint
         if self.finished or not 0 <= token < c.vocab_size:
             return None
         if token in c.stop_ids:
-            return _Position(self.configurations, True, self.dropped) if self.accepting else None
+            return Position(self.configurations, True, self.dropped) if self.accepting else None
         limit = self._limit(remaining) - 1
         if self._plain:
             there = self._only_step(token)
             if there is None or (remaining is not None and self._distance(there) > limit):
                 return None
-            return self._memo.kept((there,), self.max_depth, _Position)
+            return self._memo.kept((there,), self.max_depth, Position)
         reached = dict(self._reached(self.configurations, token, limit))
         fitting = [there for there, fits in reached.items() if fits]
         kept = fitting or list(reached)
         if not kept or (remaining is not None and min(map(self._distance, kept)) > limit):
             return None
-        return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
+        return Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
 
     def _only_step(self, token: int) -> Configuration | None:
         """Where a text token leads in a deterministic constraint without sets of keys: `_reached` without its generality."""

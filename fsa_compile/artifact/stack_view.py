@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import unpack_row
+from fsa_compile.artifact.configurations import Configuration, Source
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.artifact.host_walk import Configuration, HostWalk, Source
+from fsa_compile.artifact.host_walk import HostWalk
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,9 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.bitmask import BitmaskWalk, packed, words_of
+from fsa_compile.artifact.configurations import Configuration
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.filter.token_filter import NONE
 from fsa_compile.errors import ArtifactError, BudgetError

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.arrays import MAX_REGISTER
-from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from fsa_compile.artifact.configurations import Configuration
+from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.artifact.successors import Successors
 from jax_decode.errors import DecodeError

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import random
 
 import numpy as np
@@ -72,6 +74,18 @@ def test_a_step_known_without_a_limit_is_refused_within_one():
         bound.advance(opening, needed - 1)
     bound.advance(opening, needed)
     assert bound.configurations == free.configurations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_walks_are_pickled_and_copied(kind):
+    walk = all_kinds()[kind].walk()
+    for _ in range(2):
+        walk.advance(int(np.flatnonzero(walk.allowed())[0]))
+    for other in (pickle.loads(pickle.dumps(walk)), copy.deepcopy(walk), copy.copy(walk)):
+        assert other.configurations == walk.configurations
+        assert (other.allowed() == walk.allowed()).all()
+        other.rewind(1)
+        assert other.num_tokens == walk.num_tokens - 1
 
 
 def test_memory_is_bounded_and_goes_with_the_constraint():

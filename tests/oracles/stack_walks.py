@@ -11,7 +11,7 @@ import numpy as np
 
 import jax_decode
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.artifact.host_walk import Configuration
+from fsa_compile.artifact.configurations import Configuration
 from jax_decode.step.state import Status
 from jax_decode.tables import tables as layout
 from jax_decode.tables.stack_layout import DEPTH, PARENT, REGISTER, SYMBOL

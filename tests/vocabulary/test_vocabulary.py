@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsa_compile.artifact.known_vocabularies import recall, remember
 from fsa_compile.errors import ConstraintError, TokenizerError
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary import MAX_TOKEN_BYTES, MAX_TOKENS
@@ -195,3 +197,17 @@ def test_imports_neither_pynini_nor_jax():
         "assert not {'jax', 'pynini', 'sentencepiece', 'tiktoken', 'tokenizers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_vocabulary_is_known_while_any_object_of_it_lives():
+    tokens = [b"known", b"while", b"alive"]
+    first, second = Vocabulary.from_tokens(tokens), Vocabulary.from_tokens(tokens)
+    fingerprint = first.fingerprint
+    for one in (first, second):
+        remember(fingerprint, one)
+    del first, one
+    gc.collect()
+    assert recall(fingerprint) is second
+    del second
+    gc.collect()
+    assert recall(fingerprint) is None

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.artifact.configurations import Configuration
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.errors import ConstraintError
 from fsa_compile.vocabulary.lookup import TokenLookup
 

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.configurations import Configuration
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.artifact.guard_checks import first_twin
-from fsa_compile.artifact.host_walk import Configuration, rung
+from fsa_compile.artifact.host_walk import rung
 from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.errors import UnspellableError

@@ -87,7 +87,7 @@ def _read(path: Path, key: bytes) -> tuple[Any, ...] | None:
     except (OSError, ValueError, IndexError):  # a cache that cannot be read, for whatever reason, is made anew
         return None
     own, links, leaving = len(_COLUMNS), 4, len(arrays) - len(_COLUMNS) - 4 - 1
-    parts = Parts(*arrays[:own], rows=list(arrays[-1]))
+    parts = Parts(**dict(zip(_COLUMNS, arrays)), rows=list(arrays[-1]))
     return parts, tuple(arrays[own : own + links]), tuple(arrays[own + links : own + links + leaving]), *head[:2].tolist()
 
 

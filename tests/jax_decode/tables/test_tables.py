@@ -12,7 +12,8 @@ from oracles import hand_made
 from oracles.device_limits import allowed_on_the_device
 
 import jax_decode
-from fsa_compile.artifact.host_walk import Configuration, HostWalk
+from fsa_compile.artifact.configurations import Configuration
+from fsa_compile.artifact.host_walk import HostWalk
 from jax_decode.kernels import row_layout
 from jax_decode.step.state import ConstraintState, Status, unconstrained_state
 from jax_decode.step.transition import next_node
@@ -38,9 +39,7 @@ CONSTRAINTS = {
 
 
 def walk_at(constraint, node: int) -> HostWalk:
-    walk = constraint.walk()
-    walk._history[-1] = dataclasses.replace(walk._history[-1], configurations=(Configuration(node, 0, ()),))
-    return walk
+    return constraint.walk().resumed([Configuration(node, 0, ())])
 
 
 def state_at(nodes, remaining, stops) -> ConstraintState:
