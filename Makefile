@@ -72,6 +72,11 @@ figures: $(VENV)/.installed-test  ## draw the site's figures anew
 docs: .venv-docs/bin/mkdocs  ## the documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict -q
 
+.PHONY: test-pages
+test-pages: docs  ## the site in a browser, in two widths; screenshots go to build/pages (needs chromium and chromedriver)
+	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input -q install selenium pytest
+	.venv-docs/bin/python -m pytest -c /dev/null --rootdir . -p no:cacheprovider tests/pages
+
 .PHONY: test
 test: lint types pytest  ## linter, type checker, all tests
 

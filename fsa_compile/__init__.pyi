@@ -47,6 +47,7 @@ from .interop import Matcher as Matcher
 from .interop import ToolTags as ToolTags
 from .interop import compile_response_format as compile_response_format
 from .interop import compile_structured_outputs as compile_structured_outputs
+from .interop import step_matchers as step_matchers
 from .interop.registry import Registry as Registry
 from .items.compile import compile_items as compile_items
 from .json_schema import SchemaError as SchemaError

@@ -1,3 +1,4 @@
+from . import canvas as canvas
 from . import integrations as integrations
 from . import report as report
 from .beams.search import Hypotheses as Hypotheses
@@ -23,6 +24,7 @@ from .decoding.stream import Streamed as Streamed
 from .decoding.stream import stream as stream
 from .decoding.warm_up import warm_up as warm_up
 from .errors import DecodeError as DecodeError
+from .errors import PoolFullError as PoolFullError
 from .kernels.noise import key_words as key_words
 from .kernels.placement import sharded_rows as sharded_rows
 from .orbax import load_orbax as load_orbax
@@ -43,6 +45,8 @@ from .probability.sequences import enumerate_sequences as enumerate_sequences
 from .probability.text_scores import TextScores as TextScores
 from .probability.text_scores import score_texts as score_texts
 from .probability.tokenizations import tokenizations as tokenizations
+from .probability.training import TokenLogprobs as TokenLogprobs
+from .probability.training import token_logprobs as token_logprobs
 from .probability.weights import log_weights as log_weights
 from .sampling.samplers import Categorical as Categorical
 from .sampling.samplers import Greedy as Greedy
@@ -51,6 +55,13 @@ from .sampling.samplers import TopK as TopK
 from .sampling.samplers import TopP as TopP
 from .sampling.sampling import Choice as Choice
 from .sampling.sampling import sample as sample
+from .serving.engine import Engine as Engine
+from .serving.engine import Finished as Finished
+from .serving.pool import ConstraintPool as ConstraintPool
+from .serving.rows import move_row as move_row
+from .serving.rows import put_row as put_row
+from .serving.rows import swap_rows as swap_rows
+from .serving.rows import take_rows as take_rows
 from .step.forced import Forced as Forced
 from .step.forced import longest_spelling as longest_spelling
 from .step.forced import only_token as only_token

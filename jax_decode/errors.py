@@ -1,10 +1,12 @@
-"""Exceptions of the decoding half. Imports nothing.
+"""Exceptions of the decoding half. Imports nothing but names of types.
 
 The twin of `fsa_compile.errors`: an error text says what was wrong, where in the user's input, and what to do; the parts
 are kept as attributes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class DecodeError(ValueError):
@@ -39,6 +41,20 @@ class MissingPackageError(DecodeError, ModuleNotFoundError):
         fix = "Install it with: " + (_command(extra) if extra else f"pip install {package}")
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
+
+
+class PoolFullError(DecodeError):
+    """A pool of constraints has no room for one more beside those in use.
+
+    Args:
+      what: one sentence that names what is missing.
+      missing: entries needed and free, by the name of the table.
+      fix: what the user can do about it.
+    """
+
+    def __init__(self, what: str, *, missing: Mapping[str, tuple[int, int]], fix: str = "") -> None:
+        super().__init__(what, where="pool", fix=fix)
+        self.missing = dict(missing)
 
 
 def no_numbers(where: str) -> DecodeError:

@@ -4,6 +4,8 @@ from .config import CONFIGS as CONFIGS
 from .config import Attention as Attention
 from .config import GemmaConfig as GemmaConfig
 from .config import get_config as get_config
+from .denoiser import Denoiser as Denoiser
+from .denoiser import load_small_denoiser as load_small_denoiser
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import ModelError as ModelError

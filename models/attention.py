@@ -20,7 +20,7 @@ class SelfAttention(nnx.Module):
     def __init__(self, config: GemmaConfig, layer: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> None:
         N, K, D, H = config.num_heads, config.num_kv_heads, config.embed_dim, config.head_dim
         local = config.layer_kind(layer) is Attention.LOCAL
-        self.multi_head, self.qk_norm = config.multi_head, config.qk_norm
+        self.multi_head, self.qk_norm, self.bidirectional = config.multi_head, config.qk_norm, config.bidirectional
         self.window = config.sliding_window if local else None
         self.rope_base = config.local_rope_base if local else config.global_rope_base
         self.rope_scale = config.local_rope_scale if local else config.global_rope_scale
@@ -81,6 +81,7 @@ class SelfAttention(nnx.Module):
         """bool[B, 1, 1, L, S]: which slots each position may read."""
         slot = jnp.arange(slots, dtype=jnp.int32)
         distance = positions[:, :, None] - slot
+        distance = jnp.abs(distance) if self.bidirectional else distance
         seen = distance >= 0
         if self.window is not None:
             seen &= distance < self.window

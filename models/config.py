@@ -41,6 +41,7 @@ class GemmaConfig:
       query_scalar: queries are multiplied by `query_scalar ** -0.5`; None means `head_dim`.
       local_rope_base, global_rope_base: wave-length base of the rotary embedding, per kind of layer.
       local_rope_scale, global_rope_scale: positions are divided by this (linear interpolation).
+      bidirectional: whether a position sees what follows it, too, as denoising models do.
       transposed_gating: storage order of `mlp/gating_einsum`, (2, F, D) if true, else (2, D, F).
 
     Source: Gemma Team 2024a (arXiv:2403.08295), 2024b (arXiv:2408.00118), 2025 (arXiv:2503.19786).
@@ -66,6 +67,7 @@ class GemmaConfig:
     local_rope_scale: float = 1.0
     global_rope_scale: float = 1.0
     transposed_gating: bool = True
+    bidirectional: bool = False
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "num_layers", "embed_dim", "hidden_dim", "num_heads", "num_kv_heads", "head_dim"):

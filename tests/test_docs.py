@@ -65,7 +65,7 @@ def test_every_page_is_found():
 
 
 TEXTS = [
-    *[ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "benchmarks/README.md")],
+    *[ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "benchmarks/README.md")],
     *sorted(DOCS.rglob("*.md")),
     *sorted((ROOT / "notebooks").glob("*.py")),
 ]
@@ -123,6 +123,13 @@ def test_what_a_text_names_exists(path):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for extra in re.findall(r"constrax\[([a-z,]+)\]", text):
         assert set(extra.split(",")) <= set(extras), extra
+
+
+@pytest.mark.parametrize("path", [p for p in PARTS if str(p.values[0]).endswith(".md") and "CHANGELOG" not in str(p.values[0])])
+def test_code_fits_a_page(path):
+    """84 columns of code are what the site shows without a scroll bar in a window of 1,280 pixels."""
+    for block in re.findall(r"^```\w*\n(.*?)^```$", path.read_text(encoding="utf-8"), re.M | re.S):
+        assert [line for line in block.splitlines() if len(line) > 84] == []
 
 
 def test_what_is_missing_is_found():

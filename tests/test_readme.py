@@ -81,6 +81,7 @@ PAGES = {
         r"^(yes|no), because [a-z ]{3,60}\. -\d+\.\d+$",
     ],
     "probabilities": [r"Options given the constraint", r"^\[-\d+\.\d+\] (good|bad|badly)$"],
+    "canvas": [r'^\{.*"born".*\}$', r"^\[-\d+"],
     "inspection": [r"^False \d+$", r"refused", r"^(yes|no), because [a-z ]+\.$"],
 }
 """What each page prints."""
@@ -150,7 +151,8 @@ def test_the_commands_run(tmp_path, monkeypatch, capsys):
     (tmp_path / "models").symlink_to(ROOT / "models")
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
-    lines = [line for block in blocks("bash", page) for line in block.splitlines() if line.startswith(("fsa-compile", "jax-decode"))]
+    whole = [block.replace("\\\n", " ") for block in blocks("bash", page)]
+    lines = [line for block in whole for line in block.splitlines() if line.startswith(("fsa-compile", "jax-decode"))]
     assert {line.split()[0] for line in lines} == {"fsa-compile", "jax-decode"}
     for line in lines:
         assert outcome(line) == 0, (line, capsys.readouterr())

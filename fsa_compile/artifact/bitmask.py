@@ -22,6 +22,7 @@ _SINGLE = 3
 """Up to this many tokens: scalar bit sets."""
 _MANY = 2000
 """Above this many: one boolean array, then `packbits`."""
+_WORDS = frozenset([np.dtype(np.int32), np.dtype(np.uint32)])
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
@@ -94,7 +95,7 @@ def write_row(out: Any, row: int, words: np.ndarray) -> None:
     """
     fix = "Use allocate_bitmask(batch_size, vocab_size)."
     array = host_array(out)
-    if array.dtype not in (np.int32, np.uint32) or array.ndim not in (1, 2):
+    if array.dtype not in _WORDS or array.ndim not in (1, 2):
         raise ConstraintError(f"a bitmask is int32[B, W], not {array.dtype} of {array.ndim} dimensions", fix=fix)
     array = array[None] if array.ndim == 1 else array
     if not 0 <= row < len(array):
@@ -102,8 +103,11 @@ def write_row(out: Any, row: int, words: np.ndarray) -> None:
     if array.shape[1] < len(words) or not array.flags.writeable:
         what = "it cannot be written" if array.shape[1] >= len(words) else f"it has {array.shape[1]} words of {len(words)}"
         raise ConstraintError(f"the bitmask does not take a row of this vocabulary: {what}", fix=fix)
-    array[row, : len(words)] = words.view(array.dtype)
-    array[row, len(words) :] = 0
+    target = array[row]
+    if len(target) > len(words):
+        target[len(words) :] = 0
+        target = target[: len(words)]
+    target[:] = words if words.dtype == array.dtype else words.view(array.dtype)
 
 
 class BitmaskWalk(abc.ABC):

@@ -76,9 +76,7 @@ class CanonicalPart:
         last, shortest, state = start
         excepted = tuple(map(tuple, noted["states"]))
         unless = tuple(map(tuple, noted["rows"]))
-        return cls(
-            tables=tables, last=last, shortest=shortest, state=state, excepted=excepted, unless=unless, partners=partners
-        )
+        return cls(tables=tables, last=last, shortest=shortest, state=state, excepted=excepted, unless=unless, partners=partners)
 
 
 EVERY_SEQUENCE = CanonicalPart()

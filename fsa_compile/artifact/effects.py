@@ -11,7 +11,12 @@ _ROOM = 1 << 62
 
 
 def arc_effects(
-    target: ArrayLike, push: ArrayLike, add: ArrayLike, set_to: ArrayLike, cost: ArrayLike, need: ArrayLike,
+    target: ArrayLike,
+    push: ArrayLike,
+    add: ArrayLike,
+    set_to: ArrayLike,
+    cost: ArrayLike,
+    need: ArrayLike,
     *sets: ArrayLike,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Numbers the distinct effects.

@@ -198,10 +198,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
                 raise bad(f"array '{name}' is missing")
             value = _member(archive, infos[f"{name}.npy"], length, bad)
             if value.dtype != dtype or value.ndim != ndim:
-                raise bad(
-                    f"array '{name}' is {value.dtype} of {value.ndim} dimensions, "
-                    f"not {np.dtype(dtype)} of {ndim}"
-                )
+                raise bad(f"array '{name}' is {value.dtype} of {value.ndim} dimensions, not {np.dtype(dtype)} of {ndim}")
             if [str(value.dtype), list(value.shape)] != header["arrays"].get(name):
                 raise bad(f"array '{name}' has not the shape its header promises")
             arrays[name] = value

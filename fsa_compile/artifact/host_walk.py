@@ -5,17 +5,21 @@ Slow and plain, one configuration at a time; the layout it reads is described in
 
 from __future__ import annotations
 
+import bisect
 import copy
-import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
-from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
-from fsa_compile.artifact.guards import Guard
+from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
+from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
 from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
+
+_MANY_GROUPS = 48
+"""Above this many wide sets of a node, NumPy looks for those that hold a token."""
 
 
 class Cell(NamedTuple):
@@ -56,11 +60,33 @@ class Source(NamedTuple):
     used: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Position:
-    configurations: tuple[Configuration, ...]
-    finished: bool
-    dropped: bool
+    """What everything that may follow depends on, and what is known of that.
+
+    Attributes:
+      configurations, finished, dropped: by these positions are equal.
+      after: where tokens lead that were taken here without limits.
+      mask: without limits; distance; widest: tokens enough for every token of the mask. None while they are not known.
+    """
+
+    __slots__ = ("after", "configurations", "distance", "dropped", "finished", "mask", "widest")
+
+    def __init__(self, configurations: tuple[Configuration, ...], finished: bool = False, dropped: bool = False) -> None:
+        self.configurations, self.finished, self.dropped = configurations, finished, dropped
+        self.after = dict[int, _Position]()
+        self.mask: Mask | None = None
+        self.distance: int | None = None
+        self.widest: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Position) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[tuple[Configuration, ...], bool, bool]:
+        return self.configurations, self.finished, self.dropped
 
 
 class HostWalk(BitmaskWalk):
@@ -100,13 +126,15 @@ class HostWalk(BitmaskWalk):
     def _begin(self, constraint: ConstraintArrays, max_depth: int | None) -> None:
         self.constraint = constraint
         self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
-        self._keys = [int.from_bytes(row.astype("<u4").tobytes(), "little") for row in constraint.keys]
-        self._guards = [
-            Guard(tuple(self._keys[first : first + count]), self._keys[every], self._keys[more])
-            for first, count, every, more in constraint.guards.tolist()
-        ]
-        first = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
-        self._history = [_Position((first,), False, False)]
+        self._memo = memo = memo_of(constraint)
+        self._keys, self._guards = memo.keys, memo.guards
+        self._plain = constraint.stacks == 1 and not constraint.has_sets
+        first = memo.firsts.get(self.max_depth)
+        if first is None:
+            at = Configuration(constraint.start, 0, self._pushed((), constraint.initial_push, None))
+            first = memo.firsts[self.max_depth] = _Position((at,))
+        self._history = [first]
+        self._token_sets: dict[tuple[int | None, ...], list[NDArray[np.int64]]] = {}
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -141,7 +169,10 @@ class HostWalk(BitmaskWalk):
     @property
     def distance(self) -> int:
         """Number of further tokens within which the text can be completed; the least one for a regular constraint."""
-        return min(self._distance(at) for at in self.configurations)
+        found = self._history[-1]
+        if found.distance is None:
+            found.distance = min(self._distance(at) for at in self.configurations)
+        return found.distance
 
     @property
     def need(self) -> int:
@@ -153,7 +184,7 @@ class HostWalk(BitmaskWalk):
         c = self.constraint
         out = [Source(at.node, at.register, len(at.stack), at.used)]
         for cell in at.stack[: -c.max_pops - 1 : -1]:
-            node = int(c.delta[self._children(out[-1]) + cell.symbol])
+            node = self._memo.delta[self._children(out[-1]) + cell.symbol]
             if not node:
                 break
             out.append(Source(node, cell.register, out[-1].left - 1, cell.used))
@@ -166,23 +197,69 @@ class HostWalk(BitmaskWalk):
         """Where the children of a source begin in `delta`."""
         c = self.constraint
         if not c.has_sets:
-            return int(c.delta_offset[source.node])
+            return int(self._memo.delta_offset[source.node])
         guards = c.pop_guard[source.node].tolist()
         case = sum(1 << i for i, guard in enumerate(guards) if guard and self._guards[guard].allows(source.used))
         return int(c.pop_offset[source.node, case])
 
     def allowed_words(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token as bits, uint32[ceil(V / 32)]: a union of the artifact's rows; see `allowed`."""
+        return self._mask(remaining).words.copy()
+
+    def fill_bitmask(self, out: Any, row: int = 0, remaining: int | None = None) -> bool:
+        """See `BitmaskWalk.fill_bitmask`."""
+        mask = self._mask(remaining)
+        write_row(out, row, mask.signed)
+        return mask.must_apply
+
+    def _mask(self, remaining: int | None) -> Mask:
+        """The mask within a limit; the one without, made once for each position, where the limit binds nothing."""
+        found = self._history[-1]
+        limit = None if found.finished else remaining
+        if limit is None or (limit >= self._limit(limit) >= self._widest(found)):
+            if found.mask is None:
+                found.mask = self._unlimited()
+            return found.mask
+        return mask_from(self._words(limit), self.constraint.vocab_size)
+
+    def _unlimited(self) -> Mask:
+        c = self.constraint
+        if self.finished or c.has_sets or self.max_depth < UNREACHABLE:
+            return mask_from(self._words(int(UNREACHABLE)), c.vocab_size)
+        nodes = list[int]()
+        delta, offset, most = self._memo.delta, self._memo.delta_offset, c.max_pops
+        for at in self.configurations:
+            node = at.node
+            nodes.append(node)
+            for cell in at.stack[: -most - 1 : -1]:
+                node = delta[offset[node] + cell.symbol]
+                if not node:
+                    break
+                nodes.append(node)
+        return self._memo.mask_of(c, tuple(nodes))
+
+    def _words(self, limit: int) -> np.ndarray:
+        """The mask within a limit that some text fits, source by source."""
         c = self.constraint
         words = np.zeros(c.rows.shape[1], np.uint32)
         if self.finished:
             return words
-        limit = self._limit(remaining)
         for at in self.configurations:
             words |= self.words_at(at, limit)
         if self.accepting:
             words |= words_of(c.stop_ids, c.vocab_size)
         return words
+
+    def _widest(self, found: _Position) -> int:
+        """Tokens within which every token of the mask without limits can still be completed."""
+        if found.widest is None:
+            costs = [0]
+            for at in self.configurations:
+                for source in self.sources(at):
+                    below = at.stack[source.left - 1].cost if source.left else 0
+                    costs.append(self._memo.cost_of(self.constraint, source.node, source.register) + below)
+            found.widest = max(costs)
+        return found.widest
 
     def words_at(self, at: Configuration, limit: int) -> np.ndarray:
         """The text tokens of a configuration that some completion within `limit` tokens takes, uint32[ceil(V / 32)]."""
@@ -194,11 +271,46 @@ class HostWalk(BitmaskWalk):
 
     def accepts_at(self, at: Configuration) -> bool:
         """Whether the text may end at a configuration."""
-        return any(self.constraint.accept[source.node] for source in self.sources(at))
+        return any(self._memo.accept[source.node] for source in self.sources(at))
 
     def after(self, at: Configuration, token: int) -> Configuration | None:
         """Where a text token leads from a configuration of a deterministic constraint, None where it is forbidden."""
         return next((there for there, _ in self._reached([at], token, int(UNREACHABLE))), None)
+
+    def successors(self, at: Configuration) -> Iterator[tuple[NDArray[np.int64], Configuration]]:
+        """Everything that may follow a configuration of a deterministic constraint: sets of text tokens, which are disjoint, and
+        where each of them leads. No limit narrows it. Equal sets of tokens are one array."""
+        c = self.constraint
+        for source in self.sources(at):
+            stack = at.stack[: source.left]
+            for g in range(c.group_offset[source.node], c.group_offset[source.node + 1]):
+                effect = Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
+                for tokens in self._alike(int(c.group_row[g]), None, effect):
+                    yield tokens, self._applied(stack, source, effect, int(tokens[0]))
+            arcs = slice(int(c.arc_offset[source.node]), int(c.arc_offset[source.node + 1]))
+            for number in np.unique(c.arc_effect[arcs]).tolist():
+                effect = Effect(*(row := c.effects[number].tolist())[:4], *row[6:])
+                if effect.guard and not self._guards[effect.guard].allows(source.used):
+                    continue
+                for tokens in self._alike(source.node, number, effect):
+                    yield tokens, self._applied(stack, source, effect, int(tokens[0]))
+
+    def _alike(self, of: int, number: int | None, effect: Effect) -> list[NDArray[np.int64]]:
+        """The tokens of a row, or of the arcs of a node with one effect, by the numbers that the effect looks up for each."""
+        c, looked_up = self.constraint, [-1 - k for k in (effect.add, effect.set_to) if k < 0]
+        known = self._token_sets.get(key := (of, number, *looked_up))
+        if known is None:
+            if number is None:
+                tokens = c.row_tokens(of)
+            else:
+                arcs = slice(int(c.arc_offset[of]), int(c.arc_offset[of + 1]))
+                tokens = c.arc_token[arcs][c.arc_effect[arcs] == number].astype(np.int64)
+            place = np.zeros(len(tokens), np.int64)
+            for k in looked_up:
+                _, place = np.unique(place * (1 << 16) + c.increments[k, tokens], return_inverse=True)
+            known = [tokens] if place.max(initial=0) == 0 else [tokens[place == i] for i in range(int(place.max()) + 1)]
+            self._token_sets[key] = known
+        return known
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
@@ -223,7 +335,11 @@ class HostWalk(BitmaskWalk):
           ConstraintError: the token is not allowed here, within the limit of tokens, or is no token id; the walk is unchanged.
             (A ValueError.) The limit of depth is for masks alone.
         """
-        c = self.constraint
+        c, found = self.constraint, self._history[-1]
+        known = found.after.get(token) if token.__class__ is int else None
+        if known is not None and (remaining is None or (known.finished or self._fits(known, remaining))):
+            self._history.append(known)
+            return
         if not hasattr(token, "__index__") or isinstance(token, (bool, np.bool_)):
             what = f"a token is a whole number, not {token!r:.40}"
             raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
@@ -233,7 +349,17 @@ class HostWalk(BitmaskWalk):
         after = self._after(int(token), remaining)
         if after is None:
             raise self._refused(int(token))
+        if remaining is None or self._plain:
+            found.after[int(token)] = after
         self._history.append(after)
+
+    def _fits(self, after: _Position, remaining: int) -> bool:
+        """Whether a step that is known may be taken within a limit; other walks may have taken it without one."""
+        if not self._plain or remaining < self.distance:
+            return False
+        if after.distance is None:
+            after.distance = self._distance(after.configurations[0])
+        return after.distance < remaining
 
     @property
     def vocab_size(self) -> int:
@@ -254,7 +380,7 @@ class HostWalk(BitmaskWalk):
     def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
         """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
         walk = copy.copy(self)
-        walk._history = [_Position(tuple(configurations), False, False)]
+        walk._history = [_Position(tuple(configurations))]
         return walk
 
     def rewind(self, n: int) -> None:
@@ -274,22 +400,22 @@ class HostWalk(BitmaskWalk):
 
     def _distance(self, at: Configuration) -> int:
         c = self.constraint
-        own = int(c.distance[at.node])
+        own = int(self._memo.distance[at.node])
         if c.has_sets and (guard := int(c.wanted[at.node, 0])) and self._guards[guard].allows(at.used):
             own = int(c.wanted[at.node, 1])
-        own += sloped(c.level_slope[at.node], at.register)
+        own += sloped(self._memo.level_slope, at.node, at.register)
         return own + (at.stack[-1].cost if at.stack else 0)
 
     def _need(self, at: Configuration, known: int = 0) -> int:
         """Depth of stack that a configuration needs, apart from what its lowest `known` suspended frames need."""
-        c = self.constraint
-        below = [i + int(c.symbol_need[at.stack[i].symbol]) for i in range(known, len(at.stack))]
-        return max([len(at.stack) + int(c.need[at.node]), *below])
+        memo = self._memo
+        below = [i + memo.symbol_need[at.stack[i].symbol] for i in range(known, len(at.stack))]
+        return max([len(at.stack) + memo.need[at.node], *below])
 
     def _add_tokens(self, words: np.ndarray, source: Source, cost: int, need: int) -> None:
         """Adds the tokens of a source that fit into limits of cost and need."""
         c, n = self.constraint, source.node
-        cost -= sloped(c.level_slope[n], source.register)
+        cost -= sloped(self._memo.level_slope, n, source.register)
         lo, hi = int(c.level_offset[n]), int(c.level_offset[n + 1])
         if hi > lo:
             fitting = np.flatnonzero((c.level_cost[lo:hi] <= cost) & (c.level_need[lo:hi] <= need))
@@ -310,8 +436,13 @@ class HostWalk(BitmaskWalk):
         if self.finished or not 0 <= token < c.vocab_size:
             return None
         if token in c.stop_ids:
-            return dataclasses.replace(self._history[-1], finished=True) if self.accepting else None
+            return _Position(self.configurations, True, self.dropped) if self.accepting else None
         limit = self._limit(remaining) - 1
+        if self._plain:
+            there = self._only_step(token)
+            if there is None or (remaining is not None and self._distance(there) > limit):
+                return None
+            return self._memo.kept((there,), self.max_depth, _Position)
         reached = dict(self._reached(self.configurations, token, limit))
         fitting = [there for there, fits in reached.items() if fits]
         kept = fitting or list(reached)
@@ -319,9 +450,43 @@ class HostWalk(BitmaskWalk):
             return None
         return _Position(tuple(kept[: c.stacks]), False, self.dropped or len(kept) > c.stacks)
 
-    def _reached(
-        self, configurations: Iterable[Configuration], token: int, limit: int
-    ) -> Iterator[tuple[Configuration, bool]]:
+    def _only_step(self, token: int) -> Configuration | None:
+        """Where a text token leads in a deterministic constraint without sets of keys: `_reached` without its generality."""
+        m = self._memo
+        node, register, stack, _ = self._history[-1].configurations[0]
+        left = len(stack)
+        lowest = max(left - self.constraint.max_pops, 0)
+        while (effect := self._only_effect(node, token)) is None:
+            if left == lowest or not (node := m.delta[m.delta_offset[node] + stack[left - 1].symbol]):
+                return None
+            left -= 1
+            register = stack[left].register
+        target, push, add, set_to = effect
+        if not (m.has_registers or push):
+            return Configuration(target, register, stack[:left])
+        return self._applied(stack[:left], Source(node, register, left), Effect(target, push, add, set_to), token)
+
+    def _only_effect(self, node: int, token: int) -> tuple[int, int, int, int] | None:
+        """Target, push string and numbers of the only set of a node that holds a token; None where none does."""
+        m, word, bit = self._memo, token >> 5, token & 31
+        lo, hi = m.group_offset[node], m.group_offset[node + 1]
+        for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
+            if m.rows[m.group_row[g], word] >> bit & 1:
+                return m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g]
+        end = m.arc_offset[node + 1]
+        a = bisect.bisect_left(m.arc_token, token, m.arc_offset[node], end)
+        if a == end or m.arc_token[a] != token:
+            return None
+        e, effects = m.arc_effect[a], m.effects
+        return effects[e, 0], effects[e, 1], effects[e, 2], effects[e, 3]
+
+    def _holding(self, lo: int, hi: int, word: int, bit: int) -> list[int]:
+        """Which groups from `lo` to `hi` hold a token."""
+        c = self.constraint
+        holding = (c.rows[c.group_row[lo:hi], word] >> np.uint32(bit) & 1).nonzero()[0]
+        return [lo + g for g in holding.tolist()]
+
+    def _reached(self, configurations: Iterable[Configuration], token: int, limit: int) -> Iterator[tuple[Configuration, bool]]:
         """All configurations that a token leads to, and whether they can be completed in `limit` tokens and within the depth."""
         every = [(at, source) for at in configurations for source in self.sources(at)]
         for effects in (self._wide, self._narrow):
@@ -340,23 +505,26 @@ class HostWalk(BitmaskWalk):
             stack = self._pushed(stack, effect.push, register, used)
             register = min(self._number(effect.set_to, token), MAX_REGISTER)
             used = self._keys[effect.held] if effect.held else 0
-        return Configuration(effect.target + rung(self.constraint.ladder[effect.target], register), register, stack, used)
+        return Configuration(effect.target + _rung(self._memo.ladder, effect.target, register), register, stack, used)
 
     def _wide(self, node: int, token: int) -> Iterator[Effect]:
         """Effects of the groups of a node that hold the token."""
-        c = self.constraint
-        for g in range(c.group_offset[node], c.group_offset[node + 1]):
-            if c.rows[c.group_row[g], token >> 5] >> np.uint32(token & 31) & 1:
-                yield Effect(int(c.group_next[g]), int(c.group_push[g]), int(c.group_add[g]), int(c.group_set[g]))
+        m, word, bit = self._memo, token >> 5, token & 31
+        lo, hi = m.group_offset[node], m.group_offset[node + 1]
+        for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
+            if m.rows[m.group_row[g], word] >> bit & 1:
+                yield Effect(m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g])
 
     def _narrow(self, node: int, token: int) -> Iterator[Effect]:
         """Effects of the arcs of a node with the token."""
-        c = self.constraint
-        lo, hi = int(c.arc_offset[node]), int(c.arc_offset[node + 1])
-        first, last = np.searchsorted(c.arc_token[lo:hi], [token, token + 1])
-        for a in range(lo + int(first), lo + int(last)):
-            effect = c.effects[c.arc_effect[a]].tolist()
-            yield Effect(*effect[:4], *effect[6:])
+        m = self._memo
+        end = m.arc_offset[node + 1]
+        a = bisect.bisect_left(m.arc_token, token, m.arc_offset[node], end)
+        while a < end and m.arc_token[a] == token:
+            e = m.arc_effect[a]
+            sets = (m.effects[e, 6], m.effects[e, 7]) if self.constraint.has_sets else ()
+            yield Effect(m.effects[e, 0], m.effects[e, 1], m.effects[e, 2], m.effects[e, 3], *sets)
+            a += 1
 
     def _number(self, value: int, token: int) -> int:
         return value if value >= 0 else int(self.constraint.increments[-1 - value, token])
@@ -364,25 +532,32 @@ class HostWalk(BitmaskWalk):
     def _pushed(self, stack: tuple[Cell, ...], push: int, first: int | None, used: int = 0) -> tuple[Cell, ...]:
         """The stack with a push string on top; `first` is the register of its first cell, None for the string's own, and `used`
         that cell's set of keys."""
-        c = self.constraint
+        c, m = self.constraint, self._memo
         cost = stack[-1].cost if stack else 0
-        for i in range(c.push_offset[push], c.push_offset[push + 1]):
-            base, register = int(c.push_symbol[i]), int(c.push_register[i]) if first is None else first
-            symbol = base + rung(c.symbol_ladder[base], register)
-            cost += int(c.symbol_cost[symbol]) + sloped(c.symbol_slope[symbol], register)
+        for i in range(m.push_offset[push], m.push_offset[push + 1]):
+            base, register = m.push_symbol[i], m.push_register[i] if first is None else first
+            symbol = base + _rung(m.symbol_ladder, base, register)
+            cost += m.symbol_cost[symbol] + sloped(m.symbol_slope, symbol, register)
             stack += (Cell(symbol, register, min(cost, int(UNREACHABLE)), used),)
             cost, first = stack[-1].cost, None
-            used = self._keys[c.push_keys[i + 1]] if c.has_sets and i + 1 < c.push_offset[push + 1] else 0
+            used = self._keys[c.push_keys[i + 1]] if c.has_sets and i + 1 < m.push_offset[push + 1] else 0
         return stack
 
 
 def rung(ladder: np.ndarray, register: int) -> int:
     """Which class of a ladder a register falls in."""
-    a0, b0, a1, b1 = (int(x) for x in ladder)
-    return min(max(register - a0, 0), b0) + min(max(register - a1, 0), b1)
+    return _rung(ladder[None], 0, register)
 
 
-def sloped(slope: np.ndarray, register: int) -> int:
-    """Tokens that a slope adds at a register."""
-    a, k, w = (int(x) for x in slope)
-    return w * -(-max(0, a - register) // k)
+def _rung(ladders: Any, i: int, register: int) -> int:
+    """Which class of the i-th ladder a register falls in."""
+    b0, b1 = int(ladders[i, 1]), int(ladders[i, 3])
+    if not b0 and not b1:
+        return 0
+    return min(max(register - int(ladders[i, 0]), 0), b0) + min(max(register - int(ladders[i, 2]), 0), b1)
+
+
+def sloped(slopes: Any, i: int, register: int) -> int:
+    """Tokens that the i-th slope adds at a register."""
+    w = int(slopes[i, 2])
+    return w and w * -(-max(0, int(slopes[i, 0]) - register) // int(slopes[i, 1]))

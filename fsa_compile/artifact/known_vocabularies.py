@@ -8,14 +8,15 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-_KNOWN: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_KNOWN = dict[str, list["weakref.ref[Any]"]]()
 
 
 def remember(fingerprint: str, vocabulary: Any) -> None:
     """Makes a vocabulary known."""
-    _KNOWN.setdefault(fingerprint, vocabulary)
+    alive = [known for known in _KNOWN.get(fingerprint, []) if known() is not None]
+    _KNOWN[fingerprint] = [*alive, weakref.ref(vocabulary)]  # any of them may be the last to go
 
 
 def recall(fingerprint: str) -> Any | None:
     """A vocabulary of this fingerprint, or None where this process has none."""
-    return _KNOWN.get(fingerprint)
+    return next((known for ref in _KNOWN.get(fingerprint, []) if (known := ref()) is not None), None)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fsa_compile.arrays import bit_sets
 from fsa_compile.arrays.ranges import indices
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.letter_dfa import LetterDfa
@@ -213,7 +214,8 @@ def _class_ranges(dfa: LetterDfa, groups: Iterable[_Wide]) -> dict[int, Ranges]:
     for wide in groups:
         for mask, _ in wide:
             if mask not in out:
-                members = [dfa.atoms[j] for j in range(mask.bit_length()) if mask >> j & 1]
+                check_time(_DOING)
+                members = [dfa.atoms[j] for j in bit_sets.members(mask)]
                 out[mask] = members[0] if len(members) == 1 else normal([r for m in members for r in m])
     return out
 

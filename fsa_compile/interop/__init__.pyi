@@ -1,6 +1,7 @@
 from .batch_masks import BatchMasks as BatchMasks
 from .jump_forward import forced_bytes as forced_bytes
 from .matcher import Matcher as Matcher
+from .matcher import step_matchers as step_matchers
 from .response_format import FormatError as FormatError
 from .response_format import ToolTags as ToolTags
 from .response_format import compile_response_format as compile_response_format

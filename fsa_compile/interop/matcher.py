@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.bitmask import BitmaskWalk, write_row
+from fsa_compile.artifact.bitmask import BitmaskWalk, host_array, write_row
 from fsa_compile.errors import ConstraintError
 from fsa_compile.interop.jump_forward import forced_bytes
 from fsa_compile.interop.walks import check_tokenizer, walk_of
@@ -168,6 +168,27 @@ class Matcher:
 
     def _remaining(self) -> int | None:
         return None if self.max_tokens is None else max(self.max_tokens - len(self._taken), 0)
+
+
+def step_matchers(
+    matchers: Sequence[Matcher], tokens: Sequence[int | None] | None, bitmask: Any, indices: Sequence[int] | None = None
+) -> tuple[list[bool], list[bool]]:
+    """One step of a batch: takes a token in every matcher, then writes every mask of the next one.
+
+    Args:
+      matchers: one per row.
+      tokens: what was sampled in each row, None for nothing; None instead of the list before the first token.
+      bitmask: as in `Matcher.fill_next_token_bitmask`.
+      indices: the rows to write, by default 0, 1, ...
+
+    Returns:
+      Whether each token was accepted (a row without one counts as accepted), and whether each mask must be applied.
+    """
+    array = host_array(bitmask)
+    given = [None] * len(matchers) if tokens is None else tokens
+    rows = range(len(matchers)) if indices is None else indices
+    accepted = [token is None or matcher.accept_token(token) for matcher, token in zip(matchers, given, strict=True)]
+    return accepted, [m.fill_next_token_bitmask(array, row) for m, row in zip(matchers, rows, strict=True)]
 
 
 def _ids(words: np.ndarray) -> np.ndarray:

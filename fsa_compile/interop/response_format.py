@@ -258,7 +258,7 @@ def _checked_words(fields: dict[str, Any], pointer: str) -> None:
 
 
 def _chosen(choice: Any, calls: _Calls) -> tuple[str, list[str]]:
-    """"named", "auto" or "required", and the functions that an object as `tool_choice` names."""
+    """ "named", "auto" or "required", and the functions that an object as `tool_choice` names."""
     at = "#/tool_choice"
     kind = choice.get("type") if isinstance(choice, dict) else members(choice, at, required=["type", "function"])
     if kind == "allowed_tools":

@@ -328,9 +328,7 @@ class _Reader:
         return [self._read_tag(item, child(at, i), depth) for i, item in enumerate(elements(value, at, least=1))]
 
     def _triggered_tags(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
-        fields = members(
-            value, pointer, required=["triggers", "tags"], optional=["at_least_one", "stop_after_first", "excludes"]
-        )
+        fields = members(value, pointer, required=["triggers", "tags"], optional=["at_least_one", "stop_after_first", "excludes"])
         given = texts(fields["triggers"], child(pointer, "triggers"), least=1)
         how = {n: flag(fields.get(n, False), child(pointer, n)) for n in ("at_least_one", "stop_after_first")}
         without = tuple(texts(fields.get("excludes", []), child(pointer, "excludes")))

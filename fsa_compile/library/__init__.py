@@ -18,6 +18,8 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "arithmetic": {"syntax": "lark", "mode": "longest"},
     "c_dangling_else": {"syntax": "lark", "mode": "longest", "stacks": 8},
     "c_functions": {"syntax": "lark", "mode": "longest"},
+    "csv": {"syntax": "lark", "mode": "characters"},
+    "graphql": {"syntax": "lark", "mode": "longest"},
     "json": {"syntax": "lark", "mode": "longest"},
     "json_compact": {"syntax": "lark", "mode": "longest"},
     "json_object": {"syntax": "gbnf", "mode": "characters"},
@@ -25,6 +27,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "python_values": {"syntax": "lark", "mode": "longest"},
     "sql_select": {"syntax": "lark", "mode": "longest"},
     "tags": {"syntax": "lark", "mode": "characters"},
+    "toml": {"syntax": "lark", "mode": "characters"},
 }
 
 

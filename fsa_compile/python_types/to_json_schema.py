@@ -253,7 +253,7 @@ def _options(shape: Options, place: str) -> dict[str, Any]:
     if any(isinstance(x, float) and "e" in repr(x) for x in numbers):
         raise UnsupportedTypeError("listed numbers must not need an exponent", place=place, fix="Use other values.")
     out: dict[str, Any] = {"enum": constants}
-    others = [x for x in constants if x not in numbers or isinstance(x, bool)]
+    others = [x for x in constants if not isinstance(x, (int, float)) or isinstance(x, bool)]
     if any(isinstance(x, str) for x in others):
         return {"anyOf": [{"enum": numbers, SPELLING: pattern}, {"enum": others}]}
     return {**out, SPELLING: pattern}

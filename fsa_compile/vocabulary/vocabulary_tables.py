@@ -403,12 +403,17 @@ def tables_for(vocabulary: Vocabulary) -> VocabularyTables:
     return tables
 
 
-def _cache_path(key: str) -> Path | None:
+def cache_folder() -> Path | None:
+    """The folder of the disk cache; None where there is to be none."""
     folder = os.environ.get("CONSTRAX_CACHE")
     if folder == "":
         return None
-    base = Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "constrax"
-    return base / f"vocabulary-{key[:32]}-v{_FORMAT}.npz"
+    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "constrax"
+
+
+def _cache_path(key: str) -> Path | None:
+    base = cache_folder()
+    return None if base is None else base / f"vocabulary-{key[:32]}-v{_FORMAT}.npz"
 
 
 def _load(path: Path, vocabulary: Vocabulary) -> VocabularyTables | None:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,14 @@ from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
+
+
+@runtime_checkable
+class TablesNow(Protocol):
+    """What has tables that may change: `jax_decode.ConstraintPool`."""
+
+    @property
+    def tables(self) -> ConstraintTables: ...
 
 
 class Piece(NamedTuple):
@@ -60,7 +68,7 @@ class Streamed(Generation):
 def stream(
     decoder: Any,
     prompts: Any,
-    tables: ConstraintTables | None = None,
+    tables: ConstraintTables | TablesNow | None = None,
     *,
     tokenizer: Any,
     max_new_tokens: Any,
@@ -83,8 +91,9 @@ def stream(
     same as those of `generate`. Arguments are checked, and the prompts fed, before this function returns.
 
     Args:
-      decoder, prompts, tables, max_new_tokens, key, constraint, sampler, num_samples, stop_ids, bos_id, max_depth,
+      decoder, prompts, max_new_tokens, key, constraint, sampler, num_samples, stop_ids, bos_id, max_depth,
         allow_truncation, raw_logprobs: see `generate`.
+      tables: from `to_device`, None, or a `ConstraintPool`, whose constraints may change between two pieces.
       tokenizer: spells the tokens; see `Generation.text`. Special tokens and stop tokens are not text.
       stopping: one rule or several: `StopStrings`, `StopWhen`, `TimeLimit`, or anything like them. The rule that leaves the least
         text counts.
@@ -104,10 +113,18 @@ def stream(
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
     output = _Output(tokenizer, tuple(stopping) if isinstance(stopping, Sequence) else (stopping,), clock)
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer if hasattr(tokenizer, "encode") else None)
-    request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
+    request = read_request(decoder, prompts, _now(tables), asked, least_steps=way.chunk, allow_truncation=allow_truncation)
     words = read_key_words(key, sampler, request.num_prompts, way.num_samples)
-    further = functools.partial(loop.decode, decoder, tables, way.sampler, words, chunk=way.chunk, with_raw=way.with_raw)
+
+    def further(carry: loop.Carry, until: jax.Array) -> loop.Carry:
+        return loop.decode(decoder, _now(tables), way.sampler, words, carry, until, chunk=way.chunk, with_raw=way.with_raw)
+
     return Stream(prefilled(decoder, request, way), further, request, output, way)
+
+
+def _now(tables: ConstraintTables | TablesNow | None) -> ConstraintTables | None:
+    """The tables as they are between two chunks."""
+    return tables.tables if isinstance(tables, TablesNow) else tables
 
 
 @dataclasses.dataclass(frozen=True)

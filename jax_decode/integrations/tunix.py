@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ import numpy as np
 
 from jax_decode.errors import DecodeError, MissingPackageError
 from jax_decode.integrations.carried import Carried, carry, named
+from jax_decode.probability.training import token_logprobs
 from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
 
@@ -56,12 +59,7 @@ def constrained_sampler(
 
 @functools.cache
 def _sampler_class() -> Any:
-    try:
-        from tunix.generate.sampler import Sampler
-    except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] != "tunix":
-            raise  # tunix is there, and something that it needs is not
-        raise MissingPackageError("google-tunix", "Constraining Tunix's sampler") from error
+    Sampler = _library("tunix.generate.sampler", "Constraining Tunix's sampler").Sampler
     return type("ConstrainedSampler", (_Constrained, Sampler), {"__doc__": "See `constrained_sampler`."})
 
 
@@ -168,3 +166,113 @@ _statuses = jax.jit(Carried.statuses)
 def _without(state: Any) -> tuple[Any, Any]:
     cache = dict(state.cache)
     return cache.pop(_STATE), dataclasses.replace(state, cache=cache)
+
+
+def constrained_rollout(
+    tables: ConstraintTables, constraint: Callable[[str], int | None] | None = None, *, max_depth: Any = MAX_DEPTH
+) -> Any:
+    """A rollout engine for Tunix's trainers that writes only what constraints allow.
+
+    Pass it as `rollout_engine=` of `tunix.rl.rl_cluster.ClusterConfig`; everything else of a training run stays as it is. Its
+    log-probabilities `get_per_token_logps` are the model's own, as the losses of that library expect;
+    `get_constrained_per_token_logps` are those of the masked choice. The difference of their sums is the logarithm of the
+    importance weight of a rollout. Tables can be exchanged between steps (`engine.sampler.tables = ...`); those of the same sizes
+    compile nothing, nor do new weights. Where the rollout configuration has no seed, every call has noise of its own.
+
+    Args:
+      tables: from `jax_decode.to_device`.
+      constraint: the index of a prompt's constraint in the tables, None for no constraint; by default every prompt has the first.
+      max_depth: most stack cells of a row.
+
+    Returns:
+      A subclass of `tunix.rl.rollout.base_rollout.BaseRollout`.
+
+    Raises:
+      MissingPackageError: that library is not installed.
+    """
+    base = _library("tunix.rl.rollout.vanilla_rollout", "Constraining Tunix's rollouts").VanillaRollout
+    fields = {"__doc__": "See `constrained_rollout`.", "tables": tables, "max_depth": max_depth}
+    return type("ConstrainedRollout", (_Rollout, base), fields | {"constraint_of": staticmethod(constraint or _first)})
+
+
+def _first(prompt: str) -> int:
+    return 0
+
+
+class _Rollout(_Base):
+    """What `constrained_rollout` changes of its base class, which comes behind this one among the bases."""
+
+    tables: ConstraintTables
+    max_depth: Any
+    constraint_of: Callable[[str], int | None]
+
+    def __init__(self, rollout_actor: Any, tokenizer: Any, mesh: Any = None, rollout_config: Any = None) -> None:
+        config = rollout_actor.config
+        sizes = (rollout_config.kv_cache_size, config.num_layers, config.num_kv_heads, config.head_dim)
+        cache_config = _library("tunix.generate.sampler", "Constraining Tunix's rollouts").CacheConfig(*sizes)
+        self._sampler = constrained_sampler(rollout_actor, tokenizer, cache_config, self.tables, max_depth=self.max_depth)
+        self._calls = 0
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler underneath: its `tables`, and the `statuses` of the last rollouts."""
+        return self._sampler
+
+    def generate(self, prompts: Any, rollout_config: Any, **kwargs: Any) -> Any:
+        prompts = [str(prompt) for prompt in prompts]
+        seed = rollout_config.seed
+        if seed is None:  # that library's sampler would take the same noise in every call
+            seed = jax.random.fold_in(jax.random.PRNGKey(0), self._calls)
+        self._calls += 1
+        out = self._sampler(
+            input_strings=prompts,
+            max_generation_steps=rollout_config.max_tokens_to_generate,
+            max_prompt_length=rollout_config.max_prompt_length,
+            constraint=[self.constraint_of(prompt) for prompt in prompts],
+            temperature=rollout_config.temperature,
+            top_p=rollout_config.top_p,
+            top_k=rollout_config.top_k,
+            seed=seed,
+            eos_tokens=rollout_config.eos_tokens,
+            return_logprobs=rollout_config.return_logprobs,
+        )
+        output = _library("tunix.rl.rollout.base_rollout", "Constraining Tunix's rollouts").RolloutOutput
+        return output(
+            text=out.text,
+            logits=out.logits,
+            tokens=out.tokens,
+            left_padded_prompt_tokens=out.padded_prompt_tokens,
+            logprobs=out.logprobs,
+        )
+
+    def get_constrained_per_token_logps(
+        self, prompt_tokens: Any, completion_tokens: Any, constraint: Any = None, *, temperature: float = 1.0
+    ) -> Any:
+        """Log-probabilities of completions among the allowed tokens, float32[B, T]; 0 behind their end.
+
+        Args:
+          prompt_tokens: int32[B, P], padded on the left; completion_tokens: int32[B, T], padded on the right.
+          constraint: int32[B], the constraint of each row, -1 for none; by default the first.
+          temperature: of the rollouts.
+        """
+        common = _library("tunix.rl.common", "Constraining Tunix's rollouts")
+        graph, weights = self._sampler.model_def_and_state()
+        ids = {"pad_id": self.pad_id(), "eos_id": self.eos_id()}
+        given = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+        _, logits = common.compute_per_token_logps(graph, weights, **given, **ids, return_logits=True)
+        lengths = (jnp.asarray(completion_tokens) != self.pad_id()).sum(1)
+        limits = jnp.full(len(lengths), jnp.asarray(completion_tokens).shape[1], jnp.int32)
+        which = None if constraint is None else jnp.asarray(constraint, jnp.int32)
+        found = token_logprobs(
+            logits / temperature, completion_tokens, self._sampler.tables, which=which, lengths=lengths, limits=limits
+        )
+        return found.constrained
+
+
+def _library(name: str, doing: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] != "tunix":
+            raise  # tunix is there, and something that it needs is not
+        raise MissingPackageError("google-tunix", doing) from error

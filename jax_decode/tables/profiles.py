@@ -12,7 +12,8 @@ from jax_decode.errors import DecodeError
 
 GROWTH = 4
 """Between two scales of a profile: every table then holds this many times as much."""
-_MOST_SCALES = 4
+MOST_SCALES = 4
+"""Scales of every profile."""
 _FEW_TOKENS = 1 << 15
 _OVER_FEW = {"nested": {"max_candidates": 64}}
 """Static sizes over vocabularies of fewer tokens, where the larger ones would be a seventh of the step."""
@@ -66,7 +67,7 @@ class Profile:
 
     def scaled(self, statics: Sizes, used: Sizes, counters: bool) -> Profile | None:
         """The smallest scale that has room for what constraints need; None where none has."""
-        scales = (dataclasses.replace(self, scale=GROWTH**i) for i in range(_MOST_SCALES))
+        scales = (dataclasses.replace(self, scale=GROWTH**i) for i in range(MOST_SCALES))
         return next((one for one in scales if not one.lacks(statics, used, counters)), None)
 
     def __str__(self) -> str:
@@ -115,7 +116,7 @@ def named(text: str) -> Profile:
     Raises:
       DecodeError: there is none.
     """
-    every = (dataclasses.replace(profile, scale=GROWTH**i) for profile in PROFILES.values() for i in range(_MOST_SCALES))
+    every = (dataclasses.replace(profile, scale=GROWTH**i) for profile in PROFILES.values() for i in range(MOST_SCALES))
     found = next((profile for profile in every if str(profile) == text), None)
     if found is None:
         fix = f"There are {', '.join(PROFILES)}, each as it is or with x4, x16 or x64 behind it."

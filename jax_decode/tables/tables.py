@@ -50,7 +50,7 @@ _UNROLLED = 16
 """A table may be read this many entries past a node's own: padding at the end makes that safe."""
 _FEW = 64
 """Constraints that there is always room for in a profile."""
-_SLACK = {"groups": 32, "arcs": 128, "levels": 32}
+SLACK = {"groups": 32, "arcs": 128, "levels": 32}
 """Entries past a node's own that may be read in any profile."""
 
 
@@ -322,7 +322,7 @@ def _chosen_profile(
     if special and asked is not None:
         what = "no profile has room for canonical constraints, sets of items, or keys in every order"
         raise DecodeError(what, where="profile", fix="Leave it out: such constraints get sizes of their own.")
-    used = {name: len(getattr(parts, name)) + _SLACK.get(name, 0) for name in ("nodes", "groups", "arcs", "levels", "rows")}
+    used = {name: len(getattr(parts, name)) + SLACK.get(name, 0) for name in ("nodes", "groups", "arcs", "levels", "rows")}
     counters = any(map(has_counters, constraints))
     if not all(c.is_regular for c in constraints):
         symbols = sum(c.num_symbols for c in constraints)

@@ -129,6 +129,7 @@ def test_leaves_of_other_machines(family: str, monkeypatch: pytest.MonkeyPatch) 
 def test_bounded_shapes_are_measured(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(stack_walk, "measure_of", lambda *given: (found.append(measure_of(*given)), found[-1])[1])
+    monkeypatch.setenv("CONSTRAX_CACHE", "")
     leaf_walks.forget_summaries()
     for schema in _LEAVES["measured"]:
         compose_machine(schema_machine(schema), vocabulary, source="")

@@ -25,11 +25,14 @@ from fsa_compile.inspection.explain import spell
 MUTATIONS = 40
 JUDGES = {
     "arithmetic": judges.is_arithmetic,
+    "csv": judges.is_csv,
+    "graphql": judges.is_graphql,
     "json": judges.is_json,
     "json_compact": judges.is_compact_json,
     "json_object": judges.is_json_object,
     "python_values": judges.is_python_value,
     "tags": judges.is_tagged,
+    "toml": judges.is_toml,
 } | {
     name: functools.partial(judges.lark_reads, library.grammar_text(name))
     for name in ("c_dangling_else", "c_functions", "json_tutorial", "sql_select")
@@ -255,6 +258,7 @@ def test_options_are_copies():
 
 
 def test_the_judges_can_refuse():
-    assert not any(judge("(") for judge in JUDGES.values() if judge is not JUDGES["tags"])
+    assert not any(judge("(") for name, judge in JUDGES.items() if name not in ("tags", "csv"))
     assert not judges.is_tagged("<p>")
+    assert not judges.is_csv('"')
     assert all(map(judges.is_json, JSON_ACCEPTED))

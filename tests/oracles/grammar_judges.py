@@ -7,14 +7,17 @@ says is left out, by looking at the parser's result and at the text outside stri
 from __future__ import annotations
 
 import ast
+import csv
 import io
 import itertools
 import json
 import re
 import sqlite3
 import tokenize
+import tomllib
 import warnings
 from functools import cache
+from unittest import mock
 from xml.etree import ElementTree
 
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
@@ -46,6 +49,51 @@ def is_json_object(text: str) -> bool:
     return all(re.fullmatch(r" |\n[ \t]{0,20}", gap) for gap in gaps) and all(
         whole <= 16 and part <= 16 and exponent <= 3 for whole, part, exponent in numbers
     )
+
+
+def is_csv(text: str) -> bool:
+    """What Python's csv module reads without a complaint."""
+    try:
+        list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error:
+        return False
+    return True
+
+
+def is_graphql(text: str) -> bool:
+    """Executable documents without descriptions, by graphql-core, whose newest version lets braces be empty."""
+    import graphql
+
+    empty = list[graphql.Node]()
+
+    class FindEmpty(graphql.Visitor):
+        def enter_selection_set(self, node: graphql.SelectionSetNode, *_: object) -> None:
+            empty.extend([] if node.selections else [node])
+
+    try:
+        document = graphql.parse(text)
+    except graphql.GraphQLSyntaxError:
+        return False
+    executable = graphql.OperationDefinitionNode, graphql.FragmentDefinitionNode
+    if not all(isinstance(node, executable) and not getattr(node, "description", None) for node in document.definitions):
+        return False
+    graphql.visit(document, FindEmpty())
+    return not empty
+
+
+def is_toml(text: str) -> bool:
+    """TOML's syntax by Python's tomllib, whose tables forget their keys meanwhile, so that none is defined twice."""
+    tables = tomllib._parser.NestedDict
+    with (
+        mock.patch.object(tomllib._parser.Flags, "is_", lambda *_: False),
+        mock.patch.object(tables, "get_or_create_nest", lambda *_, **__: {}),
+        mock.patch.object(tables, "append_nest_to_list", lambda *_: None),
+    ):
+        try:
+            tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return False
+    return True
 
 
 def is_arithmetic(text: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from decimal import Decimal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,6 +26,14 @@ def accepts(constraint, text: str) -> bool:
             return False
         walk.advance(byte + 1)
     return walk.accepting
+
+
+def same_text(a, b):
+    """Equal but for how numbers are written: a union's float reads 0.9560, which its Decimal wrote, as 0.956."""
+    try:
+        return a == b or json.loads(a, parse_float=Decimal) == json.loads(b, parse_float=Decimal)
+    except ValueError:
+        return False
 
 
 @pytest.mark.exhaustive
@@ -52,7 +62,7 @@ def test_what_is_dumped_is_accepted_and_read_back(style, exhaustive):
             dumped += 1
             assert accepts(constraint, text), (T, value, text)
             back = parse(T, text, style=style)  # unions read what several members could have written as the first of them
-            assert back == value or dump(T, back, style=style) == text, (T, value, text)
+            assert back == value or same_text(dump(T, back, style=style), text), (T, value, text)
 
         check()
     assert compiled > 20

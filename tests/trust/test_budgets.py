@@ -55,6 +55,7 @@ SLOW = {
     "word boundaries": regex(r"(?:\b|a)" * 400),
     "letters": regex(r"\p{L}" * 1000),
     "long pattern": regex("a" * 300_000),
+    "letters of any case": regex("(?i)" + "".join(map(chr, range(0x4E00, 0x4E00 + 12_032)))),
     "subsets": regex("(.*a.{15}){3}"),
     "lookaheads": regex("".join(f"(?=.*{chr(97 + i)})" for i in range(20)) + ".*"),
     "unit rules": grammar("start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(9_999)) + 'r9999: "a"'),

@@ -22,6 +22,7 @@ from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, or
 from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.pushdown import NO_END, RETURN, UNCOUNTED, ByteMachine
+from fsa_compile.composition.pushdown.leaf_stock import stocked
 from fsa_compile.composition.tokens.token_sets import Parts
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -109,7 +110,8 @@ def leaf_procedures_of(
         codes, outside = moves.codes(controls)
         every = np.concatenate((controls, outside))
         content = (codes, moves.returns[controls], machine.bounds[every])
-        out.append(LeafProcedure(every, kept.get(_key(*content), partial(_walked, walk, content, len(controls)))))
+        key, walked = _key(*content), partial(_walked, walk, content, len(controls))
+        out.append(LeafProcedure(every, kept.get(key, partial(stocked, tables, key, walked, Summary))))
     return out
 
 

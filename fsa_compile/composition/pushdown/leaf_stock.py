@@ -1,0 +1,119 @@
+"""Walked leaves on disk, beside the tables of their vocabulary: a process that finds string bodies there need not walk them.
+
+What is stored depends on the code that walked it, so a folder belongs to one state of the package's files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fsa_compile.composition.tokens.token_sets import Parts
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, cache_folder
+
+T = TypeVar("T")
+
+_LEAST_SECONDS = 0.003
+"""A leaf that is walked faster is not stored: reading it takes about a third of that."""
+_MOST_FILES = 64
+"""Leaves of one vocabulary."""
+_MOST_BYTES = 2 << 20
+"""Of one leaf."""
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Parts) if field.name != "rows")
+
+
+def stocked(tables: VocabularyTables, key: bytes, walk: Callable[[], T], make: Callable[..., T]) -> T:
+    """A leaf from the disk, or walked now, and stored if that took long.
+
+    Args:
+      tables: the vocabulary.
+      key: tells leaves of one vocabulary apart.
+      walk: walks it; what it returns has the fields of `summaries.Summary`.
+      make: makes one of these fields.
+    """
+    folder = _folder(tables.fingerprint)
+    if folder is None:
+        return walk()
+    path = folder / f"{key.hex()}.npy"
+    if (fields := _read(path, key)) is not None:
+        return make(*fields)
+    begin = time.process_time()
+    found = walk()
+    if time.process_time() - begin >= _LEAST_SECONDS:
+        _store(found, path, key)
+    return found
+
+
+def _folder(fingerprint: str) -> Path | None:
+    base = cache_folder()
+    return None if base is None else base / f"leaves-{fingerprint[:32]}-{_code()}"
+
+
+@functools.cache
+def _code() -> str:
+    """Tells states of the files apart that leaves depend on: names, sizes and times of change."""
+    root = Path(__file__).parents[2]
+    files = sorted(path for name in ("composition", "automata", "vocabulary", "arrays") for path in (root / name).rglob("*.py"))
+    states = ((path.relative_to(root).as_posix(), path.stat()) for path in files)
+    text = "\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
+    return hashlib.sha256(f"{np.__version__}\n{text}".encode()).hexdigest()[:16]
+
+
+def _read(path: Path, key: bytes) -> tuple[Any, ...] | None:
+    """The fields of a stored leaf; None where there is none that can be used."""
+    try:
+        if path.is_symlink() or path.stat().st_size > 2 * _MOST_BYTES:
+            return None
+        data = path.read_bytes()
+        if hashlib.blake2b(data[32:], digest_size=16, key=key).digest() != data[:16]:
+            return None
+        count = int.from_bytes(data[16:24], "little")
+        head = np.frombuffer(data, np.int64, 4 * count + 2, 32)
+        at, arrays = 32 + head.nbytes, list[np.ndarray]()
+        for kind, rows, columns, size in head[2:].reshape(-1, 4).tolist():
+            array = np.frombuffer(data, _KINDS[kind], size, at)
+            arrays.append(array if columns < 0 else array.reshape(rows, columns))
+            at += -(-array.nbytes // 8) * 8
+    except (OSError, ValueError, IndexError):  # a cache that cannot be read, for whatever reason, is made anew
+        return None
+    own, links, leaving = len(_COLUMNS), 4, len(arrays) - len(_COLUMNS) - 4 - 1
+    parts = Parts(*arrays[:own], rows=list(arrays[-1]))
+    return parts, tuple(arrays[own : own + links]), tuple(arrays[own + links : own + links + leaving]), *head[:2].tolist()
+
+
+_KINDS = tuple(np.dtype(name) for name in ("int64", "uint64", "int32", "uint32", "bool", "uint16", "uint8", "int16"))
+
+
+def _store(found: Any, path: Path, key: bytes) -> None:
+    """Writes a leaf atomically; a disk that cannot be written only costs time."""
+    rows = np.stack(found.parts.rows) if found.parts.rows else np.zeros((0, 1), np.uint32)
+    arrays = [*(getattr(found.parts, name) for name in _COLUMNS), *found.links, *found.leaving, rows]
+    if any(array.dtype not in _KINDS for array in arrays) or len(found.links) != 4 or sum(a.nbytes for a in arrays) > _MOST_BYTES:
+        return
+    shapes = [(_KINDS.index(a.dtype), len(a), a.shape[1] if a.ndim > 1 else -1, a.size) for a in arrays]
+    head = np.array([found.size, found.runs, *(x for shape in shapes for x in shape)], np.int64)
+    body = [head.tobytes(), *(a.tobytes() + b"\0" * (-a.nbytes % 8) for a in arrays)]
+    text = len(arrays).to_bytes(8, "little") + b"".join(body)
+    text = text[:8] + b"\0" * 8 + text[8:]
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if len(os.listdir(path.parent)) >= _MOST_FILES:
+            return
+        part.write_bytes(hashlib.blake2b(text[16:], digest_size=16, key=key).digest() + text)
+        os.replace(part, path)
+    except OSError:
+        return
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)

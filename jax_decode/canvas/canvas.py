@@ -1,0 +1,290 @@
+"""What a constraint says of a canvas: its most probable text, an exact sample, marginals, and the mass.
+
+The distribution over canvases is the product of one distribution per position, conditioned on the constraint. With diffusion
+language models the positions' distributions come from one denoising step.
+
+Source: dynamic programming over positions and states, as for the forward-backward algorithm of hidden Markov models; for
+diffusion language models Suresh et al. 2025, DINGO (arXiv 2505.23061), who find the most probable text.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_decode.canvas.canvas_tables import CanvasTables
+from jax_decode.canvas.semiring import LOG, MAX, Semiring, backward, edge_weights, forward, value_weights
+from jax_decode.errors import DecodeError
+from jax_decode.kernels.noise import gumbel
+from jax_decode.kernels.planes import NEVER, finite
+
+_BYTES_AT_ONCE = 1 << 28
+"""Log-probabilities of the rows that are worked on together; temporaries are a few times as large."""
+_EDGE, _TERM, _TOKEN = range(3)
+"""Kinds of draws at a position."""
+
+
+class Filled(NamedTuple):
+    """Canvases that a constraint allows.
+
+    Attributes:
+      tokens: int32[B, L], -1 throughout a row without any such canvas.
+      logprob: float32[B], sum of the log-probabilities of the tokens that were not fixed.
+      log_mass: float32[B], log-probability of the constraint, -inf where nothing is allowed; of `most_probable`, of its text.
+      state: int32[B], where the text stands behind the canvas: what the next block begins with. 0 is dead.
+    """
+
+    tokens: jax.Array
+    logprob: jax.Array
+    log_mass: jax.Array
+    state: jax.Array
+
+
+class Marginals(NamedTuple):
+    """What the constraint makes of every position.
+
+    Attributes:
+      logprobs: float32[B, L, V'], log-probability of each token at each position, given that the constraint holds.
+      log_mass: float32[B], as in `Filled`.
+    """
+
+    logprobs: jax.Array
+    log_mass: jax.Array
+
+
+class Row(NamedTuple):
+    """Arguments of one row, or of all: see `most_probable`."""
+
+    logprobs: jax.Array
+    fixed: jax.Array
+    which: jax.Array
+    state: jax.Array
+    remaining: jax.Array
+    key: jax.Array
+
+
+def most_probable(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Filled:
+    """The most probable canvas of the constraint.
+
+    Args:
+      tables: from `to_canvas`.
+      logprobs: float[B, L, V'], log-probabilities of every position, V' at least the vocabulary's size; further ids are not
+        allowed. NaN counts as -inf.
+      fixed: int32[B, L], tokens that are settled, -1 elsewhere; default: none.
+      which: int32[B], the constraint of each row; default: 0.
+      state: int32[B], where the text of each row stands before the canvas: `Filled.state` of the block before it, or 1 for the
+        start, which is the default.
+      remaining: int32[B] or a number: how many tokens may follow the canvas. Default 0: the text is complete within the canvas.
+
+    Returns:
+      The canvases. Of equally probable ones it is the same each time.
+
+    Raises:
+      DecodeError: a shape or dtype is wrong.
+    """
+    return _filled(tables, read(tables, logprobs, None, **asked), draws=False)
+
+
+def sample(tables: CanvasTables, logprobs: jax.Array, keys: jax.Array, **asked: Any) -> Filled:
+    """An exact sample of the canvas, given that the constraint holds: forward filtering, backward sampling.
+
+    Args:
+      keys: uint32[B, 2], from `jax_decode.key_words`. A row's draw depends on its own key alone.
+      tables, logprobs, and the others: as in `most_probable`.
+    """
+    return _filled(tables, read(tables, logprobs, keys, **asked), draws=True)
+
+
+def marginals(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Marginals:
+    """The distribution of every position, given that the constraint holds. Arguments as in `most_probable`."""
+    return _marginals(tables, read(tables, logprobs, None, **asked))
+
+
+def log_mass(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> jax.Array:
+    """The log-probability of the constraint, float32[B]; arguments as in `most_probable`.
+
+    Its gradient by the log-probabilities is the probability of each token given the constraint, so that it can be a loss.
+    """
+    return _log_mass(tables, read(tables, logprobs, None, **asked))
+
+
+def read(
+    tables: CanvasTables,
+    logprobs: Any,
+    keys: Any,
+    *,
+    fixed: Any = None,
+    which: Any = None,
+    state: Any = None,
+    remaining: Any = 0,
+) -> Row:
+    """Arguments of all rows, checked for shapes and dtypes."""
+    if not isinstance(tables, CanvasTables):
+        what = f"a canvas needs its own tables, not {type(tables).__name__}"
+        raise DecodeError(what, fix="Pass jax_decode.canvas.to_canvas(constraint).")
+    if not hasattr(logprobs, "dtype") or not jnp.issubdtype(logprobs.dtype, jnp.floating) or logprobs.ndim != 3:
+        raise DecodeError("the log-probabilities are no floating numbers of shape [B, L, V]", fix="Pass log_softmax(logits).")
+    rows, length, width = logprobs.shape
+    if width < tables.vocab_size:
+        what = f"there are {width:,} log-probabilities per position, the constraint's vocabulary has {tables.vocab_size:,} ids"
+        raise DecodeError(what, fix="Compile for the tokenizer of this model.")
+
+    def integers(name: str, value: Any, default: int, shape: tuple[int, ...]) -> jax.Array:
+        value = jnp.full(shape, default, jnp.int32) if value is None else jnp.asarray(value)
+        if not jnp.issubdtype(value.dtype, jnp.integer) or value.shape not in ((), shape):
+            raise DecodeError(f"{name} is {value.dtype}{list(value.shape)}", fix=f"Pass int32{list(shape)}.")
+        return jnp.broadcast_to(value.astype(jnp.int32), shape)
+
+    if keys is None:
+        keys = jnp.zeros((rows, 2), jnp.uint32)
+    if not hasattr(keys, "dtype") or keys.dtype != jnp.uint32 or keys.shape != (rows, 2):
+        fix = "Pass jax_decode.key_words(jax.random.split(key, B))."
+        raise DecodeError(f"the keys are not uint32[{rows}, 2]", fix=fix)
+    return Row(
+        logprobs,
+        integers("fixed", fixed, -1, (rows, length)),
+        integers("which", which, 0, (rows,)),
+        integers("state", state, 1, (rows,)),
+        integers("remaining", remaining, 0, (rows,)),
+        keys,
+    )
+
+
+def by_row(function: Callable[[CanvasTables, Row], Any], tables: CanvasTables, rows: Row) -> Any:
+    """`function` of every row, of as many at once as memory allows."""
+    _, length, width = rows.logprobs.shape
+    at_once = max(_BYTES_AT_ONCE // (4 * length * width), 1)
+
+    def one(row: Row) -> Any:
+        own = jax.tree.map(lambda table: table[row.which], tables)
+        x = row.logprobs.astype(jnp.float32)
+        token = jnp.arange(width, dtype=jnp.int32)[None, :]
+        x = jnp.where(jnp.isnan(x) | (token >= tables.vocab_size), NEVER, x)
+        fixed = row.fixed[:, None]
+        x = jnp.where(fixed < 0, x, jnp.where(token == fixed, 0.0, NEVER))
+        return function(own, row._replace(logprobs=x))
+
+    return jax.lax.map(one, rows, batch_size=min(at_once, len(rows.key)))
+
+
+@functools.partial(jax.jit, static_argnames="draws")
+def _filled(tables: CanvasTables, rows: Row, *, draws: bool) -> Filled:
+    return by_row(functools.partial(_fill, draws), tables, rows)
+
+
+@jax.custom_vjp
+@jax.jit
+def _log_mass(tables: CanvasTables, rows: Row) -> jax.Array:
+    def one(tables: CanvasTables, row: Row) -> jax.Array:
+        return backward(LOG, tables, edges_of(tables, row).weight, row.remaining)[0][row.state]
+
+    return by_row(one, tables, rows)
+
+
+def _log_mass_forward(tables: CanvasTables, rows: Row) -> tuple[jax.Array, tuple[CanvasTables, Row]]:
+    return _log_mass(tables, rows), (tables, rows)
+
+
+def _log_mass_backward(residuals: tuple[CanvasTables, Row], given: jax.Array) -> tuple[Any, Any]:
+    tables, rows = residuals
+    share = jnp.where(rows.fixed[..., None] < 0, jnp.exp(_marginals(tables, rows).logprobs), 0.0)
+    nothing = jax.tree.map(_no_gradient, (tables, rows))
+    return nothing[0], nothing[1]._replace(logprobs=(share * given[:, None, None]).astype(rows.logprobs.dtype))
+
+
+_log_mass.defvjp(_log_mass_forward, _log_mass_backward)
+
+
+def _no_gradient(x: jax.Array) -> Any:
+    return np.zeros(x.shape, jax.dtypes.float0)
+
+
+@jax.jit
+def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
+    def one(tables: CanvasTables, row: Row) -> Marginals:
+        x = row.logprobs
+        mass, of_class, listed = _rest_of_tokens(tables, row)
+        out = jnp.full_like(x, NEVER).at[:, : tables.vocab_size].set(of_class[tables.token_class].T)
+        wide = out.at[:, tables.arc_token].get(mode="fill", fill_value=NEVER)
+        out = out.at[:, tables.arc_token].set(jnp.logaddexp(wide, listed.T), mode="drop")
+        return Marginals(jnp.where(out > NEVER, out + x, NEVER), mass)
+
+    return by_row(one, tables, rows)
+
+
+class _Edges(NamedTuple):
+    """float32[J, L], weights of token sets; float32[L, E], of edges."""
+
+    values: jax.Array
+    weight: jax.Array
+
+
+def edges_of(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Edges:
+    """The weights of token sets and of edges at every position."""
+    values = value_weights(ring, tables, row.logprobs)
+    return _Edges(values, edge_weights(ring, tables, values))
+
+
+def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Array]:
+    """A sample of one row, and the log-probability of each of its tokens given that the constraint holds, float32[L]."""
+    filled = _fill(True, tables, row)
+    _, of_class, listed = _rest_of_tokens(tables, row)
+    token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
+    wide = of_class[tables.token_class[token], position]
+    place = jnp.minimum(jnp.searchsorted(tables.arc_token, token), len(tables.arc_token) - 1)
+    narrow = jnp.where(tables.arc_token[place] == token, listed[place, position], NEVER)
+    rest = jnp.logaddexp(wide, narrow)
+    return filled, jnp.where(rest > NEVER, rest + row.logprobs[position, token], NEVER)
+
+
+def _rest_of_tokens(tables: CanvasTables, row: Row) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The mass; and what the other positions add where a position has a token of a class, float32[K, L], or one of the listed
+    tokens, float32[A, L]: with the token's own log-probability, its log-probability given the constraint."""
+    edges = edges_of(tables, row)
+    before, behind = backward(LOG, tables, edges.weight, row.remaining)
+    ahead = forward(LOG, tables, edges.weight, row.state)
+    mass = before[row.state]
+    rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(mass)).T
+    of_value = LOG.segments(rest[tables.term_edge], tables.term_value, len(edges.values))
+    rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
+    return mass, LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
+
+
+def _fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
+    x, positions = row.logprobs, jnp.arange(len(row.logprobs))
+    values, edges = edges_of(tables, row, LOG if draws else MAX)
+    before, behind = backward(LOG if draws else MAX, tables, edges, row.remaining)
+
+    def noise(kind: int, position: jax.Array, index: jax.Array) -> jax.Array:
+        """float32[n, m] for positions [n] and indices [m]."""
+        if not draws:
+            return jnp.zeros((len(position), len(index)), jnp.float32)
+        step = (position * 4 + kind).astype(jnp.uint32)
+        return gumbel(jnp.broadcast_to(row.key[None, :], (len(position), 2)), step, index.astype(jnp.uint32)[None, :])
+
+    def step(state: jax.Array, at: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        position, weight, rest = at
+        ways = jnp.where(tables.source == state, weight + rest[tables.target], NEVER)
+        edge = (ways + noise(_EDGE, position[None], jnp.arange(len(ways)))[0]).argmax()
+        edge = jnp.where(ways.max() > NEVER, edge, 0)
+        return tables.target[edge], edge
+
+    state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
+    noisy = values + noise(_TERM, positions, jnp.arange(len(values))).T  # an edge has every value once
+    terms = jnp.where(tables.term_edge[:, None] == taken[None, :], noisy[tables.term_value], NEVER)
+    value = tables.term_value[terms.argmax(0)]
+    listed = value - len(tables.holds)
+    inside = tables.holds[jnp.minimum(value, len(tables.holds) - 1)][:, tables.token_class]
+    text = jnp.where(inside, x[:, : tables.vocab_size], NEVER)
+    token = (text + noise(_TOKEN, positions, jnp.arange(tables.vocab_size))).argmax(1).astype(jnp.int32)
+    token = jnp.where(listed >= 0, tables.arc_token[jnp.maximum(listed, 0)], token)
+    mass = before[row.state]
+    possible = mass > NEVER
+    token = jnp.where(possible, token, -1)
+    logprob = jnp.take_along_axis(x, jnp.maximum(token, 0)[:, None], 1)[:, 0].sum()
+    return Filled(token, jnp.where(possible, logprob, NEVER), mass, jnp.where(possible, state, 0))

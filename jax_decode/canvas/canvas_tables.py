@@ -1,0 +1,208 @@
+"""Constraints for a canvas on the device: the edges of their automata, and which tokens each of them takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fsa_compile.artifact import CompiledConstraint
+from fsa_compile.artifact.item_trie import CompiledItems
+from jax_decode.canvas.unfolding import NEVER, TokenAutomaton, unfold
+from jax_decode.errors import DecodeError
+
+BLOCK = 64
+"""Sets of fewer tokens are lists; larger ones are unions of token classes, whose tokens are read in blocks of this many."""
+MAX_STATES = 8192
+_LEAST = 64
+_NO_TOKEN = 2**30
+"""An id past every vocabulary: reads of it are -inf."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CanvasTables:
+    """Constraints for a canvas; every array has a leading axis of C constraints. Made by `to_canvas`.
+
+    Axes: S states, E edges, T terms, R wide token sets, K token classes, A listed tokens, J = R + A; all padded to powers of two
+    from 64 on.
+    State 0 is dead, state 1 the start; edge 0 leads from 0 to 0, set 0 and class 0 stand for none.
+
+    Attributes:
+      distance: int32[C, S], least number of further tokens of a complete text.
+      source, target: int32[C, E], states of each edge, edges by ascending source.
+      term_edge, term_value: int32[C, T], the edge of each term, ascending, and its tokens: a wide set, or R + a listed token.
+      arc_token: int32[C, A], the listed tokens.
+      token_class: int32[C, V], the class of every token among the wide sets: tokens of a class are in the same sets.
+      order: int32[C, N], tokens by class, every class in whole blocks.
+      block_class: int32[C, N / BLOCK], class of each block.
+      held_row, held_class: int32[C, H], the classes of each wide set, by ascending set.
+      holds: bool[C, R, K], whether a set holds a class.
+    """
+
+    distance: jax.Array
+    source: jax.Array
+    target: jax.Array
+    term_edge: jax.Array
+    term_value: jax.Array
+    arc_token: jax.Array
+    token_class: jax.Array
+    order: jax.Array
+    block_class: jax.Array
+    held_row: jax.Array
+    held_class: jax.Array
+    holds: jax.Array
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.token_class.shape[-1]
+
+    def __repr__(self) -> str:
+        count, states = self.distance.shape
+        size = sum(getattr(self, f.name).nbytes for f in dataclasses.fields(self))
+        room = f"{states:,} states and {self.source.shape[1]:,} edges"
+        return f"CanvasTables({count} constraint{'s' * (count != 1)}, room for {room}, {size / 1e6:.2f} MB)"
+
+
+jax.tree_util.register_dataclass(CanvasTables, data_fields=[f.name for f in dataclasses.fields(CanvasTables)], meta_fields=[])
+
+
+def to_canvas(
+    constraints: CompiledConstraint | CompiledItems | Sequence[CompiledConstraint | CompiledItems],
+    *,
+    max_depth: int = 4,
+    max_states: int = MAX_STATES,
+    pad_ids: Sequence[int] = (),
+) -> CanvasTables:
+    """Moves constraints to the device for a canvas.
+
+    A text ends with one of the vocabulary's stop ids, or exactly where the canvas ends; behind a stop id come stop ids and
+    `pad_ids` only.
+
+    Args:
+      constraints: one or more over one vocabulary: regular, with counters, sets of keys or a stack, or sets of items.
+      max_depth: most stack cells of a text; deeper texts are not in the language of the canvas.
+      max_states: limit of the states of each, when stacks and counters are written out.
+      pad_ids: ids that may fill the canvas behind the end of a text, besides the stop ids.
+
+    Raises:
+      DecodeError: a constraint cannot be written out within the limits, or they belong to different vocabularies.
+    """
+    given = [constraints] if isinstance(constraints, (CompiledConstraint, CompiledItems)) else list(constraints)
+    if not given:
+        raise DecodeError("there are no constraints", fix="Pass at least one.")
+    if len({c.fingerprint for c in given if hasattr(c, "fingerprint")}) > 1:
+        fix = "Compile all of them for the model's tokenizer."
+        raise DecodeError("the constraints belong to different vocabularies", fix=fix)
+    laid = []
+    for c in given:
+        automaton = unfold(c, max_depth=max_depth, max_states=max_states)
+        ends = [int(t) for t in c.stop_ids if t >= 0]
+        laid.append(_laid_out(_with_end(automaton, ends, sorted({*ends, *(int(t) for t in pad_ids)})), c.vocab_size))
+    sizes = {f: max(len(one[f]) for one in laid) for f in laid[0] if f not in ("holds", "token_class")}
+    sizes = {name: _room(n) for name, n in sizes.items()}
+    sizes["order"] = sizes["block_class"] * BLOCK
+    rows, classes = (_room(max(one["holds"].shape[axis] for one in laid)) for axis in (0, 1))
+    arrays = {name: np.stack([_padded(name, one[name], n) for one in laid]) for name, n in sizes.items()}
+    arrays["holds"] = np.zeros((len(laid), rows, classes), bool)
+    for i, one in enumerate(laid):
+        own_rows, own_classes = one["holds"].shape
+        arrays["holds"][i, :own_rows, :own_classes] = one["holds"]
+    arrays["token_class"] = np.stack([one["token_class"] for one in laid])
+    # A listed token's number counts from the end of the wide sets, which is now the same for all constraints.
+    arrays["term_value"] = np.where(arrays["term_value"] < 0, rows - 1 - arrays["term_value"], arrays["term_value"])
+    return CanvasTables(**{name: jax.numpy.asarray(a) for name, a in arrays.items()})
+
+
+def _room(size: int) -> int:
+    """Constraints of one room run in one program."""
+    return max(1 << (size - 1).bit_length(), _LEAST)
+
+
+def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
+    """Padding: distances of dead states, tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
+    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
+    out = np.full(size, fill, array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def _with_end(a: TokenAutomaton, ends: list[int], pads: list[int]) -> TokenAutomaton:
+    """With a state behind the end of a text. States count from 1."""
+    if not ends:
+        return dataclasses.replace(a, source=a.source + 1, target=a.target + 1)
+    accepting, end = np.flatnonzero(a.distance == 0) + 1, len(a.distance) + 1
+    return TokenAutomaton(
+        distance=np.append(a.distance, np.int32(0)),
+        source=np.concatenate([a.source + 1, accepting, [end]]).astype(np.int32),
+        target=np.concatenate([a.target + 1, np.full(len(accepting) + 1, end)]).astype(np.int32),
+        tokens=[*a.tokens, *[np.array(ends, np.int64)] * len(accepting), np.array(pads, np.int64)],
+    )
+
+
+def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
+    """The arrays of `CanvasTables` of one constraint, unpadded; in `term_value` listed token i is -1 - i."""
+    by_source = np.argsort(a.source, kind="stable")
+    tokens = [a.tokens[e] for e in by_source]
+    numbers: dict[bytes, int] = {}
+    of_array = {id(t): numbers.setdefault(t.tobytes(), len(numbers) + 1) for t in tokens if len(t) >= BLOCK}
+    row_of = [of_array.get(id(t), 0) for t in tokens]
+    sets = [np.frombuffer(key, np.int64) for key in numbers]
+    token_class, holds = _classes(sets, vocab_size)
+    listed = [t for t in tokens if len(t) < BLOCK]
+    arc_token = np.unique(np.concatenate([np.zeros(0, np.int64), *listed]))
+    term_edge, term_value = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
+    for e, (t, row) in enumerate(zip(tokens, row_of), 1):
+        values = np.array([row]) if row else -1 - np.searchsorted(arc_token, t)
+        term_edge.append(np.full(len(values), e))
+        term_value.append(values)
+    order, block_class = _blocks(token_class)
+    held_row, held_class = np.nonzero(holds)
+    return {
+        "distance": np.concatenate([[NEVER], a.distance]).astype(np.int32),
+        "source": np.concatenate([[0], a.source[by_source]]).astype(np.int32),
+        "target": np.concatenate([[0], a.target[by_source]]).astype(np.int32),
+        "term_edge": np.concatenate(term_edge).astype(np.int32),
+        "term_value": np.concatenate(term_value).astype(np.int32),
+        "arc_token": np.append(arc_token, _NO_TOKEN).astype(np.int32),
+        "token_class": token_class,
+        "order": order,
+        "block_class": block_class,
+        "held_row": np.append(held_row, 0).astype(np.int32),
+        "held_class": np.append(held_class, 0).astype(np.int32),
+        "holds": holds,
+    }
+
+
+def _classes(sets: list[NDArray[np.int64]], vocab_size: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Classes of tokens that the same sets hold, class 0 for those in none; and bool[R + 1, K], the classes of every set."""
+    split = np.zeros(vocab_size + 1, np.int64)  # one token more, which is in no set and comes first in its class
+    outside = np.ones(vocab_size + 1, bool)
+    for tokens in sets:  # splits every class by membership
+        split *= 2
+        split[tokens] += 1
+        outside[tokens] = False
+        split = np.unique(split, return_inverse=True)[1]
+    found, classes = np.unique(np.where(outside, -1, split), return_inverse=True)
+    token_class = classes[:-1].astype(np.int32)
+    holds = np.zeros((len(sets) + 1, len(found)), np.bool_)
+    for i, tokens in enumerate(sets, 1):
+        holds[i, token_class[tokens]] = True
+    return token_class, holds
+
+
+def _blocks(token_class: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Tokens by class in whole blocks, and the class of every block; class 0 is left out."""
+    order, classes = [np.full(BLOCK, _NO_TOKEN)], [np.zeros(1, np.int64)]
+    by_class = np.argsort(token_class, kind="stable")
+    ends = np.cumsum(np.bincount(token_class))
+    for k in range(1, len(ends)):
+        tokens = by_class[ends[k - 1] : ends[k]]
+        blocks = -(-len(tokens) // BLOCK)
+        order.append(np.pad(tokens, (0, blocks * BLOCK - len(tokens)), constant_values=_NO_TOKEN))
+        classes.append(np.full(blocks, k))
+    return np.concatenate(order).astype(np.int32), np.concatenate(classes).astype(np.int32)

@@ -1,0 +1,82 @@
+"""Sums over all texts of a constraint on a canvas, in the log semiring and in the max-plus semiring.
+
+Everything is a segmented sum over lists that were sorted beforehand: tokens → classes → token sets → edges → states. Work per
+position is the vocabulary once, plus the edges; never states times vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
+from jax_decode.kernels.planes import NEVER, finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Semiring:
+    """How weights of alternatives are added; those of consecutive tokens are added as numbers.
+
+    Attributes:
+      segments: `(values [n, ...], index int32[n], count)` -> the sum of every index, [count, ...], -inf for none.
+      sum: of an array over an axis.
+    """
+
+    segments: Callable[[jax.Array, jax.Array, int], jax.Array]
+    sum: Callable[[jax.Array, int], jax.Array]
+
+
+def _log_segments(values: jax.Array, index: jax.Array, count: int) -> jax.Array:
+    base = finite(jax.ops.segment_max(values, index, count))
+    return base + jnp.log(jax.ops.segment_sum(jnp.exp(values - base[index]), index, count))
+
+
+def _log_sum(values: jax.Array, axis: int) -> jax.Array:
+    base = finite(values.max(axis))
+    return base + jnp.log(jnp.exp(values - jnp.expand_dims(base, axis)).sum(axis))
+
+
+LOG = Semiring(_log_segments, _log_sum)
+"""Probabilities of alternatives add up."""
+MAX = Semiring(jax.ops.segment_max, lambda values, axis: values.max(axis))
+"""The best of the alternatives counts."""
+
+
+def value_weights(ring: Semiring, tables: CanvasTables, x: jax.Array) -> jax.Array:
+    """The weight of every token set at every position, float32[J, L]; x: float32[L, V']."""
+    by_token = x.T
+    wide = by_token.at[tables.order].get(mode="fill", fill_value=NEVER)
+    blocks = ring.sum(wide.reshape(-1, BLOCK, x.shape[0]), 1)
+    classes = ring.segments(blocks, tables.block_class, tables.holds.shape[1])
+    rows = ring.segments(classes[tables.held_class], tables.held_row, tables.holds.shape[0])
+    return jnp.concatenate([rows, by_token.at[tables.arc_token].get(mode="fill", fill_value=NEVER)])
+
+
+def edge_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:
+    """The weight of every edge at every position, float32[L, E]."""
+    return ring.segments(values[tables.term_value], tables.term_edge, len(tables.source)).T
+
+
+def forward(ring: Semiring, tables: CanvasTables, edges: jax.Array, state: jax.Array) -> jax.Array:
+    """The weight of all beginnings that lead to a state, before every position, float32[L, S]."""
+    states = len(tables.distance)
+    first = jnp.where(jnp.arange(states) == state, 0.0, NEVER)
+
+    def step(alpha: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return ring.segments(alpha[tables.source] + weight, tables.target, states), alpha
+
+    return jax.lax.scan(step, first, edges)[1]
+
+
+def backward(ring: Semiring, tables: CanvasTables, edges: jax.Array, remaining: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The weight of all ways to go on from a state: before the first position float32[S], and behind every one float32[L, S]."""
+    states = len(tables.distance)
+    last = jnp.where(tables.distance <= remaining, 0.0, NEVER)
+
+    def step(beta: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return ring.segments(beta[tables.target] + weight, tables.source, states), beta
+
+    return jax.lax.scan(step, last, edges, reverse=True)

@@ -1,0 +1,96 @@
+"""Log-probabilities of given tokens as a function of logits, for losses: differentiable, with a constraint and without."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fsa_compile.artifact.arrays import UNREACHABLE
+from jax_decode.errors import DecodeError
+from jax_decode.kernels.planes import NEVER
+from jax_decode.step.argument_checks import check_tables
+from jax_decode.step.masking import mask
+from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state
+from jax_decode.step.transition import advance
+from jax_decode.tables.tables import ConstraintTables
+
+_FORBIDDEN = -1e30
+"""In place of -inf, whose gradient is no number."""
+
+
+class TokenLogprobs(NamedTuple):
+    """Of the tokens of each row; 0 past its length.
+
+    Attributes:
+      raw: float32[B, T], log-probability under the model.
+      constrained: float32[B, T], log-probability among the allowed tokens: of sampling under the mask. -inf, with gradient 0,
+        for a token that is forbidden.
+    """
+
+    raw: jax.Array
+    constrained: jax.Array
+
+
+def token_logprobs(
+    logits: jax.Array,
+    tokens: jax.Array,
+    tables: ConstraintTables,
+    *,
+    which: Any = None,
+    lengths: Any = None,
+    limits: Any = None,
+    max_depth: Any = MAX_DEPTH,
+) -> TokenLogprobs:
+    """Both log-probabilities of tokens that are given, from a model's logits.
+
+    For losses: `jax.grad` of anything made of them reaches the logits, and through them the parameters. Works under `jit`. The
+    sum of `raw - constrained` over a row is the logarithm of its importance weight, where it was sampled under the mask.
+
+    Args:
+      logits: float[B, T, V'], those that each token was chosen from: of the position before it.
+      tokens: int32[B, T], the stop token included where there is one.
+      tables: from `to_device`.
+      which: int32[B], the constraint of each row, -1 for none; default: 0.
+      lengths: int32[B], tokens of each row; default: T.
+      limits: int32[B], most tokens of each row, as they were when it was sampled; None for no limit.
+      max_depth: as in `generate`.
+
+    Raises:
+      DecodeError: a shape or dtype is wrong.
+    """
+    check_tables(tables, "token_logprobs")
+    if not hasattr(logits, "dtype") or not jnp.issubdtype(logits.dtype, jnp.floating) or logits.ndim != 3:
+        raise DecodeError("the logits are no floating numbers of shape [B, T, V]", fix="Pass those of the model, [B, T, V].")
+    rows, length, width = logits.shape
+    tokens = jnp.asarray(tokens)
+    if tokens.shape != (rows, length) or not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise DecodeError(f"the tokens are {tokens.dtype}{list(tokens.shape)}", fix=f"Pass int32[{rows}, {length}].")
+    tokens = tokens.astype(jnp.int32)
+    lengths = jnp.broadcast_to(jnp.asarray(length if lengths is None else lengths, jnp.int32), (rows,))
+    which = jnp.zeros(rows, jnp.int32) if which is None else jnp.asarray(which, jnp.int32)
+    state = init_state(tables, which, limits, max_depth=max_depth, max_tokens=length)
+    if limits is None:  # `max_tokens` is for the room of stacks, and no limit of the text
+        state = dataclasses.replace(state, remaining=jnp.full_like(state.remaining, UNREACHABLE))
+    real = jnp.arange(length, dtype=jnp.int32)[None, :] < lengths[:, None]
+    allowed = _allowed_along(tables, state, jnp.where(real, tokens, -1), width)
+    x = logits.astype(jnp.float32)
+    x = jnp.where(jnp.isnan(x), _FORBIDDEN, jnp.clip(x, _FORBIDDEN, -_FORBIDDEN))
+    place = jnp.clip(tokens, 0, width - 1)[..., None]
+    own = jnp.take_along_axis(x, place, 2)[..., 0]
+    raw = own - jax.nn.logsumexp(x, axis=-1)
+    inside = own - jax.nn.logsumexp(jnp.where(allowed, x, _FORBIDDEN), axis=-1)
+    fits = jnp.take_along_axis(allowed, place, 2)[..., 0] & (tokens >= 0) & (tokens < width)
+    return TokenLogprobs(jnp.where(real, raw, 0.0), jnp.where(real, jnp.where(fits, inside, NEVER), 0.0))
+
+
+def _allowed_along(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, width: int) -> jax.Array:
+    """The mask before every token, bool[B, T, width]; a token of -1 is none."""
+
+    def step(state: ConstraintState, token: jax.Array) -> tuple[ConstraintState, jax.Array]:
+        allowed = mask(tables, state, width=width)
+        return advance(tables, state, token), allowed
+
+    return jax.lax.scan(step, state, tokens.T)[1].swapaxes(0, 1)

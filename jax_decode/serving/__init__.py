@@ -1,0 +1,1 @@
+"""Constraints and rows that come and go while a batch decodes."""

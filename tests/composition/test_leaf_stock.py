@@ -1,0 +1,85 @@
+"""Leaves from the disk are those that are walked, and a file that cannot be used only costs time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import fsa_compile
+import models
+from fsa_compile.artifact.arrays import ConstraintArrays
+from fsa_compile.composition.pushdown import leaf_stock, summaries
+
+SCHEMAS = [
+    {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]},
+    {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "number"}}},
+    {"type": "string", "minLength": 20, "maxLength": 90},
+]
+
+
+@pytest.fixture
+def stock(tmp_path, monkeypatch):
+    """An empty cache whose leaves are all stored."""
+    monkeypatch.setenv("CONSTRAX_CACHE", str(tmp_path))
+    monkeypatch.setattr(leaf_stock, "_LEAST_SECONDS", 0.0)
+    yield tmp_path
+    summaries.forget_summaries()
+
+
+def compiled(tokenizer) -> list:
+    """All schemas, by a process that has walked nothing."""
+    summaries.forget_summaries()
+    return [fsa_compile.compile_json_schema(schema, tokenizer) for schema in SCHEMAS]
+
+
+def same(one: list, other: list) -> bool:
+    """Whether artifacts have equal arrays."""
+    names = [field.name for field in dataclasses.fields(ConstraintArrays)]
+    values = [(getattr(a, name), getattr(b, name)) for a, b in zip(one, other) for name in names]
+    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in values)
+
+
+def test_leaves_from_the_disk_are_those_that_are_walked(stock, monkeypatch):
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    walked = compiled(tokenizer)
+    files = sorted(stock.glob("leaves-*/*.npy"))
+    assert len(files) >= 3
+    monkeypatch.setattr(leaf_stock, "_store", lambda *_: pytest.fail("a stored leaf was walked"))
+    assert same(compiled(tokenizer), walked)
+    monkeypatch.undo()
+    monkeypatch.setenv("CONSTRAX_CACHE", "")
+    assert same(compiled(tokenizer), walked)
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "other", "empty", "link"])
+def test_a_file_that_cannot_be_used_is_walked_anew(stock, damage):
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    walked = compiled(tokenizer)
+    files = sorted(stock.glob("leaves-*/*.npy"), key=lambda path: path.stat().st_size)
+    largest, data = files[-1], files[-1].read_bytes()
+    if damage == "cut":
+        largest.write_bytes(data[: len(data) // 2])
+    elif damage == "bit":
+        largest.write_bytes(data[:-9] + bytes([data[-9] ^ 4]) + data[-8:])
+    elif damage == "other":
+        largest.write_bytes(files[0].read_bytes())
+    elif damage == "empty":
+        largest.write_bytes(b"")
+    else:
+        moved = largest.with_suffix(".moved")
+        largest.rename(moved)
+        largest.symlink_to(moved)
+    assert same(compiled(tokenizer), walked)
+    assert largest.read_bytes() == data
+
+
+def test_nothing_is_stored_where_there_is_no_disk_cache_or_no_room(stock, monkeypatch):
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    monkeypatch.setattr(leaf_stock, "_MOST_FILES", 2)
+    compiled(tokenizer)
+    assert len(list(stock.glob("leaves-*/*"))) == 2
+    monkeypatch.setenv("CONSTRAX_CACHE", "")
+    compiled(tokenizer)
+    assert len(list(stock.glob("leaves-*/*"))) == 2

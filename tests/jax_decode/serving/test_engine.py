@@ -1,0 +1,164 @@
+"""The engine: rows are those of `generate`, whoever their neighbours are; nothing is compiled, and cancelled rows leave nothing."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import random
+
+import jax
+import jsonschema
+import pytest
+
+import fsa_compile
+import jax_decode
+import models
+from jax_decode import ConstraintPool, DecodeError, Engine, Status
+from jax_decode.errors import PoolFullError
+
+LIMIT = 24
+SAMPLER = jax_decode.Categorical(1.2)
+PROMPTS = ["A person: ", "Is the sky blue? ", "2 + 2 = ", "One day"]
+SCHEMAS = [
+    {"type": "object", "properties": {f"k{i}": {"enum": ["a", "bb", i]}, "n": {"type": "integer", "minimum": 0, "maximum": i}}, "required": ["n"], "additionalProperties": False}
+    for i in range(12)
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _lenient():
+    """The package's models rely on promotion."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@functools.cache
+def _tokenizer():
+    return fsa_compile.load_tokenizer(models.small_tokenizer_path())
+
+
+@functools.cache
+def _constraints():
+    patterns = ["[a-z]{3,8}", "(yes|no), because [a-z ]{3,20}\\.", "[0-9]{4}-[0-9]{2}"]
+    made = [fsa_compile.compile_json_schema(schema, _tokenizer()) for schema in SCHEMAS]
+    return [None, *(fsa_compile.compile_regex(p, _tokenizer()) for p in patterns), *made]
+
+
+@functools.cache
+def _model():
+    return models.load_small()
+
+
+def _engine(pool, **sizes) -> Engine:
+    return Engine(_model(), pool, **{"rows": 4, "max_prompt": 16, "max_new_tokens": LIMIT, "steps": 4, "together": 2, "sampler": SAMPLER} | sizes)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return ConstraintPool(_tokenizer(), profile="regular", slots=64)
+
+
+def test_rows_are_those_of_generate_and_nothing_is_compiled(pool):
+    engine, rng, names = _engine(pool), random.Random(4), list[str]()
+    asked, done, last = {}, [], None
+
+    def heard(event: str, duration_secs: float, **facts) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(facts.get("fun_name", "")))
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    for i in range(24):  # arrivals between turns
+        prompt, constraint = _tokenizer().encode(rng.choice(PROMPTS)), rng.choice(_constraints())
+        samples = 2 if i % 5 == 0 else 1
+        asked[engine.submit(prompt, constraint, seed=i, samples=samples)] = (prompt, constraint, i, samples)
+        last = constraint
+        if i % 3 == 0:
+            done += engine.turn()
+    done += engine.run()
+    jax.monitoring.unregister_event_duration_listener(heard)
+    assert names == []
+    assert last is not None
+    assert sorted((d.request, d.sample) for d in done) == sorted((n, s) for n, a in asked.items() for s in range(a[3]))
+    assert len(pool) == 0
+    for number, (prompt, constraint, seed, samples) in list(asked.items())[:12]:
+        tables = None if constraint is None else jax_decode.to_device(constraint, profile=pool.profile)
+        stops = {} if tables is not None else {"stop_ids": list(pool.stop_ids)}
+        due = jax_decode.generate(
+            _model(), prompt, tables, key=jax.random.key(seed), max_new_tokens=LIMIT, sampler=SAMPLER, num_samples=samples, **stops
+        )
+        for one in (d for d in done if d.request == number):
+            assert one.tokens == due.tokens[one.sample].tolist(), (number, one)
+            assert one.status == due.status[one.sample]
+    for one in done:
+        constraint = asked[one.request][1]
+        if constraint is not None:
+            walk = constraint.walk()
+            for token in one.tokens:
+                walk.advance(token)
+            assert walk.accepting
+            assert one.status is Status.ACCEPTED
+
+
+def test_requests_cancelled_at_any_time_leave_nothing(pool):
+    engine, rng = _engine(pool), random.Random(7)
+    numbers, done, live = [], [], []
+    gc.collect()
+    for i in range(60):
+        numbers.append(engine.submit(_tokenizer().encode(rng.choice(PROMPTS)), rng.choice(_constraints()), seed=i))
+        done += engine.turn()
+        if rng.random() < 0.6:
+            engine.cancel(rng.choice(numbers))
+        if i in (30, 59):
+            gc.collect()
+            live.append(sum(x.nbytes for x in jax.live_arrays()))
+    done += engine.run()
+    assert sorted(d.request for d in done) == numbers
+    assert {Status.STOPPED, Status.ACCEPTED} <= {d.status for d in done}
+    assert engine.pending == 0
+    assert len(pool) == 0
+    assert live[1] <= live[0] * 1.01
+    for one in done:
+        if one.status is Status.ACCEPTED:
+            continue
+        assert one.status in (Status.STOPPED, Status.FINISHED, Status.TRUNCATED)
+
+
+def test_values_are_valid_by_jsonschema(pool):
+    engine = _engine(pool)
+    schemas = {engine.submit(_tokenizer().encode("A person: "), c, seed=i): SCHEMAS[i] for i, c in enumerate(_constraints()[4:])}
+    done = engine.run()
+    assert len(done) == len(SCHEMAS)
+    for one in done:
+        jsonschema.validate(json.loads(_tokenizer().vocabulary.decode(one.tokens)), schemas[one.request])
+
+
+def test_a_request_waits_for_room_in_the_pool():
+    small = ConstraintPool(_tokenizer(), profile="regular", slots=2)
+    engine = _engine(small)
+    for i, c in enumerate(_constraints()[1:7]):
+        engine.submit([5], c, seed=i)
+    assert len(engine.run()) == 6
+    for c in _constraints()[1:3]:
+        small.add(c)
+    engine.submit([5], _constraints()[3])
+    with pytest.raises(PoolFullError, match="slots: 1 needed, 0 free"):
+        engine.turn()
+
+
+def test_what_cannot_be_served_is_refused_when_it_is_submitted(pool):
+    engine = _engine(pool)
+    long = fsa_compile.compile_regex("(0|1)-" * 20, _tokenizer())
+    for arguments, match in [
+        (([], None), "0 prompt tokens"),
+        ((list(range(5, 40)), None), "35 prompt tokens"),
+        (([5], long), "shortest text takes"),
+        (([5], "[a-z]"), "not a str"),
+    ]:
+        with pytest.raises(DecodeError, match=match):
+            engine.submit(*arguments)
+    with pytest.raises(DecodeError, match="3 samples"):
+        engine.submit([5], samples=3)
+    with pytest.raises(DecodeError, match="has no pool"):
+        _engine(None).submit([5], _constraints()[1])
+    assert engine.pending == 0

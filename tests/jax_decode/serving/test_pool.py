@@ -1,0 +1,299 @@
+"""Constraints that come and go: every row follows its own as the host walk does, and nothing is compiled or left behind."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fsa_compile
+import jax_decode
+import models
+from jax_decode import ConstraintPool, DecodeError, PoolFullError
+from jax_decode.serving.extents import Extents, Piece, Shared, entries
+from jax_decode.serving.rows import move_row, put_row, swap_rows, take_rows
+
+LIMIT = 40
+PATTERNS = ["[a-z]{3,8}", "(yes|no), because [a-z ]{3,30}\\.", "[0-9]{4}-[0-9]{2}", "(ab|c)*d", "x", "[^\"]{0,200}", "(red|dark green|blue)( and more)?"]
+SCHEMAS = [
+    {"type": "array", "items": {"type": "integer"}},
+    {"type": "object", "properties": {"a": {"type": "string", "maxLength": 90}, "b": {"type": "boolean"}}, "additionalProperties": False},
+    {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "number"}}},
+    {"$defs": {"n": {"type": "object", "properties": {"k": {"$ref": "#/$defs/n"}, "v": {"enum": ["p", "q"]}}, "required": ["v"], "additionalProperties": False}}, "$ref": "#/$defs/n"},
+    {"type": "string", "minLength": 300, "maxLength": 700},
+]  # fmt: skip
+
+
+@functools.cache
+def _tokenizer():
+    return fsa_compile.load_tokenizer(models.small_tokenizer_path())
+
+
+@functools.cache
+def _constraints():
+    made = [fsa_compile.compile_regex(p, _tokenizer()) for p in PATTERNS]
+    return made + [fsa_compile.compile_json_schema(s, _tokenizer()) for s in SCHEMAS]
+
+
+_see, _take = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
+_put, _move, _swap, _out = jax.jit(put_row), jax.jit(move_row), jax.jit(swap_rows), jax.jit(take_rows)
+_begin = jax.jit(functools.partial(jax_decode.init_state, max_tokens=LIMIT))
+
+
+@pytest.fixture
+def compiled():
+    """Names of the programs that XLA compiles meanwhile, by JAX's own events."""
+    names: list[str] = []
+
+    def heard(event: str, duration_secs: float, **facts) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(facts.get("fun_name", "")))
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    yield names
+    jax.monitoring.unregister_event_duration_listener(heard)
+
+
+class _Batch:
+    """Rows on the device beside host walks, with the slots they use."""
+
+    def __init__(self, pool, rows: int) -> None:
+        self.pool = pool
+        self.state = _begin(pool.tables, np.full(rows, -1, np.int32), np.full(rows, LIMIT, np.int32))
+        self.walks, self.slots = [None] * rows, [None] * rows
+
+    def start(self, row: int, constraint, slot: int) -> None:
+        one = _begin(self.pool.tables, np.array([slot], np.int32), np.array([2**30], np.int32))
+        self.state = _put(self.state, np.int32(row), one)
+        self.walks[row], self.slots[row] = constraint.walk(max_depth=64), slot
+
+    def step(self, rng) -> None:
+        """Compares all masks, and takes a token in every row; rows that end lose their walk."""
+        allowed = np.asarray(_see(self.pool.tables, self.state))
+        tokens, remaining = np.full(len(self.walks), -1, np.int32), np.asarray(self.state.remaining)
+        for row, walk in enumerate(self.walks):
+            if walk is None:
+                continue
+            left = int(remaining[row])  # a limit of tokens holds for rows with a stack
+            due = walk.allowed(left if walk.distance <= left < 2**29 else None)
+            assert (allowed[row] == due).all(), (row, walk.constraint.source)
+            tokens[row] = rng.choice(np.flatnonzero(allowed[row]))
+            walk.advance(int(tokens[row]))
+        self.state = _take(self.pool.tables, self.state, tokens)
+        running = np.asarray(self.state.running)
+        for row, walk in enumerate(self.walks):
+            if walk is not None and not running[row]:
+                assert walk.accepting or walk.finished
+                self.walks[row] = None
+
+
+@pytest.mark.parametrize("profile", ["general", "nested", "regular"])
+def test_rows_follow_their_constraints_while_others_come_and_go(profile, compiled):
+    rng = random.Random(3)
+    pool = ConstraintPool(_tokenizer(), profile=profile, slots=8)
+    fitting, refused = [], []
+    for c in _constraints():
+        try:
+            pool.remove(pool.add(c))
+            fitting.append(c)
+        except DecodeError as error:
+            refused.append(error)
+    assert len(fitting) >= 5
+    assert all(not isinstance(error, PoolFullError) and "profile" in str(error) for error in refused)
+    batch = _Batch(pool, 6)
+    done = ended = 0
+    for step in range(120):
+        if step == 8:
+            compiled.clear()
+        for row in range(6):
+            if batch.walks[row] is None:
+                if batch.slots[row] is not None:
+                    pool.remove(batch.slots[row])
+                    ended += 1
+                c = rng.choice(fitting)
+                batch.start(row, c, pool.add(c))
+                done += 1
+        if step == 60:
+            pool.clear()
+        batch.step(rng)
+    assert ended > 20
+    assert compiled == []
+    for slot in batch.slots:
+        pool.remove(slot)
+    pool.clear()
+    dead = bool(dict(pool.usage).get("delta")) and 64
+    assert {name: used for name, (used, _) in pool.usage.items() if used and name != "delta"} == {}
+    assert pool.usage.get("delta", (0, 0))[0] in (0, dead)
+    assert repr(pool).startswith(f"ConstraintPool(profile {profile!r}, 0 in use, 0 kept")
+
+
+def test_equal_constraints_share_a_slot_and_rows_by_content():
+    pool = ConstraintPool(_tokenizer(), profile="regular")
+    one, again = (fsa_compile.compile_regex("[a-z]{3,8}", _tokenizer()) for _ in range(2))
+    longer = fsa_compile.compile_regex("[a-z]{3,9}", _tokenizer())
+    slot = pool.add(one)
+    before = pool.usage
+    assert pool.add(again) == slot
+    assert pool.usage == before
+    other = pool.add(longer)
+    fresh = pool.usage["rows"][0] - before["rows"][0]
+    assert fresh < longer.num_rows
+    assert len(pool) == 2
+    pool.remove(slot)
+    assert len(pool) == 2
+    pool.remove(slot)
+    assert len(pool) == 1
+    with pytest.raises(DecodeError, match=f"slot {slot} is not in use"):
+        pool.remove(slot)
+    assert pool.add(one) == slot  # it was kept
+    pool.remove(slot)
+    pool.clear()
+    pool.remove(other)
+    pool.clear()
+    assert pool.usage["rows"][0] == 0
+
+
+def test_a_full_pool_names_what_is_missing_and_grows():
+    pool = ConstraintPool(_tokenizer(), profile="regular", slots=32)
+    made = [fsa_compile.compile_regex(f"x{i}[a-z]{{{i},{i + 20}}}", _tokenizer()) for i in range(1, 14)]
+    slots = list[int]()
+
+    def fill() -> None:
+        slots.extend(map(pool.add, made))
+
+    with pytest.raises(PoolFullError, match=r"the pool of profile 'regular' is full: \w+: [\d,]+ needed, [\d,]+ free") as caught:
+        fill()
+    assert set(caught.value.missing) <= set(pool.usage)
+    assert all(needed > free for needed, free in caught.value.missing.values())
+    batch = _Batch(pool, len(slots))
+    for row, slot in enumerate(slots):
+        batch.start(row, made[row], slot)
+    rng = random.Random(0)
+    batch.step(rng)
+    late = pool.add(made[len(slots)], grow=True)
+    assert str(pool.profile) == str(pool.tables.profile) == "regular x4"
+    batch.step(rng)  # rows go on in the larger tables
+    batch.start(0, made[len(slots)], late)
+    batch.step(rng)
+    pool.remove(late)
+    pool.remove(slots[0])
+    assert pool.add(made[len(slots)]) == late
+    again = ConstraintPool(_tokenizer(), profile="regular x64")
+    with pytest.raises(PoolFullError, match="as large as any"):
+        again.grow()
+
+
+def test_the_constraint_used_longest_ago_makes_room():
+    pool = ConstraintPool(_tokenizer(), profile="general", slots=4)
+    a, b, c, d, e = _constraints()[:5]
+    slots = [pool.add(x) for x in (a, b, c, d)]
+    for slot in slots[1:3]:
+        pool.remove(slot)
+    assert pool.add(b) == slots[1]  # used again: now c's turn is first
+    pool.remove(slots[1])
+    assert pool.add(e) == slots[2]
+    assert pool.add(b) == slots[1]
+    with pytest.raises(PoolFullError, match="slots: 1 needed, 0 free"):
+        pool.add(c)
+
+
+def test_what_a_pool_cannot_hold_is_refused_with_the_way_out():
+    pool = ConstraintPool(_tokenizer(), profile="regular")
+    with pytest.raises(DecodeError, match="does not fit the pool's profile 'regular'"):
+        pool.add(_constraints()[7 + 3])
+    with pytest.raises(DecodeError, match="not a set of items"):
+        pool.add(fsa_compile.compile_items(["one", "two"], _tokenizer()))
+    with pytest.raises(DecodeError, match="not a str"):
+        pool.add("[a-z]")
+    other = fsa_compile.Vocabulary.from_tokens([b"a", b"b", b""], stop_ids=[2])
+    with pytest.raises(DecodeError, match="another vocabulary"):
+        pool.add(fsa_compile.compile_regex("a", other))
+    with pytest.raises(DecodeError, match="a pool is of one vocabulary"):
+        ConstraintPool("general")
+
+
+def test_rows_are_set_aside_moved_swapped_and_forked():
+    rng = random.Random(1)
+    pool = ConstraintPool(_tokenizer(), profile="general")
+    batch = _Batch(pool, 5)
+    chosen = [_constraints()[i] for i in (1, 8, 9, 10)]
+    for row, c in enumerate(chosen):
+        batch.start(row, c, pool.add(c))
+    for _ in range(3):
+        batch.step(rng)
+    aside, walk = _out(batch.state, np.array([1])), batch.walks[1]
+    batch.start(1, chosen[0], pool.add(chosen[0]))
+    batch.state = _swap(batch.state, np.int32(0), np.int32(3))
+    batch.walks[0], batch.walks[3] = batch.walks[3], batch.walks[0]
+    batch.state = _move(batch.state, np.int32(2), np.int32(4))
+    batch.walks[4], batch.slots[4] = batch.walks[2] and batch.walks[2].copy(), batch.slots[2]
+    for _ in range(2):
+        batch.step(rng)
+    batch.state = _put(batch.state, np.int32(2), aside)
+    batch.walks[2] = walk
+    for _ in range(3):
+        batch.step(rng)
+    with pytest.raises(DecodeError, match="put_row: cell has columns"):
+        put_row(batch.state, 0, jax_decode.init_state(pool.tables, jnp.array([0]), max_tokens=7))
+
+
+@pytest.fixture
+def lenient():
+    """The package's models rely on promotion."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def test_streams_go_on_while_constraints_enter_and_leave(lenient):
+    pool, decoder = ConstraintPool(_tokenizer(), profile="general", slots=64), models.load_small()
+    schema, other = _constraints()[8], _constraints()[0]
+    together = jax_decode.to_device([schema, other], profile=pool.profile)
+    slot = pool.add(schema)
+    asked = {"tokenizer": _tokenizer(), "constraint": slot, "max_new_tokens": 24, "key": jax.random.key(2)}
+    stream = jax_decode.stream(decoder, "A person: ", pool, sampler=jax_decode.Categorical(1.0), chunk=4, **asked)
+    for i, _ in enumerate(stream):
+        pool.remove(pool.add(_constraints()[i % 7]))
+        if i % 2:
+            pool.clear()
+    alone = jax_decode.generate(
+        decoder, "A person: ", together, **asked | {"constraint": 0}, sampler=jax_decode.Categorical(1.0)
+    )
+    assert stream.result.text() == alone.text(_tokenizer())
+
+
+def test_extents_hand_out_every_entry_once():
+    rng = random.Random(5)
+    room, held = Extents(200, 3), []
+    for _ in range(2000):
+        if held and rng.random() < 0.5:
+            room.give(held.pop(rng.randrange(len(held)))[0])
+        else:
+            units = np.array([rng.randrange(0, 9) for _ in range(rng.randrange(1, 9))])
+            pieces = room.take(units)
+            if pieces is None:
+                assert int(units.sum()) > 0
+                continue
+            ends = np.cumsum([0, *(p.size for p in pieces)])
+            assert set(ends.tolist()) <= {0, *np.cumsum(units).tolist()}  # units are whole
+            held.append((pieces, units))
+        used = np.concatenate([entries(p) for p, _ in held]) if held else np.zeros(0, int)
+        assert len(set(used.tolist())) == len(used) == 197 - room.free
+        assert not len(used) or (used.min() >= 3 and used.max() < 200)
+    for pieces, _ in held:
+        room.give(pieces)
+    assert room.take(np.array([197])) == [Piece(3, 197)]
+
+
+def test_shared_entries_are_counted():
+    shared = Shared(4, [b"", b"all"])
+    assert shared.take([b"a", b"", b"a"]) == ([2, 0, 2], [0])
+    assert shared.take([b"b", b"c"]) is None
+    assert shared.take([b"b", b"a"]) == ([3, 2], [0])
+    shared.give([2, 0, 2])
+    assert shared.free == 0
+    shared.give([3, 2])
+    assert shared.free == 2
