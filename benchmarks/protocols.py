@@ -2,8 +2,8 @@
 
     python benchmarks/protocols.py --data ../shared/data
 
-Tools are the first functions of the Berkeley Function Calling Leaderboard with different names, over Llama 3's 128,000 tokens with
-each protocol's special tokens. Processor time; the first compilation of a protocol is apart from the others.
+Tools are the first functions of the Berkeley Function Calling Leaderboard with different names, over Llama 3's 128,000 tokens
+with each protocol's special tokens. Processor time; the first compilation of a protocol is apart from the others.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def measured(protocol, data: Path, tools: list[dict], repeats: int) -> dict:
         begin = time.process_time()
         made = compile_response(tokenizer, protocol=protocol, tools=tools)
         seconds.append(time.process_time() - begin)
-    return {
-        "protocol": protocol.name, "tools": len(tools), "first_s": round(seconds[0], 3), "later_s": [round(s, 3) for s in seconds[1:]],
-        "nodes": made.num_nodes, "rows": len(made.rows), "row_bytes": made.rows.shape[1] * 4, "bytes": made.nbytes,
-    }  # fmt: skip
+    sizes = {"nodes": made.num_nodes, "rows": len(made.rows), "row_bytes": made.rows.shape[1] * 4, "bytes": made.nbytes}
+    later = [round(s, 3) for s in seconds[1:]]
+    return {"protocol": protocol.name, "tools": len(tools), "first_s": round(seconds[0], 3), "later_s": later, **sizes}
 
 
 def main() -> None:
@@ -56,7 +55,8 @@ def main() -> None:
     tools = tools_of(arguments.data, arguments.tools)
     out = [measured(protocol, arguments.data, tools, arguments.repeats) for protocol in PROTOCOLS.values()]
     for row in out:
-        print(f"{row['protocol']:15} {statistics.median(row['later_s']):6.3f} s  {row['nodes']:7,} nodes  {row['bytes'] / 1e6:.2f} MB")
+        size = f"{row['nodes']:7,} nodes  {row['bytes'] / 1e6:.2f} MB"
+        print(f"{row['protocol']:15} {statistics.median(row['later_s']):6.3f} s  {size}")
     RESULTS.mkdir(exist_ok=True)
     about = {"python": platform.python_version(), "machine": platform.machine(), "time": "processor seconds"}
     (RESULTS / "protocols.json").write_text(json.dumps({"about": about, "rows": out}, indent=1) + "\n")

@@ -22,6 +22,7 @@ from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.format_machines import compile_format, short_text
 from fsa_compile.formats.tree import Format, Value
 from fsa_compile.inputs.guard import guarded
+from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.limits import CompileLimits, Deadline
@@ -65,6 +66,15 @@ class Response:
     content: Any
     calls: tuple[ToolCall, ...]
 
+    @property
+    def message(self) -> dict[str, Any]:
+        """The turn as a message of the assistant, for the next prompt; thoughts are left out, as chat templates have it."""
+        said = self.content if self.content is None or isinstance(self.content, str) else json_text(self.content)
+        out: dict[str, Any] = {"role": "assistant", "content": said or ""}
+        if self.calls:
+            out["tool_calls"] = [call.description for call in self.calls]
+        return out
+
 
 @guarded
 def compile_response(
@@ -76,6 +86,7 @@ def compile_response(
     response: Any = None,
     reasoning: Reasoning = "allowed",
     max_reasoning_chars: int | None = None,
+    max_reasoning_tokens: None = None,
     parallel_tool_calls: bool = True,
     strict: bool = True,
     options: SchemaOptions | None = None,
@@ -95,6 +106,7 @@ def compile_response(
       response: what an answer is: None for text, a JSON Schema (a dict), a type, a pattern (a str or `Language`), `GrammarText`.
       reasoning: "allowed", "required" or "off" (as when the prompt says that there is none); "begun": the prompt has begun it.
       max_reasoning_chars: most characters of a thought, counted on the device; None: no bound.
+      max_reasoning_tokens: refused where it is given: characters are what is counted.
       parallel_tool_calls: whether there may be several calls, where the protocol has it so.
       strict: whether objects of tools take no members but those that their schema names, unless it says otherwise.
       options: how the schemas of tools and of the answer are read; None: keys of arguments come in every order.
@@ -121,7 +133,7 @@ def compile_response(
         raise ConstraintError(f"reasoning={reasoning!r}", fix='It is "allowed", "required", "off" or "begun".')
     source = f"a turn of the protocol {read.protocol.name}"
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
-    bound = _checked_bound(max_reasoning_chars)
+    bound = _checked_bound(max_reasoning_chars, max_reasoning_tokens)
     root = _turn(read, request, response, reasoning, parallel_tool_calls, bound, options)
     return compile_format(root, request, options)
 
@@ -145,7 +157,10 @@ def _turn(
     )
 
 
-def _checked_bound(given: Any) -> int | None:
+def _checked_bound(given: Any, tokens: Any) -> int | None:
+    if tokens is not None:
+        fix = "Give max_reasoning_chars, which counts on the device, or think and answer in two generations, each with a limit."
+        raise ConstraintError("max_reasoning_tokens is not enforced: the tokens of a part are not counted", fix=fix)
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
         raise ConstraintError(f"max_reasoning_chars={given!r:.40}", fix="Give a whole number of characters, or None.")
     return given

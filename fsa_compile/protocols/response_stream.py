@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
@@ -36,6 +37,18 @@ class ToolCall:
     arguments: dict[str, Any]
     function: Any = None
     id: str = ""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The call as messages of servers and chat templates have it; arguments that are no JSON values by their text."""
+        plain = json.loads(json.dumps(self.arguments, default=str))
+        found = {"type": "function", "function": {"name": self.name, "arguments": plain}}
+        return {"id": self.id, **found} if self.id else found
+
+    def answered(self, result: Any) -> dict[str, Any]:
+        """The message that tells the model what the call gave."""
+        said = result if isinstance(result, str) else json.dumps(result, default=str)
+        return {"role": "tool", "name": self.name, "content": said, **({"tool_call_id": self.id} if self.id else {})}
 
     def __call__(self) -> Any:
         """Runs the function with the arguments."""

@@ -305,6 +305,25 @@ def test_the_protocol_is_told_by_special_tokens():
         compile_response(Vocabulary.from_tokens([b"a", b""], stop_ids=[1]), protocol="gpt5")
 
 
+def test_a_turn_becomes_messages_of_the_next_prompt():
+    vocabulary = small_vocabulary(PROTOCOLS["mistral"], special=True)
+    text = 'See.[TOOL_CALLS]get_weather[CALL_ID]a1b2c3d4e[ARGS]{"city": "Rome"}'
+    constraint = compile_response(vocabulary, protocol="mistral", tools=TOOLS)
+    assert refused_at(constraint, ids_of(text, vocabulary)) is None
+    turn = parse_response(ids_of(text, vocabulary), vocabulary, protocol="mistral", tools=TOOLS)
+    function = {"name": "get_weather", "arguments": {"city": "Rome"}}
+    call = {"id": "a1b2c3d4e", "type": "function", "function": function}
+    assert turn.message == {"role": "assistant", "content": "See.", "tool_calls": [call]}
+    told = {"role": "tool", "name": "get_weather", "content": "Rome for 1", "tool_call_id": "a1b2c3d4e"}
+    assert turn.calls[0].answered(turn.calls[0]()) == told
+
+
+def test_a_bound_on_tokens_is_refused():
+    vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
+    with pytest.raises(ConstraintError, match=r"(?s)max_reasoning_tokens is not enforced.*max_reasoning_chars"):
+        compile_response(vocabulary, protocol="qwen3", max_reasoning_tokens=100)
+
+
 def test_stop_ids_are_the_protocols():
     vocabulary = small_vocabulary(PROTOCOLS["harmony"], special=True)
     assert {vocabulary.special["<|return|>"], vocabulary.special["<|call|>"]} <= set(stop_ids(vocabulary, "harmony"))
