@@ -8,6 +8,10 @@ looked at again.
 
 In the lexical mode "longest" a lexeme ends only before a symbol with which no lexeme that began with it could go on, and which
 its terminal's guard allows (`longest_match`). So at most one terminal ends in a control.
+
+A lexeme may also end where a longer match has begun that may still fail: the next lexeme then begins beside it, one *generation*
+younger. A match of an older generation ends all younger ones; where an older one fails, they become the text. Both readings
+lie in one control, so the older lexeme must be inline, and while it lasts the younger reading must neither call nor return.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import competitor_sets
-from fsa_compile.grammar.longest_match import first_and_last
+from fsa_compile.grammar.longest_match import first_and_last, gap_finder
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
@@ -33,6 +37,9 @@ Action: TypeAlias = "tuple[int, list[Entry]]"
 
 _LONG = 4
 """Lexemes of more states than this are called, and so shared by the places where they may stand."""
+MOST_GENERATIONS = 4
+"""Most lexemes that are read beside an older one which may still match: how far the lexer goes back."""
+_NEXT = MOST_GENERATIONS + 1
 _DOING = "Making the grammar's frames deterministic"
 BOTTOM: frozenset[int] = frozenset()
 """Callees entered below the first frame."""
@@ -50,6 +57,13 @@ class _Begin(NamedTuple):
     """A move that begins an iteration."""
 
     target: int
+
+
+class _Young(NamedTuple):
+    """A move of a lexeme that began before an older one has failed; generation `_NEXT` when it begins now."""
+
+    target: int
+    generation: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,12 +104,18 @@ class FrameBuilder:
     Args:
       network: the frames and their lexemes.
       longest: whether lexemes are cut by the longest match.
+      back: whether a lexeme may end where a longer match may still fail; with one stack only.
       stacks: with more than 1, readings of one symbol on different stacks respect one another's lexemes (`competitors`).
       limits: `max_states` bounds the controls.
       deadline: the running time budget.
     """
 
-    def __init__(self, network: Network, *, longest: bool, stacks: int = 1, limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(
+        self, network: Network, *, longest: bool, stacks: int = 1, back: bool = False, limits: CompileLimits, deadline: Deadline
+    ) -> None:
+        self.back = back and longest and stacks == 1
+        self.generation: dict[int, int] = {}
+        self.uncalled = False
         self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
         self.lexicon = network.lexicon
         self.every = (1 << self.lexicon.num_classes) - 1
@@ -128,6 +148,11 @@ class FrameBuilder:
             dfas = [frame.dfa for frame in network.frames]
             self.competitors = competitor_sets(dfas, len(self.lexicon.terminals), network.ignore)
 
+    @property
+    def went_back(self) -> bool:
+        """Whether anything depended on `back`."""
+        return self.uncalled or bool(self.generation)
+
     # ---------------------------------------------------------------- items
 
     def _called_terminals(self) -> dict[int, int]:
@@ -146,6 +171,11 @@ class FrameBuilder:
                     rest.append((other, others))
             groups = [*rest, (first, members)]
         long = [members for _, members in groups if any(len(terminals[t].automaton.final) > _LONG for t in members)]
+        if self.back:
+            dfas = [frame.dfa for frame in self.network.frames]
+            gaps = gap_finder(dfas, terminals, self.network.ignore)
+            called = [members for members in long if not gaps(members)]
+            self.uncalled, long = called != long, called
         return {t: i for i, members in enumerate(long) for t in members}
 
     def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
@@ -294,9 +324,12 @@ class FrameBuilder:
         going = [i for i in items if i in self.point]
         on = first_symbols(self.arcs[i] for i in going)
         rest = self.every & ~on if self.longest else self.every
-        for i in self._at_end(going):
-            rest &= ~self.guards.get(i, 0)
+        rest &= ~self._guarded(going)
         return going, on & only, (rest | self.end_bit) & only
+
+    def _guarded(self, going: Iterable[int]) -> int:
+        """Symbols before which the guards of lexemes that are at their end forbid them to end."""
+        return union(self.guards.get(i, 0) for i in self._at_end(going))
 
     def _at_end(self, points: Iterable[int]) -> list[int]:
         """The points at the end of a lexeme. Of terminals that match the same text, it is the one with the least rank."""
@@ -344,11 +377,18 @@ class FrameBuilder:
 
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
         going, on, rest = self._parts(c)
-        moves: list[tuple[int, Any]] = [(mask & on, target) for i in going for mask, target in self.arcs[i]]
+        moves: list[tuple[int, Any]] = [
+            (mask & on, _Young(target, self.generation[i]) if i in self.generation else target)
+            for i in going
+            for mask, target in self.arcs[i]
+        ]
         calls: list[tuple[int, Any]] = []
         places = self.places(c)
         for p in places:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
+            if self.back and going:
+                early = on & ~self._guarded(going)
+                moves += [(mask & early, _Young(target, _NEXT)) for mask, target in self.arcs[p]]
             moves += [(mask & rest, _Begin(target)) for mask, target in self.begins.get(p, ())]
             calls += [(mask & rest, call) for mask, call in self.calls[p]]
         words = self._words(call for _, call in calls)
@@ -407,6 +447,9 @@ class FrameBuilder:
         """The move and the return among what is possible on a symbol."""
         entries: list[Entry] = []
         targets = [x for x in found if type(x) is int and x != RETURN]
+        young = [x for x in found if type(x) is _Young]
+        if young:
+            targets = self._generations(targets, young)
         begun = [x.target for x in found if type(x) is _Begin]
         beside = [self._shadow(x.terminal, x.state) for x in others]
         for add, into in enumerate((targets, begun)):
@@ -416,6 +459,31 @@ class FrameBuilder:
         if RETURN in found:
             entries.append((RETURN, (), 0))
         return entries
+
+    def _generations(self, oldest: list[int], young: list[_Young]) -> list[int]:
+        """The items of a move, generations numbered anew: those older than the first match, and that itself."""
+        items, level = list[int](), 0
+        rest = [[x.target for x in young if x.generation == g] for g in sorted({x.generation for x in young})]
+        for targets in (oldest, *rest):
+            if level <= MOST_GENERATIONS and targets:
+                items += [self._aged(i, level) for i in targets]
+                level += 1
+            if any(i not in self.point or self._matches(i) for i in targets):
+                break
+        return items
+
+    def _aged(self, item: int, level: int) -> int:
+        """The item of a generation that stands for an item; places have none."""
+        if not level or item not in self.point:
+            return item
+        key = (item, level, -2)
+        found = self.inside.get(key)
+        if found is None:
+            found = self.inside[key] = self._item(self.arcs[item], self.after[item])
+            self.point[found], self.generation[found] = self.point[item], level
+            if item in self.guards:
+                self.guards[found] = self.guards[item]
+        return found
 
     def loop(self, c: int) -> Loop | None:
         """The loop that the frame of a control counts."""

@@ -108,10 +108,19 @@ class _Attempts:
         tried.append(frames)
         if longest:
             settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar, deadline)
-        builder = FrameBuilder(network, longest=longest, stacks=stacks, limits=limits, deadline=deadline)
-        tables = builder.build()
-        trim(tables, builder, grammar.text)
-        conflict = find_conflict(tables, builder, stacks)
+        conflict: Conflict | None = None
+        for back in (True, False) if longest and stacks == 1 else (False,):
+            builder = FrameBuilder(network, longest=longest, stacks=stacks, back=back, limits=limits, deadline=deadline)
+            try:
+                tables = builder.build()
+            except LimitError:
+                if back and builder.went_back:
+                    continue
+                raise
+            trim(tables, builder, grammar.text)
+            conflict = find_conflict(tables, builder, stacks)
+            if not conflict or not builder.went_back:
+                break
         if conflict:
             return conflict
         return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name)

@@ -3,9 +3,10 @@ r"""Longest-match mode: which lexeme a text is, settled once per grammar, so tha
 What holds in the lexical mode "longest":
 
 * Where terminals T may stand (given everything before), those in T and the ignored ones begin together. The lexeme goes on as
-  long as one of them can: it may end only before a symbol with which none of them could go on. So where `1` and `1.5` are
-  numbers and `.` is a terminal, `1.foo` is refused: after `1.` a number had to follow, and the lexer does not go back. (A lexer
-  that goes back accepts more; none accepts less.)
+  long as one of them can. Where a longer match has begun and fails, the lexeme ends where it last matched: where `1` and `1.5`
+  are numbers and `.` is a terminal, `1.foo` is read. The lexer goes back over `MOST_GENERATIONS` lexemes at most, and only where
+  the next lexeme belongs to the same rule's automaton and is not called (`frame_subsets`). Elsewhere a lexeme ends only before a
+  symbol with which no other could go on. (A lexer that always goes back accepts more; none accepts less.)
 * Where two terminals that begin together match the same text, one of them is it: that of higher priority, then a plain string
   before a pattern, then the wider (by the longest text it can match), then the longer in the grammar's text, then the first name
   in alphabetical order. These are Lark's rules, but that Lark lets a terminal of higher priority also win with a shorter match.
@@ -24,6 +25,7 @@ What holds in the lexical mode "longest":
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fsa_compile.arrays.bit_sets import disjoint, members, union
@@ -33,6 +35,9 @@ from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.terminals import WORD_BYTES, Automaton, Lexicon, Terminal, widest
 from fsa_compile.limits import Deadline
+
+_MOST_COMPARED = 2_000
+"""Most sets of states that are looked at for places where a lexer would go back."""
 
 
 def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar, deadline: Deadline) -> None:
@@ -149,6 +154,44 @@ def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
     for symbol in arcs:
         mask |= 1 << symbol if symbol >= 0 else first[~symbol]
     return mask
+
+
+def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int]) -> Callable[[list[int]], bool]:
+    """Tells whether lexemes of some terminals that begin together can end where a longer match has begun that may still fail.
+
+    Args:
+      frames: automata of the frames, the first one where texts start.
+      terminals: all of them, settled.
+      ignore: ignored terminals.
+
+    Returns:
+      a function of a list of terminals; it is False where what begins the longer match begins nothing that may follow.
+    """
+    automata = [t.automaton for t in terminals]
+    first, last = first_and_last(frames)
+    ignored = union(1 << t for t in ignore)
+    follow = [after | ignored for after in follow_sets(len(automata), frames, first, last)]
+    for t in ignore:
+        follow[t] = (1 << len(automata)) - 1
+    begin = [union(symbols for symbols, _ in a.arcs[0]) for a in automata]
+    after_terminal = [union(begin[t] for t in members(after)) for after in follow]
+
+    def has_gap(together: list[int]) -> bool:
+        start = frozenset((t, 0) for t in together)
+        seen, todo = {start}, [start]
+        while todo and len(seen) < _MOST_COMPARED:
+            state = todo.pop()
+            next_ones = union(after_terminal[t] & ~terminals[t].guard.get(q, 0) for t, q in state if automata[t].final[q])
+            for symbols, where in disjoint([(x, [(t, r)]) for t, q in state for x, r in automata[t].arcs[q]]):
+                if symbols & next_ones and not any(automata[t].final[q] for t, q in where):
+                    return True
+                target = frozenset(where)
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return False
+
+    return has_gap
 
 
 def _rivals(automata: list[Automaton]) -> list[int]:

@@ -106,7 +106,7 @@ TEXTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          '{a(s: "\\u00e9\\uD83D\\uDE00\\u{1F600}\\"\\/", b: """x " \\""" "" \\ \n""")}', "# c\n{ a # b\r}\n,,", "{a(b:\"\"c:\"\"\"\"\"\"d:[\"a\"\"b\"])}", "query ($x:[[Int]!]){a(x:$x)}",
          "{...query}", "{ ...onx }", "{a(true:true false:[false,null])}", "{a(s:\"\x7f\t\")}", "query @a @b(c:{d:[]}){e}", "\ufeff{a}"),
         ("", "{", "{}", "query", "query {}", "{a(}", "{a()}", "{...on}", "{... on}", "fragment on on T {a}", "fragment F {a}", "{a(x:01)}", "{a(x:1.)}", "{a(x:.5)}", "{a(x:1a)}", "{a(x:1.5.2)}", "{a:}", "{a(x 1)}",
-         "query($a){b}", "query(a:Int){b}", "query($a:Int=$b){c}", "query($a:Int!!){c}", "{a(s:'x')}", '{a(s:"\n")}', '{a(s:"\\x")}', '{a(s:"\\uD800")}', '{a(s:"\\u{110000}")}', '{a(s:"\\u{}")}', "{a(s:\"\"\"x\")}",
+         "query($a){b}", "query(a:Int){b}", "query($a:Int=$b){c}", "query($a:Int!!){c}", "{a(s:'x')}", '{a(s:"\n")}', '{a(s:"\\x")}', '{a(s:"\\uD800")}', '{a(s:"\\u{110000}")}', '{a(s:"\\u{}")}', "{a(s:\"\"\"x\")}", '{a(s:[""""])}', '{a(s:["""""x"])}',
          "{a}}", "{a{}}", "type T {a: Int}", "{a-b}", "{é}", "{a @}", "{a @b()}", "{a(x:[1)}", "{a(x:{y})}", "queryA{b}}", "querya{b}", "{..a}", "{....a}", "{a(x:$)}", "{a(x:-)}", "{a(x:+1)}"),
     ),
     "toml": (

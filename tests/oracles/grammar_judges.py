@@ -85,9 +85,9 @@ def is_toml(text: str) -> bool:
     """TOML's syntax by Python's tomllib, whose tables forget their keys meanwhile, so that none is defined twice."""
     tables = tomllib._parser.NestedDict
     with (
-        mock.patch.object(tomllib._parser.Flags, "is_", lambda *_: False),
-        mock.patch.object(tables, "get_or_create_nest", lambda *_, **__: {}),
-        mock.patch.object(tables, "append_nest_to_list", lambda *_: None),
+        mock.patch.object(tomllib._parser.Flags, "is_", return_value=False),
+        mock.patch.object(tables, "get_or_create_nest", side_effect=lambda *_, **__: {}),
+        mock.patch.object(tables, "append_nest_to_list"),
     ):
         try:
             tomllib.loads(text)
