@@ -79,10 +79,13 @@ def concatenate(constraints: Sequence[CompiledConstraint]) -> Parts:
     )
 
 
-def exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[NDArray[np.int32], list[list[int]]]:
-    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers."""
+def exceptions(
+    constraints: Sequence[CompiledConstraint], count: int, *, in_buckets: bool
+) -> tuple[NDArray[np.int32], list[list[int]]]:
+    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers; `in_buckets`: there is room for more."""
     found = [c.canonical_unless for c in constraints]
-    out = np.zeros((count, max([unless.shape[1] for _, unless in found], default=1), 2), np.int32)
+    most = max([unless.shape[1] for _, unless in found], default=1)
+    out = np.zeros((count, bucket(most, 2) if in_buckets else most, 2), np.int32)
     known: list[list[int]] = []
     node, row = 2, 2  # of the constraint's own first ones
     for c, (lists, unless) in zip(constraints, found):
@@ -93,6 +96,8 @@ def exceptions(constraints: Sequence[CompiledConstraint], count: int) -> tuple[N
             own[..., 0] = np.where(unless[1:, :, 0] > 0, unless[1:, :, 0] + row - 1, 0)
             own[..., 1] = number[unless[1:, :, 1]]
         node, row = node + c.num_nodes - 1, row + c.num_rows
+    if in_buckets and known:
+        known += [[] for _ in range(bucket(len(known), 8) - len(known))]
     return out if known else out[:0], known
 
 
