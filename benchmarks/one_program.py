@@ -1,6 +1,6 @@
 """What does a new constraint cost a process that decodes: compiling, the first text, the step, bytes on the device?
 
-    python benchmarks/one_program.py [--schemas 60] [--only first step bytes]
+    python benchmarks/one_program.py [--schemas 60] [--only first step bytes sequence]
 
 With the small model, one row, `generate(max_new_tokens=48)`:
 
@@ -9,6 +9,9 @@ With the small model, one row, `generate(max_new_tokens=48)`:
   the seconds that JAX reports for tracing, lowering and XLA, of all programs of the first call.
 * step: `step_report` of a batch, with the constraint in its profile and in sizes of its own (tight), in turns. Of the smallest
   and the median schema, for 1, 8 and 64 rows.
+* sequence: `--sequence` schemas, a fifth as many patterns and the library's grammars one after another, in random order, then
+  random batches of 1, 4 and 16 with free rows between, all in one profile: how often XLA compiled the loop. `--seconds` bounds
+  each half; what was reached is in the result.
 * bytes: of the tables of every schema in its profile and in sizes of its own; and how many profiles and scales there are.
 
 Writes `benchmarks/results/one_program.json`, with the load of the machine beside every figure of time.
@@ -19,6 +22,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
 import gzip
 import json
 import os
@@ -166,6 +170,75 @@ def sizes(every: list[Any]) -> tuple[dict[str, Any], list[Any]]:
     return found, [every[order[0]], every[middle]]
 
 
+POOL = "general x4"
+
+
+def sequence(count: int, batches: int, seconds: float) -> dict[str, Any]:
+    """Constraint after constraint, then batches, in one profile: compilations of the loop, by JAX's events."""
+    import random
+
+    import jax
+
+    import fsa_compile
+    import jax_decode
+    import models
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from corpus.patterns import PATTERNS
+
+    loops: list[float] = []
+
+    def heard(event: str, duration: float, **facts: Any) -> None:
+        if event == EVENTS["xla"] and "decode" in str(facts.get("fun_name", "")):
+            loops.append(round(duration, 3))
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    rng, library = random.Random(0), fsa_compile.library
+    tokenizer, model = fsa_compile.load_tokenizer(models.small_tokenizer_path()), models.load_small()
+    with gzip.open(DATA / "maskbench_dev.jsonl.gz", "rt") as file:
+        schemas = [json.loads(line)["schema"] for line in file]
+    plain = sorted({case.pattern for case in PATTERNS if case.oracle == "re" and not case.flags})
+    tasks = [("schema", schema) for schema in rng.sample(schemas, min(count, len(schemas)))]
+    tasks += [("pattern", text) for text in rng.sample(plain, min(count // 5, len(plain)))]
+    rng.shuffle(tasks)
+    compilers = {
+        "schema": fsa_compile.compile_json_schema, "pattern": fsa_compile.compile_regex,
+        "grammar": lambda name, t: fsa_compile.compile_grammar(library.grammar_text(name), t, **library.options(name)),
+    }  # fmt: skip
+    run = functools.partial(jax_decode.generate, model, max_new_tokens=8, chunk=4, allow_truncation=True)
+    prompt = tokenizer.encode("Is the sky blue? ")
+    met, kept, own = collections.Counter[str](), list[Any](), collections.Counter[str]()
+    begin = time.perf_counter()
+    for kind, text in [("grammar", name) for name in library.names()] + tasks:
+        if time.perf_counter() - begin > seconds:
+            break
+        try:
+            constraint = compilers[kind](text, tokenizer)
+        except fsa_compile.ConstraintError:
+            met[f"{kind} refused"] += 1
+            continue
+        met[kind] += 1
+        try:
+            tables = jax_decode.to_device(constraint, profile=POOL)
+        except jax_decode.DecodeError:
+            tables = jax_decode.to_device(constraint)
+            own[str(tables.profile)] += 1
+        else:
+            kept.append(constraint)
+        run(prompt, tables)
+    alone, done, begin = len(loops), 0, time.perf_counter()
+    while done < batches and time.perf_counter() - begin < seconds:
+        rows = rng.choice([1, 4, 16])
+        tables = jax_decode.to_device(rng.sample(kept, min(rows, len(kept))), profile=POOL)
+        which = [i % len(kept) if rng.random() < 0.8 else None for i in range(rows)]
+        run([prompt] * rows, tables, constraint=which)
+        done += 1
+    return {
+        "profile": POOL, "one_after_another": dict(met), "not_in_the_profile": dict(own), "batches": done,
+        "loops_compiled": len(loops), "loops_compiled_one_after_another": alone, "loop_xla_s": loops, "load": load(),
+    }  # fmt: skip
+
+
 def steps(chosen: list[Any], repeats: int) -> list[dict[str, Any]]:
     """Costs of a step in a profile and in tight sizes."""
     import jax_decode
@@ -196,6 +269,9 @@ def main() -> None:
     parser.add_argument("--schemas", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--only", nargs="*", default=["first", "step", "bytes"])
+    parser.add_argument("--sequence", type=int, default=1000)
+    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--cache", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -206,6 +282,9 @@ def main() -> None:
     results |= {"model": "small, 1.5M parameters", "cores": os.cpu_count()}
     if "first" in options.only:
         results["first"] = firsts()
+    if "sequence" in options.only:
+        results["sequence"] = sequence(options.sequence, options.batches, options.seconds)
+        print(results["sequence"], flush=True)
     if {"step", "bytes"} & set(options.only):
         results["bytes"], chosen = sizes(compiled_schemas(options.schemas))
         print({k: v for k, v in results["bytes"].items() if "_bytes" not in k}, flush=True)

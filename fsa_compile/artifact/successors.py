@@ -1,4 +1,4 @@
-"""Everything that may follow a configuration, whatever the limits: what it takes to write a constraint out. Imports NumPy only."""
+"""Everything that may follow a configuration, whatever the limits: for writing a constraint out. Imports NumPy only."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from jax_decode.tables.concatenation import (
     SEARCH_FANOUT,
 )
 from jax_decode.tables.items import child, node_in
-from jax_decode.tables.stack_layout import ADD, NEED, PUSH, SET
+from jax_decode.tables.stack_layout import ADD, NEED, PARALLEL, PUSH, SET
 from jax_decode.tables.tables import ConstraintTables
 
 
@@ -298,11 +298,12 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
     left = taken.target > 0
     fits &= left
     left = jnp.where(fits.any(1)[:, None], fits, left)
+    own = read(tables.frames, state.node[:, 0], jnp.full_like(state.node[:, 0], PARALLEL))  # of tables that follow more
     chosen, exists = [], []
-    for _ in range(count):
+    for i in range(count):
         first = jnp.argmax(left, 1).astype(jnp.int32)[:, None]
         chosen.append(first)
-        exists.append(left.any(1))
+        exists.append(left.any(1) & (i < own))
         alike = [x == jnp.take_along_axis(x, first, 1) for x in (node, register, cells.content, cells.depth)]
         left &= ~functools.reduce(jnp.logical_and, alike)
     index, exist = jnp.concatenate(chosen, 1), jnp.stack(exists, 1)

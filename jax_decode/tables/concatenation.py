@@ -106,11 +106,13 @@ class _Rows:
 
 
 def exceptions(
-    constraints: Sequence[CompiledConstraint], row_numbers: Sequence[NDArray[np.int32]], count: int
+    constraints: Sequence[CompiledConstraint], row_numbers: Sequence[NDArray[np.int32]], count: int, *, in_buckets: bool
 ) -> tuple[NDArray[np.int32], list[list[int]]]:
-    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers; `row_numbers`: as in `Parts`."""
+    """`ConstraintTables.unless` for `count` nodes, and the lists of states it numbers; `row_numbers`: as in `Parts`;
+    `in_buckets`: there is room for more."""
     found = [c.canonical_unless for c in constraints]
-    out = np.zeros((count, max([unless.shape[1] for _, unless in found], default=1), 2), np.int32)
+    most = max([unless.shape[1] for _, unless in found], default=1)
+    out = np.zeros((count, bucket(most, 2) if in_buckets else most, 2), np.int32)
     known: list[list[int]] = []
     node = 2  # the constraint's own first one
     for c, own_rows, (lists, unless) in zip(constraints, row_numbers, found):
@@ -121,6 +123,8 @@ def exceptions(
             own[..., 0] = own_rows[unless[1:, :, 0]]
             own[..., 1] = number[unless[1:, :, 1]]
         node += c.num_nodes - 1
+    if in_buckets and known:
+        known += [[] for _ in range(bucket(len(known), 8) - len(known))]
     return out if known else out[:0], known
 
 

@@ -34,17 +34,37 @@ class SetArrays:
     max_conditions: int
 
 
-def pack_sets(constraints: Sequence[CompiledConstraint], max_push: int) -> SetArrays:
+@dataclasses.dataclass(frozen=True)
+class SetSizes:
+    """Static sizes of sets of keys: words of a set, most `unset` masks of a guard, most conditions of a node."""
+
+    words: int = 0
+    unset: int = 0
+    conditions: int = 0
+
+
+def sizes_of_sets(constraints: Sequence[CompiledConstraint]) -> SetSizes:
+    """The sizes that constraints need, all 0 where none has sets."""
+    own = [c for c in constraints if c.has_sets]
+    return SetSizes(
+        words=max((c.keys.shape[1] for c in own), default=0),
+        unset=max((int(c.guards[:, NUM_UNSET].max()) for c in own), default=0),
+        conditions=max((c.pop_guard.shape[1] for c in own), default=0),
+    )
+
+
+def pack_sets(constraints: Sequence[CompiledConstraint], max_push: int, sizes: SetSizes) -> SetArrays:
     """All sets one after another.
 
     Args:
       constraints: in order, numbered as in `pack_stacks`.
       max_push: PM, entries per push string in the result.
+      sizes: those of `sizes_of_sets`, or larger ones.
 
     Raises:
       DecodeError: some constraints have sets, and others are followed on several stacks.
     """
-    if not any(c.has_sets for c in constraints):
+    if not sizes.words:
         none = np.zeros((0, 4), np.int32)
         return SetArrays(np.zeros((0, 0), np.int32), none, none, none[:, :2], np.zeros((0, max_push), np.int32), 0, 0)
     if any(c.stacks > 1 for c in constraints):
@@ -52,8 +72,7 @@ def pack_sets(constraints: Sequence[CompiledConstraint], max_push: int) -> SetAr
             "some constraints have keys in every order, and others are followed on several stacks",
             fix="Move them to the device in tables of their own.",
         )
-    words = max(c.keys.shape[1] for c in constraints)
-    most = max(c.pop_guard.shape[1] for c in constraints)
+    words, most = sizes.words, sizes.conditions
     keys, guards = [np.zeros((1, words), np.int32)], [np.zeros((1, 4), np.int32)]
     nodes = [np.zeros((2, POPS + most + (1 << most)), np.int32)]
     arcs, pushes = [np.zeros((0, 2), np.int32)], [np.zeros((1, max_push), np.int32)]
@@ -75,14 +94,13 @@ def pack_sets(constraints: Sequence[CompiledConstraint], max_push: int) -> SetAr
             guards.append(of_rows[1:])
             row, guard = row + len(c.keys) - 1, guard + len(c.guards) - 1
         node, symbols, segments = node + c.num_nodes - 1, symbols + c.num_symbols, segments + len(c.delta)
-    every = np.concatenate(guards)
     return SetArrays(
         keys=np.concatenate(keys),
-        guards=every,
+        guards=np.concatenate(guards),
         set_nodes=np.concatenate(nodes),
         arc_sets=np.concatenate(arcs),
         push_keys=np.concatenate(pushes),
-        max_unset=int(every[:, NUM_UNSET].max()),
+        max_unset=sizes.unset,
         max_conditions=most,
     )
 

@@ -30,6 +30,8 @@ class Profile:
       statics: the static sizes of `ConstraintTables`, as pairs of name and number. A constraint with smaller ones fits, too.
       room: entries of every table at scale 1; `nodes`, `groups`, `arcs`, `levels`, `rows`, and with stacks `delta`, `pushes`.
       counters: whether constraints may have counters.
+      key_words: words of their sets of keys, of 32 keys each; 0 where they may have none.
+      items: whether they are sets of items, and nothing else.
       scale: a power of `GROWTH`, by which all room is multiplied.
     """
 
@@ -37,6 +39,8 @@ class Profile:
     statics: tuple[tuple[str, int], ...]
     room: tuple[tuple[str, int], ...]
     counters: bool = False
+    key_words: int = 0
+    items: bool = False
     scale: int = 1
 
     def over(self, vocab_size: int) -> Profile:
@@ -57,9 +61,12 @@ class Profile:
         """What constraints need beyond the profile, in words; empty where they fit.
 
         Args:
-          statics: their static sizes; used: entries of their tables; counters: whether they have counters.
+          statics: their static sizes and `key_words`; used: entries of their tables, `tokens` among them where they are sets of
+            items; counters: whether they have counters.
         """
-        own, room = dict(self.statics), dict(self.room)
+        if self.items != ("tokens" in used):
+            return "anything but sets of items" if self.items else "sets of items"
+        own, room = dict(self.statics) | {"key_words": self.key_words}, dict(self.room)
         over = [f"{name} {size:,} > {own[name]:,}" for name, size in statics.items() if size > own.get(name, size)]
         most = {name: room.get(name, 0) * self.scale for name in used}
         over += [f"{name} {size:,} > {most[name]:,}" for name, size in used.items() if size > most[name]]
@@ -74,9 +81,11 @@ class Profile:
         return self.name if self.scale == 1 else f"{self.name} x{self.scale}"
 
 
-def _profile(name: str, room: dict[str, int], *, counters: bool = False, **statics: int) -> Profile:
-    fixed = {"max_repeats": 1, "stacks": 1, "max_unset": 0, "max_conditions": 0}
-    return Profile(name, tuple((statics | fixed).items()), tuple(room.items()), counters)
+def _profile(
+    name: str, room: dict[str, int], *, counters: bool = False, key_words: int = 0, items: bool = False, **statics: int
+) -> Profile:
+    usual = {"max_repeats": 1, "stacks": 1, "max_unset": 0, "max_conditions": 0}
+    return Profile(name, tuple((usual | statics).items()), tuple(room.items()), counters, key_words, items)
 
 
 REGULAR = _profile(
@@ -109,6 +118,32 @@ PROFILES = {profile.name: profile for profile in (REGULAR, WIDE, NESTED, GENERAL
 vocabularies of the small model and of Llama 3: the first has room for 95 % of what needs no stack, the second for the rest; the
 third for half of what needs one, the fourth for 99 %."""
 
+KEYS = _profile(
+    "keys",
+    {
+        "nodes": 1024, "groups": 768, "arcs": 24576, "levels": 1536, "rows": 192, "delta": 384, "pushes": 64,
+        "symbols": 64, "increments": 4, "keys": 64, "guards": 64,
+    },
+    counters=True, key_words=2,
+    max_groups=8, max_levels=16, max_candidates=128, search_depth=5, max_pops=4, max_push=4,
+    max_repeats=2, max_unset=1, max_conditions=1,
+)  # fmt: skip
+PARALLEL = _profile(
+    "parallel",
+    {"nodes": 1024, "groups": 576, "arcs": 16384, "levels": 1152, "rows": 192, "delta": 768, "pushes": 96},
+    max_groups=32, max_levels=8, max_candidates=512, search_depth=3, max_pops=4, max_push=4, max_repeats=4, stacks=8,
+)  # fmt: skip
+ITEMS = _profile(
+    "items",
+    {"nodes": 64, "groups": 64, "arcs": 256, "levels": 64, "rows": 16, "tokens": 16384, "wide": 8},
+    items=True,
+    max_groups=4, max_levels=8, max_candidates=16, search_depth=0, max_pops=0, max_push=0,
+)  # fmt: skip
+
+SPECIAL = {profile.name: profile for profile in (KEYS, PARALLEL, ITEMS)}
+"""Profiles of the kinds that the four have no room for: keys in every order, several stacks at once, sets of items."""
+_BY_NAME = PROFILES | SPECIAL
+
 
 def named(text: str) -> Profile:
     """The profile that `str` writes so, such as "general" or "general x16".
@@ -116,12 +151,29 @@ def named(text: str) -> Profile:
     Raises:
       DecodeError: there is none.
     """
-    every = (dataclasses.replace(profile, scale=GROWTH**i) for profile in PROFILES.values() for i in range(MOST_SCALES))
+    every = (dataclasses.replace(profile, scale=GROWTH**i) for profile in _BY_NAME.values() for i in range(MOST_SCALES))
     found = next((profile for profile in every if str(profile) == text), None)
     if found is None:
-        fix = f"There are {', '.join(PROFILES)}, each as it is or with x4, x16 or x64 behind it."
+        fix = f"There are {', '.join(_BY_NAME)}, each as it is or with x4, x16 or x64 behind it."
         raise DecodeError(f"there is no profile {text!r}", where="profile", fix=fix)
     return found
+
+
+def _of_kind(statics: Sizes, used: Sizes) -> list[Profile]:
+    """The profiles for constraints of a kind, from the smallest."""
+    if "tokens" in used:
+        return [ITEMS]
+    if statics["key_words"]:
+        return [KEYS]
+    if statics["stacks"] > 1:
+        return [PARALLEL]
+    stacked = statics["max_push"] > 0  # the state of a stack is not for loops that ask for none
+    return [profile for profile in PROFILES.values() if profile.has_stack == stacked]
+
+
+def closest(statics: Sizes, used: Sizes) -> Profile:
+    """The largest profile for constraints of a kind, at its largest scale."""
+    return dataclasses.replace(_of_kind(statics, used)[-1], scale=GROWTH ** (MOST_SCALES - 1))
 
 
 def choose_profile(
@@ -139,12 +191,11 @@ def choose_profile(
       DecodeError: the profile asked for is not known, or too small.
     """
     if asked is None:
-        stacked = statics["max_push"] > 0  # the state of a stack is not for loops that ask for none
-        alike = [profile.over(vocab_size) for profile in PROFILES.values() if profile.has_stack == stacked]
+        alike = [profile.over(vocab_size) for profile in _of_kind(statics, used)]
         fits = (profile for profile in alike if not profile.lacks(statics, used, counters))
         return next(fits, None) or alike[-1].scaled(statics, used, counters)
-    if isinstance(asked, str) and asked in PROFILES:
-        own = PROFILES[asked].over(vocab_size)
+    if isinstance(asked, str) and asked in _BY_NAME:
+        own = _BY_NAME[asked].over(vocab_size)
         chosen = own.scaled(statics, used, counters) or own
     else:
         chosen = (named(asked) if isinstance(asked, str) else asked).over(vocab_size)

@@ -21,7 +21,7 @@ take to finish; register of the suspended frame; and, where several stacks are f
 FIRST_KEYS = 5
 """First of the columns of a cell with the suspended frame's set of keys, where constraints have such sets."""
 DELTA_OFFSET, NEED, PARALLEL = range(3)
-"""Columns of `ConstraintTables.frames`; the last is 1 for nodes of constraints that are followed on several stacks."""
+"""Columns of `ConstraintTables.frames`; the last is how many stacks their constraint is followed on, 0 for one."""
 LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = slice(0, 4), slice(4, 7), 7, 8
 """Columns of `ConstraintTables.counters` and `ConstraintTables.symbols` (cost and need of the latter only)."""
 PUSH, ADD, SET = range(3)
@@ -73,7 +73,7 @@ def pack_stacks(
     nodes, symbol_base, segments, strings = 2, 0, len(delta[0]), 1
     for c in constraints:
         offset = c.delta_offset[1:] + (segments - symbol_base if c.num_symbols else 0)
-        frames.append(np.stack([offset, c.need[1:], np.full_like(offset, c.stacks > 1)], 1).astype(np.int32))
+        frames.append(np.stack([offset, c.need[1:], np.full_like(offset, c.stacks if c.stacks > 1 else 0)], 1).astype(np.int32))
         delta.append(np.where(c.delta > 0, c.delta + nodes - 1, 0).astype(np.int32))
         spare = np.zeros((c.num_nodes - 1, 1), np.int32)
         counters.append(np.concatenate([c.ladder[1:], c.level_slope[1:], spare], 1))

@@ -40,9 +40,9 @@ from jax_decode.tables.concatenation import (
     with_own_starts,
 )
 from jax_decode.tables.forced_spelling import forced_spellings
-from jax_decode.tables.guard_layout import pack_sets
-from jax_decode.tables.items import ItemTables, PackedItems, pack_items
-from jax_decode.tables.profiles import GENERAL, Profile, choose_profile
+from jax_decode.tables.guard_layout import SetSizes, pack_sets, sizes_of_sets
+from jax_decode.tables.items import BLOCK, ItemTables, PackedItems, pack_items
+from jax_decode.tables.profiles import Profile, choose_profile, closest
 from jax_decode.tables.stack_layout import has_counters, pack_stacks
 
 _LOG = logging.getLogger("jax_decode")
@@ -78,8 +78,8 @@ class ConstraintTables:
         prompt that canonical texts continue (0: none), state of the tokenizer's filter behind it.
       stop_ids: int32[C, E], default end-of-text ids, padded with -1.
       num_constraints: how many of C are real; traced (a leaf), so that it is no part of the compiled program.
-      frames: int32[N, 3], where the children of a node begin in `delta` (an offset for symbols), its need, and whether its
-        constraint is followed on several stacks.
+      frames: int32[N, 3], where the children of a node begin in `delta` (an offset for symbols), its need, and how many
+        stacks its constraint is followed on, 0 for one.
       counters: int32[N, 8], ladder and slope of each node.
       delta: int32[*], the source after popping a symbol.
       group_effects, arc_effects: int32[G, 4], int32[A, 4], push string, add and set of each token set, 0.
@@ -236,9 +236,9 @@ def to_device(
       sharding: device or sharding to place the arrays on, as in `jax.device_put`; None for the default device.
       vocabulary_axis: axis of the sharding's mesh over which the model's logits are spread, if they are. Mask rows are packed for
         every shard and spread with them; masking and choosing then happen where the logits lie, see `docs/devices.md`.
-      profile: the sizes that are part of a compiled program: a name out of `jax_decode.PROFILES`, for the smallest tables that
-        hold the constraints; a name with a scale ("general x16"), or another's `tables.profile`, for that very program; None for
-        the smallest profile that fits, or sizes of their own where none does.
+      profile: the sizes that are part of a compiled program: a name out of `jax_decode.PROFILES`, or "keys", "parallel" or
+        "items", for the smallest tables that hold the constraints; a name with a scale ("general x16"), or another's
+        `tables.profile`, for that very program; None for the smallest profile that fits, or sizes of their own where none does.
 
     Returns:
       The tables.
@@ -256,20 +256,22 @@ def to_device(
     constraints, stored = stored_once(given := with_partners(given) if any(c.canonical.partners for c in given) else given)
     columns, place = _placement(max(every[0].vocab_size, logits_width or 0), sharding, vocabulary_axis)
     parts, sizes, more = concatenate(constraints), static_sizes(constraints), dict[str, Any]()
-    if catalogues:
-        which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
-        parts, of_items, more["items"] = _items_beside(parts, sizes, list(catalogues.values()), which, place)
-        sizes |= of_items
-    chosen = _chosen_profile(profile, constraints, parts, sizes, special=bool(catalogues) or canonical is not None)
+    which = [i for i, c in enumerate(constraints) if any(c is other for other in standing_in.values())]
+    parts, sizes, beside = _items_beside(parts, sizes, list(catalogues.values()), which)
+    chosen = _chosen_profile(profile, constraints, parts, sizes, beside)
     sizes |= {} if chosen is None else dict(chosen.statics)
+    if beside is not None:
+        more["items"] = _item_tables(beside, place, chosen)
     arrays, found = _arrays(constraints, parts, sizes, columns, chosen)
     arrays |= _arrays_of_rows(parts, arrays["initial"], given, constraints, stored, chosen)
     if vocabulary is not None:
         forced = np.concatenate([forced_spellings(c, vocabulary)[1:] for c in constraints])
         arrays["spelling"] = padded(np.append(np.full(2, NO_TOKEN, np.int32), forced), len(arrays["nodes"]), NO_TOKEN)
     if canonical is not None:
-        arrays["unless"], excepted = exceptions(constraints, parts.row_numbers, len(arrays["nodes"]))
-        more |= _canonical_tables(canonical, columns, excepted, place) | {"partners": int(constraints[0].canonical.partners)}
+        room, in_buckets = len(arrays["nodes"]), chosen is not None
+        arrays["unless"], excepted = exceptions(constraints, parts.row_numbers, room, in_buckets=in_buckets)
+        more |= _canonical_tables(canonical, columns, excepted, place, chosen)
+        more["partners"] = int(constraints[0].canonical.partners)
     more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
     return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)
 
@@ -282,10 +284,21 @@ def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[
     return columns, functools.partial(_placed, sharding=sharding, shards=shards)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Beside:
+    """Tries, the node of the first one's root, and whether there are no other constraints."""
+
+    items: PackedItems
+    base: int
+    alone: bool
+
+
 def _items_beside(
-    parts: Parts, sizes: dict[str, Any], catalogues: Sequence[CompiledItems], which: list[int], place: Any
-) -> tuple[Parts, dict[str, int], ItemTables]:
-    """Sets of items, at the places `which` of all constraints: all parts, the static sizes that change, and the tries."""
+    parts: Parts, sizes: dict[str, Any], catalogues: Sequence[CompiledItems], which: list[int]
+) -> tuple[Parts, dict[str, Any], _Beside | None]:
+    """Sets of items, at the places `which` of all constraints: all parts, all static sizes, and the tries, None without sets."""
+    if not catalogues:
+        return parts, sizes, None
     items = pack_items(catalogues)
     parts = with_items(parts, catalogues, which, items)
     base, alone = int(parts.constraints[which[0], START] - items.roots[0]), len(which) == len(parts.constraints)
@@ -294,7 +307,7 @@ def _items_beside(
         "max_candidates": max(sizes["max_candidates"], bucket(items.longest_list, 4)),
         "max_levels": levels if alone else max(sizes["max_levels"], levels),
     }
-    return parts, changed, _item_tables(items, base, alone, place)
+    return parts, sizes | changed, _Beside(items, base, alone)
 
 
 def _arrays_of_rows(
@@ -315,13 +328,19 @@ def _arrays_of_rows(
 
 
 def _chosen_profile(
-    asked: Profile | str | None, constraints: Sequence[CompiledConstraint], parts: Parts, sizes: dict[str, Any], *, special: bool
+    asked: Profile | str | None,
+    constraints: Sequence[CompiledConstraint],
+    parts: Parts,
+    sizes: dict[str, Any],
+    tries: _Beside | None,
 ) -> Profile | None:
-    """The constraints' profile, None for sizes of their own; `special`: they are of kinds that no profile has."""
-    special = special or any(c.has_sets for c in constraints)
+    """The constraints' profile, None for sizes of their own."""
+    special = tries is not None and not tries.alone
     if special and asked is not None:
-        what = "no profile has room for canonical constraints, sets of items, or keys in every order"
-        raise DecodeError(what, where="profile", fix="Leave it out: such constraints get sizes of their own.")
+        what = "no profile has room for sets of items beside other constraints"
+        raise DecodeError(what, where="profile", fix="Make tables of their own for sets of items, or leave the profile out.")
+    sets = sizes_of_sets(constraints)
+    sizes = sizes | {"key_words": sets.words, "max_unset": sets.unset, "max_conditions": sets.conditions}
     used = {name: len(getattr(parts, name)) + SLACK.get(name, 0) for name in ("nodes", "groups", "arcs", "levels", "rows")}
     counters = any(map(has_counters, constraints))
     if not all(c.is_regular for c in constraints):
@@ -330,9 +349,15 @@ def _chosen_profile(
         used["pushes"] = 1 + sum(len(c.push_offset) - 2 for c in constraints)
         used["increments"] = sum(len(c.increments) for c in constraints)
         used["symbols"] = symbols + 1 if counters else 0
+    if sets.words:
+        used |= {name: 1 + sum(len(getattr(c, name)) - 1 for c in constraints if c.has_sets) for name in ("keys", "guards")}
+    if tries is not None:
+        used |= {"tokens": len(tries.items.arrays["first"]), "wide": len(tries.items.arrays["levels"])}
     chosen = None if special else choose_profile(asked, sizes, used, counters, constraints[0].vocab_size)
     if chosen is None:
-        why = "their kind has none" if special else f"the largest of all lacks {GENERAL.lacks(sizes, used, counters)}"
+        kind = closest(sizes, used)
+        lacking = f"{kind.name!r}, the closest, lacks {kind.lacks(sizes, used, counters)}"
+        why = "sets of items beside others" if special else lacking
         _LOG.info("these constraints fit no profile, so a program is compiled for them: %s", why)
     return chosen
 
@@ -346,7 +371,10 @@ def _arrays(
         size = bucket(len(table) + slack, least) if profile is None else profile.size(name)
         return padded(table, size)
 
-    sets = pack_sets(constraints, sizes["max_push"])
+    of_sets = sizes_of_sets(constraints)
+    if profile is not None:
+        of_sets = SetSizes(profile.key_words, sizes["max_unset"], sizes["max_conditions"])
+    sets = pack_sets(constraints, sizes["max_push"], of_sets)
     stacked = any(not c.is_regular for c in constraints) if profile is None else profile.has_stack
     counted = any(map(has_counters, constraints)) if profile is None else profile.counters
     stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1, stacked=stacked, counted=counted)
@@ -375,8 +403,11 @@ def _arrays(
             arrays[name] = room(table, name, 1 if name == "increments" else 64) if len(table) else table
     for name in ("keys", "guards", "set_nodes", "push_keys", "arc_sets"):
         table = getattr(sets, name)
-        size = len(arrays["arcs"]) if name == "arc_sets" else bucket(len(table), 64)
-        arrays[name] = padded(table, size) if table.shape[1] and len(table) else table
+        if table.shape[1] and len(table):
+            same = {"arc_sets": "arcs", "set_nodes": "nodes", "push_keys": "pushes"}.get(name)
+            arrays[name] = room(table, name, 64) if same is None else padded(table, len(arrays[same]))
+        else:
+            arrays[name] = table
     if sets.keys.shape[1]:
         arrays["initial"] = np.pad(arrays["initial"], ((0, 0), (0, 0), (0, sets.keys.shape[1])))
     return arrays, {"max_unset": sets.max_unset, "max_conditions": sets.max_conditions}
@@ -387,21 +418,35 @@ def _with_room(table: NDArray[Any], profile: Profile | None, fill: int = 0) -> N
     return padded(table, bucket(len(table), 1 if profile is None else _FEW), fill)
 
 
-def _canonical_tables(canonical: Any, columns: Columns, excepted: list[list[int]], place: Any) -> dict[str, Any]:
+def _canonical_tables(
+    canonical: Any, columns: Columns, excepted: list[list[int]], place: Any, profile: Profile | None
+) -> dict[str, Any]:
     pairs = canonical.model_rows
+    states = filter_arrays(canonical.filter_table, columns, excepted)
+    if profile is not None and excepted:  # lists of states add rows
+        states |= {name: padded(states[name], bucket(len(states[name]), 64)) for name in ("rows", "inside_rows")}
     on_host, max_flips = pair_arrays(pairs, packed(pairs.rows, columns.num_words, columns.shards), columns.num_words * 32)
     return {
         "pairs": PairTables(**place(on_host), max_flips=max_flips),
-        "filter": FilterTables(**place(filter_arrays(canonical.filter_table, columns, excepted))),
+        "filter": FilterTables(**place(states)),
     }
 
 
-def _item_tables(items: PackedItems, base: int, alone: bool, place: Any) -> ItemTables:
-    """Tries on the device; `base`: node of the first one's root; `alone`: there are no other constraints."""
-    tries = {n: padded(x, bucket(len(x) + 1, 1 if x.ndim > 1 else 64)) if x.ndim else x for n, x in items.arrays.items()}
+def _item_tables(beside: _Beside, place: Any, profile: Profile | None) -> ItemTables:
+    """Tries on the device."""
+    items = beside.items
+
+    def size(name: str, table: NDArray[Any]) -> int:
+        if profile is None:
+            return bucket(len(table) + 1, 1 if table.ndim > 1 else 64)
+        of_words = name in ("wide", "wide_before")  # one word for 32 nodes, and two more at most
+        return profile.size("tokens") // 32 + 2 if of_words else profile.size("wide" if table.ndim > 1 else "tokens") + 1
+
+    tries = {name: padded(table, size(name, table)) if table.ndim else table for name, table in items.arrays.items()}
     tries["first"][len(items.arrays["first"]) :] = items.arrays["first"][-1]
     burst = bucket(max(items.longest_list, items.longest_block), 4)
-    return ItemTables(**place(tries), num_ordinary=base, burst=burst, alone=alone)
+    burst = burst if profile is None else max(burst, BLOCK)
+    return ItemTables(**place(tries), num_ordinary=beside.base, burst=burst, alone=beside.alone)
 
 
 def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from jax_decode.decoding import block_loop, compilation, loop
 from jax_decode.errors import DecodeError
 from jax_decode.probability.scoring import teacher_forced
 from jax_decode.probability.smc import run_particles
+from jax_decode.step.masking import mask
 from jax_decode.tables import profiles, tables
 
 WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b'abcdefghij0123456789 .{}":,'), b"ab", b"12", *[b""] * 34], stop_ids=[0])
@@ -91,7 +92,7 @@ def several(data_dir, schemas: int, patterns: int) -> list[fsa_compile.CompiledC
 def test_all_constraints_of_a_server_run_in_one_program_for_each_number_of_rows(data_dir, exhaustive, compiled):
     """One after another, then in batches of 1, 4 and 16 with free rows between: a program for every number of rows.
 
-    The one grammar that is followed on several stacks at once fits no profile, and has a program of its own.
+    The one grammar that is followed on several stacks at once has the profile of its kind, and so a program of its own.
     """
     every = several(data_dir, 1000, 200) if exhaustive else several(data_dir, 42, 8)
     size = small_tokenizer().vocabulary.size
@@ -115,7 +116,7 @@ def test_without_a_name_constraints_share_few_programs(data_dir, compiled):
     """Each gets the smallest profile that fits, and nothing is compiled twice."""
     every = several(data_dir, 12, 4)
     found = {str(jax_decode.to_device(c).profile) for c in every}
-    assert found <= {*profiles.PROFILES, "None"}  # larger scales are for one in a hundred
+    assert found <= {*profiles.PROFILES, "parallel"}  # larger scales are for one in a hundred
     for c in every * 2:
         jax_decode.generate(toy(small_tokenizer().vocabulary.size), [1], jax_decode.to_device(c), max_new_tokens=8, chunk=4, allow_truncation=True)  # fmt: skip
     assert compiled.count("decode") <= len(found)
@@ -167,6 +168,73 @@ def test_the_same_tokens_in_every_profile_and_without(monkeypatch):
         np.testing.assert_allclose(logprobs, texts[0][1], rtol=1e-5, atol=1e-6)
 
 
+def special(kind: str):
+    """Three constraints of a kind that the four profiles have no room for, as arguments of `to_device`, and a vocabulary."""
+    compiler = fsa_compile
+    if kind == "items":
+        sets = ([[1, 2], [3]], [[a, b, 7] for a in range(1, 9) for b in range(1, 25)], [[5], [6, 5, 4, 3, 2, 1]])
+        return [(compiler.compile_items(items, WORDS), {}) for items in sets], WORDS
+    if kind == "parallel":
+        rules = (('x: "a" x "a" | "a"', 2), ('x: "a" x "a" | "b" x "b" | "a" | "b"', 3), ('x: "b" x "b" | "b"', 4))
+        return [(compiler.compile_grammar(f"start: \"dd\" x\n{rule}", WORDS, stacks=k), {}) for rule, k in rules], WORDS
+    tokenizer = small_tokenizer()
+
+    def record(*names: str) -> dict:
+        fields = {name: {"type": "string", "maxLength": 4} for name in names}
+        return {"type": "object", "properties": fields, "required": [names[0]], "additionalProperties": False}
+
+    schemas = [record("a", "b"), record("name", "age", "city"), record(*"xyz")]
+    if kind == "keys":
+        any_order = compiler.SchemaOptions(key_order="any")
+        return [(compiler.compile_json_schema(schema, tokenizer, options=any_order), {}) for schema in schemas], tokenizer.vocabulary
+    given = {"canonical": compiler.canonical_tables(tokenizer)}
+    return [(compiler.compile_json_schema(schema, tokenizer, canonical=True), given) for schema in schemas], tokenizer.vocabulary
+
+
+@pytest.mark.parametrize("kind", ["items", "parallel", "keys", "canonical"])
+def test_another_constraint_of_a_special_kind_compiles_nothing(kind, compiled, monkeypatch):
+    """And its tokens are those of sizes of its own."""
+    constraints, vocabulary = special(kind)
+    given = {"key": jax.random.key(2), "sampler": jax_decode.Categorical(1.2), "bos_id": False, "constraint": [0] * 4}
+    sizes = {"max_new_tokens": 48, "chunk": 8, "allow_truncation": True}
+    decoder, texts = toy(vocabulary.size), []
+
+    def run(t):
+        out = jax_decode.generate(decoder, [[1], [2], [3], [4]], t, **given, **sizes)
+        return [row.tolist() for row in out.tokens]
+
+    for c, how in constraints:
+        tables_of = jax_decode.to_device(c, **how)
+        assert str(tables_of.profile) == {"canonical": "regular"}.get(kind, kind)
+        texts.append(run(tables_of))
+    assert compiled.count("decode") == 1
+    monkeypatch.setattr(tables, "choose_profile", lambda *_: None)
+    c, how = constraints[1]
+    own = jax_decode.to_device(c, **how)
+    assert own.profile is None
+    assert run(own) == texts[1]
+    assert max(map(len, texts[1])) > 1
+
+
+def test_a_row_keeps_as_many_stacks_as_its_constraint_is_followed_on():
+    """The profile has room for eight; what a constraint of two drops is dropped there as well, as its walk does."""
+    constraint = fsa_compile.compile_grammar('start: x\nx: "a" x "a" | "a"', WORDS, stacks=2)
+    made = jax_decode.to_device(constraint)
+    assert made.stacks == 8
+    state, walk = jax_decode.init_state(made, np.zeros(1, np.int32), max_tokens=16), constraint.walk()
+    dropped = False
+    for _ in range(9):
+        nodes = np.asarray(state.node[0])
+        assert np.count_nonzero(nodes) == len(walk.configurations) <= 2
+        words = np.ascontiguousarray(walk.allowed_words(16)).view(np.uint8)
+        allowed = np.asarray(mask(made, state))[0][1:SIZE]  # 0 ends the text
+        np.testing.assert_array_equal(allowed, np.unpackbits(words, bitorder="little")[1:SIZE] == 1)
+        state = jax_decode.advance(made, state, jax.numpy.array([1], jax.numpy.int32))
+        walk.advance(1)
+        dropped |= walk.dropped
+    assert dropped
+
+
 def test_profiles_are_named_chosen_and_refused():
     small, large = pattern("[a-j]{2}"), pattern("([a-j]{3}[0-9 ]{2}){1,300}")
     assert jax_decode.to_device(small).profile == profiles.REGULAR
@@ -180,8 +248,13 @@ def test_profiles_are_named_chosen_and_refused():
     for name in ("huge", "regular x5", "regular x256"):
         with pytest.raises(DecodeError, match=f"no profile '{name}'"):
             jax_decode.to_device(small, profile=name)
-    with pytest.raises(DecodeError, match="no profile has room for canonical constraints, sets of items"):
-        jax_decode.to_device(fsa_compile.compile_items([[1, 2], [3]], WORDS), profile="general")
+    items = fsa_compile.compile_items([[1, 2], [3]], WORDS)
+    with pytest.raises(DecodeError, match="do not fit the profile 'general': sets of items"):
+        jax_decode.to_device(items, profile="general")
+    with pytest.raises(DecodeError, match="do not fit the profile 'items': anything but sets of items"):
+        jax_decode.to_device(small, profile="items")
+    with pytest.raises(DecodeError, match="no profile has room for sets of items beside other constraints"):
+        jax_decode.to_device([items, small], profile="items")
 
 
 def test_every_profile_contains_the_smaller_ones():
@@ -196,9 +269,10 @@ def test_why_constraints_fit_no_profile(caplog):
     with caplog.at_level("INFO", logger="jax_decode"):
         jax_decode.to_device(pattern("[a-j]{2}"))
         assert not caplog.messages
-        jax_decode.to_device(fsa_compile.compile_items([[1, 2], [3]], WORDS))
-        jax_decode.to_device(fsa_compile.compile_grammar('start: x\nx: "a" x "a" | "a"', WORDS, stacks=2))
-    assert [text.split(": ")[1] for text in caplog.messages] == ["their kind has none", "the largest of all lacks max_repeats 2 > 1, stacks 2 > 1"]
+        jax_decode.to_device([fsa_compile.compile_items([[1, 2], [3]], WORDS), pattern("a")])
+        jax_decode.to_device(fsa_compile.compile_grammar('start: x\nx: "a" x "a" | "a"', WORDS, stacks=9))
+    why = ["sets of items beside others", "'parallel', the closest, lacks stacks 9 > 8"]
+    assert [text.split(": ")[1] for text in caplog.messages] == why
 
 
 def test_tables_say_what_is_static():
@@ -206,7 +280,7 @@ def test_tables_say_what_is_static():
     assert "profile 'regular'" in text
     for name, size in profiles.REGULAR.statics:
         assert f"{name} {size}" in text
-    assert "profile 'none'" in repr(jax_decode.to_device(fsa_compile.compile_items([[1, 2], [3]], WORDS)))
+    assert "profile 'none'" in repr(jax_decode.to_device([fsa_compile.compile_items([[1, 2], [3]], WORDS), pattern("a")]))
 
 
 def test_what_was_warmed_up_compiles_nothing(compiled):
