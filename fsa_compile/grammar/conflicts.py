@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_RETURN, RETURN, UNCOUNTED
 from fsa_compile.errors import GrammarConflictError
-from fsa_compile.grammar.frame_subsets import Entry, FrameBuilder, FrameTables, Push
+from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
+from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.grammar_checks import line_of
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.rule_automata import UncountableError

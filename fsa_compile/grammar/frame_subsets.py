@@ -16,24 +16,18 @@ lie in one control, so the older lexeme must be inline, and while it lasts the y
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import competitor_sets
+from fsa_compile.grammar.frame_actions import Action, Begin, Call, Entry, FrameTables, Shadow, Young, first_symbols
 from fsa_compile.grammar.longest_match import first_and_last, gap_finder
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
-
-Push: TypeAlias = "tuple[tuple[int, int], ...]"
-Entry: TypeAlias = "tuple[int, Push, int]"
-"""next control or RETURN, push string of (symbol, add), add."""
-Action: TypeAlias = "tuple[int, list[Entry]]"
-"""Set of symbol classes (a bit set) and what may be done on each of them."""
 
 _LONG = 4
 """Lexemes of more states than this are called, and so shared by the places where they may stand."""
@@ -43,59 +37,6 @@ _NEXT = MOST_GENERATIONS + 1
 _DOING = "Making the grammar's frames deterministic"
 BOTTOM: frozenset[int] = frozenset()
 """Callees entered below the first frame."""
-
-
-class _Call(NamedTuple):
-    """A call from a place; `add` when it begins an iteration of the place's frame."""
-
-    callee: int
-    after: int
-    add: int
-
-
-class _Begin(NamedTuple):
-    """A move that begins an iteration."""
-
-    target: int
-
-
-class _Young(NamedTuple):
-    """A move of a lexeme that began before an older one has failed; generation `_NEXT` when it begins now."""
-
-    target: int
-    generation: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Shadow:
-    """A lexeme that another reading begins, and its state after the symbol."""
-
-    terminal: int
-    state: int
-
-
-@dataclasses.dataclass(eq=False)
-class FrameTables:
-    """Controls and symbols before trimming and minimising. Control numbers begin at 0; there is no dead control.
-
-    Attributes:
-      actions: per control, with disjoint sets of classes.
-      end: per control NO_END, END_HERE or END_RETURN.
-      ret: per control its control after a return, by symbol.
-      symbol_callees: per symbol the callees that it suspends a frame for.
-      bounds: per control lower and upper bound of what its frame counts, or UNCOUNTED twice.
-      start: initial control.
-      items: per control its items and the symbols it is restricted to, for people.
-    """
-
-    actions: list[list[Action]]
-    end: list[int]
-    ret: list[dict[int, int]]
-    symbol_callees: list[frozenset[int]]
-    symbol_places: list[dict[int, frozenset[int]]]
-    bounds: list[tuple[int, int]]
-    start: int
-    items: list[tuple[frozenset[int], int]]
 
 
 class FrameBuilder:
@@ -124,7 +65,7 @@ class FrameBuilder:
         self.arcs: list[list[tuple[int, int]]] = []
         self.after: list[int] = []
         self.begins: dict[int, list[tuple[int, int]]] = {}
-        self.calls: list[list[tuple[int, _Call]]] = []
+        self.calls: list[list[tuple[int, Call]]] = []
         self.ends: list[int] = []
         self.inside: dict[tuple[int, int, int], int] = {}
         self.point: dict[int, tuple[int, int, int]] = {}
@@ -217,14 +158,14 @@ class FrameBuilder:
                     self._add_lexeme(item, symbol, place[k, target, loose_after], add)
                 else:
                     after = place[k, target, loose_after and closed[~symbol]]
-                    self.calls[item].append((first_of_frame[~symbol], _Call(~symbol, after, add)))
+                    self.calls[item].append((first_of_frame[~symbol], Call(~symbol, after, add)))
             for t in ignore if loose else ():
                 self._add_lexeme(item, t, item)
 
     def _add_lexeme(self, item: int, t: int, target: int, add: int = 0) -> None:
         arcs = self.lexicon.terminals[t].automaton.arcs[0]
         if t in self.called_terminals:
-            self.calls[item].append((first_symbols([arcs]), _Call(len(self.network.frames) + t, target, add)))
+            self.calls[item].append((first_symbols([arcs]), Call(len(self.network.frames) + t, target, add)))
         else:
             moves = self.begins.setdefault(item, []) if add else self.arcs[item]
             moves += [(symbols, self._point(t, q, target)) for symbols, q in arcs]
@@ -267,7 +208,7 @@ class FrameBuilder:
             self.arcs[found] = [(symbols, self._shadow(t, r)) for symbols, r in automaton.arcs[q]]
         return found
 
-    def _shadow_starts(self, shadows: list[_Shadow]) -> list[int]:
+    def _shadow_starts(self, shadows: list[Shadow]) -> list[int]:
         """Items of lexemes that another stack may begin with the next symbol."""
         out = []
         for t in {shadow.terminal for shadow in shadows}:
@@ -378,7 +319,7 @@ class FrameBuilder:
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
         going, on, rest = self._parts(c)
         moves: list[tuple[int, Any]] = [
-            (mask & on, _Young(target, self.generation[i]) if i in self.generation else target)
+            (mask & on, Young(target, self.generation[i]) if i in self.generation else target)
             for i in going
             for mask, target in self.arcs[i]
         ]
@@ -388,21 +329,21 @@ class FrameBuilder:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
             if self.back and going:
                 early = on & ~self._guarded(going)
-                moves += [(mask & early, _Young(target, _NEXT)) for mask, target in self.arcs[p]]
-            moves += [(mask & rest, _Begin(target)) for mask, target in self.begins.get(p, ())]
+                moves += [(mask & early, Young(target, _NEXT)) for mask, target in self.arcs[p]]
+            moves += [(mask & rest, Begin(target)) for mask, target in self.begins.get(p, ())]
             calls += [(mask & rest, call) for mask, call in self.calls[p]]
         words = self._words(call for _, call in calls)
         shadows = [
-            (mask & rest, _Shadow(t, q))
+            (mask & rest, Shadow(t, q))
             for t in members(self._competitors(c))
             for mask, q in self.lexicon.terminals[t].automaton.arcs[0]
         ]
         returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []
         out: list[Action] = []
         for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
-            others = [x for x in found if type(x) is _Shadow]
+            others = [x for x in found if type(x) is Shadow]
             parts = [(mask, self._own_entries(found, others))]
-            for add, entered in self._entered([x for x in found if type(x) is _Call], words):
+            for add, entered in self._entered([x for x in found if type(x) is Call], words):
                 symbol = self._symbol(entered)
                 entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
                 assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
@@ -420,7 +361,7 @@ class FrameBuilder:
         """The symbols that a control reads in its own frame or by calls."""
         return first_symbols([[(mask, 0) for mask, entries in self.actions[c] or [] if any(e[0] != RETURN for e in entries)]])
 
-    def _words(self, calls: Iterable[_Call]) -> dict[tuple[int, int], dict[int, set[int]]]:
+    def _words(self, calls: Iterable[Call]) -> dict[tuple[int, int], dict[int, set[int]]]:
         """Per group of called terminals those that may stand here. They share one symbol, whatever they begin with."""
         words: dict[tuple[int, int], dict[int, set[int]]] = {}
         for callee, after, add in calls:
@@ -430,7 +371,7 @@ class FrameBuilder:
         return words
 
     def _entered(
-        self, calls: list[_Call], words: dict[tuple[int, int], dict[int, set[int]]]
+        self, calls: list[Call], words: dict[tuple[int, int], dict[int, set[int]]]
     ) -> list[tuple[int, dict[int, set[int]]]]:
         """What is entered together: everything but the frames that count, and what begins an iteration here by itself."""
         together: dict[tuple[int, int], dict[int, set[int]]] = {}
@@ -443,14 +384,14 @@ class FrameBuilder:
                 together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)
         return [(add, entered) for (add, _), entered in together.items()]
 
-    def _own_entries(self, found: list[Any], others: list[_Shadow]) -> list[Entry]:
+    def _own_entries(self, found: list[Any], others: list[Shadow]) -> list[Entry]:
         """The move and the return among what is possible on a symbol."""
         entries: list[Entry] = []
         targets = [x for x in found if type(x) is int and x != RETURN]
-        young = [x for x in found if type(x) is _Young]
+        young = [x for x in found if type(x) is Young]
         if young:
             targets = self._generations(targets, young)
-        begun = [x.target for x in found if type(x) is _Begin]
+        begun = [x.target for x in found if type(x) is Begin]
         beside = [self._shadow(x.terminal, x.state) for x in others]
         for add, into in enumerate((targets, begun)):
             if any(x not in self.point or self.point[x][2] >= 0 for x in into):
@@ -460,7 +401,7 @@ class FrameBuilder:
             entries.append((RETURN, (), 0))
         return entries
 
-    def _generations(self, oldest: list[int], young: list[_Young]) -> list[int]:
+    def _generations(self, oldest: list[int], young: list[Young]) -> list[int]:
         """The items of a move, generations numbered anew: those older than the first match, and that itself."""
         items, level = list[int](), 0
         rest = [[x.target for x in young if x.generation == g] for g in sorted({x.generation for x in young})]
@@ -598,8 +539,3 @@ class FrameBuilder:
 def _pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
     """Entries of a callee as entries of its caller."""
     return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]
-
-
-def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:
-    """All symbols that arcs read."""
-    return union(symbols for one in arcs for symbols, _ in one)

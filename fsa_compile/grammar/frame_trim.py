@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN
 from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.grammar.frame_subsets import BOTTOM, Action, Entry, FrameBuilder, FrameTables
+from fsa_compile.grammar.frame_actions import Action, Entry, FrameTables
+from fsa_compile.grammar.frame_subsets import BOTTOM, FrameBuilder
 from fsa_compile.grammar.rule_automata import UncountableError
 
 

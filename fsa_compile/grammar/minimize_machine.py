@@ -13,7 +13,7 @@ from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import ranked
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.grammar.conflicts import is_decided
-from fsa_compile.grammar.frame_subsets import Entry, FrameTables, Push
+from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
 
 
 def minimal_machine(
