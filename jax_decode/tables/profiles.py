@@ -85,7 +85,7 @@ def _profile(
     name: str, room: dict[str, int], *, counters: bool = False, key_words: int = 0, items: bool = False, **statics: int
 ) -> Profile:
     usual = {"max_repeats": 1, "stacks": 1, "max_unset": 0, "max_conditions": 0}
-    return Profile(name, tuple((usual | statics).items()), tuple(room.items()), counters, key_words, items)
+    return Profile(name, tuple((statics | usual | statics).items()), tuple(room.items()), counters, key_words, items)
 
 
 REGULAR = _profile(
