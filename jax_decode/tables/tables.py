@@ -268,10 +268,9 @@ def to_device(
         forced = np.concatenate([forced_spellings(c, vocabulary)[1:] for c in constraints])
         arrays["spelling"] = padded(np.append(np.full(2, NO_TOKEN, np.int32), forced), len(arrays["nodes"]), NO_TOKEN)
     if canonical is not None:
-        room, in_buckets = len(arrays["nodes"]), chosen is not None
-        arrays["unless"], excepted = exceptions(constraints, parts.row_numbers, room, in_buckets=in_buckets)
-        more |= _canonical_tables(canonical, columns, excepted, place, chosen)
-        more["partners"] = int(constraints[0].canonical.partners)
+        rows, nodes, own = parts.row_numbers, len(arrays["nodes"]), constraints[0].canonical
+        arrays["unless"], excepted = exceptions(constraints, rows, nodes, in_buckets=chosen is not None)
+        more |= _canonical_tables(canonical, columns, excepted, place, chosen) | {"partners": int(own.partners)}
     more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
     return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)
 
