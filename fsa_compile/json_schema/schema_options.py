@@ -120,8 +120,9 @@ class SchemaOptions:
                 raise ConstraintError(
                     f"SchemaOptions.{name} is {value!r}", fix="It may be " + ", ".join(map(repr, allowed)) + "."
                 )
-        given = [self.unenforced] if isinstance(self.unenforced, str) else list(self.unenforced)
-        if not set(given) <= set(UNENFORCED):
+        several = isinstance(self.unenforced, Collection) and not isinstance(self.unenforced, (str, bytes))
+        given = list(self.unenforced) if several else [self.unenforced]
+        if not all(isinstance(name, str) and name in UNENFORCED for name in given):
             fix = f"It may hold {', '.join(map(repr, UNENFORCED))}."
             raise ConstraintError(f"SchemaOptions.unenforced is {self.unenforced!r:.80}", fix=fix)
         object.__setattr__(self, "unenforced", tuple(sorted(set(given))))

@@ -49,6 +49,9 @@ _MANY: dict[Any, type] = {
 _MAPPINGS = (dict, collections.OrderedDict, collections.abc.Mapping, collections.abc.MutableMapping)
 _QUALIFIERS = ("Final", "Required", "NotRequired", "ReadOnly", "InitVar")
 
+_MOST_DIGITS = 1_200
+_MOST_BITS = int(_MOST_DIGITS * 3.32)
+
 
 def read_type(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
     """The shape of a type.
@@ -273,7 +276,8 @@ def _may_hash(shape: Shape) -> bool:
 def _literal(value: Any, place: str) -> Option:
     if isinstance(value, enum.Enum):
         return Option(value, _constant(value.value, place), f"{type(value).__name__}.{value.name}")
-    return Option(value, _constant(value, place) if not isinstance(value, bytes) else value, repr(value))
+    constant = _constant(value, place) if not isinstance(value, bytes) else value
+    return Option(value, constant, repr(value))
 
 
 def _enum(T: type[enum.Enum], place: str) -> Options:
@@ -288,6 +292,9 @@ def _constant(value: Any, place: str) -> Any:
     """What JSON writes for a value of a finite list; the value itself where JSON has no word for it."""
     if isinstance(value, str) and any(0xD800 <= ord(c) < 0xE000 for c in value):
         raise UnsupportedTypeError(f"{value!r:.40} is no Unicode text", place=place)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        what = f"a number has more than {_MOST_DIGITS:,} digits"
+        raise UnsupportedTypeError(what, place=place, fix="Use smaller numbers, or their digits as a string.")
     for plain in (bool, int, float, str):
         if isinstance(value, plain):
             return plain(value)
