@@ -118,17 +118,21 @@ class Derivatives:
           named: number of keys that it does name.
 
         Raises:
-          UnsupportedSchemaError: naming `minProperties`.
+          UnsupportedSchemaError: naming `minProperties`, or the `maxProperties` that must not hold.
         """
         d = self._decisions
         for v in d.support(formula):
             atom = d.atoms[v]
-            if isinstance(atom, Count) and atom.low > named + 1:
-                more = d.both(d.possible(d.substitute(formula, {v: 1})), d.negated(d.possible(d.substitute(formula, {v: 0}))))
-                if more:
+            if not isinstance(atom, Count):
+                continue
+            for holds, least in ((1, atom.low), (0, 0 if atom.high is None or atom.low else atom.high + 1)):
+                if least <= named + 1:
+                    continue
+                with_it, without = (d.possible(d.substitute(formula, {v: value})) for value in (holds, 1 - holds))
+                if d.both(with_it, d.negated(without)):
                     raise UnsupportedSchemaError(
-                        f"of {atom.low} members the schema names {named}, and keys that it does not name may be repeated",
-                        pointer=self._keywords.origin.get(atom, "#"), fix="Name the properties, or lower minProperties.",
+                        f"of {least} members the schema names {named}, and keys that it does not name may be repeated",
+                        pointer=self._keywords.origin.get(atom, "#"), fix="Name the properties, or ask for fewer members.",
                     )  # fmt: skip
 
     # arrays

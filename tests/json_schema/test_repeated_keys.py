@@ -82,3 +82,26 @@ def test_what_needs_keys_to_differ_is_refused():
     with pytest.raises(UnsupportedSchemaError, match="may be repeated") as caught:
         schema_machine({"type": "object", "properties": {"o": {"type": "object", "minProperties": 2}}, "required": ["o"]})
     assert caught.value.pointer == "#/properties/o/minProperties"
+
+
+@pytest.mark.parametrize("key_order", ["declared", "any"])
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"not": {"maxProperties": 1}}, "#/not/maxProperties"),
+        ({"type": "object", "minProperties": 1, "not": {"maxProperties": 2}}, "#/not/maxProperties"),
+        ({"oneOf": [{"maxProperties": 1}, {"type": "object"}]}, "#/oneOf/0/maxProperties"),
+        ({"not": {"anyOf": [{"maxProperties": 1}, {"type": "string"}]}}, "#/not/anyOf/0/maxProperties"),
+    ],
+)
+def test_negated_counts_of_keys_without_a_name_are_refused(schema, pointer, key_order):
+    """As `minProperties` is: they can be kept only if keys differ. They were unsatisfiable, or narrowed without a word."""
+    with pytest.raises(UnsupportedSchemaError, match="may be repeated") as caught:
+        schema_machine(schema, options=SchemaOptions(key_order=key_order))
+    assert pointer in str(caught.value)
+
+
+def test_negated_counts_of_named_keys_are_kept():
+    machine = schema_machine({"properties": {"a": {}, "b": {}}, "not": {"maxProperties": 1}})
+    assert machine.accepts(b'{"a":1,"b":2}')
+    assert not machine.accepts(b'{"a":1}')
