@@ -24,6 +24,7 @@ import json
 import re
 import types
 import typing
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,19 @@ def _schema(schema: Mapping[str, Any]) -> Plan:
     except (TypeError, ValueError, RecursionError):
         key = None  # the compiler says what is wrong with it
     given = schema if isinstance(schema, dict) else dict(schema)
+    _warn_of_mistakes(given)
     return Plan("JSON Schema", functools.partial(fsa_compile.compile_json_schema, given), json.loads, key)
+
+
+def _warn_of_mistakes(schema: dict[str, Any]) -> None:
+    """A misspelt keyword says nothing, and the model then writes what the schema was to exclude."""
+    try:
+        notes = fsa_compile.inspect.lint(schema)
+    except fsa_compile.ConstraintError:
+        return  # the compiler says what is wrong
+    for note in notes:
+        if not note.is_open:
+            warnings.warn(f"in the JSON Schema, {note}", stacklevel=2)
 
 
 def _several(given: list[Any]) -> Plan:

@@ -7,9 +7,11 @@ name` leaves one. matplotlib is imported when a plot is asked for.
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +26,8 @@ from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
 from fsa_compile.errors import ConstraintError, MissingPackageError
 from fsa_compile.inspection.draw_layout import Point, layout
 from fsa_compile.inspection.explain import byte_ranges, token_text
+from fsa_compile.languages.constructors import acceptor
+from fsa_compile.languages.language import Language
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 Automaton: TypeAlias = CompiledConstraint | CompiledItems | ByteDfa | ByteMachine
@@ -63,11 +67,37 @@ class Drawing:
     graph: Graph
     dot: str
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the picture to a file, whose ending says how: `.svg`, `.png`, `.pdf`, or `.dot` for Graphviz text.
+
+        SVG comes from Graphviz where its `dot` is installed; all else from matplotlib.
+
+        Raises:
+          ConstraintError: there is no such ending.
+          MissingPackageError: matplotlib is needed, and not installed.
+        """
+        path = Path(path)
+        if path.suffix not in (".svg", ".png", ".pdf", ".dot"):
+            raise ConstraintError(f"the ending {path.suffix!r} names no kind of picture", fix="Use .svg, .png, .pdf or .dot.")
+        svg = self._svg() if path.suffix == ".svg" else None
+        if svg is not None or path.suffix == ".dot":
+            path.write_text(self.dot if svg is None else svg, encoding="utf-8")
+            return
+        figure = plot_graph(self.graph)
+        figure.savefig(path, bbox_inches="tight")
+        pyplot().close(figure)
+
+    def _svg(self) -> str | None:
+        """The picture by Graphviz, None where it is not installed or cannot draw it."""
+        if shutil.which("dot") is None:
+            return None
+        done = subprocess.run(["dot", "-Tsvg"], input=self.dot.encode(), capture_output=True, check=False)
+        return done.stdout.decode() if done.returncode == 0 else None
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        if shutil.which("dot") is not None:
-            done = subprocess.run(["dot", "-Tsvg"], input=self.dot.encode(), capture_output=True, check=False)
-            if done.returncode == 0:
-                return {"image/svg+xml": done.stdout.decode()}
+        svg = self._svg()
+        if svg is not None:
+            return {"image/svg+xml": svg}
         import io
 
         try:
@@ -84,8 +114,8 @@ def draw(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 20, ma
     """A picture of an automaton that a notebook shows.
 
     Args:
-      automaton: a compiled constraint (its token automaton), a set of items (its trie), a byte automaton, or a byte machine with
-        a stack.
+      automaton: a compiled constraint (its token automaton), a set of items (its trie), a byte automaton, a byte machine with a
+        stack, a `Language` or a pynini acceptor (their byte automata).
       tokenizer: tokenizer or vocabulary whose texts label a constraint's arcs; without it they are ids.
       max_nodes: states to draw, those nearest to the start.
       max_labels: most texts written on one arc.
@@ -106,6 +136,10 @@ def build_graph(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int =
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
     if max_nodes < 1:
         raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
+    if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
+        automaton = acceptor(automaton)
+    if isinstance(automaton, Language):
+        automaton = automaton.to_byte_dfa()
     if not isinstance(automaton, CompiledItems) and not hasattr(automaton, "start"):
         what = f"a {type(automaton).__name__} cannot be drawn"
         raise ConstraintError(what, fix="Give a compiled constraint, or a language's automaton: regex(...).to_byte_dfa().")

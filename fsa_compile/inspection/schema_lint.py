@@ -40,11 +40,13 @@ class Note(NamedTuple):
       pointer: JSON pointer of the place, as a URI fragment.
       what: what is odd there.
       fix: what to write.
+      is_open: whether all there is to say is that an object may have other keys, which is the standard's default.
     """
 
     pointer: str
     what: str
     fix: str
+    is_open: bool = False
 
     def __str__(self) -> str:
         return f"{self.pointer}: {self.what}. {self.fix}"
@@ -82,7 +84,7 @@ def _notes(schema: Any, pointer: str, is_old: bool) -> Iterator[Note]:
     properties = schema.get("properties")
     if isinstance(properties, dict) and properties and not any(name in schema for name in _CLOSING):
         what = f"the object has {', '.join(map(repr, list(properties)[:3]))} and may have any other keys"
-        yield Note(pointer, what, 'Write "additionalProperties": false, unless that is meant.')
+        yield Note(pointer, what, 'Write "additionalProperties": false, unless that is meant.', is_open=True)
     for keyword, value in schema.items():
         place = f"{pointer}/{_escaped(keyword)}"
         if keyword in _HOLD_MAPS and isinstance(value, dict):

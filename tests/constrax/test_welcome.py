@@ -338,3 +338,8 @@ def test_a_module_of_the_users_hides_ours(tmp_path):
     assert "hidden by another module of this name" in printed
     assert "models.py" in printed
     assert "Rename that file" in printed
+
+
+def test_a_misspelt_keyword_is_told(lm):
+    with pytest.warns(UserWarning, match="propertes.*Did you mean 'properties'"):
+        lm.compile({"type": "object", "propertes": {"name": {"type": "string"}}})

@@ -136,3 +136,24 @@ def test_notebooks_show_a_picture(monkeypatch):
     drawing = draw.draw(compile_regex("ab|c", VOCABULARY), VOCABULARY)
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert drawing._repr_mimebundle_()["image/png"].startswith(b"\x89PNG")
+
+
+def test_languages_and_acceptors_of_pynini_are_drawn():
+    pynini = pytest.importorskip("pynini")
+
+    of_pattern = draw.draw(regex("ab?"))
+    assert of_pattern.graph.edges == draw.draw(regex("ab?").to_byte_dfa()).graph.edges
+    assert draw.draw(pynini.accep("ab")).graph.edges == draw.draw(regex("ab").to_byte_dfa()).graph.edges
+    with pytest.raises(ConstraintError, match="weight"):
+        draw.draw(pynini.accep("ab", weight=2.0))
+
+
+def test_pictures_are_saved(tmp_path):
+    pytest.importorskip("matplotlib")
+
+    picture = draw.draw(regex("ab?"))
+    for ending, start in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".dot", b"digraph")):
+        picture.save(tmp_path / f"picture{ending}")
+        assert (tmp_path / f"picture{ending}").read_bytes().startswith(start)
+    with pytest.raises(ConstraintError, match=r"\.jpeg"):
+        picture.save(tmp_path / "picture.jpeg")
