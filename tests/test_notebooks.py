@@ -18,6 +18,8 @@ PRINTED = {
     "tokenization": r"^healed +\[▁kettle\].*\n +the kett\|le .*$",
     # a text, a value, the picture's row, why a text is refused
     "welcome": r"^yes, because .*\.\nPerson\(name='Ada Lovelace', born=1815, .*\n(.*\n)*.*ACCEPTED 'yes, because .*\nrefused after .*\nallowed there: ",
+    # valid shares, and the probability of the pattern
+    "diffusion": r"^without +\d+% .*\ninside +100% in the form.*\nlog-probability of the pattern",
     # the same text from every way to decode greedily
     "speculative_and_mass": r'^plain +(\{"name": .*\})\nprompt lookup +\1\ndraft model +\1$',
 }
@@ -29,7 +31,7 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    names = ["grammars", "quickstart", "speculative_and_mass", "structured_output", "tokenization", "welcome"]
+    names = ["diffusion", "grammars", "quickstart", "speculative_and_mass", "structured_output", "tokenization", "welcome"]
     assert [path.stem for path in NOTEBOOKS] == names
     assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == names
 
