@@ -110,7 +110,7 @@ class Drawing:
         return {"image/png": buffer.getvalue()}
 
 
-def draw(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 20, max_labels: int = 4) -> Drawing:
+def draw(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 20, max_labels: int = 4) -> Drawing:
     """A picture of an automaton that a notebook shows.
 
     Args:
@@ -127,19 +127,23 @@ def draw(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 20, ma
     return Drawing(graph, graph_to_dot(graph))
 
 
-def to_dot(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> str:
+def to_dot(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> str:
     """Graphviz text of an automaton; the arguments are `draw`'s."""
     return graph_to_dot(build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels))
 
 
-def build_graph(automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> Graph:
+def _written_out(automaton: Any) -> Automaton:
+    """A language or an automaton of pynini as the byte automaton that is drawn; all else as it is."""
+    if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
+        automaton = acceptor(automaton)
+    return automaton.to_byte_dfa() if isinstance(automaton, Language) else automaton
+
+
+def build_graph(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> Graph:
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
     if max_nodes < 1:
         raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
-    if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
-        automaton = acceptor(automaton)
-    if isinstance(automaton, Language):
-        automaton = automaton.to_byte_dfa()
+    automaton = _written_out(automaton)
     if not isinstance(automaton, CompiledItems) and not hasattr(automaton, "start"):
         what = f"a {type(automaton).__name__} cannot be drawn"
         raise ConstraintError(what, fix="Give a compiled constraint, or a language's automaton: regex(...).to_byte_dfa().")
