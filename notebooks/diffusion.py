@@ -50,7 +50,7 @@ prompts = denoiser.prompts([prompt] * 24, tokenizer)
 # The pattern becomes a finite automaton over tokens. Every denoising step draws an exact sample of the block inside it and settles its surest tokens.
 
 # %%
-pattern = r"[a-z]+[.][a-z]+@[a-z]+[.](com|org|net)"
+pattern = r"[a-z]+\.[a-z]+@[a-z]+\.(com|org|net)"
 tables = canvas.to_canvas(fc.compile_regex(pattern, tokenizer))
 given = {"key": jax.random.key(1), "length": 48, "block": 16, "steps": 8}
 free = canvas.denoise(denoiser, prompts, None, **given)

@@ -161,7 +161,7 @@ def test_tokens_of_a_node_may_depend_on_several_lists(name: str, most: int, data
                 beside.advance(token)
     assert compared > 200
     device = jax_decode.to_device(several, canonical=tables)
-    assert device.unless.shape[1] == most
+    assert device.unless.shape[1] >= most  # in buckets
     for _ in range(20 if exhaustive else 3):
         follow(several, tables, device, 9, rng)
         follow(several, tables, device, 9, rng, limits=[9, 6, 7])
