@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,10 @@ from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
 from fsa_compile.errors import ConstraintError, MissingPackageError
 from fsa_compile.inspection.draw_layout import Point, layout
 from fsa_compile.inspection.explain import byte_ranges, token_text
-from fsa_compile.languages.constructors import acceptor
-from fsa_compile.languages.language import Language
 from fsa_compile.vocabulary.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from fsa_compile.languages.language import Language
 
 Automaton: TypeAlias = CompiledConstraint | CompiledItems | ByteDfa | ByteMachine
 
@@ -135,8 +136,10 @@ def to_dot(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes:
 def _written_out(automaton: Any) -> Automaton:
     """A language or an automaton of pynini as the byte automaton that is drawn; all else as it is."""
     if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
+        from fsa_compile.languages.constructors import acceptor  # needs pynini, which drawing does not
+
         automaton = acceptor(automaton)
-    return automaton.to_byte_dfa() if isinstance(automaton, Language) else automaton
+    return automaton.to_byte_dfa() if hasattr(automaton, "to_byte_dfa") else automaton
 
 
 def build_graph(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> Graph:
