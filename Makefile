@@ -145,7 +145,7 @@ bench: $(BENCH_VENV)/.installed  ## the benchmarks; raw figures go to benchmarks
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BENCH_VENV)/bin/python "$$script"; done
 
 .PHONY: bench-accelerator
-bench-accelerator: $(BENCH_VENV)/.installed  ## what a constraint costs on this GPU or TPU, in at most eight minutes (JAX_EXTRA=cuda13, tpu)
+bench-accelerator: $(BENCH_VENV)/.installed  ## what a constraint costs on this GPU or TPU; stops after eight minutes (JAX_EXTRA=cuda13, tpu)
 	$(BENCH_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install 'jax[$(JAX_EXTRA)]'
 	timeout 480 $(BENCH_VENV)/bin/python benchmarks/accelerator.py
 
