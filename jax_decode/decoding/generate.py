@@ -136,11 +136,13 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
     stops = _stops(request.most, progress)
     if turn is not None:
         return decode_blocks(turn, request, way.num_samples, stops, progress)
-    most, sizes = request.most, {"chunk": way.chunk, "with_raw": way.with_raw}
+    most = request.most
     carry = prefilled(decoder, request, way)
     for until in stops:
         limit = jax.device_put(np.int32(min(until, most)))
-        carry = loop.decode(decoder, request.tables, way.sampler, keys, carry, limit, **sizes)
+        carry = loop.decode(
+            decoder, request.tables, way.sampler, keys, carry, limit, chunk=way.chunk, with_raw=way.with_raw
+        )  # fmt: skip
         if progress is not None:
             done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.state.running.any())) else most
             progress(min(done, most), most)

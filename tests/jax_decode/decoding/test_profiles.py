@@ -294,7 +294,7 @@ def test_what_was_warmed_up_compiles_nothing(compiled):
     jax_decode.generate(decoder, [1, 2], jax_decode.to_device(pattern(SMALL[0])), **given)
     jax_decode.generate(decoder, [[1], [2], [3]], jax_decode.to_device([pattern(text) for text in SMALL[:3]]), **given)
     jax_decode.generate(decoder, [[1], [2], [3]], **given)
-    assert not {"prefill", "decode", "first_state"} & set(compiled)
+    assert not {"prefill", "decode", "_first_state"} & set(compiled)
     with pytest.raises(DecodeError, match="does not say over which vocabulary"):
         jax_decode.warm_up(decoder, profile="regular")
 
