@@ -153,7 +153,7 @@ def tight() -> Iterator[None]:
 
 
 def compiled_schemas(count: int) -> list[Any]:
-    """Every so-many-th schema of MaskBench's development split over the small model's tokenizer."""
+    """`count` schemas, evenly spread over MaskBench's development split over the small model's tokenizer."""
     import fsa_compile
     import models
 
