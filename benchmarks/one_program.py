@@ -109,7 +109,8 @@ def child(kind: str, cache: str, programs: str) -> dict[str, Any]:
     loops = len(of_loop)
     second = timed(made[1])
     return {
-        "loading_s": round(loading, 3), "first_s": round(first, 3), "second_other_s": round(second, 3), "repeated_s": round(timed(made[0]), 3),
+        "loading_s": round(loading, 3), "first_s": round(first, 3), "second_other_s": round(second, 3),
+        "repeated_s": round(timed(made[0]), 3),
         "compiling_s": compiling, "loop_xla_s": [round(x, 3) for x in of_loop], "loops_of_first": loops,
         "loops_of_second": len(of_loop) - loops, "load": load(),
     }  # fmt: skip
