@@ -218,12 +218,12 @@ class MissingPackageError(ConstraintError, ModuleNotFoundError):
     Args:
       package: what is missing.
       doing: what needs it, the beginning of a sentence.
-      extra: the extra of this distribution that installs it.
+      extra: the extra of this distribution that installs it, or "" where the package is to be installed by its name.
       otherwise: other ways out.
     """
 
-    def __init__(self, package: str, doing: str, extra: str, *, otherwise: str = "") -> None:
-        fix = f"Install it with: {install_command(extra)}{otherwise}"
+    def __init__(self, package: str, doing: str, extra: str = "", *, otherwise: str = "") -> None:
+        fix = f"Install it with: {install_command(extra) if extra else f'pip install {package}'}{otherwise}"
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
 
