@@ -39,7 +39,6 @@ class Controls:
       key_ends: controls that stand after a key, and that key's bit; -1 where its key is not remembered.
       value_ends: moves (from a control, to a control) that end an element of an array whose elements differ, and its bit: to such
         an array, values are what keys are to an object.
-      new_keys: those of them whose key is known not to have come before.
       needed: what frames must be able to read, by control: of each list of controls, at least the number given with it.
     """
 
@@ -53,7 +52,6 @@ class Controls:
         self.symbols: list[dict[int, int]] = []
         self.required: list[int] = []
         self.kind: dict[int, int] = {}
-        self.new_keys: set[int] = set()
         self.firsts: set[int] = set()
         self.before: set[int] = set()
         self.closing: dict[int, int] = {}
@@ -115,20 +113,14 @@ class Controls:
             target = number
         return target
 
-    def key_end(self, bit: int, control: int, *, new: bool) -> int:
-        """The control that does what another does, after a key with a bit (-1: none).
-
-        Args:
-          new: it is known that the key has not come before.
-        """
-        number = self._known.get(("key end", bit, control, new))
+    def key_end(self, bit: int, control: int) -> int:
+        """The control that does what another does, after a key with a bit (-1: none)."""
+        number = self._known.get(("key end", bit, control))
         if number is None:
-            number = self._known["key end", bit, control, new] = self.new(self.moves[control])
+            number = self._known["key end", bit, control] = self.new(self.moves[control])
             if control in self.calls:
                 self.calls[number] = self.calls[control]
             self.key_ends[number] = bit
-            if new:
-                self.new_keys.add(number)
         return number
 
     def final(self, outcome: int) -> int:

@@ -234,17 +234,9 @@ class AnyOrder:
         found = self._after.get(memo)
         if found is None:
             colon = self._after_key(place, formula, key, of_class)
-            new = key >= 0 and self._is_new(place, formula, key)
-            found = self._after[memo] = self._controls.key_end(key, colon, new=new) if colon else 0
+            found = self._after[memo] = self._controls.key_end(key, colon) if colon else 0
         if found:
             ends.append((label, found))
-
-    def _is_new(self, place: Place, formula: int, key: int) -> bool:
-        """Whether the formula itself says that a key has not come."""
-        frame, d = self._of_kind[place.kind], self._decisions
-        v = d.known(Has(frame.keys[key]))
-        asked = v is not None and v in d.support(formula)
-        return asked or bool(self._relevant(frame, formula) >> key & 1)
 
     def _after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         """The control that reads ":" and a key's value, 0 when no value may follow."""
