@@ -39,6 +39,7 @@ from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
 from fsa_compile.json_schema.container_base import SchemaParts
+from fsa_compile.json_schema.aims import Aims
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
@@ -186,7 +187,7 @@ class _Build:
         dead: set[Any],
         apart: bool,
     ) -> None:
-        self._document = document
+        self._document, self._apart = document, apart
         decisions = Decisions(options.max_formula)
         values = Values(decisions, options.max_orders, apart=apart)
         keywords = Keywords(document, decisions, values, options)
@@ -211,6 +212,9 @@ class _Build:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
             raise UnsatisfiableSchemaError("no JSON value satisfies the schema", pointer="#", fix="Loosen its conditions.")
         symbol, entry = self._call
+        if self._apart:
+            symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)
+            self._reach = Reach(self._controls, self._end)
         return byte_machine(self._controls, self._reach, entry, symbol, self._end)
 
     def release(self) -> None:

@@ -208,6 +208,7 @@ def assembled(
         if number[control]:
             bounds[number[control]] = pair
     entries = np.concatenate((moves.entries, [(RETURN, 0, 0, 0)]))
+    strays = number[np.fromiter(controls.strays, np.int64)] if controls.strays else None
     return ByteMachine(
         byte_class=byte_class,
         specials=(),
@@ -222,6 +223,7 @@ def assembled(
         bounds=bounds,
         start=int(number[start]),
         stack=(moves.symbols[symbol],),
+        strays=strays,
     )
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -74,6 +74,11 @@ class Costs:
     group_need: np.ndarray
     rests: Rests
     sets: SetCosts | None = None
+
+    @property
+    def lacks_distances(self) -> bool:
+        """Whether a control has a need, but no distance."""
+        return bool(((self.distance >= _FAR) & (self.need < _FAR)).any())
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
@@ -162,8 +167,17 @@ class _Places:
 
 
 def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> Costs:
-    """Least bounds of all controls, symbols and token sets."""
-    return _Bounds(machine, arcs, groups, deadline).found()
+    """Least bounds of all controls, symbols and token sets.
+
+    Needs come first, so that texts fit into the least stack. A way of few cells may come back to where it began, though: where
+    this leaves controls without a distance, the needs are those of the cheapest ways.
+    """
+    found = _Bounds(machine, arcs, groups, deadline).found()
+    if not found.lacks_distances:
+        return found
+    cheapest = _Bounds(machine, arcs, groups, deadline).cheapest()
+    other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
+    return found if other.lacks_distances else other
 
 
 class _Bounds:
@@ -184,6 +198,7 @@ class _Bounds:
         flat = chain.from_iterable(chain.from_iterable(groups.strings))
         pairs = np.fromiter(flat, np.int64, 2 * len(which)).reshape(-1, 2)
         self.string[which, at], register[which, at] = pairs.T
+        self.strays = np.isin(places.control[places.above], [] if machine.strays is None else machine.strays)
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
         # What is missing in the frames that a token opens; the node's own, also while suspended, is left out.
@@ -209,15 +224,50 @@ class _Bounds:
         if registers.counts:
             self._separate_iterations()
 
-    def found(self) -> Costs:
+    def cheapest(self) -> tuple[np.ndarray, np.ndarray]:
+        """bool[W], ways that are cheapest from their places, whatever they need; bool[Q], likewise endings."""
+        if self.sets is not None:
+            self.sets.count_leads()
+            self.agreed = True
+        distance, symbol_cost, known = self._find_costs()
+        ways = self._token_costs(distance, symbol_cost, known)[self.effect] <= distance[self.place]
+        return ways, self.may_close & (self._ending(self._costs_after(distance, symbol_cost)) <= distance)
+
+    def found(self, among: tuple[np.ndarray, np.ndarray] | None = None) -> Costs:
+        """The bounds.
+
+        Args:
+          among: the ways and endings that needs are of; None: all.
+        """
+        every = self.place, self.effect, self.case, self.may_close
+        if among is not None:
+            ways, self.may_close = among
+            self.case = self.case[ways]
+            self._choose(self.place[ways], self.effect[ways])
+        need, symbol_need, token_need = self._find_needs()
+        *chosen, self.case, self.may_close = every
+        self._choose(*chosen)
+        self._select(token_need, need, symbol_need)
+        distance, symbol_cost, known = self._find_costs()
+        token_cost = self._token_costs(distance, symbol_cost, known)
+        if self.sets is not None:
+            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
+        s = self.num_controls
+        rests = self._rests(known)
+        of_group = self.effects.of_group
+        of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
+        cost, most = token_cost[of_group], token_need[of_group]
+        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
+
+    def _find_needs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Needs of places, symbols and effects."""
         most = np.where(self.registers.low > 0, _FAR, 0)
-        for rounds in range(1_000):
+        for rounds in count():
             need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most, 0)
             need = np.maximum(need, more[self.places.kind])
             symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
             if self.sets is None:
-                token_need = self._token_needs(need, symbol_need, more)
-                break
+                return need, symbol_need, self._token_needs(need, symbol_need, more)
 
             def token_needs(of_target: np.ndarray) -> np.ndarray:
                 return self._needs_apart(of_target, symbol_need, more)  # noqa: B023
@@ -227,9 +277,11 @@ class _Bounds:
                 self.sets.select(token_need, need)
                 self.sets.count_leads()
                 self.agreed = True
-                break
+                return need, symbol_need, token_need
             self.sets.check_rounds(rounds)
-        self._select(token_need, need, symbol_need)
+
+    def _find_costs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Costs of places, symbols and iterations."""
         best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         while True:
             distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best, 1)
@@ -240,15 +292,7 @@ class _Bounds:
                 break
             self.sets.check_rounds(rounds)
             distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, known, 1)
-        token_cost = self._token_costs(distance, symbol_cost, known)
-        if self.sets is not None:
-            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
-        s = self.num_controls
-        rests = self._rests(known)
-        of_group = self.effects.of_group
-        of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
-        cost, most = token_cost[of_group], token_need[of_group]
-        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
+        return distance, symbol_cost, known
 
     def _separate_iterations(self) -> None:
         """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
@@ -386,7 +430,7 @@ class _Bounds:
           step: what one token adds: 1 for costs, 0 for needs.
         """
         places = self.places
-        left_out = np.zeros(len(places.above), bool)
+        left_out = self.strays.copy()
         while True:
             in_order = self.in_order and not left_out.any()
             if in_order:
