@@ -39,7 +39,7 @@ class Controls:
       key_ends: controls that stand after a key, and that key's bit; -1 where its key is not remembered.
       value_ends: moves (from a control, to a control) that end an element of an array whose elements differ, and its bit: to such
         an array, values are what keys are to an object.
-      strays: controls at which a frame ends with another outcome than is hoped for (see `aims`).
+      strays: controls at which a frame ends with another outcome than is hoped for (see `schema_pushdown.Aims`).
       needed: what frames must be able to read, by control: of each list of controls, at least the number given with it.
     """
 

@@ -49,6 +49,7 @@ from fsa_compile.limits import Deadline
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
 _ROOM = 1 << 62
+_MOST_ROUNDS = 64
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -76,9 +77,9 @@ class Costs:
     sets: SetCosts | None = None
 
     @property
-    def lacks_distances(self) -> bool:
-        """Whether a control has a need, but no distance."""
-        return bool(((self.distance >= _FAR) & (self.need < _FAR)).any())
+    def unbounded(self) -> int:
+        """The number of controls without a distance."""
+        return int((self.distance[1:] >= _FAR).sum())
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
@@ -173,11 +174,11 @@ def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: De
     this leaves controls without a distance, the needs are those of the cheapest ways.
     """
     found = _Bounds(machine, arcs, groups, deadline).found()
-    if not found.lacks_distances:
+    if not found.unbounded:
         return found
     cheapest = _Bounds(machine, arcs, groups, deadline).cheapest()
     other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
-    return found if other.lacks_distances else other
+    return min(found, other, key=lambda costs: costs.unbounded)
 
 
 class _Bounds:
@@ -229,9 +230,10 @@ class _Bounds:
         if self.sets is not None:
             self.sets.count_leads()
             self.agreed = True
-        distance, symbol_cost, known = self._find_costs()
+        best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
+        distance, symbol_cost, known, asked = self._at_most(self._token_costs, self._costs_after, self._iterating, best, 1)
         ways = self._token_costs(distance, symbol_cost, known)[self.effect] <= distance[self.place]
-        return ways, self.may_close & (self._ending(self._costs_after(distance, symbol_cost)) <= distance)
+        return ways, self.may_close & (self._ending(asked) <= distance)
 
     def found(self, among: tuple[np.ndarray, np.ndarray] | None = None) -> Costs:
         """The bounds.
@@ -429,6 +431,18 @@ class _Bounds:
           unknown: values of iterations to begin with.
           step: what one token adds: 1 for costs, 0 for needs.
         """
+        value, symbol, iteration, _ = self._at_most(token_values, values_after, iterating, unknown, step)
+        while True:  # symbols settled, controls pay no more than the difference
+            new = self._by_token(token_values(value, symbol, iteration))
+            new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
+            if (new == value).all():
+                return value, symbol, iteration
+            value = new
+
+    def _at_most(
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray, step: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Values of all places, symbols and of iterations, and int64[E], what endings ask of their controls."""
         places = self.places
         left_out = self.strays.copy()
         while True:
@@ -437,19 +451,34 @@ class _Bounds:
                 value, symbol, iteration = *self._in_order(step), unknown
             else:
                 value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
-            known = np.append(value, _FAR)[places.below] < _FAR
+            below = np.append(value, _FAR)[places.below]
+            known = below < _FAR
             some = np.zeros(self.num_symbols, bool)
             some[places.symbol[known]] = True
             more = ~left_out & ~known & (some & (symbol >= _FAR))[places.symbol]
             if not more.any():
                 break
             left_out |= more
-        while True:  # symbols settled, controls pay no more than the difference
-            new = self._by_token(token_values(value, symbol, iteration))
-            new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
-            if (new == value).all():
-                return value, symbol, iteration
-            value = new
+        found = None
+        if self.strays.any() and (value >= _FAR).any():
+            found = self._from_below(token_values, values_after, iterating, unknown)
+        return found or (value, symbol, iteration, np.where(left_out, below, 0))
+
+    def _from_below(
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+        """What `_at_most` finds when strays ask for no more than the difference; None where this does not settle.
+
+        After a stray, another may be the shortest way on, through all frames of a stack; paid in full, that would never end.
+        """
+        asked = np.zeros(len(self.places.above), np.int64)
+        for _ in range(_MOST_ROUNDS):
+            value, symbol, iteration = self._least(token_values, iterating, unknown, self.strays, asked)
+            more = np.where(self.strays, values_after(value, symbol), 0)
+            if (more <= asked).all():
+                return value, symbol, iteration, asked
+            asked = np.maximum(asked, more)
+        return None
 
     def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
@@ -460,22 +489,28 @@ class _Bounds:
         return least_values(places.ends | self.may_close, ways, self.waits, step, _FAR)
 
     def _least(
-        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
+        self,
+        token_values: _Values,
+        iterating: _Iterating,
+        iteration: np.ndarray,
+        left_out: np.ndarray,
+        asked: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Least values, from above, when the endings left out are paid for in full by their controls."""
+        """Least values, from above, when the endings left out are paid for by their controls: in full where `asked` is None."""
         places, paid = self.places, (~left_out).nonzero()[0]
         paid = paid[places.symbol[paid].argsort(kind="stable")]
         begin = segment_starts(places.symbol[paid])
         returned, paid_below = places.symbol[paid[begin]], places.below[paid]
         known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
-        asked = np.zeros(len(places.above), np.int64)
+        full = asked is None and bool(left_out.any())
+        asked = np.zeros(len(places.above), np.int64) if asked is None else asked
         while True:
             self.deadline.check(_DOING)
             symbol = np.full(self.num_symbols, _FAR)
             if len(begin):
                 symbol[returned] = np.maximum.reduceat(known[paid_below], begin)
             values = token_values(known[:-1], symbol, iteration)
-            if left_out.any():
+            if full:
                 asked = np.where(left_out, known[places.below], 0)
             new = np.minimum(self._by_token(values), self._ending(asked))
             more = iterating(values) if self.registers.counts else iteration
