@@ -63,9 +63,10 @@ class AnyOrder:
         keywords: Keywords,
         derivatives: Derivatives,
         dead: set[Any],
+        apart: bool,
     ) -> None:
         self._frames, self._controls, self._decisions = frames, controls, decisions
-        self._keywords, self._derivatives, self._dead = keywords, derivatives, dead
+        self._keywords, self._derivatives, self._dead, self._apart = keywords, derivatives, dead, apart
         self._kinds: dict[tuple[Order, int, int], _Frame] = {}
         self._of_kind: dict[int, _Frame] = {}
         self._matters: dict[tuple[int, int], int] = {}
@@ -163,7 +164,7 @@ class AnyOrder:
         frame = self._of_kind[place.kind]
 
         def make(control: int) -> None:
-            classes, ends = self._next_keys(place, formula)
+            classes, ends = self._next_keys(place, formula, first=phase == "first" and self._apart)
             if not self._can_be_met(control, frame, place, formula, classes, dict(ends)):
                 return
             moves: list[tuple[int, int, int]] = []
@@ -214,40 +215,36 @@ class AnyOrder:
         self._controls.needed[control] = needed
         return all(len(found) >= least for found, least in needed)
 
-    def _next_keys(self, place: Place, formula: int) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
-        """The automaton of keys, and (class of key, control that a key of it ends in) of the keys that may come."""
+    def _next_keys(self, place: Place, formula: int, *, first: bool) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
+        """The automaton of keys, and (class of key, control that a key of it ends in) of the keys that may come.
+
+        Args:
+          first: the key has controls of its own: it is known there that no other has come, which some bounds rest on.
+        """
         frame = self._of_kind[place.kind]
         classes = self._frames.classes.of(frame.keys, self._frames.string_atoms(formula))
         ends: list[tuple[int, int]] = []
         for i, key in enumerate(frame.keys):
             if not place.seen >> i & 1:
                 for c in classes.by_key.get(key, ()):
-                    self._add_end(ends, c, place, formula, i, classes.classes[c])
+                    self._add_end(ends, c, self._after_key(place, formula, i, classes.classes[c]), i, first)
         for c in classes.other:
-            self._add_end(ends, c, place, formula, -1, classes.classes[c])
+            self._add_end(ends, c, self._after_key(place, formula, -1, classes.classes[c]), -1, first)
         return classes, tuple(sorted(ends))
 
-    def _add_end(
-        self, ends: list[tuple[int, int]], label: int, place: Place, formula: int, key: int, of_class: KeyClass
-    ) -> None:
-        memo = (place, formula, key, of_class)
-        found = self._after.get(memo)
-        if found is None:
-            colon = self._after_key(place, formula, key, of_class)
-            new = key >= 0 and self._is_new(place, formula, key)
-            found = self._after[memo] = self._controls.key_end(key, colon, new=new) if colon else 0
-        if found:
-            ends.append((label, found))
-
-    def _is_new(self, place: Place, formula: int, key: int) -> bool:
-        """Whether the formula itself says that a key has not come."""
-        frame, d = self._of_kind[place.kind], self._decisions
-        v = d.known(Has(frame.keys[key]))
-        asked = v is not None and v in d.support(formula)
-        return asked or bool(self._relevant(frame, formula) >> key & 1)
+    def _add_end(self, ends: list[tuple[int, int]], label: int, colon: int, key: int, first: bool) -> None:
+        if colon:
+            ends.append((label, self._controls.key_end(key, colon, first=first)))
 
     def _after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         """The control that reads ":" and a key's value, 0 when no value may follow."""
+        memo = (place, formula, key, of_class)
+        found = self._after.get(memo)
+        if found is None:
+            found = self._after[memo] = self._find_after_key(*memo)
+        return found
+
+    def _find_after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         frame, d = self._of_kind[place.kind], self._decisions
         name = frame.keys[key] if key >= 0 else None
         seen = place.seen | (1 << key if key >= 0 else 0)
@@ -293,7 +290,7 @@ class AnyOrder:
         out = 0
         for v in d.support(formula):
             atom = d.atoms[v]
-            if isinstance(atom, Count) and atom.low > atom.seen and not self._is_simple(formula):
+            if isinstance(atom, Count) and atom.low > atom.seen and (self._apart or not self._is_simple(formula)):
                 return every
             if isinstance(atom, (Members, Names)):
                 if not d.both(d.substitute(formula, {v: 0}), d.negated(d.substitute(formula, {v: 1}))):
