@@ -11,6 +11,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from fsa_compile.artifact.arrays import MOST_COUNT
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema import numbers
 from fsa_compile.json_schema.atoms import (
@@ -169,8 +170,14 @@ class Keywords:
         return self.value(schema)
 
     def _count(self, schema: dict[str, Any], keyword: str, default: int | None) -> int | None:
+        """The value of a keyword that counts; None where there is no upper bound, or one that no text reaches."""
         value = schema.get(keyword, default)
-        return None if value is None else int(value)
+        if value is None or value < MOST_COUNT:
+            return None if value is None else int(value)
+        if keyword.startswith("max"):
+            return None
+        what = f"{keyword} is {int(value):,}: no text of that many can be written"
+        raise UnsupportedSchemaError(what, pointer=self._at(schema, keyword), fix=f"Ask for fewer than {MOST_COUNT:,}.")
 
     # references
 
