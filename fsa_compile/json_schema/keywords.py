@@ -51,7 +51,6 @@ from fsa_compile.json_schema.keyword_types import check_keywords
 from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
-from fsa_compile.unicode.code_points import is_surrogate
 
 SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
@@ -243,8 +242,7 @@ class Keywords:
             elif numbers.is_number(x):
                 out[NUMBER] = d.either(out[NUMBER], self._atom(Equals(numbers.exact(x)), schema, keyword))
             elif isinstance(x, str):
-                if x.isascii() or not any(is_surrogate(ord(c)) for c in x):  # halves of pairs are no text
-                    words.append(x)
+                words.append(x)
             elif isinstance(x, list):
                 same: dict[str, Any] = {"prefixItems": [_constant(y) for y in x], "items": False, "minItems": len(x)}
                 structured.append(self._exactly("array", same))

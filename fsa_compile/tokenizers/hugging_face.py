@@ -419,7 +419,8 @@ def _without_special(
 def _check_pairs(merges: Any, where: str) -> None:
     """Raises for merges that are no list of pairs of names."""
     if not isinstance(merges, list):
-        raise TokenizerError(f"the merges are {type(merges).__name__}, not a list", where=where, fix="Export the tokenizer again.")
+        what = f"the merges are {type(merges).__name__}, not a list"
+        raise TokenizerError(what, where=where, fix="Export the tokenizer again.")
     for number, merge in enumerate(merges, 1):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not (isinstance(parts, list) and len(parts) == 2 and isinstance(parts[0], str) and isinstance(parts[1], str)):
