@@ -22,7 +22,8 @@ class ConstraintError(ValueError):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
-        super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+        text = "\n  ".join(part for part in (what, where, fix) if part)
+        super().__init__(text.encode("utf-8", "backslashreplace").decode())  # what it quotes may hold lone surrogates
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors pass between processes: keyword arguments are more than an exception can restore by itself."""

@@ -27,7 +27,6 @@ from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.values import Order, Value
-from fsa_compile.unicode.code_points import is_surrogate
 
 _COMMA = ord(",")
 
@@ -99,8 +98,7 @@ class AnyOrder:
         if count is None or self._is_plain(formula, count):
             for i, key in enumerate(keys):
                 v = d.known(Has(key))
-                written = not any(is_surrogate(ord(c)) for c in key)
-                if written and v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
+                if v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
                     formula = d.substitute(formula, {v: 1})
                     required |= 1 << i
         if required and count is not None and formula:
