@@ -199,7 +199,7 @@ class _Build:
         self._parts = (*parts[:-2], frames)
         self._end = controls.new()
         try:
-            self._call = frames.call([(keywords.value(document.root), self._end)])
+            self._call = frames.call([(keywords.value(document.root), self._end)], "value")
             controls.finish()
         except BaseException:
             self.release()
