@@ -49,6 +49,7 @@ class Statistics:
       max_push: most stack cells one token pushes.
       step_bytes: most bytes of mask rows that one decoding step reads for one sequence: D + 1 rows for each stack. Of a set of
         items, those of the longest list of tokens and distances, for which the device may have a row of bits instead.
+      open_objects: of a JSON Schema, JSON pointers of the objects that may have keys that it does not name.
     """
 
     states: int
@@ -68,6 +69,7 @@ class Statistics:
     max_pops: int
     max_push: int
     step_bytes: int
+    open_objects: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,7 @@ def statistics(constraint: CompiledConstraint | CompiledItems) -> Statistics:
         max_pops=c.max_pops,
         max_push=c.max_push,
         step_bytes=c.stacks * (c.max_pops + 1) * c.rows.shape[1] * 4,
+        open_objects=c.open_objects,
     )
 
 

@@ -104,12 +104,14 @@ class Document:
 
     Attributes:
       root: the whole schema.
+      roots: the schemas whose values are written: the whole one, or several in it.
       draft: 3, 4, 6, 7, 2019 or 2020.
       declared: whether the draft was given, by the schema or by the caller.
     """
 
     def __init__(self, root: Any, draft: Draft) -> None:
         self.root = root
+        self.roots = [root]
         named = str(root.get("$schema", "")) if isinstance(root, dict) else ""
         found = next((number for name, number in _DRAFTS.items() if name in named), None)
         self.declared = draft != "auto" or found is not None
