@@ -165,7 +165,7 @@ class _TokenArcs:
 
     def __init__(self, constraint: CompiledConstraint, tokens: Sequence[bytes] | None, max_labels: int, pieces: bool) -> None:
         self._constraint, self._tokens, self._most = constraint, tokens, max_labels
-        self._continues = None  # bool[V], tokens that begin inside a character
+        self._continues: Bits | None = None  # bool[V], tokens that begin inside a character
         if tokens is not None and not pieces:
             self._continues = np.array([bool(t) and 0x80 <= t[0] < 0xC0 for t in tokens], bool)
         self._inside: dict[int, bool] = {}
@@ -197,10 +197,10 @@ class _TokenArcs:
         if self._continues is None:
             return False
         if state not in self._inside:
-            self._inside[state] = self._is_inside(state)
+            self._inside[state] = self._is_inside(state, self._continues)
         return self._inside[state]
 
-    def _is_inside(self, state: int) -> bool:
+    def _is_inside(self, state: int, continues: Bits) -> bool:
         c = self._constraint
         if state == c.start or c.accept[state]:
             return False
@@ -208,7 +208,7 @@ class _TokenArcs:
             return False
         found = self._moves(state)
         plain = all(push == 0 or not _pushed(c, push) for _, push in found)
-        return bool(found) and plain and not any((present & ~self._continues).any() for present in found.values())
+        return bool(found) and plain and not any((present & ~continues).any() for present in found.values())
 
     def _moves(self, state: int) -> dict[tuple[int, int], Bits]:
         """Tokens by target and push string."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.palette import ACCENT, FILL, HEAT, INK, LINE, STYLE
-from fsa_compile.errors import ConstraintError, MissingPackageError
+from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, naming
 from fsa_compile.inspection.automaton_graphs import (
     MOST_NODES,
     Automaton,
@@ -101,6 +101,7 @@ class Drawing:
         return {"image/png": buffer.getvalue()}
 
 
+@naming(CallError)
 def draw(
     automaton: Automaton | Language,
     tokenizer: Any = None,
@@ -129,7 +130,7 @@ def draw(
 
 
 def build_graph(
-    automaton: Automaton | Language,
+    automaton: Any,
     tokenizer: Any = None,
     *,
     max_nodes: int | None = None,
@@ -151,6 +152,7 @@ def build_graph(
     return readable(graph) if max_nodes is None else graph
 
 
+@naming(CallError)
 def to_dot(
     automaton: Automaton | Language,
     tokenizer: Any = None,
@@ -164,6 +166,7 @@ def to_dot(
     return graph_to_dot(graph)
 
 
+@naming(CallError)
 def plot_automaton(
     automaton: Automaton | Language,
     tokenizer: Any = None,
@@ -251,6 +254,7 @@ def draw_arranged(ax: Any, graph: Graph, arrangement: Arrangement) -> None:
             ax.text(x + 0.26, y - 0.2, "…", fontsize=12, color=LINE, zorder=4)
 
 
+@naming(CallError)
 def plot_mask(
     masks: Sequence[NDArray[np.bool_]],
     tokenizer: Any = None,

@@ -208,4 +208,4 @@ def _overlaps(centres: Floats, size: Floats, others: Floats, other_sizes: Floats
     """Which boxes overlap which others."""
     size = np.broadcast_to(size, centres.shape)
     reach = (size[:, None] + other_sizes[None]) / 2 + _ROOM
-    return (np.abs(centres[:, None] - others[None]) < reach).all(2)
+    return np.asarray((np.abs(centres[:, None] - others[None]) < reach).all(2), bool)

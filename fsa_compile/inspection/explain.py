@@ -17,7 +17,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.artifact.stack_view import StackView, effects, stack_at
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import CallError, ConstraintError, naming
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Explanation:
         return self.verdict == "accepted"
 
 
+@naming(CallError)
 def statistics(constraint: CompiledConstraint | CompiledItems) -> Statistics:
     """Sizes of the constraint, and the lengths of its texts in tokens; of a set of items, those of its trie."""
     c = constraint
@@ -188,6 +189,7 @@ def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None
     return ids
 
 
+@naming(CallError)
 def sample(
     constraint: CompiledConstraint, *, seed: int = 0, max_tokens: int = 64, stop: float = 0.3, max_depth: int | None = None
 ) -> list[int]:
@@ -222,6 +224,7 @@ def sample(
         left -= 1
 
 
+@naming(CallError)
 def explain(
     constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | Iterable[int], *, max_depth: int | None = None
 ) -> Explanation:
@@ -298,6 +301,7 @@ def _unlimited(constraint: CompiledConstraint, ids: Iterable[int]) -> HostWalk:
     return walk
 
 
+@naming(CallError)
 def spell(tokenizer: Any, text: str | bytes) -> list[int]:
     """Token ids that write exactly this text.
 

@@ -35,7 +35,8 @@ def read_schema(schema: Any, limits: CompileLimits) -> Any:
         what = f"{schema.__name__} is a class, not a JSON Schema"
         raise SchemaError(what, pointer="#", fix=f"Use compile_type({schema.__name__}, tokenizer).")
     if isinstance(schema, (str, bytes)):
-        schema = parse_json(schema, limits, SchemaError)
+        fix = "Pass a dict, or the schema as JSON; YAML goes through yaml.safe_load, a pattern to compile_regex."
+        schema = parse_json(schema, limits, SchemaError, fix=fix)
     elif isinstance(schema, dict):
         check_json(schema, limits, SchemaError)
     if not isinstance(schema, (dict, bool)):

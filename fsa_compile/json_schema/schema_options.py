@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 
 Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
 Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
@@ -29,6 +29,7 @@ UNENFORCED = ("uniqueItems", "pattern", "format", "minProperties", "unevaluatedP
 """Keywords that a schema can do without: without one of them it allows more."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SchemaOptions:
     """How a schema is read and how its values are written.
