@@ -298,8 +298,14 @@ class ConstraintArrays:
         source = self.source if len(self.source) <= 60 else self.source[:57] + "..."
         return (
             f"{type(self).__name__}({source!r}, {self.num_nodes:,} nodes, {self.num_rows:,} rows, "
-            f"{self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens)"
+            f"{self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens{self._open_objects()})"
         )
+
+    def _open_objects(self) -> str:
+        """Where a JSON Schema lets objects have keys that it does not name, in words."""
+        places = self.extra.get("open_objects", [])
+        shown = ", ".join(places[:3]) + (", …" if len(places) > 3 else "")
+        return f", objects open to other keys at {shown}" if places else ""
 
     def outgoing(self, node: int) -> np.ndarray:
         """Base target of every token of one node, int32[V], 0 where it has none. Slow and plain: for tests and drawings."""

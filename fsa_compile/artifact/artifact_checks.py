@@ -47,8 +47,9 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
         check_key_sets(c, need)
     _check_pops(c, need)
     _check_canonical(c, need)
-    left_out = c.extra.get("unenforced", [])
-    need(isinstance(left_out, list) and all(isinstance(place, str) for place in left_out), "'unenforced' is no list of places")
+    for name in ("unenforced", "open_objects"):
+        places = c.extra.get(name, [])
+        need(isinstance(places, list) and all(isinstance(place, str) for place in places), f"'{name}' is no list of places")
 
 
 def check_lengths(c: ConstraintArrays, need: _Need) -> None:

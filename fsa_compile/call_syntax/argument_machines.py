@@ -27,6 +27,7 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
+from fsa_compile.json_schema.open_objects import document_of
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machines
@@ -81,7 +82,7 @@ def arguments_machine(
     if syntax.style == "marked":
         options = dataclasses.replace(options, whitespace="compact")
     with _Pointers(places):
-        document = Document(_joined(schemas, limits), options.draft)
+        document = document_of(_joined(schemas, limits), options, of_defs=True)
         dead: set[Any] = set()
         with deep_recursion(), flat_enough():
             while True:

@@ -129,9 +129,17 @@ class _Framing:
             bounds=bounds,
             start=self._control(self.automaton.start),
             stack=(),
+            symbol_names=self._symbol_names(),
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
         )
+
+    def _symbol_names(self) -> tuple[str, ...]:
+        """The machines' own names of their symbols, where one has any."""
+        if not any(machine.symbol_names for machine in self.machines):
+            return ()
+        own = [name for machine in self.machines for name in machine.symbol_names or ("",) * machine.num_symbols]
+        return (*own, *("value" for _ in self.uses))
 
     def _widened(self, kinds: np.ndarray, specials: tuple[int, ...]) -> np.ndarray:
         """int32[256 + T], classes of all letters; -1 for special tokens that are not among its own."""

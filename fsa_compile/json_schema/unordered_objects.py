@@ -261,7 +261,8 @@ class AnyOrder:
             if ("free object", *state) not in self._dead:
                 known = cases.get(state)
                 cases[state] = condition if known is None else self._frames.either(known, condition)
-        call = self._frames.call([(condition, self._object(*state, "after")) for state, condition in cases.items()])
+        values = [(condition, self._object(*state, "after")) for state, condition in cases.items()]
+        call = self._frames.call(values, "other keys" if name is None else name)
         if call is None:
             return 0
         return self._frames.before_value(place, self._controls.caller(*call))
