@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsa_compile.arrays.integers import distinct
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
@@ -102,8 +103,10 @@ class _Framing:
             self._copy(number)
         for machine, offset in zip(self.machines, self.offsets):
             self.pushes += [tuple((s + offset.symbol, add) for s, add in push) for push in machine.pushes[1:]]
-        for state in range(1, len(self.automaton.final)):
-            self._add_text(state)
+        self._add_text()
+        for state, called in self.automaton.calls.items():
+            for schema, after in called.items():
+                self._add_call(self._control(state), schema, after)
         for number in range(len(self.machines)):
             self._add_returns(number)
         own = np.array(self.entries, np.int64).reshape(-1, 4)
@@ -182,28 +185,32 @@ class _Framing:
             self.entries.append(entry)
         return 1 + self.totals.action + found
 
-    def _add_text(self, state: int) -> None:
-        """A state of the text: its bytes, and the first bytes of the values that may begin there."""
-        automaton, control = self.automaton, self._control(state)
-        table = _columns(automaton.table[state], self.text_kinds)
-        self.end[control] = END_HERE if automaton.final[state] else NO_END
-        for kind in np.flatnonzero(table).tolist():
-            self.action[control, kind] = self._own_action(self._control(int(table[kind])))
-        for schema, after in automaton.calls.get(state, {}).items():
-            number = self.machine_of[schema]
-            machine, at = self.machines[number], self.offsets[number]
-            first = _columns(machine.action[self.starts[schema]], self.kinds[number])
-            bottom = ((self.symbol[schema, after], 0), *((s + at.symbol, 0) for s in machine.stack))
-            for kind in np.flatnonzero(first).tolist():
-                if self.action[control, kind]:
-                    self._refuse(schema, kind, "begins the value as well as other text that may stand here")
-                low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
-                guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
-                if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
-                    self._refuse(schema, kind, "begins the value in more than one way")
-                push = tuple((s + at.symbol, add) for s, add in machine.pushes[machine.entry_push[low]])
-                following = int(machine.entry_next[low]) + at.control
-                self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
+    def _add_text(self) -> None:
+        """The states of the text and their bytes."""
+        automaton, above = self.automaton, self.totals.control
+        self.end[above + 1 :] = np.where(automaton.final[1:], END_HERE, NO_END)
+        table = _columns(automaton.table[1:], self.text_kinds)
+        states = distinct(table[table > 0])
+        action = np.zeros(len(automaton.final), np.int32)
+        action[states] = [self._own_action(self._control(state)) for state in states.tolist()]
+        self.action[above + 1 :] = action[table]
+
+    def _add_call(self, control: int, schema: int, after: int) -> None:
+        """The first bytes of a value that may begin in a state of the text, and the state behind it."""
+        number = self.machine_of[schema]
+        machine, at = self.machines[number], self.offsets[number]
+        first = _columns(machine.action[self.starts[schema]], self.kinds[number])
+        bottom = ((self.symbol[schema, after], 0), *((s + at.symbol, 0) for s in machine.stack))
+        for kind in np.flatnonzero(first).tolist():
+            if self.action[control, kind]:
+                self._refuse(schema, kind, "begins the value as well as other text that may stand here")
+            low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
+            guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
+            if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
+                self._refuse(schema, kind, "begins the value in more than one way")
+            push = tuple((s + at.symbol, add) for s, add in machine.pushes[machine.entry_push[low]])
+            following = int(machine.entry_next[low]) + at.control
+            self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
 
     def _add_returns(self, number: int) -> None:
         """Where the values of a machine may end: on what may follow them, and with the text where that may end there."""

@@ -35,7 +35,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine
@@ -48,7 +48,6 @@ from fsa_compile.limits import Deadline
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
-_ROOM = 1 << 62
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -104,13 +103,7 @@ class _Effects:
             self.target, self.push, self.add, self.set = groups.target, groups.push, groups.add, groups.set
             return
         columns = (groups.target, groups.push, groups.add, groups.set)
-        key = groups.target
-        for column in columns[1:]:
-            width = int(column.max(initial=0)) + 1
-            if width * (int(key.max(initial=0)) + 1) >= _ROOM:
-                key = numbered(key)[1]
-            key = key * width + column
-        _, example, self.of_group = exampled(key)
+        example, self.of_group = equal_tuples(*columns)
         self.target, self.push, self.add, self.set = (column[example] for column in columns)
 
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct
-from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.integers import distinct, equal_tuples
+from fsa_compile.arrays.ranges import segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.guards import Guard
 from fsa_compile.automata.pushdown import ByteMachine
@@ -32,6 +32,8 @@ from fsa_compile.errors import ConstraintError
 
 _FAR = int(UNREACHABLE)
 _MOST_ROUNDS = 64
+_COSTS, _WANTED, _CHECKED, _GOING_ON = range(4)
+"""Roles of a pair: in a place's own cost; in that of `wanted`; as what must fit; in the cost where no token set ends the object."""
 
 
 class Pairs(NamedTuple):
@@ -45,10 +47,9 @@ class Pairs(NamedTuple):
     case: np.ndarray
 
 
-def _pairs(rows: list[tuple[int, int, int]]) -> Pairs:
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    table = table[np.lexsort((table[:, 1], table[:, 0]))]
-    return Pairs(table[:, 0], table[:, 2], table[:, 1])
+def _pairs(place: np.ndarray, case: np.ndarray, group: np.ndarray) -> Pairs:
+    order = np.lexsort((group, case, place))
+    return Pairs(place[order], group[order], case[order])
 
 
 def least_of_each(pairs: Pairs, values: np.ndarray, size: int) -> np.ndarray:
@@ -164,53 +165,67 @@ class SetCosts:
     # cases
 
     def _find_pairs(self, place: np.ndarray, group: np.ndarray) -> None:
-        sets, guards = self._sets, self._of.guards.all
+        """Every pair of a place and a token set counts in the cases of its situation; few situations differ."""
         keyed = self._own_kind[place] > 0
-        rest = (~keyed).nonzero()[0]
-        free = [(int(p), 0, int(g)) for p, g in zip(place[rest], group[rest]) if not self._of.wanted[g]]
-        costs = list(free)
-        wanted: list[tuple[int, int, int]] = []
-        checked: list[tuple[int, int, int]] = []
-        going_on: list[tuple[int, int, int]] = []
-        fixed = set[int]()
-        keys_of = [_free_keys(guard) for guard in guards]
-        at = keyed.nonzero()[0]
-        for p, g in zip(place[at].tolist(), group[at].tolist()):
-            c, number = int(self._control[p]), int(self._of.guard[g])
-            kind = int(self._own_kind[p])
-            guard, wants, free_keys = guards[number], bool(self._of.wanted[g]), keys_of[number]
-            required, all_required = self._required[c], sets.required[kind]
-            unmet = guard.all & ~all_required
-            if sets.first[c]:
-                if all_required:
-                    fixed.add(p)
-                    if not guard.all:
-                        checked.append((p, 0, g))
-                elif not guard.all:
-                    costs.append((p, 0, g))
-            elif sets.keys[c] or sets.open[c]:
-                if not guard.all:
-                    wanted += [(p, j, g) for j in _bits(free_keys & required & self._leads_to(g, guard))]
-                if not self._others[c]:
-                    fixed.add(p)
-                elif not wants and not guard.all & ~required:
-                    if sets.open[c]:
-                        costs += [(p, 0, g)] if not guard.unset else []
-                    else:
-                        costs += [(p, j, g) for j in _bits(free_keys & sets.keys[c] & ~all_required)]
-            elif sets.after[c]:
-                if not wants and not unmet:
-                    costs += [] if guard.unset else [(p, 0, g)]
-                    going_on += [(p, j, g) for j in _bits(free_keys & ~all_required)] if guard.unset else []
-                if not guard.all:
-                    checked += [(p, j, g) for j in _bits(free_keys & all_required & self._leads_to(g, guard))]
-            elif not guard.conditional:
-                costs += [] if wants else [(p, 0, g)]
-        ending = {p for p, _, _ in costs}
-        costs += [pair for pair in going_on if pair[0] not in ending]  # the object cannot end yet
-        self.pairs = _pairs(costs)
-        self._fixed = np.array(sorted(fixed), np.int64)
-        self._wanted, self._checked = _pairs(wanted), _pairs(checked)
+        rest = (~keyed & ~self._of.wanted[group]).nonzero()[0]
+        place, group, free = place[keyed], group[keyed], (place[rest], np.zeros(len(rest), np.int64), group[rest])
+        control, target = self._control[place], self._groups.target[group]
+        leads = self._of.wanted[group] & (self._groups.push[group] == 0)
+        profiles: dict[tuple[object, ...], int] = {}
+        profile, masks = np.zeros(len(self._required), np.int64), dict[int, int]()
+        for c in distinct(control).tolist():
+            profile[c] = profiles.setdefault(self._profile(c), len(profiles))
+        mask = np.array([masks.setdefault(required, len(masks)) for required in self._required])
+        example, which = equal_tuples(
+            profile[control], self._of.guard[group], self._of.wanted[group], np.where(leads, 1 + mask[target], 0)
+        )
+        situations = [self._situation(int(control[e]), int(group[e])) for e in example.tolist()]
+        cases = np.array([case for _, some in situations for case in some], np.int64).reshape(-1, 2)
+        fixed = np.array([is_fixed for is_fixed, _ in situations], bool)
+        self._fixed = distinct(place[fixed[which]])
+        size = np.array([len(some) for _, some in situations], np.int64)
+        at, row = spread((size.cumsum() - size)[which], size[which])
+        rows = place[at], cases[row, 1], group[at]
+        role = cases[row, 0]
+        ending = np.zeros(self._num_places, bool)
+        ending[rows[0][role == _COSTS]] = True
+        chosen = (role == _COSTS) | (role == _GOING_ON) & ~ending[rows[0]]  # the object cannot end yet
+        self.pairs = _pairs(*(np.concatenate((a, b[chosen])) for a, b in zip(free, rows)))
+        self._wanted, self._checked = (_pairs(*(column[role == kind] for column in rows)) for kind in (_WANTED, _CHECKED))
+
+    def _profile(self, c: int) -> tuple[object, ...]:
+        """All of a control that `_situation` depends on."""
+        sets, bools = self._sets, (self._sets.first, self._sets.open, self._sets.after, self._others)
+        return self._required[c], sets.required[sets.kind[c]], sets.keys[c], *(bool(column[c]) for column in bools)
+
+    def _situation(self, c: int, g: int) -> tuple[bool, list[tuple[int, int]]]:
+        """Whether a place's value is agreed on, and the cases in which a token set at a control counts, by their roles."""
+        sets, guard, wants = self._sets, self._of.guards.all[self._of.guard[g]], bool(self._of.wanted[g])
+        free_keys, required, all_required = _free_keys(guard), self._required[c], sets.required[sets.kind[c]]
+        unmet = guard.all & ~all_required
+        if sets.first[c]:
+            role = _CHECKED if all_required else _COSTS
+            return bool(all_required), [] if guard.all else [(role, 0)]
+        out: list[tuple[int, int]] = []
+        if sets.keys[c] or sets.open[c]:
+            if not guard.all:
+                out += [(_WANTED, j) for j in _bits(free_keys & required & self._leads_to(g, guard))]
+            if not self._others[c]:
+                return True, out
+            if not wants and not guard.all & ~required:
+                if sets.open[c]:
+                    out += [(_COSTS, 0)] if not guard.unset else []
+                else:
+                    out += [(_COSTS, j) for j in _bits(free_keys & sets.keys[c] & ~all_required)]
+        elif sets.after[c]:
+            if not wants and not unmet:
+                out += [] if guard.unset else [(_COSTS, 0)]
+                out += [(_GOING_ON, j) for j in _bits(free_keys & ~all_required)] if guard.unset else []
+            if not guard.all:
+                out += [(_CHECKED, j) for j in _bits(free_keys & all_required & self._leads_to(g, guard))]
+        elif not guard.conditional:
+            out += [] if wants else [(_COSTS, 0)]
+        return False, out
 
     def _leads_to(self, group: int, guard: Guard) -> int:
         """The required keys that a token set brings, or that are nearer after it."""
