@@ -15,9 +15,7 @@ are followed by fit below those of the ends: keys that begin alike can make this
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
+from collections.abc import Callable, Sequence
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_tuples
@@ -36,29 +34,34 @@ _COSTS, _WANTED, _CHECKED, _GOING_ON = range(4)
 """Roles of a pair: in a place's own cost; in that of `wanted`; as what must fit; in the cost where no token set ends the object."""
 
 
-class Pairs(NamedTuple):
-    """Which token sets may be the one that helps: int64[n] each, by ascending place and case.
+class Pairs:
+    """Which token sets may be the one that helps, and in which of their places' cases.
 
-    place, group: a token set of a place; case: pairs of a place with one case are alternatives, all cases count.
+    Args:
+      place, case, group: int64[n] each, a token set of a place; pairs of a place with one case are alternatives, all cases count.
+
+    Attributes:
+      place, group, case: the same by ascending place and case.
     """
 
-    place: np.ndarray
-    group: np.ndarray
-    case: np.ndarray
+    def __init__(self, place: np.ndarray, case: np.ndarray, group: np.ndarray) -> None:
+        order = np.lexsort((group, case, place))
+        self.place, self.group, self.case = place[order], group[order], case[order]
+        self._begin = segment_starts(self.place * (int(case.max(initial=0)) + 1) + self.case)
+        begun = self.place[self._begin]
+        self._first = segment_starts(begun)
+        self._places = begun[self._first]
 
+    def of(self, chosen: np.ndarray) -> Pairs:
+        """Some of them."""
+        return Pairs(self.place[chosen], self.case[chosen], self.group[chosen])
 
-def _pairs(place: np.ndarray, case: np.ndarray, group: np.ndarray) -> Pairs:
-    order = np.lexsort((group, case, place))
-    return Pairs(place[order], group[order], case[order])
-
-
-def least_of_each(pairs: Pairs, values: np.ndarray, size: int) -> np.ndarray:
-    """int64[size], of every place the largest of its cases' least values."""
-    out = np.full(size, -_FAR)
-    if len(pairs.place):
-        begin = segment_starts(pairs.place * (int(pairs.case.max()) + 1) + pairs.case)
-        np.maximum.at(out, pairs.place[begin], np.minimum.reduceat(values[pairs.group], begin))
-    return np.where(out == -_FAR, _FAR, out)
+    def least_of_each(self, values: np.ndarray, size: int) -> np.ndarray:
+        """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any."""
+        out = np.full(size, _FAR)
+        if len(self._begin):
+            out[self._places] = np.maximum.reduceat(np.minimum.reduceat(values[self.group], self._begin), self._first)
+        return out
 
 
 class SetCosts:
@@ -98,6 +101,7 @@ class SetCosts:
         for kind, mask in enumerate(sets.required):
             for bit in _bits(mask):
                 self._key_number[kind, bit] = len(self._key_number)
+        self._key_kind = np.array([kind for kind, _ in self._key_number], np.int64)
         ends = (sets.end >= 0).nonzero()[0]
         pairs = [(self._key_number.get((int(sets.kind[c]), int(sets.end[c])), -1), int(c)) for c in ends]
         table = np.array([pair for pair in pairs if pair[0] >= 0], np.int64).reshape(-1, 2)
@@ -171,14 +175,13 @@ class SetCosts:
         place, group, free = place[keyed], group[keyed], (place[rest], np.zeros(len(rest), np.int64), group[rest])
         control, target = self._control[place], self._groups.target[group]
         leads = self._of.wanted[group] & (self._groups.push[group] == 0)
-        profiles: dict[tuple[object, ...], int] = {}
-        profile, masks = np.zeros(len(self._required), np.int64), dict[int, int]()
-        for c in distinct(control).tolist():
-            profile[c] = profiles.setdefault(self._profile(c), len(profiles))
-        mask = np.array([masks.setdefault(required, len(masks)) for required in self._required])
+        sets, required = self._sets, _numbers(self._required)
+        all_required = _numbers(sets.required)[self._own_kind[place]]
+        profile = (all_required, _numbers(sets.keys)[control], sets.first[control], sets.open[control], sets.after[control])
         example, which = equal_tuples(
-            profile[control], self._of.guard[group], self._of.wanted[group], np.where(leads, 1 + mask[target], 0)
-        )
+            *profile, required[control], self._others[control],
+            self._of.guard[group], self._of.wanted[group], np.where(leads, 1 + required[target], 0),
+        )  # fmt: skip
         situations = [self._situation(int(control[e]), int(group[e])) for e in example.tolist()]
         cases = np.array([case for _, some in situations for case in some], np.int64).reshape(-1, 2)
         fixed = np.array([is_fixed for is_fixed, _ in situations], bool)
@@ -190,13 +193,8 @@ class SetCosts:
         ending = np.zeros(self._num_places, bool)
         ending[rows[0][role == _COSTS]] = True
         chosen = (role == _COSTS) | (role == _GOING_ON) & ~ending[rows[0]]  # the object cannot end yet
-        self.pairs = _pairs(*(np.concatenate((a, b[chosen])) for a, b in zip(free, rows)))
-        self._wanted, self._checked = (_pairs(*(column[role == kind] for column in rows)) for kind in (_WANTED, _CHECKED))
-
-    def _profile(self, c: int) -> tuple[object, ...]:
-        """All of a control that `_situation` depends on."""
-        sets, bools = self._sets, (self._sets.first, self._sets.open, self._sets.after, self._others)
-        return self._required[c], sets.required[sets.kind[c]], sets.keys[c], *(bool(column[c]) for column in bools)
+        self.pairs = Pairs(*(np.concatenate((a, b[chosen])) for a, b in zip(free, rows)))
+        self._wanted, self._checked = (Pairs(*(column[role == kind] for column in rows)) for kind in (_WANTED, _CHECKED))
 
     def _situation(self, c: int, g: int) -> tuple[bool, list[tuple[int, int]]]:
         """Whether a place's value is agreed on, and the cases in which a token set at a control counts, by their roles."""
@@ -235,7 +233,8 @@ class SetCosts:
     def agree(self, values: np.ndarray, *, costs: bool) -> None:
         """Puts in the values of places that are agreed on: one token ends such a frame (UNREACHABLE where some required key
         cannot come); as to needs, what the frame needs anyway."""
-        far = np.array([costs and self.total(kind) >= _FAR for kind in range(len(self._sets.required))])
+        weights = np.bincount(self._key_kind, self.weight, len(self._sets.required))
+        far = costs & (weights >= _FAR)
         values[self._fixed] = np.where(far[self._own_kind[self._fixed]], _FAR, int(costs))
 
     def raised(self, needs: np.ndarray) -> np.ndarray:
@@ -257,14 +256,14 @@ class SetCosts:
         floor = self.floor[self._sets.kind]
         while True:
             values = group_needs(self._targets(need))
-            new = least_of_each(own, values, self._num_places)[: len(self.wanted)]
+            new = own.least_of_each(values, self._num_places)[: len(self.wanted)]
             new = np.where(new < _FAR, np.maximum(new, floor), new)
             if (new == self.wanted_need).all():
                 break
             self.wanted_need = new
         raised = self.floor.copy()
         for pairs in (self._checked, inner):
-            least = least_of_each(pairs, values, self._num_places)
+            least = pairs.least_of_each(values, self._num_places)
             at = distinct(pairs.place)
             at = at[least[at] < _FAR]
             np.maximum.at(raised, self._own_kind[at], least[at])
@@ -275,7 +274,7 @@ class SetCosts:
     def _own_and_inner(self) -> tuple[Pairs, Pairs]:
         """The pairs of the case of `wanted`: of controls, and of inner nodes."""
         own = self._node[self._wanted.place] == self._control[self._wanted.place]
-        return Pairs(*(column[own] for column in self._wanted)), Pairs(*(column[~own] for column in self._wanted))
+        return self._wanted.of(own), self._wanted.of(~own)
 
     def _targets(self, need: np.ndarray) -> np.ndarray:
         """int64[G], needs of the targets of token sets."""
@@ -299,8 +298,7 @@ class SetCosts:
         wanted = np.where(np.arange(self._num_places) < size, own, self.raised(need))
         for name, most in (("_wanted", wanted), ("_checked", need)):
             pairs: Pairs = getattr(self, name)
-            fits = group_need[pairs.group] <= most[pairs.place]
-            setattr(self, name, Pairs(*(column[fits] for column in pairs)))
+            setattr(self, name, pairs.of(group_need[pairs.group] <= most[pairs.place]))
 
     # the case that required keys are next
 
@@ -347,14 +345,14 @@ class SetCosts:
         self.wanted = np.full(len(self.wanted), _FAR)
         while True:
             costs = self._complete(base)
-            new = least_of_each(pairs, costs, self._num_places)[: len(self.wanted)]
+            new = pairs.least_of_each(costs, self._num_places)[: len(self.wanted)]
             if (new == self.wanted).all():
                 break
             self.wanted = new
         costs = self._complete(base)
         excess: dict[int, int] = {}
         for kept in (self._checked, inner):
-            least = least_of_each(kept, costs, self._num_places)
+            least = kept.least_of_each(costs, self._num_places)
             at = distinct(kept.place)
             for p in at[(least[at] > value[at]) & (least[at] < _FAR) & (value[at] < _FAR)].tolist():
                 kind = int(self._own_kind[p])
@@ -380,6 +378,12 @@ class SetCosts:
                 "no bound was found for objects whose keys come in every order",
                 fix='Use SchemaOptions(key_order="declared").',
             )
+
+
+def _numbers(masks: Sequence[int]) -> np.ndarray:
+    """A number for each mask, the same for equal ones."""
+    known = {0: 0}
+    return np.array([known.setdefault(mask, len(known)) if mask else 0 for mask in masks], np.int64)
 
 
 def _bits(mask: int) -> list[int]:
