@@ -421,7 +421,8 @@ def walks(names: set[str], out: Path, steps: int) -> None:
                 ids = ids[~np.isin(ids, constraint.stop_ids)]
                 if not len(ids):
                     break
-                walk.advance(int(ids[rng.randrange(len(ids))]))
+                at = len(ids) - 1 if rng.random() < 0.1 else rng.randrange(len(ids))  # special tokens come last
+                walk.advance(int(ids[at]))
         found[name] = lines
     out.write_text(json.dumps(found), encoding="utf-8")
 

@@ -78,9 +78,9 @@ class _Framing:
             begun[self.machine_of[schema]].add(starts[schema])
         self.outermost = [_outermost(machine, begin) for machine, begin in zip(machines, begun)]
         self.uses = sorted({(schema, after) for called in automaton.calls.values() for schema, after in called.items()})
-        self.symbol = {use: totals.symbol + i for i, use in enumerate(self.uses)}
+        self.symbol = {after: totals.symbol + i for i, after in enumerate(sorted({after for _, after in self.uses}))}
         self.controls = 1 + totals.control + len(automaton.final) - 1
-        symbols = totals.symbol + len(self.uses)
+        symbols = totals.symbol + len(self.symbol)
         deadline.check_bytes(4 * self.controls * symbols, "Putting the schemas' machines together")
         classes = [self._widened(automaton.byte_class, automaton.specials)]
         classes += [self._widened(machine.byte_class, machine.specials) for machine in machines]
@@ -200,7 +200,7 @@ class _Framing:
         number = self.machine_of[schema]
         machine, at = self.machines[number], self.offsets[number]
         first = _columns(machine.action[self.starts[schema]], self.kinds[number])
-        bottom = ((self.symbol[schema, after], 0), *((s + at.symbol, 0) for s in machine.stack))
+        bottom = ((self.symbol[after], 0), *((s + at.symbol, 0) for s in machine.stack))
         for kind in np.flatnonzero(first).tolist():
             if self.action[control, kind]:
                 self._refuse(schema, kind, "begins the value as well as other text that may stand here")
@@ -226,7 +226,7 @@ class _Framing:
         end = int(last[0]) + at.control
         self.action[end, readable] = leave
         for use in uses:
-            self.ret[end, self.symbol[use]] = self._control(use[1])
+            self.ret[end, self.symbol[use[1]]] = self._control(use[1])
         may_end = bool((self.end[followers] == END_HERE).any())
         returning = machine.end == END_RETURN
         if may_end:

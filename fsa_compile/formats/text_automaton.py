@@ -11,7 +11,7 @@ import numpy as np
 
 from fsa_compile.arrays.graphs import moves as distinct_moves
 from fsa_compile.arrays.graphs import reach, reached
-from fsa_compile.arrays.integers import distinct
+from fsa_compile.arrays.integers import distinct, firsts, order_of
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
@@ -196,7 +196,7 @@ class _Nondeterministic:
             case FreeText(without=without, not_first=not_first):
                 made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
                 if not_first:
-                    made = made - languages.regex(f"(?s:(?:{_any(not_first)}).*)")
+                    made = made - (languages.choices(not_first) + languages.regex("(?s:.*)"))
             case Words(language=made):
                 pass
             case Until(end=mark, marks=marks, without=without):
@@ -237,16 +237,14 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     """Subsets of states; a letter is a class of bytes that no state tells apart."""
     numbers: dict[frozenset[int], int] = {}
     order: list[frozenset[int]] = []
-    closures: dict[int, frozenset[int]] = {}
-
-    def closure(state: int) -> frozenset[int]:
-        if state not in closures:
-            closures[state] = frozenset(reach([state], build.free.__getitem__))
-        return closures[state]
 
     @functools.cache
-    def number(states: frozenset[int]) -> int:
-        key = frozenset().union(*map(closure, states))
+    def closure(state: int) -> frozenset[int]:
+        return frozenset(reach([state], build.free.__getitem__))
+
+    @functools.cache
+    def number(states: int | frozenset[int]) -> int:
+        key = closure(states) if isinstance(states, int) else frozenset().union(*map(closure, states))
         found = numbers.setdefault(key, len(order) + 1)
         if found > len(order):
             order.append(key)
@@ -254,12 +252,12 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
                 raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
         return found
 
-    number(frozenset((start,)))
+    number(start)
     moves: list[tuple[int, int, int]] = []
     calls: dict[int, dict[int, int]] = {}
     for at, states in enumerate(order, 1):
         deadline.check("Writing out the text around the values")
-        moves += [(at, mask, number(reached)) for mask, reached in _parted([m for state in states for m in build.moves[state]])]
+        moves += [(at, mask, number(there)) for mask, there in _parted([m for state in states for m in build.moves[state]])]
         called: dict[int, set[int]] = {}
         for state in states:
             for schema, target in build.calls[state]:
@@ -273,33 +271,30 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials)))
 
 
-def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, frozenset[int]]]:
-    """Disjoint masks, by their first letters, and the states that all of a mask's letters lead to."""
+def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
+    """Disjoint masks, by their first letters, and the state or states that all of a mask's letters lead to."""
     if len(moves) == 1:
-        return [(moves[0][0], frozenset((moves[0][1],)))]
-    parts: dict[frozenset[int], int] = {}
-    seen = 0
+        return moves  # type: ignore[return-value]
+    targets: dict[int, list[int]] = {}
     for mask, target in moves:
-        one = frozenset((target,))
-        if not mask & seen:
-            seen, parts[one] = seen | mask, parts.get(one, 0) | mask
-            continue
-        seen, after = seen | mask, dict[frozenset[int], int]()
-        for there, letters in parts.items():
-            both = letters & mask
-            if both:
-                mask ^= both
-                more = there | one
-                after[more] = after.get(more, 0) | both
-            if both != letters:
-                after[there] = after.get(there, 0) | letters ^ both
-        if mask:
-            after[one] = after.get(one, 0) | mask
-        parts = after
-    return sorted(((mask, there) for there, mask in parts.items()), key=_first_letter)
+        targets.setdefault(mask, []).append(target)
+    seen, parts = 0, list[tuple[int, list[int]]]()
+    for mask, more in targets.items():
+        both, seen = mask & seen, mask | seen
+        if both:
+            parts = [
+                (part, there + more * is_read)
+                for letters, there in parts
+                for part, is_read in ((letters & mask, True), (letters & ~mask, False))
+                if part
+            ]
+        if mask != both:
+            parts.append((mask ^ both, more))
+    out = [(mask, there[0] if len(there) == 1 else frozenset(there)) for mask, there in parts]
+    return sorted(out, key=_first_letter)
 
 
-def _first_letter(part: tuple[int, frozenset[int]]) -> int:
+def _first_letter(part: tuple[int, object]) -> int:
     return part[0] & -part[0]
 
 
@@ -317,14 +312,14 @@ def _classes(build: _Nondeterministic) -> np.ndarray:
 def _table(moves: list[tuple[int, int, int]], byte_class: np.ndarray, states: int) -> np.ndarray:
     """int32[S, C] of (state, mask of letters, next state)."""
     table = np.zeros((states, int(byte_class.max()) + 1), np.int32)
-    by_mask: dict[int, list[tuple[int, int]]] = {}
-    for at, mask, target in moves:
-        by_mask.setdefault(mask, []).append((at, target))
-    for mask, pairs in by_mask.items():
-        rows, targets = np.array(pairs).T
+    known: dict[int, int] = {}
+    kind = np.array([known.setdefault(mask, len(known)) for _, mask, _ in moves], np.int64)
+    order, first = order_of(kind), firsts(kind, len(known))
+    at, target = (np.array(column, np.int64)[order] for column in ([m[0] for m in moves], [m[2] for m in moves]))
+    for mask, low, high in zip(known, first.tolist(), first[1:].tolist()):
         letters = np.unpackbits(np.frombuffer(mask.to_bytes(-(-len(byte_class) // 8), "little"), np.uint8), bitorder="little")
         kinds = distinct(byte_class[letters[: len(byte_class)] > 0])
-        table[rows[:, None], kinds] = targets[:, None]
+        table[at[low:high, None], kinds] = target[low:high, None]
     return table
 
 
