@@ -74,6 +74,9 @@ class ByteMachine:
       control_names, symbol_names: what they stand for, in the grammar's words; may be empty.
       deterministic: whether at most one entry is enabled in every configuration.
       sets: guards on the bit sets of frames; None where no entry has one.
+      token_reserve: int32[S], of controls in frames whose register counts tokens (and no bytes), the fewest tokens after which
+        the frame may end, which the register holds as well; -1 elsewhere. None where no frame counts tokens. Only special tokens
+        and the end of the text end such a frame, and `entry_add` of the entry that begins it is 1. `step` does not count these.
     """
 
     byte_class: np.ndarray
@@ -93,6 +96,7 @@ class ByteMachine:
     symbol_names: tuple[str, ...] = ()
     deterministic: bool = True
     sets: KeySets | None = None
+    token_reserve: np.ndarray | None = None
 
     @property
     def num_controls(self) -> int:

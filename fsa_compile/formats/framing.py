@@ -117,6 +117,10 @@ class _Framing:
         bounds = np.full((self.controls, 2), UNCOUNTED, np.int32)
         for machine, at in zip(self.machines, self.offsets):
             bounds[at.control + 1 : at.control + machine.num_controls] = machine.bounds[1:]
+        reserve = np.full(self.controls, -1, np.int32)
+        for machine, at in zip(self.machines, self.offsets):
+            if machine.token_reserve is not None:
+                reserve[at.control + 1 : at.control + machine.num_controls] = machine.token_reserve[1:]
         sets = self._sets(np.concatenate((guard, own[:, 3])).astype(np.int32)) if self.totals.guard else None
         return ByteMachine(
             byte_class=self.byte_class,
@@ -134,6 +138,7 @@ class _Framing:
             stack=(),
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
+            token_reserve=reserve if (reserve >= 0).any() else None,
         )
 
     def _widened(self, kinds: np.ndarray, specials: tuple[int, ...]) -> np.ndarray:
@@ -203,6 +208,8 @@ class _Framing:
         bottom = ((self.symbol[after], 0), *((s + at.symbol, 0) for s in machine.stack))
         for kind in np.flatnonzero(first).tolist():
             if self.action[control, kind]:
+                if machine.token_reserve is not None:
+                    self._refuse_count(schema)
                 self._refuse(schema, kind, "begins the value as well as other text that may stand here")
             low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
             guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
@@ -219,6 +226,8 @@ class _Framing:
         uses = [(schema, after) for schema, after in self.uses if self.machine_of[schema] == number]
         followers = [self._control(after) for _, after in uses]
         readable = (self.action[followers] != 0).any(0)
+        if machine.token_reserve is not None and (self.first[readable] < 256).any():
+            self._refuse_count(uses[0][0])
         leave = self._own_action(RETURN)
         last = np.flatnonzero(machine.end == END_HERE)
         assert len(last) == 1
@@ -270,6 +279,11 @@ class _Framing:
             after=joined("after"),
             end=joined("end").astype(np.int32),
         )
+
+    def _refuse_count(self, schema: int) -> None:
+        fix = "Let a special token end it, or bound it by characters."
+        what = "text whose tokens are counted ends only with a special token, and here text may follow it"
+        raise FormatError(what, pointer=self.automaton.schemas[schema].pointer, fix=fix)
 
     def _refuse(self, schema: int, kind: int, what: str) -> None:
         letter = int(self.first[kind])

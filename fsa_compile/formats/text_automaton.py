@@ -179,7 +179,7 @@ class _Nondeterministic:
 
     def _automaton(self, node: Format, begin: int, end: int) -> None:
         if node not in self._dfas:
-            self._dfas[node] = self._byte_dfa(node)
+            self._dfas[node] = text_dfa(node, self._limits, self._deadline)
         dfa = self._dfas[node]
         number = [self.state() for _ in range(dfa.num_states)]
         source, target = distinct_moves(dfa.table)
@@ -191,26 +191,32 @@ class _Nondeterministic:
         if dfa.num_states > 1:
             self.free[begin].append(number[dfa.start])
 
-    def _byte_dfa(self, node: Format) -> ByteDfa:
-        match node:
-            case FreeText(without=without, not_first=not_first):
-                made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-                if not_first:
-                    made = made - (languages.choices(not_first) + languages.regex("(?s:.*)"))
-            case Words(language=made):
-                pass
-            case Until(end=mark, marks=marks, without=without):
-                made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
-                if without:
-                    made = made - languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-            case Regex(pattern=pattern, pointer=pointer):
-                try:
-                    return languages.regex(pattern).to_byte_dfa(self._limits, self._deadline)
-                except (PatternError, UnsatisfiableError) as error:
-                    raise FormatError(f"this pattern cannot be used: {error}", pointer=pointer) from None
-            case _:
-                raise TypeError(type(node).__name__)
-        return made.to_byte_dfa(self._limits, self._deadline)
+
+def text_dfa(node: Format, limits: CompileLimits, deadline: Deadline) -> ByteDfa:
+    """The automaton of text without calls and special tokens.
+
+    Raises:
+      FormatError: a pattern that is not one.
+    """
+    match node:
+        case FreeText(without=without, not_first=not_first):
+            made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+            if not_first:
+                made = made - (languages.choices(not_first) + languages.regex("(?s:.*)"))
+        case Words(language=made):
+            pass
+        case Until(end=mark, marks=marks, without=without):
+            made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
+            if without:
+                made = made - languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+        case Regex(pattern=pattern, pointer=pointer):
+            try:
+                return languages.regex(pattern).to_byte_dfa(limits, deadline)
+            except (PatternError, UnsatisfiableError) as error:
+                raise FormatError(f"this pattern cannot be used: {error}", pointer=pointer) from None
+        case _:
+            raise TypeError(type(node).__name__)
+    return made.to_byte_dfa(limits, deadline)
 
 
 def _any(texts: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ are followed by fit below those of the ends: keys that begin alike can make this
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_tuples
@@ -31,7 +32,7 @@ from fsa_compile.errors import ConstraintError
 _FAR = int(UNREACHABLE)
 _MOST_ROUNDS = 64
 _COSTS, _WANTED, _CHECKED, _GOING_ON = range(4)
-"""Roles of a pair: in a place's own cost; in that of `wanted`; as what must fit; in the cost where no token set ends the object."""
+"""Roles of a pair: in a place's own cost; in that of `wanted`; as what must fit; in the cost where nothing ends the object."""
 
 
 class Pairs:
