@@ -37,7 +37,7 @@ from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
-from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
+from fsa_compile.composition.pushdown.counter_classes import Classes, Registers, TokenCounts
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, trie_with
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
@@ -144,17 +144,12 @@ class Walk:
         self.first_cut, self.after_cut = 0, 0
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
-        self.reserve = np.zeros(machine.num_controls, np.int64)
-        self.by_token = np.zeros(machine.num_controls, bool)
-        """Controls in whose frames every token counts as one, whatever its bytes."""
-        if machine.token_reserve is not None:
-            self.reserve, self.by_token = np.maximum(machine.token_reserve, 0).astype(np.int64), machine.token_reserve >= 0
-        self.derived, leaves = NONE_DERIVED, list[LeafProcedure]()
+        self.by_token, self.derived, leaves = TokenCounts(machine), NONE_DERIVED, list[LeafProcedure]()
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
             if machine.sets is None:
                 walk = functools.partial(summarize, tables=tables, limits=limits, deadline=deadline)
-                apart = np.concatenate((self.derived.node, self.by_token.nonzero()[0]))
+                apart = np.append(self.derived.node, self.by_token.counted.nonzero()[0])
                 leaves = leaf_procedures_of(machine, apart, distinct(self.derived.base), tables, walk)
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
         self.entries = Entries(machine, tables) if machine.deterministic else None
@@ -278,7 +273,7 @@ class Walk:
         control, at = occupied(live)
         owner, node, inside = self.derived.seed
         nodes, controls = np.concatenate((first[at], node)), np.concatenate((control, inside))
-        begun = (self.by_token[controls] & (nodes < trie.end)).astype(np.int64)
+        begun = (self.by_token.counted[controls] & (nodes < trie.end)).astype(np.int64)
         return Items(np.concatenate((control, owner)), nodes, controls, begun)
 
     def depth(self, node: np.ndarray) -> np.ndarray:
@@ -380,9 +375,9 @@ class Walk:
         """Records the tokens that end at the items' nodes, of the given depth; the items of their children."""
         nodes, numbers = self.nodes, self.tables.numbers
         token = nodes.token[items.node]
-        ends = (token >= 0).nonzero()[0]
-        if len(ends):
-            self._record(items.owner[ends], token[ends], items.control[ends], items.begun[ends])
+        if len(ends := (token >= 0).nonzero()[0]):
+            found = items.owner[ends], token[ends], items.control[ends], items.begun[ends]
+            self.records.append(self.by_token.fitting(found))
         size = self._unread(items, depth)
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
@@ -394,15 +389,6 @@ class Walk:
         parent = numbers[: len(size)].repeat(size)
         child = (nodes.first[items.node] + size - upto)[parent] + numbers[:total]
         return Items(items.owner[parent], child, items.control[parent], items.begun[parent])
-
-    def _record(self, owner: np.ndarray, token: np.ndarray, control: np.ndarray, begun: np.ndarray) -> None:
-        """Tokens that lead to controls; not those after which the frame's last tokens would not fit."""
-        if self.machine.token_reserve is not None:
-            before = np.append(self.reserve, 0)[np.minimum(owner, len(self.reserve))]  # runs begin in frames of their own
-            begun = begun + self.reserve[control] - before
-            fits = (~self.by_token[control] | (begun <= self.high[control])).nonzero()[0]
-            owner, token, control, begun = owner[fits], token[fits], control[fits], begun[fits]
-        self.records.append((owner, token, control, begun))
 
     def _unread(self, items: Items, depth: int) -> np.ndarray:
         """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below,
@@ -425,7 +411,7 @@ class Walk:
             if add:
                 fits = (begun <= self.high[found[2]]).nonzero()[0]
                 found = tuple(column[fits] for column in found)
-            self._record(*found)
+            self.records.append(self.by_token.fitting(found))
             size[stays] = 0
         return size
 
