@@ -67,7 +67,7 @@ def compile_format(root: Format, request: Request, options: SchemaOptions | None
 
 
 def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> Format:
-    """Free text of so many characters at most: counted in a register where that is exact, else by states."""
+    """Free text of at most `most` characters: counted in a register where that is exact, else by states."""
     language = regex(f"(?s:.{{0,{most}}})")
     if without:
         language = language - regex(f"(?s:.*(?:{'|'.join(map(re.escape, without))}).*)")

@@ -391,7 +391,7 @@ def _free_parts(pointer: str, ends: tuple[str, ...] | None) -> tuple[Format, For
 
 
 def _at_most(free: FreeText, most: int, ends: tuple[str, ...] | None) -> Format:
-    """Free text of so many characters at most; with `ends`, up to the first of these."""
+    """Free text of at most `most` characters; with `ends`, up to the first of these."""
     marks, short = tuple(end for end in ends or () if end), f"(?s:.{{0,{most}}})"
     bad = regex(f"(?s:.*(?:{'|'.join(map(re.escape, free.without))}).*)") if free.without else None
     found: list[Format] = []

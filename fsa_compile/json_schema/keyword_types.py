@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fsa_compile.errors import SchemaError
-from fsa_compile.json_schema.numbers import is_number
+from fsa_compile.json_schema.number_conditions import is_number
 
 _MOST_COUNT = 1 << 53
 """Counts from here on are refused: no text is that long."""

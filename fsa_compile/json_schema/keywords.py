@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
-from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.json_schema.atoms import (
     ARRAY,
     FALSE,

@@ -10,7 +10,7 @@ from typing import Any
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.labelled_dfa import TextDfa, num_moves
 from fsa_compile.errors import LimitError
-from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
 from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings

@@ -49,7 +49,7 @@ class Turn:
 
         Args:
           arguments: what reads the arguments of a tool.
-          short: what reads free text of so many characters at most.
+          short: what reads free text of at most n characters, given n.
         """
         rest = self._rest(arguments)
         section = self.protocol.reasoning
