@@ -192,8 +192,8 @@ class _Bounds:
         case = np.zeros(len(place), np.int64)
         if machine.sets is not None:
             self.sets = SetCosts(machine, registers, groups, arcs.kind, places.node, places.control, place, group)
-            pairs = self.sets.pairs
-            place, group, case = pairs.place, pairs.group, pairs.case
+            useful = self.sets.pairs
+            place, group, case = useful.place, useful.group, useful.case
         self._choose(place, effects.of_group[group], case)
         self.agreed = False
         self.waits: Waits | None = None

@@ -100,7 +100,7 @@ class GuardedPops:
           base: first index of the cases.
         """
         if not self._wave:
-            return pending
+            return pending[0], pending[1], pending[2]
         index, node, control = pending
         own = first[[local for local, _, _ in self._wave]]
         case, at = ranges(index.searchsorted(own), index.searchsorted(own, side="right"))
