@@ -238,10 +238,9 @@ class _Bounds:
         every = self.place, self.effect, self.case, self.may_close
         if among is not None:
             ways, self.may_close = among
-            self.case = self.case[ways]
-            self._choose(self.place[ways], self.effect[ways])
+            self._choose(self.place[ways], self.effect[ways], self.case[ways])
         need, symbol_need, token_need = self._find_needs()
-        *chosen, self.case, self.may_close = every
+        *chosen, self.may_close = every
         self._choose(*chosen)
         self._select(token_need, need, symbol_need)
         distance, symbol_cost, known = self._find_costs()
