@@ -236,6 +236,7 @@ class Aims:
         if key not in self._symbols:
             self._symbols[key] = len(c.symbols)
             c.symbols.append({self._end(o, hoped): self._copy(t, wanted) for o, t in c.symbols[symbol].items()})
+            c.symbol_names.append(c.symbol_names[symbol])
         return self._symbols[key], self._copy(entry, hoped)
 
     def _end(self, outcome: int, wanted: int) -> int:
