@@ -29,6 +29,9 @@ from .kernels.noise import key_words as key_words
 from .kernels.placement import sharded_rows as sharded_rows
 from .orbax import load_orbax as load_orbax
 from .orbax import save_orbax as save_orbax
+from .probability.exact import Adaptive as Adaptive
+from .probability.exact import ExactGeneration as ExactGeneration
+from .probability.exact import generate_exact as generate_exact
 from .probability.mass import Mass as Mass
 from .probability.mass import log_mass as log_mass
 from .probability.options import Options as Options
