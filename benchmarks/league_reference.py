@@ -16,7 +16,7 @@ Prefix = tuple[int, ...]
 
 
 class Node(NamedTuple):
-    """What may follow a prefix: tokens int64[n], their probabilities under the model float64[n], and which of them end the text."""
+    """What may follow a prefix: tokens int64[n], their probabilities float64[n] under the model, and whether they end the text."""
 
     tokens: NDArray[np.int64]
     probabilities: NDArray[np.float64]

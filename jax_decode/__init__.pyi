@@ -13,6 +13,8 @@ from .decoding.decoder import StepByStep as StepByStep
 from .decoding.drafts import ForcedText as ForcedText
 from .decoding.drafts import ModelDraft as ModelDraft
 from .decoding.drafts import PromptLookup as PromptLookup
+from .decoding.free_draft import Drafted as Drafted
+from .decoding.free_draft import draft_then_constrain as draft_then_constrain
 from .decoding.generate import generate as generate
 from .decoding.result import Generation as Generation
 from .decoding.result import Work as Work

@@ -71,8 +71,7 @@ def to_html(generation: Generation, tokenizer: Any = None, *, title: str = "Gene
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{STYLE}</style></head>\n'
         f"<body><h1>{name}</h1>\n<p>The redder a token, the more probability the model had given to tokens that were not allowed "
-        "there. Underlined are tokens chosen where the limit allowed fewer.</p>\n"
-        + "\n".join(rows) + "\n</body></html>\n"
+        "there. Underlined are tokens chosen where the limit allowed fewer.</p>\n" + "\n".join(rows) + "\n</body></html>\n"
     )
 
 

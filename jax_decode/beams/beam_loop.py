@@ -125,9 +125,7 @@ class Sizes(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames=("sizes",))
-def search(
-    decoder: Decoder, tables: ConstraintTables | None, ranking: Ranking, asked: jax.Array, *, sizes: Sizes
-) -> Texts:
+def search(decoder: Decoder, tables: ConstraintTables | None, ranking: Ranking, asked: jax.Array, *, sizes: Sizes) -> Texts:
     """Feeds the prompts, each once, and steps until no beam can improve the finished texts, or all limits are reached.
 
     Args:

@@ -53,9 +53,7 @@ jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses
 
 
 @functools.partial(jax.jit, static_argnames=("capacity", "num_samples"))
-def prefill(
-    decoder: Decoder, prompts: PromptBatch, *, capacity: int, num_samples: int
-) -> dict[str, Any]:
+def prefill(decoder: Decoder, prompts: PromptBatch, *, capacity: int, num_samples: int) -> dict[str, Any]:
     """Feeds the prompts: every field of the first `Carry` but the rows' state, so that all constraints share this program.
 
     Args:
