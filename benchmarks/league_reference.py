@@ -16,7 +16,7 @@ Prefix = tuple[int, ...]
 
 
 class Node(NamedTuple):
-    """What may follow a prefix: tokens int64[n], their probabilities float64[n] under the model, and whether they end the text."""
+    """What may follow a prefix: tokens int64[n], their probabilities float64[n] under the model, and which end the text."""
 
     tokens: NDArray[np.int64]
     probabilities: NDArray[np.float64]

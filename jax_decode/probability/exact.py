@@ -140,15 +140,15 @@ def generate_exact(
     words = key_words(inputs.read_keys(key, request.num_prompts, each))
     room = inputs.bucket(wanted, least=16)
     out = run_rounds(decoder, tables, rules, words, envelope, request.batch(), room=room)
-    for prompt in np.flatnonzero(jax.device_get(out.broken)):
-        raise no_numbers(f"after prompt {prompt} or one of its continuations")
     return _result(request, out, wanted, room, Memory(envelope=out.envelope, asked=asked))
 
 
 def _result(request: Request, out: Any, wanted: int, room: int, memory: Memory) -> ExactGeneration:
     envelope = out.envelope
-    got = jax.device_get((out.samples, envelope.masses, envelope.ends, envelope.owner))
-    samples, masses, ends, owner = got
+    got = jax.device_get((out.samples, out.broken, envelope.masses, envelope.ends, envelope.owner))
+    samples, broken, masses, ends, owner = got
+    for prompt in np.flatnonzero(broken):
+        raise no_numbers(f"after prompt {prompt} or one of its continuations")
     count = request.num_prompts
     kept = (np.arange(count)[:, None] * room + np.arange(wanted)[None, :]).reshape(-1)
     there = (np.arange(wanted)[None, :] < samples.found[:, None]).reshape(-1)
