@@ -176,9 +176,7 @@ def closest(statics: Sizes, used: Sizes) -> Profile:
     return dataclasses.replace(_of_kind(statics, used)[-1], scale=GROWTH ** (MOST_SCALES - 1))
 
 
-def choose_profile(
-    asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool, vocab_size: int
-) -> Profile | None:
+def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool, vocab_size: int) -> Profile | None:
     """The profile that constraints get; None where they fit none and none was asked for.
 
     Args:
