@@ -71,7 +71,8 @@ class Scalars(Strings):
         def label(said: tuple[int, ...]) -> int:
             """The outcome; none where it depends on what a condition leaves undecided."""
             if numbers.UNDECIDED in said:
-                known = {d.variable(atom): int(holds(atom, says)) for atom in atoms if (says := of(atom, said)) != numbers.UNDECIDED}
+                says = {atom: of(atom, said) for atom in atoms}
+                known = {d.variable(atom): int(holds(atom, it)) for atom, it in says.items() if it != numbers.UNDECIDED}
                 left = d.leaves(d.substitute(formula, known))
                 return left.pop() if len(left) == 1 else 0
             return d.evaluate(formula, lambda v: holds(d.atoms[v], of(d.atoms[v], said)))

@@ -395,7 +395,7 @@ class _Bounds:
         """The least of each place's token sets."""
         out = np.full(len(self.places.node), _FAR)
         if self.sets is not None:
-            out = least_of_each(Pairs(self.place, self.effect, self.case), values, len(out))
+            out = least_of_each(Pairs(self.place, self.effect, self.case), values, len(out), self.sets.came)
             self.sets.agree(out, costs=self.agreed)
             return out if self.agreed else self.sets.raised(out)
         if len(self.begin):

@@ -5,7 +5,7 @@ of a frame's bound is what ending it takes; the weight of a key is what its whol
 key there are two cases: some required key that may come next has not come (`wanted`; the key about to be read brings its weight
 back), or none (then it is one more key than there must be). In either case, whatever key of the case is free, there is a token on
 the way to it after which the bound is smaller: the value of a control is the largest, over those keys, of the least of the tokens
-that lead to the key.
+that lead to the key. Of keys that are not required, only so many can have come; so many of the least values do not count.
 
 Needs likewise, but that required keys raise the need of the whole frame, wherever it stands.
 
@@ -51,13 +51,22 @@ def _pairs(rows: list[tuple[int, int, int]]) -> Pairs:
     return Pairs(table[:, 0], table[:, 2], table[:, 1])
 
 
-def least_of_each(pairs: Pairs, values: np.ndarray, size: int) -> np.ndarray:
-    """int64[size], of every place the largest of its cases' least values."""
-    out = np.full(size, -_FAR)
+def least_of_each(pairs: Pairs, values: np.ndarray, size: int, came: np.ndarray | None = None) -> np.ndarray:
+    """int64[size], of every place the largest of its cases' least values.
+
+    Args:
+      came: int64[size], how many of the cases may be out of the question, at most; None: all but one.
+    """
+    out = np.full(size, _FAR)
     if len(pairs.place):
         begin = segment_starts(pairs.place * (int(pairs.case.max()) + 1) + pairs.case)
-        np.maximum.at(out, pairs.place[begin], np.minimum.reduceat(values[pairs.group], begin))
-    return np.where(out == -_FAR, _FAR, out)
+        place, least = pairs.place[begin], np.minimum.reduceat(values[pairs.group], begin)
+        order = np.lexsort((least, place))
+        first = segment_starts(place)
+        count = np.diff(first, append=len(place))
+        place = place[first]
+        out[place] = least[order][first + (count - 1 if came is None else np.minimum(came[place], count - 1))]
+    return out
 
 
 class SetCosts:
@@ -65,6 +74,7 @@ class SetCosts:
 
     Attributes:
       pairs: of all places, apart from the case of `wanted`.
+      came: int64[Q], the most keys that may have come, of those that are not required.
       wanted: of every control that has required keys next, its cost in that case; else UNREACHABLE.
       wanted_need: likewise.
       floor: by kind, cells that reading required keys may take.
@@ -81,6 +91,7 @@ class SetCosts:
         self._required, self._others = required_next(machine.sets), others_next(machine.sets)
         self._num_places = len(node)
         self._own_kind = machine.sets.kind[control]
+        self.came = machine.sets.came[control].astype(np.int64)
         self._group_kind = registers.set_kind[kind[groups.node]]
         self._number_keys(machine, registers)
         self._find_pairs(place, group)
