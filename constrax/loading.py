@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsa_compile
-from constrax.errors import MissingPackageError, UseError
+from constrax.errors import CallError, MissingPackageError, UseError
+from fsa_compile.errors import naming
 
 if TYPE_CHECKING:
     from constrax.language_model import LanguageModel
@@ -20,6 +21,7 @@ _USUAL_PADDING = 0.05
 """Share of a model's logits that padding usually takes at most."""
 
 
+@naming(CallError, "constrax.load")
 def load(
     model: Any = "small",
     checkpoint: str | os.PathLike[str] | None = None,

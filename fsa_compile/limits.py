@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Self
 
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, named_fields
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileLimits:
     """Upper bounds for one compilation; exceeding one raises `LimitError` with the field's name.

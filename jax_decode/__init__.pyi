@@ -14,6 +14,8 @@ from .decoding.drafts import ForcedText as ForcedText
 from .decoding.drafts import ModelDraft as ModelDraft
 from .decoding.drafts import PromptLookup as PromptLookup
 from .decoding.generate import generate as generate
+from .decoding.programs import export_programs as export_programs
+from .decoding.programs import load_programs as load_programs
 from .decoding.result import Generation as Generation
 from .decoding.result import Work as Work
 from .decoding.stopping import StoppingRule as StoppingRule

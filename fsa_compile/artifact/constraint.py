@@ -34,6 +34,12 @@ class CompiledConstraint(ConstraintArrays):
         return tuple(self.extra.get("unenforced", ()))
 
     @property
+    def open_objects(self) -> tuple[str, ...]:
+        """JSON pointers of the objects of a JSON Schema that may have other keys than those it names, as is the standard's
+        default; `SchemaOptions(additional_properties=False)` closes them."""
+        return tuple(self.extra.get("open_objects", ()))
+
+    @property
     def has_bounds(self) -> bool:
         """Whether it is known within how many tokens and stack cells a text can be completed, so that limits can be kept."""
         return self.is_canonical or (self.shortest_completion < UNBOUNDED and self.shortest_depth < UNBOUNDED)

@@ -75,6 +75,9 @@ class ByteMachine:
       strays: int[n], controls whose endings are in no plan: bounds charge them, not the symbols that they pop; None: none is.
       deterministic: whether at most one entry is enabled in every configuration.
       sets: guards on the bit sets of frames; None where no entry has one.
+      token_reserve: int32[S], of controls in frames whose register counts tokens (and no bytes), the fewest tokens after which
+        the frame may end, which the register holds as well; -1 elsewhere. None where no frame counts tokens. Only special tokens
+        and the end of the text end such a frame, and `entry_add` of the entry that begins it is 1. `step` does not count these.
     """
 
     byte_class: np.ndarray
@@ -95,6 +98,7 @@ class ByteMachine:
     strays: np.ndarray | None = None
     deterministic: bool = True
     sets: KeySets | None = None
+    token_reserve: np.ndarray | None = None
 
     @property
     def num_controls(self) -> int:

@@ -52,6 +52,7 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, enforceable, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
+from fsa_compile.json_schema.open_objects import document_of, open_places
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
 from fsa_compile.json_schema.schema_pushdown import Aims, Reach, byte_machine
@@ -114,6 +115,8 @@ def compile_json_schema(
     request = Request.of(
         tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
     )
+    with deep_recursion():
+        open_ = open_places(Document(schema, options.draft)) if options.additional_properties else []
     depths = depths_of(options)
     read = options if depths is None and request.is_plain else without_counters(options)
 
@@ -126,7 +129,8 @@ def compile_json_schema(
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         else:
             made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
-        return dataclasses.replace(made, extra=made.extra | {"unenforced": left_out}) if left_out else made
+        more = {"unenforced": left_out, "open_objects": open_}
+        return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
     what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
     return request.cached(cache, what, lambda: with_bounds(make))
@@ -177,7 +181,8 @@ def schema_machine(
     if depths_of(options) is not None:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
-    document = Document(read_schema(schema, limits), options.draft)
+    with deep_recursion():
+        document = document_of(read_schema(schema, limits), options)
     dead: set[Any] = set()
     with deep_recursion(), flat_enough():
         while True:
@@ -215,7 +220,7 @@ class _Build:
         self._parts = (*parts[:-2], frames)
         self._end = controls.new()
         try:
-            self._call = frames.call([(keywords.value(document.root), self._end)])
+            self._call = frames.call([(keywords.value(document.root), self._end)], "value")
             controls.finish()
         except BaseException:
             self.release()

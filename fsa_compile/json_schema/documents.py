@@ -35,7 +35,8 @@ def read_schema(schema: Any, limits: CompileLimits) -> Any:
         what = f"{schema.__name__} is a class, not a JSON Schema"
         raise SchemaError(what, pointer="#", fix=f"Use compile_type({schema.__name__}, tokenizer).")
     if isinstance(schema, (str, bytes)):
-        schema = parse_json(schema, limits, SchemaError)
+        fix = "Pass a dict, or the schema as JSON; YAML goes through yaml.safe_load, a pattern to compile_regex."
+        schema = parse_json(schema, limits, SchemaError, fix=fix)
     elif isinstance(schema, dict):
         check_json(schema, limits, SchemaError)
     if not isinstance(schema, (dict, bool)):
@@ -104,12 +105,14 @@ class Document:
 
     Attributes:
       root: the whole schema.
+      roots: the schemas whose values are written: the whole one, or several in it.
       draft: 3, 4, 6, 7, 2019 or 2020.
       declared: whether the draft was given, by the schema or by the caller.
     """
 
     def __init__(self, root: Any, draft: Draft) -> None:
         self.root = root
+        self.roots = [root]
         named = str(root.get("$schema", "")) if isinstance(root, dict) else ""
         found = next((number for name, number in _DRAFTS.items() if name in named), None)
         self.declared = draft != "auto" or found is not None

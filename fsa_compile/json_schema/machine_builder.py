@@ -31,6 +31,7 @@ class Controls:
       adds: controls whose own moves start one more iteration of their frame's loop.
       potential: of some counted controls, what a move to them adds to the register on top, and a move from them takes off.
       symbols: per stack symbol, control to return to by outcome.
+      symbol_names: per stack symbol, what it waits for, in the user's words: keys, most often one.
       required: by kind of frame with a set of keys, from kind 1 on, the keys that it must have at its end.
       kind: kinds of the controls of such frames that stand before a key or after a member.
       firsts: those of them before the first key.
@@ -51,6 +52,7 @@ class Controls:
         self.adds: set[int] = set()
         self.potential: dict[int, int] = {}
         self.symbols: list[dict[int, int]] = []
+        self.symbol_names: list[dict[str, None]] = []
         self.required: list[int] = []
         self.kind: dict[int, int] = {}
         self.firsts: set[int] = set()
@@ -132,12 +134,15 @@ class Controls:
             number = self._known["final", outcome] = self.new((), outcome)
         return number
 
-    def symbol(self, returns: tuple[tuple[int, int], ...]) -> int:
-        """The stack symbol that leads from (outcome) to (control)."""
+    def symbol(self, returns: tuple[tuple[int, int], ...], name: str = "") -> int:
+        """The stack symbol that leads from (outcome) to (control), and what it waits for."""
         number = self._symbol_number.get(returns)
         if number is None:
             number = self._symbol_number[returns] = len(self.symbols)
             self.symbols.append(dict(returns))
+            self.symbol_names.append({})
+        if name:
+            self.symbol_names[number][name if len(name) <= 40 else name[:39] + "…"] = None
         return number
 
     def caller(self, symbol: int, entry: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.labelled_dfa import TextDfa, num_moves
 from fsa_compile.errors import LimitError
-from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
 from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
@@ -71,8 +71,8 @@ class Scalars(Strings):
         def label(said: tuple[int, ...]) -> int:
             """The outcome; none where it depends on what a condition leaves undecided."""
             if numbers.UNDECIDED in said:
-                says = {atom: of(atom, said) for atom in atoms}
-                known = {d.variable(atom): int(holds(atom, it)) for atom, it in says.items() if it != numbers.UNDECIDED}
+                each = [(atom, of(atom, said)) for atom in atoms]
+                known = {d.variable(atom): int(holds(atom, says)) for atom, says in each if says != numbers.UNDECIDED}
                 left = d.leaves(d.substitute(formula, known))
                 return left.pop() if len(left) == 1 else 0
             return d.evaluate(formula, lambda v: holds(d.atoms[v], of(d.atoms[v], said)))

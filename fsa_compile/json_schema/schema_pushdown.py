@@ -9,7 +9,7 @@ import dataclasses
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeAlias
 
 import numpy as np
@@ -236,6 +236,7 @@ class Aims:
         if key not in self._symbols:
             self._symbols[key] = len(c.symbols)
             c.symbols.append({self._end(o, hoped): self._copy(t, wanted) for o, t in c.symbols[symbol].items()})
+            c.symbol_names.append(c.symbol_names[symbol])
         return self._symbols[key], self._copy(entry, hoped)
 
     def _end(self, outcome: int, wanted: int) -> int:
@@ -360,7 +361,14 @@ def assembled(
         start=int(number[start]),
         stack=(moves.symbols[symbol],),
         strays=strays,
+        symbol_names=tuple(_called(controls.symbol_names[number]) for number in moves.symbols),
     )
+
+
+def _called(names: Iterable[str]) -> str:
+    """What a stack symbol waits for; of many keys, some."""
+    first = list(islice(names, 4))
+    return " | ".join(first[:3]) + (" | …" if len(first) > 3 else "")
 
 
 _Called: TypeAlias = "tuple[int, int, int, tuple[tuple[int, int], ...], int]"

@@ -27,7 +27,6 @@ from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.values import Order, Value
-from fsa_compile.unicode.code_points import is_surrogate
 
 _COMMA = ord(",")
 
@@ -99,8 +98,7 @@ class AnyOrder:
         if count is None or self._is_plain(formula, count):
             for i, key in enumerate(keys):
                 v = d.known(Has(key))
-                written = not any(is_surrogate(ord(c)) for c in key)
-                if written and v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
+                if v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
                     formula = d.substitute(formula, {v: 1})
                     required |= 1 << i
         if required and count is not None and formula:
@@ -264,7 +262,8 @@ class AnyOrder:
             if ("free object", *state) not in self._dead:
                 known = cases.get(state)
                 cases[state] = condition if known is None else self._frames.either(known, condition)
-        call = self._frames.call([(condition, self._object(*state, "after")) for state, condition in cases.items()])
+        values = [(condition, self._object(*state, "after")) for state, condition in cases.items()]
+        call = self._frames.call(values, "other keys" if name is None else name)
         if call is None:
             return 0
         return self._frames.before_value(place, self._controls.caller(*call))

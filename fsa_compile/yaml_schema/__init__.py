@@ -35,6 +35,7 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
+from fsa_compile.json_schema.open_objects import document_of
 from fsa_compile.json_schema.schema_pushdown import Aims, Reach
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
@@ -95,7 +96,7 @@ def compile_yaml_schema(
     >>> walk.allowed().tolist()
     [False, False, True, False]
     """
-    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    options, limits = _checked(options), limits or CompileLimits()
     given, schema = schema, read_schema(schema, limits)
     text = given if isinstance(given, str) else json_text(schema)
     request = Request.of(
@@ -133,9 +134,10 @@ def yaml_machine(
     """
     if style not in ("block", "flow"):
         raise ConstraintError(f"unknown style {style!r}", fix='Write style="block" or style="flow".')
-    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    options, limits = _checked(options), limits or CompileLimits()
     deadline = deadline or Deadline(limits)
-    document = Document(read_schema(schema, limits), options.schema.draft)
+    with deep_recursion():
+        document = document_of(read_schema(schema, limits), options.schema)
     dead: set[Any] = set()
     with deep_recursion(), flat_enough():
         while True:
@@ -143,6 +145,14 @@ def yaml_machine(
             if not build.poisoned:
                 return build.machine()
             dead |= build.poisoned
+
+
+def _checked(options: YamlOptions | None) -> YamlOptions:
+    """The options that were given, or the defaults."""
+    if options is not None and not isinstance(options, YamlOptions):
+        what = f"options must be YamlOptions, not {type(options).__name__}"
+        raise ConstraintError(what, fix="Write options=YamlOptions(schema=SchemaOptions(...)), for example.")
+    return options or DEFAULT_LAYOUT
 
 
 class _Build:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
@@ -213,6 +213,7 @@ jax.tree_util.register_dataclass(
 )
 
 
+@named_arguments
 def to_device(
     constraint: CompiledConstraint | CompiledItems | Sequence[CompiledConstraint | CompiledItems],
     *,
@@ -276,7 +277,7 @@ def to_device(
 
 
 def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[Columns, Any]:
-    """Where tokens lie in mask rows for so many logits, and what puts arrays on their devices."""
+    """Where tokens lie in mask rows for `width` logits, and what puts arrays on their devices."""
     sharding = with_automatic_axes(sharding)
     shards = shards_of(sharding, vocabulary_axis, width)
     columns = Columns(words_for(width) if shards is None else shards.count * shards.num_words, shards)

@@ -35,20 +35,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.counter_costs import STRIDE, Rests, Windows
-from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts, least_of_each
+from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts
 from fsa_compile.composition.pushdown.least_fixpoint import Waits, Ways, least_sums, least_values
 from fsa_compile.composition.pushdown.token_groups import Groups
 from fsa_compile.limits import Deadline
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
-_ROOM = 1 << 62
 _MOST_ROUNDS = 64
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -110,13 +109,7 @@ class _Effects:
             self.target, self.push, self.add, self.set = groups.target, groups.push, groups.add, groups.set
             return
         columns = (groups.target, groups.push, groups.add, groups.set)
-        key = groups.target
-        for column in columns[1:]:
-            width = int(column.max(initial=0)) + 1
-            if width * (int(key.max(initial=0)) + 1) >= _ROOM:
-                key = numbered(key)[1]
-            key = key * width + column
-        _, example, self.of_group = exampled(key)
+        example, self.of_group = equal_tuples(*columns)
         self.target, self.push, self.add, self.set = (column[example] for column in columns)
 
 
@@ -212,11 +205,12 @@ class _Bounds:
         self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
         self.windows = Windows(registers, arcs.classes)
         self.sets: SetCosts | None = None
-        self.case = np.zeros(len(place), np.int64)
+        case = np.zeros(len(place), np.int64)
         if machine.sets is not None:
             self.sets = SetCosts(machine, registers, groups, arcs.kind, places.node, places.control, place, group)
-            place, group, self.case = self.sets.pairs
-        self._choose(place, effects.of_group[group])
+            useful = self.sets.pairs
+            place, group, case = useful.place, useful.group, useful.case
+        self._choose(place, effects.of_group[group], case)
         self.agreed = False
         self.waits: Waits | None = None
         self.in_order = self.sets is None and not registers.low.any()
@@ -244,10 +238,9 @@ class _Bounds:
         every = self.place, self.effect, self.case, self.may_close
         if among is not None:
             ways, self.may_close = among
-            self.case = self.case[ways]
-            self._choose(self.place[ways], self.effect[ways])
+            self._choose(self.place[ways], self.effect[ways], self.case[ways])
         need, symbol_need, token_need = self._find_needs()
-        *chosen, self.case, self.may_close = every
+        *chosen, self.may_close = every
         self._choose(*chosen)
         self._select(token_need, need, symbol_need)
         distance, symbol_cost, known = self._find_costs()
@@ -325,21 +318,21 @@ class _Bounds:
         self.iterates = self.place[iterates], self.effect[iterates]
         self.must_iterate = (closes & ~stays).nonzero()[0]
         few = begun <= value[self.place]
-        self.case = self.case[few]
-        self._choose(self.place[few], self.effect[few])
+        self._choose(self.place[few], self.effect[few], self.case[few])
 
     def _select(self, token_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
         """From now on, only tokens and endings within each place's need count."""
         fits = token_need[self.effect] <= need[self.place]
-        self.case = self.case[fits]
-        self._choose(self.place[fits], self.effect[fits])
+        self._choose(self.place[fits], self.effect[fits], self.case[fits])
         place, effect = self.iterates
         fits = token_need[effect] <= need[place]
         self.iterates = place[fits], effect[fits]
         self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
 
-    def _choose(self, place: np.ndarray, effect: np.ndarray) -> None:
-        self.place, self.effect, self.begin = place, effect, segment_starts(place)
+    def _choose(self, place: np.ndarray, effect: np.ndarray, case: np.ndarray) -> None:
+        self.place, self.effect, self.case, self.begin = place, effect, case, segment_starts(place)
+        if self.sets is not None:
+            self.pairs = Pairs(place, case, effect)
 
     def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         target = self.effects.target
@@ -352,8 +345,12 @@ class _Bounds:
         padded = np.append(symbol_need, -self.string.shape[1])
         string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
         string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
-        own = np.maximum(of_target, np.where(self.target_missing > 0, more[self.target_kind], 0))
-        return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
+        out = of_target
+        if self.registers.low.any():
+            out = np.maximum(out, np.where(self.target_missing > 0, more[self.target_kind], 0))
+        out = out + self.length[push]
+        np.maximum(out, string[push], out=out)
+        return np.minimum(out, _FAR, out=out)
 
     def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
         values = self._costs_apart(distance, symbol_cost, best)
@@ -393,11 +390,11 @@ class _Bounds:
 
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
-        out = np.full(len(self.places.node), _FAR)
         if self.sets is not None:
-            out = least_of_each(Pairs(self.place, self.effect, self.case), values, len(out), self.sets.came)
+            out = self.pairs.least_of_each(values, len(self.places.node), self.sets.came)
             self.sets.agree(out, costs=self.agreed)
             return out if self.agreed else self.sets.raised(out)
+        out = np.full(len(self.places.node), _FAR)
         if len(self.begin):
             out[self.place[self.begin]] = np.minimum.reduceat(values[self.effect], self.begin)
         return out
