@@ -286,6 +286,7 @@ class _Framing:
             first=joined("first"),
             after=joined("after"),
             end=joined("end").astype(np.int32),
+            came=joined("came").astype(np.int32),
         )
 
     def _refuse_count(self, schema: int) -> None:
@@ -338,9 +339,9 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     return seen
 
 
-def _plain(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _plain(count: int) -> tuple[np.ndarray, ...]:
     none = np.zeros(count, bool)
-    return none, none, none, np.full(count, -1, np.int32)
+    return none, none, none, np.full(count, -1, np.int32), np.zeros(count, np.int32)
 
 
 def _no_sets(machine: ByteMachine) -> KeySets:

@@ -29,6 +29,7 @@ class KeyGuards:
         self._came = self._find_came([c for c in live if c in controls.firsts])
         self._coming = self._find_coming([c for c in live if c in controls.kind])
         self.kind = self._find_kinds(live)
+        self._count = self._find_counts([c for c in live if c in controls.firsts])
 
     def of_call(self, control: int) -> int:
         """Guard of the calls of a control: after a member, only the frame's end is called."""
@@ -73,6 +74,7 @@ class KeyGuards:
             first=np.array([False, *(c in self._controls.firsts for c in live)]),
             after=np.array([False, *(c in self._controls.kind and c not in self._coming for c in live)]),
             end=np.array([-1, *(self._controls.key_ends.get(c, -1) for c in live)], np.int32),
+            came=np.array([0, *(self._count.get(c, 0) for c in live)], np.int32),
         )
 
     def _find_came(self, firsts: list[int]) -> dict[int, int]:
@@ -87,6 +89,25 @@ class KeyGuards:
                 came = out[control] | (1 << bit if bit >= 0 else 0)
                 if came & ~out.get(target, 0) or target not in out:
                     out[target] = out.get(target, 0) | came
+                    todo.append(target)
+        return out
+
+    def _find_counts(self, firsts: list[int]) -> dict[int, int]:
+        """The most keys that may have come of those that are not required, by control."""
+        c = self._controls
+        out = dict.fromkeys(firsts, 0)
+        todo = list(firsts)
+        while todo:
+            control = todo.pop()
+            if control not in self.kind:
+                continue  # the set no longer matters
+            required = c.required[self.kind[control] - 1]
+            for target in self._following(control):
+                bit = max(c.key_ends.get(target, -1), c.value_ends.get((control, target), -1))
+                spare = (self._came[target] & ~required).bit_count()
+                count = min(out[control] + (bit >= 0 and not required >> bit & 1), spare)
+                if count > out.get(target, -1):
+                    out[target] = count
                     todo.append(target)
         return out
 

@@ -117,12 +117,11 @@ class Controls:
             target = number
         return target
 
-    def key_end(self, bit: int, control: int, *, first: bool = False) -> int:
-        """The control that does what another does, after a key with a bit (-1: none); one of its own after an object's first key
-        if `first`."""
-        number = self._known.get(("key end", bit, control, first))
+    def key_end(self, bit: int, control: int, owner: Hashable) -> int:
+        """The control that does what another does, after a key with a bit (-1: none); every owner has one of its own."""
+        number = self._known.get(("key end", bit, control, owner))
         if number is None:
-            number = self._known["key end", bit, control, first] = self.new(self.moves[control])
+            number = self._known["key end", bit, control, owner] = self.new(self.moves[control])
             if control in self.calls:
                 self.calls[number] = self.calls[control]
             self.key_ends[number] = bit

@@ -14,7 +14,7 @@ the frame's bit set wherever the formula does not depend on it. It depends on it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact.arrays import MAX_KEYS
@@ -162,7 +162,8 @@ class AnyOrder:
         frame = self._of_kind[place.kind]
 
         def make(control: int) -> None:
-            classes, ends = self._next_keys(place, formula, first=phase == "first" and self._apart)
+            owner = (phase == "first", self._counts_on(formula)) if self._apart else None
+            classes, ends = self._next_keys(place, formula, owner)
             if not self._can_be_met(control, frame, place, formula, classes, dict(ends)):
                 return
             moves: list[tuple[int, int, int]] = []
@@ -213,11 +214,11 @@ class AnyOrder:
         self._controls.needed[control] = needed
         return all(len(found) >= least for found, least in needed)
 
-    def _next_keys(self, place: Place, formula: int, *, first: bool) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
+    def _next_keys(self, place: Place, formula: int, owner: Hashable) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
         """The automaton of keys, and (class of key, control that a key of it ends in) of the keys that may come.
 
         Args:
-          first: the key has controls of its own: it is known there that no other has come, which some bounds rest on.
+          owner: the declared keys of different owners have controls of their own, where it is known which keys have come.
         """
         frame = self._of_kind[place.kind]
         classes = self._frames.classes.of(frame.keys, self._frames.string_atoms(formula))
@@ -225,14 +226,14 @@ class AnyOrder:
         for i, key in enumerate(frame.keys):
             if not place.seen >> i & 1:
                 for c in classes.by_key.get(key, ()):
-                    self._add_end(ends, c, self._after_key(place, formula, i, classes.classes[c]), i, first)
+                    self._add_end(ends, c, self._after_key(place, formula, i, classes.classes[c]), i, owner)
         for c in classes.other:
-            self._add_end(ends, c, self._after_key(place, formula, -1, classes.classes[c]), -1, first)
+            self._add_end(ends, c, self._after_key(place, formula, -1, classes.classes[c]), -1, None)
         return classes, tuple(sorted(ends))
 
-    def _add_end(self, ends: list[tuple[int, int]], label: int, colon: int, key: int, first: bool) -> None:
+    def _add_end(self, ends: list[tuple[int, int]], label: int, colon: int, key: int, owner: Hashable) -> None:
         if colon:
-            ends.append((label, self._controls.key_end(key, colon, first=first)))
+            ends.append((label, self._controls.key_end(key, colon, owner)))
 
     def _after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         """The control that reads ":" and a key's value, 0 when no value may follow."""
@@ -269,6 +270,11 @@ class AnyOrder:
 
     # what matters
 
+    def _counts_on(self, formula: int) -> bool:
+        """Whether a count of keys is not met yet."""
+        d = self._decisions
+        return any(isinstance(atom := d.atoms[v], Count) and atom.low > atom.seen for v in d.support(formula))
+
     def _is_simple(self, formula: int) -> bool:
         """Whether all its atoms are asked for together."""
         d = self._decisions
@@ -286,11 +292,11 @@ class AnyOrder:
         d = self._decisions
         formula = d.possible(formula)
         every = (1 << len(frame.keys)) - 1
+        if self._counts_on(formula) and (self._apart or not self._is_simple(formula)):
+            return every
         out = 0
         for v in d.support(formula):
             atom = d.atoms[v]
-            if isinstance(atom, Count) and atom.low > atom.seen and (self._apart or not self._is_simple(formula)):
-                return every
             if isinstance(atom, (Members, Names)):
                 if not d.both(d.substitute(formula, {v: 0}), d.negated(d.substitute(formula, {v: 1}))):
                     continue  # it does no harm that this atom is true

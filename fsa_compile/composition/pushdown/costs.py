@@ -391,7 +391,7 @@ class _Bounds:
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
         if self.sets is not None:
-            out = self.pairs.least_of_each(values, len(self.places.node))
+            out = self.pairs.least_of_each(values, len(self.places.node), self.sets.came)
             self.sets.agree(out, costs=self.agreed)
             return out if self.agreed else self.sets.raised(out)
         out = np.full(len(self.places.node), _FAR)
