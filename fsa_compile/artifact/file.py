@@ -76,8 +76,8 @@ def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -
 
 def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
     """Writes arrays to an uncompressed `.npz` file: all of it, or nothing."""
-    if not path.name:
-        raise IsADirectoryError(errno.EISDIR, "this is a folder; name the file", str(path))
+    if not path.name or (path.exists() and not path.is_file()):
+        raise OSError(errno.EINVAL, "a folder, a pipe or a device is not replaced; name a file", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
