@@ -42,10 +42,9 @@ from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, enforceable, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, enforceable, open_places, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.open_objects import document_of, open_places
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machine
@@ -108,8 +107,6 @@ def compile_json_schema(
     request = Request.of(
         tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
     )
-    with deep_recursion():
-        open_ = open_places(Document(schema, options.draft)) if options.additional_properties else []
     depths = depths_of(options)
     read = options if depths is None and request.is_plain else without_counters(options)
 
@@ -122,7 +119,7 @@ def compile_json_schema(
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         else:
             made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
-        more = {"unenforced": left_out, "open_objects": open_}
+        more = {"unenforced": left_out, "open_objects": open_places(schema, options)}
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
     what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
