@@ -87,13 +87,14 @@ def compile_yaml_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
-    >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
-    >>> walk = compile_yaml_schema(schema, vocabulary).walk()
-    >>> walk.advance(0)
-    >>> walk.allowed().tolist()
-    [False, False, True, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
+      >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
+      >>> walk = compile_yaml_schema(schema, vocabulary).walk()
+      >>> walk.advance(0)
+      >>> walk.allowed().tolist()
+      [False, False, True, False]
     """
     options, limits = _checked(options), limits or CompileLimits()
     given, schema = schema, read_schema(schema, limits)
