@@ -64,8 +64,9 @@ class CompileLimits:
         Args:
           changes: limits that are to be other than these.
 
-        >>> CompileLimits.for_requests(max_seconds=1).max_input
-        262144
+        Examples:
+          >>> CompileLimits.for_requests(max_seconds=1).max_input
+          262144
         """
         return cls(**_FOR_REQUESTS | changes)
 

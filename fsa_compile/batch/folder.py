@@ -101,12 +101,13 @@ def compile_folder(
       ConstraintError: the vocabulary or the file of constraints cannot be read, a name cannot be a file's, or an argument is
         wrong.
 
-    >>> import tempfile
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = compile_folder({"answer": {"choice": ["no"]}, "odd": {"regex": "["}}, vocabulary, folder, workers=1)
-    ...     {name: record.kind for name, record in made.items()}, read_manifest(folder) == made
-    ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
+    Examples:
+      >>> import tempfile
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     made = compile_folder({"answer": {"choice": ["no"]}, "odd": {"regex": "["}}, vocabulary, folder, workers=1)
+      ...     {name: record.kind for name, record in made.items()}, read_manifest(folder) == made
+      ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
     """
     part, parts = _checked_shard(shard)
     _check_workers(workers)

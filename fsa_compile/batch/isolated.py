@@ -44,11 +44,12 @@ def isolated(function: Callable[..., Any], *args: Any, limits: CompileLimits | N
       LimitError: of `max_seconds` or `max_bytes`, where the process had to be stopped.
       ConstraintError: what the function raises.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> from fsa_compile.json_schema import compile_json_schema
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> isolated(compile_json_schema, {"type": "boolean"}, vocabulary).walk().allowed().tolist()
-    [True, False, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> from fsa_compile.json_schema import compile_json_schema
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> isolated(compile_json_schema, {"type": "boolean"}, vocabulary).walk().allowed().tolist()
+      [True, False, False, False]
     """
     limits = checked_limits(CompileLimits.for_requests() if limits is None else limits)
     if not str(getattr(function, "__module__", "")).startswith("fsa_compile"):

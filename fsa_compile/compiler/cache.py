@@ -40,15 +40,16 @@ class CompileCache:
       folder: where the files lie.
       hits, misses: how often an artifact was read, and how often it was compiled.
 
-    >>> import tempfile
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
-    >>> from fsa_compile.compiler.entry_points import compile_choices
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     cache = CompileCache(folder)
-    ...     for _ in range(2):
-    ...         made = cache.get({"choices": ["yes"]}, vocabulary, lambda: compile_choices(["yes"], vocabulary))
-    ...     print(cache.hits, cache.misses, made.source)
-    1 1 1 choices
+    Examples:
+      >>> import tempfile
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+      >>> from fsa_compile.compiler.entry_points import compile_choices
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     cache = CompileCache(folder)
+      ...     for _ in range(2):
+      ...         made = cache.get({"choices": ["yes"]}, vocabulary, lambda: compile_choices(["yes"], vocabulary))
+      ...     print(cache.hits, cache.misses, made.source)
+      1 1 1 choices
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _MAX_BYTES) -> None:

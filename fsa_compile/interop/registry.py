@@ -57,15 +57,16 @@ class Registry:
     Args:
       folder: where the files lie; made when first saved to.
 
-    >>> import tempfile
-    >>> from fsa_compile import Vocabulary, compile_choices
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     registry = Registry(folder)
-    ...     registry.save("answer", compile_choices(["yes", "no"], vocabulary)).name
-    ...     registry.names(), registry.load("answer", vocabulary).vocab_size
-    'answer.npz'
-    (['answer'], 3)
+    Examples:
+      >>> import tempfile
+      >>> from fsa_compile import Vocabulary, compile_choices
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     registry = Registry(folder)
+      ...     registry.save("answer", compile_choices(["yes", "no"], vocabulary)).name
+      ...     registry.names(), registry.load("answer", vocabulary).vocab_size
+      'answer.npz'
+      (['answer'], 3)
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

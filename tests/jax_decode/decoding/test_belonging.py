@@ -114,6 +114,8 @@ def test_the_id_that_starts_a_text():
         jax_decode.generate(toy(SIZE), [[1, 2], [2, 3]], tables, **options)
     with pytest.warns(UserWarning, match="begins with bos_id=1 already"):
         jax_decode.generate(toy(SIZE), [1, 2], tables, bos_id=1, **options)
+    with pytest.warns(UserWarning, match="a prompt begins with 1 twice"):
+        jax_decode.generate(toy(SIZE), [1, 1, 2], tables, **options)
     pieces = jax_decode.stream(toy(SIZE), ["ab", "b"], tables, tokenizer=TOKENIZER, **options)
     assert [row.text for row in pieces.result] == ["", ""]
     list(pieces)
