@@ -26,6 +26,10 @@ class UseError(ValueError):
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
 
 
+class CallError(UseError, TypeError):
+    """A call whose arguments do not fit: an unknown name, one too many, one too few."""
+
+
 class MissingPackageError(UseError, ModuleNotFoundError):
     """Packages that a model needs are not installed.
 

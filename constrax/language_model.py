@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,12 @@ import jax
 import fsa_compile
 import jax_decode
 from constrax.chats import chat_ids
-from constrax.errors import UseError
+from constrax.errors import CallError, UseError
 from constrax.turns import TurnPlan
 from constrax.wanted import Constraint, Each, plan_of, same
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.arrays import UNBOUNDED, check_vocabulary
+from fsa_compile.errors import naming, right_name
 from jax_decode.decoding.result import Generation
 from jax_decode.step.state import Status
 
@@ -74,6 +76,7 @@ class LanguageModel:
     def __repr__(self) -> str:
         return f"LanguageModel({self.decoder!r}, {self.tokenizer!r})"
 
+    @naming(CallError, "lm")
     def __call__(
         self,
         prompt: Any,
@@ -107,7 +110,7 @@ class LanguageModel:
           ConstraintError: `wanted` cannot be enforced; says where, and what to do.
           DecodeError: the limit is below the shortest text, or the prompt is too long for the model.
 
-        Example:
+        Examples:
           >>> lm("Bio: Ada Lovelace was born in 1815 in London.\\nJSON: ", Person)
           Person(name='Ada Lovelace', born=1815)
         """
@@ -115,6 +118,7 @@ class LanguageModel:
         options = self._options(asked, samples, max_new_tokens, temperature, seed, sampler)
         return self._values(asked, self._generated(asked, options), samples)
 
+    @naming(CallError, "lm.chat")
     def chat(
         self,
         messages: str | Sequence[Mapping[str, Any]],
@@ -144,6 +148,7 @@ class LanguageModel:
           ChatTemplateError: the tokenizer has no chat template; pass `template=` to `constrax.load`.
           UseError, ConstraintError, DecodeError: see `__call__`.
         """
+        _check_variables(variables)
         if tools is not None and wanted is not None:
             raise UseError("'tools' and 'wanted' were given together", fix="Give tools for text or a call, wanted for one form.")
         if tools is not None:
@@ -153,6 +158,7 @@ class LanguageModel:
         options = self._options(asked, samples, max_new_tokens, temperature, seed, sampler)
         return self._values(asked, self._generated(asked, options), samples)
 
+    @naming(CallError, "lm.respond")
     def respond(
         self,
         messages: str | Sequence[Mapping[str, Any]],
@@ -184,6 +190,7 @@ class LanguageModel:
           ConstraintError: the request cannot be enforced, or nothing tells the protocol.
           ChatTemplateError, UseError, DecodeError: see `chat`.
         """
+        _check_variables(variables)
         plan = TurnPlan.of(self.tokenizer, protocol, tools, wanted, reasoning)
         prompt = chat_ids(messages, self.tokenizer, self.template, tools, "", variables, plan.example())
         stops = tuple(sorted({*prompt.stop_ids, *plan.stop_ids(self.tokenizer)}))
@@ -192,6 +199,7 @@ class LanguageModel:
         self._check_ended(out.status[0], 0)
         return plan.read(out.tokens[0].tolist(), self.tokenizer)
 
+    @naming(CallError, "lm.stream")
     def stream(
         self,
         prompt: Any,
@@ -215,7 +223,7 @@ class LanguageModel:
         Returns:
           An iterator of strings; `value` reads the answer when it is complete.
 
-        Example:
+        Examples:
           >>> for piece in lm.stream("Title: The red kettle\\nStory: "):
           ...     print(piece, end="", flush=True)
         """
@@ -233,6 +241,7 @@ class LanguageModel:
         )
         return TextStream(pieces, _reader(asked.constraints[0]))
 
+    @naming(CallError, "lm.generate")
     def generate(self, prompt: Any, wanted: Any = None, *, max_new_tokens: Any = None, **options: Any) -> Generation:
         """Everything underneath: tokens, status, log-probabilities and work of every row.
 
@@ -247,6 +256,7 @@ class LanguageModel:
         defaults = {"max_new_tokens": _limit(asked, max_new_tokens), "key": jax.random.key(0)}
         return self._generated(asked, defaults | self._ids(asked) | options)
 
+    @naming(CallError, "lm.compile")
     def compile(self, wanted: Any, **options: Any) -> Constraint | None:
         """What the answer shall be, compiled: to keep, to look at, or to compile with options.
 
@@ -391,6 +401,15 @@ class TextStream:
     def result(self) -> Generation:
         """Tokens, status and log-probabilities so far."""
         return self._pieces.result
+
+
+def _check_variables(variables: Mapping[str, Any]) -> None:
+    """Raises `CallError` for values of a template whose names are those of arguments elsewhere, or nearly ours."""
+    known = [*inspect.signature(LanguageModel.chat).parameters, "protocol", "reasoning"]
+    for name, value in variables.items():
+        if right := right_name(name, value, known):
+            what = f"{name!r} is no argument of a chat, and would go to the chat template as a variable"
+            raise CallError(what, fix=f"Write {right}.")
 
 
 def _distinct(asked: _Asked) -> list[Constraint]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsa_compile
-from constrax.errors import MissingPackageError, UseError
+from constrax.errors import CallError, MissingPackageError, UseError
+from fsa_compile.errors import naming
 
 if TYPE_CHECKING:
     from constrax.language_model import LanguageModel
@@ -20,6 +21,7 @@ _USUAL_PADDING = 0.05
 """Share of a model's logits that padding usually takes at most."""
 
 
+@naming(CallError, "constrax.load")
 def load(
     model: Any = "small",
     checkpoint: str | os.PathLike[str] | None = None,
@@ -46,7 +48,7 @@ def load(
       MissingPackageError: a package is not installed; names the command that installs it.
       ModelError, TokenizerError: a file is missing, damaged, or not of a kind that can be read.
 
-    Example:
+    Examples:
       >>> lm = constrax.load("small")
       >>> lm("Question: Is the kettle red?\\nAnswer: ", ["yes", "no"])
       'yes'

@@ -31,6 +31,7 @@ from typing import Any
 
 import fsa_compile
 from constrax.errors import UseError
+from fsa_compile.compiler.grammars import is_grammar
 
 FORMS = (
     "Give a regular expression, a list of strings, a JSON Schema (a dict), a type such as a dataclass, a function to call, "
@@ -229,13 +230,14 @@ def _hashable(value: Any) -> Hashable:
     return type(value), value
 
 
-_RULE = re.compile(r"^[ \t]*(\??start[ \t]*:|root[ \t]*::=|[a-z][\w-]*[ \t]*::=)", re.M)
+_START = re.compile(r"^[ \t]*\??start[ \t]*:", re.M)
+"""How a grammar begins, though there may be a mistake in it."""
 
 
 def _check_pattern(text: str) -> None:
     """Raises `UseError` where a string looks like something else than a pattern."""
     way = "For the pattern itself write constrax.Regex(...)."
-    if _RULE.search(text):
+    if _START.search(text) or is_grammar(text):
         raise UseError("this string may be a grammar or a pattern", where=_line(text), fix=f"Write constrax.Grammar(...). {way}")
     if text.lstrip()[:1] == "{":
         try:

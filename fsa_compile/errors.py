@@ -7,8 +7,14 @@ as attributes so that a program can show them its own way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Kind = TypeVar("_Kind")
 
 
 class ConstraintError(ValueError):
@@ -22,7 +28,8 @@ class ConstraintError(ValueError):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
-        super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+        text = "\n  ".join(part for part in (what, where, fix) if part)
+        super().__init__(text.encode("utf-8", "backslashreplace").decode())  # what it quotes may hold lone surrogates
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors pass between processes: keyword arguments are more than an exception can restore by itself."""
@@ -42,6 +49,103 @@ def shown(value: Any, width: int = 60) -> str:
         return f"{value!r:.{width}}"
     except Exception:
         return f"a value of type {type(value).__name__:.{width}}"
+
+
+class CallError(ConstraintError, TypeError):
+    """A call whose arguments do not fit the function: an unknown name, one too many, one too few."""
+
+
+_MEANT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("max_tokens", "max_length", "max_completion_tokens", "max_output_tokens"), ("max_new_tokens",)),
+    **dict.fromkeys(("n", "num_samples", "samples", "num_return_sequences", "best_of"), ("samples", "num_samples")),
+    **dict.fromkeys(("schema", "json_schema", "regex", "pattern", "grammar", "choices", "type", "constraint"), ("wanted",)),
+    **dict.fromkeys(("response_format", "response_model", "output_type", "guide", "constraints"), ("wanted", "tables")),
+    **dict.fromkeys(("text", "texts", "prompts", "input", "inputs", "question"), ("prompt", "messages")),
+    **dict.fromkeys(("rng", "random_state", "prng", "random_seed", "key"), ("seed", "key")),
+    **dict.fromkeys(("functions", "tool"), ("tools",)),
+    **dict.fromkeys(("path", "model_path", "folder", "weights"), ("checkpoint",)),
+    **dict.fromkeys(("name", "size", "model_name", "model_id"), ("model",)),
+    **dict.fromkeys(("vocab", "vocabulary", "tok"), ("tokenizer",)),
+    **dict.fromkeys(("config", "settings"), ("options",)),
+}
+"""What arguments are called elsewhere, and here."""
+_WRITTEN = {
+    "top_k": {"sampler": "sampler=jax_decode.TopK({})"},
+    "top_p": {"sampler": "sampler=jax_decode.TopP({})"},
+    "min_p": {"sampler": "sampler=jax_decode.MinP({})"},
+    "temperature": {"sampler": "sampler=jax_decode.Categorical({})"},
+    "seed": {"key": "key=jax.random.key({})"},
+    "do_sample": {"temperature": "temperature=1", "sampler": "sampler=jax_decode.Categorical()"},
+    "stop": {"stopping": "stopping=jax_decode.StopStrings({})", "wanted": "lm.stream(prompt, wanted, stop={}).value"},
+    "whitespace": {"options": "options=SchemaOptions(whitespace={})"},
+    "additional_properties": {"options": "options=SchemaOptions(additional_properties={})"},
+}
+"""What is written in another way here, by an argument that the function must have for it."""
+
+
+def right_name(name: str, value: Any, known: list[str]) -> str:
+    """What to write for an argument that a function does not have, "" where nothing like it is known."""
+    for argument, pattern in _WRITTEN.get(name, {}).items():
+        if argument in known:
+            return pattern.format(shown(value, 30))
+    close = difflib.get_close_matches(name, known, 1, 0.75)
+    found = next((other for other in _MEANT.get(name, ()) if other in known), close[0] if close else "")
+    written = shown(value, 30)
+    return f"{found}={written if len(written) < 30 else '...'}" if found else ""
+
+
+def naming(error: Callable[..., Exception], name: str = "") -> Callable[[_Function], _Function]:
+    """Makes functions say which argument was probably meant where a call does not fit.
+
+    Args:
+      error: makes the error from a sentence and `fix=`.
+      name: what the user calls the function; "" for its own name.
+    """
+
+    def decorated(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as found:
+                wrong = None if isinstance(found, ValueError) else misfit(function, args, kwargs, name or function.__name__)
+                if wrong is None:
+                    raise
+                raise error(wrong[0], fix=wrong[1]) from None
+
+        return run  # type: ignore[return-value]
+
+    return decorated
+
+
+def named_fields(kind: type[_Kind]) -> type[_Kind]:
+    """A class of options that says which one was probably meant, as `naming` does for functions."""
+    kind.__init__ = naming(CallError, kind.__name__)(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
+def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> tuple[str, str] | None:
+    """What is wrong with a call and what to do, None where it fits the signature.
+
+    Args:
+      function: what is called.
+      args, kwargs: with what.
+      name: what the user calls it.
+    """
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        kinds = inspect.Parameter
+        several = (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)
+        known = [key for key, one in signature.parameters.items() if key != "self" and one.kind not in several]
+        takes = f"{name} takes {', '.join(known[:16])}{' and others' if len(known) > 16 else ''}."
+        unknown = [key for key in kwargs if key not in known]
+        if unknown:
+            right = right_name(unknown[0], kwargs[unknown[0]], known)
+            return f"{name} has no argument {unknown[0]!r}", f"Write {right}. {takes}" if right else takes
+        return f"{name}: {error}", takes
+    return None
 
 
 class PatternError(ConstraintError):
@@ -218,12 +322,12 @@ class MissingPackageError(ConstraintError, ModuleNotFoundError):
     Args:
       package: what is missing.
       doing: what needs it, the beginning of a sentence.
-      extra: the extra of this distribution that installs it.
+      extra: the extra of this distribution that installs it, or "" where the package is to be installed by its name.
       otherwise: other ways out.
     """
 
-    def __init__(self, package: str, doing: str, extra: str, *, otherwise: str = "") -> None:
-        fix = f"Install it with: {install_command(extra)}{otherwise}"
+    def __init__(self, package: str, doing: str, extra: str = "", *, otherwise: str = "") -> None:
+        fix = f"Install it with: {install_command(extra) if extra else f'pip install {package}'}{otherwise}"
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
 

@@ -1,4 +1,4 @@
-"""Exceptions of the decoding half. Imports nothing but names of types.
+"""Exceptions of the decoding half. Imports nothing but those of the compiling half.
 
 The twin of `fsa_compile.errors`: an error text says what was wrong, where in the user's input, and what to do; the parts
 are kept as attributes.
@@ -7,6 +7,8 @@ are kept as attributes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from fsa_compile.errors import naming
 
 
 class DecodeError(ValueError):
@@ -21,6 +23,14 @@ class DecodeError(ValueError):
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+
+
+class CallError(DecodeError, TypeError):
+    """A call whose arguments do not fit the function: an unknown name, one too many, one too few."""
+
+
+named_arguments = naming(CallError)
+"""A public function whose calls with wrong arguments raise `CallError`, which names the right ones."""
 
 
 def _command(extra: str) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.artifact.palette import ALLOWED, CHOSEN, FORBIDDEN
 from jax_decode.decoding.result import Generation
-from jax_decode.decoding.row_pages import STYLE, Steps, row_as_html, shown, steps_of, texts_of, vocabulary_of
+from jax_decode.decoding.row_pages import END, STYLE, Steps, row_as_html, shown, steps_of, texts_of, vocabulary_of
 from jax_decode.errors import DecodeError, MissingPackageError
 
 __all__ = ["Steps", "plot_flow", "steps_of", "to_html"]
@@ -40,17 +41,21 @@ def plot_flow(generation: Generation, tokenizer: Any = None, row: int = 0, *, ax
     except ModuleNotFoundError as error:
         raise MissingPackageError("matplotlib", "Plotting", "notebooks") from error
     steps = steps_of(generation, row)
-    ax = ax if ax is not None else plt.subplots(figsize=(max(4.0, 0.35 * len(steps.tokens)), 3.2))[1]
+    if ax is None:
+        ax = plt.subplots(figsize=(max(5.0, 0.35 * len(steps.tokens) + 1.0), 3.4), layout="constrained")[1]
     at = np.arange(len(steps.tokens))
     others = np.maximum(1.0 - steps.forbidden - steps.raw_probability, 0.0)
-    ax.bar(at, steps.raw_probability, color="#3a7d44", label="chosen")
-    ax.bar(at, others, bottom=steps.raw_probability, color="#b7d3bc", label="other allowed tokens")
-    ax.bar(at, steps.forbidden, bottom=1.0 - steps.forbidden, color="#c8553d", label="forbidden")
-    names = texts_of(steps.tokens, vocabulary_of(generation, tokenizer))
-    ax.set_xticks(at, [shown(text) for text in names], rotation=90, family="monospace")
+    ax.bar(at, steps.raw_probability, color=CHOSEN, label="chosen")
+    ax.bar(at, others, bottom=steps.raw_probability, color=ALLOWED, label="other allowed tokens")
+    ax.bar(at, steps.forbidden, bottom=1.0 - steps.forbidden, color=FORBIDDEN, label="forbidden")
+    names = texts_of(steps.tokens, vocabulary_of(generation, tokenizer), generation.stop_token[row])
+    shown_names = [shown(text).replace("$", r"\$") for text in names]
+    if generation.stop_token[row] is not None:
+        shown_names[-1] = END
+    ax.set_xticks(at, shown_names, rotation=90, family="monospace")
     ax.set_ylim(0, 1)
     ax.set_ylabel("probability under the model")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3, frameon=False)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=9)
     return ax
 
 
@@ -70,8 +75,8 @@ def to_html(generation: Generation, tokenizer: Any = None, *, title: str = "Gene
     name = html.escape(title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{STYLE}</style></head>\n'
-        f"<body><h1>{name}</h1>\n<p>The redder a token, the more probability the model had given to tokens that were not allowed "
-        "there. Underlined are tokens chosen where the limit allowed fewer.</p>\n"
+        f"<body><h1>{name}</h1>\n<p>The stronger the colour of a token, the more probability the model had given to tokens that "
+        "were not allowed there. Underlined are tokens chosen where the limit allowed fewer.</p>\n"
         + "\n".join(rows) + "\n</body></html>\n"
     )
 

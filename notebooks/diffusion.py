@@ -37,7 +37,10 @@ import numpy as np
 
 import fsa_compile as fc
 import models
+from fsa_compile import draw
 from jax_decode import canvas
+
+plt.rcParams.update(draw.STYLE)  # the colours of the library's pictures
 
 tokenizer = fc.load_tokenizer(models.small_tokenizer_path())
 denoiser = models.load_small_denoiser()
@@ -70,10 +73,11 @@ for name, out in (("without", free), ("inside", inside)):
 def settled(axes, out, row=0, width=24):
     """One canvas, a cell per position: its token, coloured by the step in which it was settled."""
     words = tokenizer.vocabulary
-    axes.imshow(out.settled[row : row + 1, :width], cmap="viridis_r", aspect="auto", vmin=0, vmax=23)
+    axes.imshow(out.settled[row : row + 1, :width], aspect="auto", vmin=0, vmax=23)
     for at, token in enumerate(out.tokens[row, :width].tolist()):
-        label = "□" if token in words.stop_ids else words.decode([token])
-        axes.text(at, 0, label, ha="center", va="center", rotation=90, fontsize=9, color="black")
+        label = "end" if token in words.stop_ids else words.decode([token])
+        colour = "white" if out.settled[row, at] > 11 else "black"
+        axes.text(at, 0, label, ha="center", va="center", rotation=90, fontsize=9, color=colour)
     axes.set_yticks([])
 
 
@@ -99,6 +103,6 @@ figure, ax = plt.subplots(figsize=(8, 2.6), layout="constrained")
 ax.plot(np.exp(logprobs[0, :, stop]), "o-", label="the model alone")
 ax.plot(np.exp(marginals.logprobs[0, :, stop]), "s-", label="given the pattern")
 ax.set(xlabel="position", ylabel="probability of the end mark", ylim=(-0.05, 1.05))
-ax.legend(frameon=False)
+ax.legend()
 plt.show()
 print(f"log-probability of the pattern under the positions' distributions: {float(marginals.log_mass[0]):.2f}")

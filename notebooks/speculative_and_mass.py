@@ -36,7 +36,9 @@ import numpy as np
 import fsa_compile
 import jax_decode
 import models
+from fsa_compile import draw
 
+plt.rcParams.update(draw.STYLE)  # the colours of the library's pictures
 jax_decode.keep_programs()  # on disk, so that the next run of this notebook compiles nothing
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 decoder = models.load_small()
@@ -67,7 +69,8 @@ plt.figure(figsize=(7, 0.3 * len(names) + 0.8))
 plt.barh(names, np.exp(sequences.raw_logprobs[order]))
 plt.xscale("log")
 plt.gca().invert_yaxis()
-plt.title("Probability of every tokenization");
+plt.xlabel("probability")
+plt.title("every tokenization", loc="left");
 
 # %% [markdown]
 # `score` gives the log-probability of each token of a given text (`score_texts` sums over all of its tokenizations):
@@ -113,7 +116,7 @@ for i, (name, share) in enumerate(bars.items()):
     plt.bar(np.arange(4) + 0.27 * (i - 1), share, 0.25, label=name)
 plt.xticks(range(4), options)
 plt.legend()
-plt.title("Probability given the constraint");
+plt.title("probability given the constraint", loc="left");
 
 # %% [markdown]
 # The effective sample size tells how many equally weighted rows the particles are worth. Importance sampling lets it fall; resampling
@@ -175,7 +178,7 @@ for name, run in runs.items():
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 2.2), sharey=True)
 left.barh(list(runs), [run.passes_per_token for run in runs.values()])
-left.set_title("passes of the model per token")
+left.set_title("passes of the model per token", loc="left")
 right.barh(list(runs), [np.nan_to_num(run.work.acceptance_rate) for run in runs.values()])
-right.set_title("drafts accepted")
+right.set_title("share of drafted tokens accepted", loc="left")
 left.invert_yaxis();

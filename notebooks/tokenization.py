@@ -38,6 +38,7 @@ import jax_decode
 import models
 from fsa_compile import draw
 
+plt.rcParams.update(draw.STYLE)  # the colours of the library's pictures
 jax_decode.keep_programs()  # on disk, so that the next run of this notebook compiles nothing
 tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 vocabulary, canonical = tokenizer.vocabulary, fsa_compile.canonical_tables(tokenizer)
@@ -142,7 +143,7 @@ for name, tokens, text in zip(("as it is", "healed"), out.tokens, (out.text(toke
 fig, axes = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True, constrained_layout=True)
 for ax, row, title in zip(axes, (0, 1), ("as it is", "healed")):
     tokens = out.tokens[row][:9]
-    ax.bar(range(len(tokens)), out.raw_logprobs[row][:9], color="#b44d12" if row == 0 else "#52606d")
+    ax.bar(range(len(tokens)), out.raw_logprobs[row][:9], color=f"C{1 - row}")
     ax.set_xticks(range(len(tokens)), [shown([t])[1:-1] for t in tokens], rotation=45)
     ax.set_title(title, loc="left")
 axes[0].set_ylabel("nats");
@@ -186,12 +187,12 @@ for name, pattern in templates.items():
         rates[name, kind] = np.mean(counts)
 
 fig, ax = plt.subplots(figsize=(7, 2.6), constrained_layout=True)
-for i, (kind, colour) in enumerate((("every spelling", "#b44d12"), ("canonical", "#52606d"))):
+for i, kind in enumerate(("canonical", "every spelling")):
     heights = [rates[name, kind] for name in templates]
-    ax.bar(np.arange(len(templates)) + (i - 0.5) * 0.36, heights, 0.34, label=kind, color=colour)
+    ax.bar(np.arange(len(templates)) + (i - 0.5) * 0.36, heights, 0.34, label=kind)
 ax.set_xticks(range(len(templates)), templates)
 ax.set_ylabel("share of steps\nwith one choice")
-ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 print({kind: f"{np.mean([rates[name, kind] for name in templates]):.0%}" for kind in walks})
 
 # %% [markdown]

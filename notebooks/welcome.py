@@ -59,7 +59,8 @@ print(ada, "was", 1843 - ada.born, "when she wrote the first program")
 
 # %% [markdown]
 # **A picture.** What was compiled is an automaton over the model's own tokens: a circle is a state, a double circle accepts, an arrow is a
-# set of tokens. Then **what the mask took**: at each step the model gave the red part of its probability to tokens that were not allowed.
+# set of tokens. Then **what the mask took**: at each step the model gave the orange part of its probability to tokens that were not
+# allowed.
 
 # %%
 from fsa_compile import draw

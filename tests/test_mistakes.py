@@ -42,6 +42,22 @@ def generated(*arguments, **options):
 
 
 MISTAKES = {
+    "a word that is no JSON": (lambda: fsa_compile.compile_json_schema("not json", VOCABULARY), "Pass a dict, or the schema as JSON"),
+    "an option of a schema as an argument": (lambda: fsa_compile.compile_json_schema({}, VOCABULARY, whitespace="compact"), "options=SchemaOptions(whitespace='compact')"),
+    "a misspelt option": (lambda: fsa_compile.SchemaOptions(whitespce="compact"), "Write whitespace='compact'"),
+    "a misspelt limit": (lambda: fsa_compile.CompileLimits(max_second=3), "Write max_seconds=3"),
+    "JSON's options for YAML": (lambda: fsa_compile.compile_yaml_schema({}, VOCABULARY, options=fsa_compile.SchemaOptions()), "YamlOptions(schema=SchemaOptions("),
+    "a schema for additional_properties": (lambda: fsa_compile.SchemaOptions(additional_properties={}), "Give True or False"),
+    "a misspelt argument": (lambda: fsa_compile.compile_regex("a", VOCABULARY, canonicl=True), "Write canonical=True"),
+    "no tokenizer at all": (lambda: fsa_compile.compile_regex("a"), "missing a required argument: 'tokenizer'"),
+    "a vocabulary by another name": (lambda: fsa_compile.compile_regex("a", vocab=VOCABULARY), "Write tokenizer=..."),
+    "a misspelt argument of a picture": (lambda: fsa_compile.draw(CONSTRAINT, VOCABULARY, max_node=3), "Write max_nodes=3"),
+    "no text to explain": (lambda: inspect.explain(CONSTRAINT, VOCABULARY), "missing a required argument: 'text'"),
+    "max_tokens": (lambda: generated(DECODER, [1], TABLES, max_tokens=3), "Write max_new_tokens=3"),
+    "a temperature": (lambda: generated(DECODER, [1], TABLES, temperature=0.5), "sampler=jax_decode.Categorical(0.5)"),
+    "stop strings": (lambda: jax_decode.stream(DECODER, [1], TABLES, tokenizer=VOCABULARY, max_new_tokens=3, stop="a"), "stopping=jax_decode.StopStrings('a')"),
+    "a misspelt profile": (lambda: jax_decode.to_device(CONSTRAINT, profil="regular"), "Write profile='regular'"),
+    "no rows of a state": (lambda: jax_decode.init_state(TABLES), "missing a required argument: 'which'"),
     "a schema as a type": (lambda: fsa_compile.compile_type({"type": "integer"}, VOCABULARY), "compile_json_schema(schema"),
     "a value as a type": (lambda: fsa_compile.compile_type(Person(1), VOCABULARY), "Pass the class itself: Person"),
     "type and tokenizer swapped": (lambda: fsa_compile.compile_type(VOCABULARY, Person), "the tokenizer or text comes second"),
@@ -124,6 +140,14 @@ def test_mistakes(mistake, tmp_path, monkeypatch):
     assert isinstance(caught.value, (fsa_compile.ConstraintError, jax_decode.DecodeError, models.ModelError)), caught.value
     assert not isinstance(caught.value, fsa_compile.DefectError), caught.value
     assert says in str(caught.value), str(caught.value)
+
+
+def test_a_grammar_as_a_pattern_is_told():
+    for text in ('start: "a" | "b"', 'sum: NUMBER "+" NUMBER\nNUMBER: /[0-9]+/', 'root ::= "a"'):
+        with pytest.warns(UserWarning, match="reads like a grammar"):
+            fsa_compile.compile_regex(text, VOCABULARY)
+    for text in ("start: a|b", 'name: "[a-z]+"\nage: "[0-9]+"', "note: .*", '(yes|no): "a"', "a: b c\nb: [0-9]"):
+        assert fsa_compile.compile_regex(text, VOCABULARY).source  # warnings are errors here
 
 
 def test_a_folder_to_save_in(tmp_path):

@@ -188,7 +188,7 @@ def levels(edges: Mapping[str, set[str]], rows: list[Row]) -> dict[str, int]:
 
 def drawn(rows: list[Row], edges: Mapping[str, set[str]]) -> str:
     """The packages as an SVG picture: what is imported lies below, arrows that follow from others are left out."""
-    step, box, left = 58, 26, {"fsa_compile": 20, "jax_decode": 1290, "models": 1560, "constrax": 1560}
+    step, box, aside = 58, 26, {"fsa_compile": 0, "jax_decode": 1, "models": 2, "constrax": 2}
     colours = {"fsa_compile": "#dbe9f6", "jax_decode": "#e3f2dd", "models": "#f8e6cf", "constrax": "#efdcef"}
     height_of = levels(edges, rows)
     top = max(height_of.values()) - 1  # without the commands' own file
@@ -199,12 +199,14 @@ def drawn(rows: list[Row], edges: Mapping[str, set[str]]) -> str:
             continue  # public names that are loaded by name: they would point everywhere
         bands.setdefault((package.split(".")[0], level), []).append(package)
     at: dict[str, tuple[float, float, float]] = {}
-    for (distribution, level), band in sorted(bands.items(), key=lambda item: item[0][1]):
+    for (distribution, level), band in sorted(bands.items(), key=lambda item: (aside[item[0][0]], item[0][1])):
         middle = {p: [at[b][0] + at[b][2] / 2 for b in edges[p] if b in at] or [0.0] for p in band}
-        x = left[distribution] + 12.0 * (level % 4)
+        before = [x + wide + 60 for p, (x, _, wide) in at.items() if aside[p.split(".")[0]] < aside[distribution]]
+        left = max(before, default=20.0)  # each distribution to the right of what it imports
+        x = left + 12.0 * (level % 4)
         for package in sorted(band, key=lambda p: (sum(middle[p]) / len(middle[p]), p)):
             wide = 14 + 7.3 * len(_shown(package))
-            x = max(x, min(sum(middle[package]) / len(middle[package]) - wide / 2, left[distribution] + 700.0))
+            x = max(x, min(sum(middle[package]) / len(middle[package]) - wide / 2, left + 700.0))
             at[package] = x, 20.0 + (top - level) * step, wide
             x += wide + 22
     lines, boxes = [], []

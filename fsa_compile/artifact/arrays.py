@@ -62,6 +62,8 @@ UNBOUNDED = 1 << 20
 """Costs and needs of what is not known to be bounded; everything can be finished all the same."""
 MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
+MOST_COUNT = 2**28
+"""Costs, needs and bounds of counters are smaller, so that sums of three of them, and a saturated one, fit int32."""
 MAX_KEYS = 256
 """Most keys of a set."""
 MAX_CONDITIONS = 8
@@ -296,8 +298,14 @@ class ConstraintArrays:
         source = self.source if len(self.source) <= 60 else self.source[:57] + "..."
         return (
             f"{type(self).__name__}({source!r}, {self.num_nodes:,} nodes, {self.num_rows:,} rows, "
-            f"{self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens)"
+            f"{self.nbytes / 1e6:.2f} MB, {self.vocab_size:,} tokens{self._open_objects()})"
         )
+
+    def _open_objects(self) -> str:
+        """Where a JSON Schema lets objects have keys that it does not name, in words."""
+        places = self.extra.get("open_objects", [])
+        shown = ", ".join(places[:3]) + (", …" if len(places) > 3 else "")
+        return f", objects open to other keys at {shown}" if places else ""
 
     def outgoing(self, node: int) -> np.ndarray:
         """Base target of every token of one node, int32[V], 0 where it has none. Slow and plain: for tests and drawings."""

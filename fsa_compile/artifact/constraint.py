@@ -10,6 +10,8 @@ from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.arrays import UNBOUNDED, ConstraintArrays, check_vocabulary
 from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.errors import ArtifactError
+from fsa_compile.inputs.files import checked_path
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -32,6 +34,12 @@ class CompiledConstraint(ConstraintArrays):
         """JSON pointers of the keywords that the constraint leaves out, which are to be checked in the value; see
         `SchemaOptions.unenforced`."""
         return tuple(self.extra.get("unenforced", ()))
+
+    @property
+    def open_objects(self) -> tuple[str, ...]:
+        """JSON pointers of the objects of a JSON Schema that may have other keys than those it names, as is the standard's
+        default; `SchemaOptions(additional_properties=False)` closes them."""
+        return tuple(self.extra.get("open_objects", ()))
 
     @property
     def has_bounds(self) -> bool:
@@ -58,7 +66,7 @@ class CompiledConstraint(ConstraintArrays):
         Raises:
           OSError: the file cannot be written.
         """
-        artifact_file.write(self, artifact_file.as_path(path))
+        artifact_file.write(self, checked_path(path, ArtifactError))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> Self:
@@ -73,7 +81,7 @@ class CompiledConstraint(ConstraintArrays):
         Raises:
           ArtifactError: what is wrong with the file, or that it belongs to another vocabulary.
         """
-        path = artifact_file.as_path(path)
+        path = checked_path(path, ArtifactError)
         constraint = cls(**artifact_file.read(path))
         check_contents(constraint, path)
         if vocabulary is not None:

@@ -72,6 +72,7 @@ class ByteMachine:
       start: initial control (register 0).
       stack: initial stack symbols, bottom first (registers 0).
       control_names, symbol_names: what they stand for, in the grammar's words; may be empty.
+      strays: int[n], controls whose endings are in no plan: bounds charge them, not the symbols that they pop; None: none is.
       deterministic: whether at most one entry is enabled in every configuration.
       sets: guards on the bit sets of frames; None where no entry has one.
       token_reserve: int32[S], of controls in frames whose register counts tokens (and no bytes), the fewest tokens after which
@@ -94,6 +95,7 @@ class ByteMachine:
     stack: tuple[int, ...]
     control_names: tuple[str, ...] = ()
     symbol_names: tuple[str, ...] = ()
+    strays: np.ndarray | None = None
     deterministic: bool = True
     sets: KeySets | None = None
     token_reserve: np.ndarray | None = None

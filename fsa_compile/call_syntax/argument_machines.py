@@ -26,7 +26,7 @@ from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
@@ -94,7 +94,7 @@ def _built(
     imitations = _texts_without(without) if without else None
     if syntax.style == "marked":
         options = dataclasses.replace(options, whitespace="compact")
-    document = Document(joined, options.draft)
+    document = document_of(joined, options, of_defs=True)
     dead: set[Any] = set()
     with deep_recursion(), flat_enough():
         while True:

@@ -8,11 +8,14 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits
+
+if TYPE_CHECKING:
+    from fsa_compile.json_schema import SchemaOptions
 
 _FLAGS = "aimsx"
 _LIBRARY = "library:"
@@ -76,13 +79,20 @@ def from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compile
 
 def from_schema(path: Path, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
     """A constraint of a JSON Schema's file."""
-    from fsa_compile.json_schema import SchemaOptions, compile_json_schema
+    from fsa_compile.json_schema import compile_json_schema
 
     depth = args.canonical_depth
-    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft, max_object_depth=depth, max_array_depth=depth)
+    options = written(args, max_object_depth=depth, max_array_depth=depth)
     text = path.read_text(encoding="utf-8-sig")
     how = {"canonical": args.canonical, **narrowing(args)}
     return compile_json_schema(text, tokenizer, options=options, **how, limits=limits_of(args))
+
+
+def written(args: argparse.Namespace, **more: Any) -> SchemaOptions:
+    """How schemas are read and JSON is written."""
+    from fsa_compile.json_schema import SchemaOptions
+
+    return SchemaOptions(whitespace=args.whitespace, draft=args.draft, additional_properties=not args.closed, **more)
 
 
 def narrowing(args: argparse.Namespace) -> dict[str, Any]:

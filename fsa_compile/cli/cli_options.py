@@ -66,3 +66,4 @@ def schema_options(command: argparse.ArgumentParser) -> None:
         choices = SchemaOptions.choices(name)
         default = getattr(SchemaOptions(), name)
         schema.add_argument(f"--{name}", choices=choices, default=default, help=f"{meaning} (default: {default})")
+    schema.add_argument("--closed", action="store_true", help="objects hold the keys that their schemas name, and no others")

@@ -47,6 +47,9 @@ def inspected(constraint: CompiledConstraint) -> list[str]:
             f"{stacks}, {numbers.symbols:,} symbols; one token pops at most {numbers.max_pops} cells and pushes at most "
             f"{numbers.max_push}. A step reads at most {in_bytes(numbers.step_bytes)} of mask rows for each sequence."
         )
+    if numbers.open_objects:
+        places = ", ".join(numbers.open_objects)
+        lines.append(f"Objects that may have keys which the schema does not name: {places} (--closed forbids them).")
     return [*lines, f"End-of-text ids: {', '.join(map(str, constraint.stop_ids)) or 'none'}."]
 
 

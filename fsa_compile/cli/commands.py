@@ -29,6 +29,7 @@ from fsa_compile.cli.cli_inputs import (
     narrowing,
     read_ids,
     tokenizer_of,
+    written,
 )
 from fsa_compile.cli.cli_options import Intermixed, compile_options, schema_options
 from fsa_compile.cli.cli_output import as_json, cut, facts_of, in_bytes, inspected, print_json, sentence, sizes, text_of, title
@@ -319,7 +320,6 @@ def _check(args: argparse.Namespace) -> int:
 
 def _batch(args: argparse.Namespace) -> int:
     from fsa_compile.batch.schemas import compile_schemas
-    from fsa_compile.json_schema import SchemaOptions
 
     if args.shard is not None or args.retry or args.schemas[0].suffix == ".jsonl":
         return _batch_lines(args)
@@ -328,7 +328,7 @@ def _batch(args: argparse.Namespace) -> int:
         double = next(name for name in names if names.count(name) > 1)
         raise ConstraintError(f"two of the files are called {double}", fix="Give them different names, or compile them apart.")
     schemas = {path.stem: path.read_text(encoding="utf-8-sig") for path in args.schemas}
-    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
+    options = written(args)
     results = compile_schemas(
         schemas, tokenizer_of(args), options=options, limits=limits_of(args), output=args.output, workers=args.workers
     )  # fmt: skip
@@ -345,7 +345,6 @@ def _batch(args: argparse.Namespace) -> int:
 
 def _batch_lines(args: argparse.Namespace) -> int:
     from fsa_compile.batch.folder import compile_folder
-    from fsa_compile.json_schema import SchemaOptions
 
     if len(args.schemas) != 1 or args.schemas[0].suffix != ".jsonl":
         fix = 'Give one file with lines like {"name": "date", "regex": "[0-9]{4}"}.'
@@ -354,15 +353,15 @@ def _batch_lines(args: argparse.Namespace) -> int:
         part, parts = map(int, (args.shard or "0/1").split("/"))
     except ValueError:
         raise ConstraintError(f"the shard is {args.shard!r}", fix="Give I/N such as 0/4.") from None
-    options = SchemaOptions(whitespace=args.whitespace, draft=args.draft)
+    options = written(args)
     records = compile_folder(
         args.schemas[0], tokenizer_of(args), args.output, options=options, limits=limits_of(args), workers=args.workers,
         shard=(part, parts), retry=args.retry,
     )  # fmt: skip
     refused = {record.name: record.error for record in records.values() if record.error is not None}
     if args.json:
-        written = {name: str(args.output / f"{name}.npz") for name in records if name not in refused}
-        print_json({"written": written, "errors": refused})
+        files = {name: str(args.output / f"{name}.npz") for name in records if name not in refused}
+        print_json({"written": files, "errors": refused})
     else:
         print(f"{len(records) - len(refused):,} of {len(records):,} constraints are in {args.output}.")
         for name, error in refused.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical, Request
-from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, check_grammar_text, parse_grammar
+from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, check_grammar_text, is_grammar, parse_grammar
 from fsa_compile.compiler.machines import compile_machine, compile_of_language
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar.grammar_tree import LexicalMode
@@ -51,11 +52,12 @@ def compile_language(
       ConstraintError: one of its subclasses, each saying what is wrong, where, and what to do: a pattern that cannot be
         enforced, a language without members, a vocabulary that cannot spell it, a limit exceeded.
 
-    >>> tokens = [b"yes", b"no", b"n", b"o", b""]
-    >>> from fsa_compile import regex
-    >>> walk = compile_language(regex("yes|no"), Vocabulary.from_tokens(tokens, stop_ids=[4])).walk()
-    >>> walk.allowed().tolist()
-    [True, True, True, False, False]
+    Examples:
+      >>> tokens = [b"yes", b"no", b"n", b"o", b""]
+      >>> from fsa_compile import regex
+      >>> walk = compile_language(regex("yes|no"), Vocabulary.from_tokens(tokens, stop_ids=[4])).walk()
+      >>> walk.allowed().tolist()
+      [True, True, True, False, False]
     """
     if not isinstance(language, Language):
         raise ConstraintError(
@@ -96,6 +98,9 @@ def compile_regex(
     if isinstance(pattern, Language) and extensions:
         what = "extensions are for a pattern in text, and this one is a language already"
         raise ConstraintError(what, fix="Give them to regex(pattern, extensions=...).")
+    if isinstance(pattern, str) and is_grammar(pattern):
+        how = "compile_grammar(text, tokenizer) compiles grammars"
+        warnings.warn(f"this pattern reads like a grammar, and is compiled as a pattern; {how}", stacklevel=3)
     language = pattern if isinstance(pattern, Language) else languages.regex(pattern, flags=flags, extensions=extensions)
     return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
 

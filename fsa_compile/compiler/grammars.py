@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Syntax = Literal["lark", "gbnf"]
 
 
+_MOST_LOOKED_AT = 100_000
+"""Characters of a pattern that is looked at for being a grammar."""
 MAX_STACKS = 16
 """Most parallel stacks of a constraint: the cost of a step grows with them."""
 
@@ -46,6 +48,28 @@ def parse_grammar(
     from fsa_compile.grammar.lark_syntax import parse_lark
 
     return parse_lark(text, start=start or "start", mode=mode, limits=limits)
+
+
+_BNF = re.compile(r"^[ \t]*<?[A-Za-z][\w-]*>?[ \t]*::=", re.M)
+_RULE = re.compile(r"^[ \t]*[?!]*([A-Za-z_][\w-]*)[ \t]*:[ \t]*\S", re.M)
+
+
+def is_grammar(text: str) -> bool:
+    """Whether a text given as a pattern is a grammar: it can be read as one, and has a rule `start` or uses its own rules."""
+    if _BNF.search(text):
+        return True
+    names = _RULE.findall(text)
+    if not names or len(text) > _MOST_LOOKED_AT:
+        return False
+    start = next((name for name in ("start", "root") if name in names), names[0])
+    uses = any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])(?![ \t]*:)", text) for name in names)
+    if start not in ("start", "root") and not uses:
+        return False
+    try:
+        parse_grammar(text, start=start)
+    except ConstraintError:
+        return False
+    return True
 
 
 def check_grammar_text(text: str) -> None:

@@ -138,10 +138,18 @@ class _Framing:
             bounds=bounds,
             start=self._control(self.automaton.start),
             stack=(),
+            symbol_names=self._symbol_names(),
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
             token_reserve=reserve if (reserve >= 0).any() else None,
         )
+
+    def _symbol_names(self) -> tuple[str, ...]:
+        """The machines' own names of their symbols, where one has any."""
+        if not any(machine.symbol_names for machine in self.machines):
+            return ()
+        own = [name for machine in self.machines for name in machine.symbol_names or ("",) * machine.num_symbols]
+        return (*own, *("value" for _ in self.uses))
 
     def _widened(self, kinds: np.ndarray, specials: tuple[int, ...]) -> np.ndarray:
         """int32[256 + T], classes of all letters; -1 for special tokens that are not among its own."""
@@ -280,6 +288,7 @@ class _Framing:
             first=joined("first"),
             after=joined("after"),
             end=joined("end").astype(np.int32),
+            came=joined("came").astype(np.int32),
         )
 
     def _refuse_count(self, schema: int) -> None:
@@ -319,9 +328,9 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     return reached(source[target > 0], target[target > 0], starts, size + machine.num_symbols)[:size]
 
 
-def _plain(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _plain(count: int) -> tuple[np.ndarray, ...]:
     none = np.zeros(count, bool)
-    return none, none, none, np.full(count, -1, np.int32)
+    return none, none, none, np.full(count, -1, np.int32), np.zeros(count, np.int32)
 
 
 def _no_sets(machine: ByteMachine) -> KeySets:

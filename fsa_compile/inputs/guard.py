@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fsa_compile.errors import ConstraintError, DefectError
+from fsa_compile.errors import CallError, ConstraintError, DefectError, misfit
 from fsa_compile.limits import one_compilation
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -17,7 +17,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def guarded(function: _Function) -> _Function:
     """A public function that raises errors of our own only, and `OSError` of files; all its steps have one budget.
 
-    Calls that do not fit the signature raise TypeError, as anywhere in Python.
+    Calls that do not fit the signature raise `CallError`, a TypeError that names the argument that was probably meant.
     """
     return _wrapped(function, one_compilation)
 
@@ -42,8 +42,8 @@ def _wrapped(function: _Function, scope: Callable[[Any], Any]) -> _Function:
             what = f"{function.__name__}: memory ran out"
             raise ConstraintError(what, fix="Lower CompileLimits.max_bytes, or simplify the constraint.") from error
         except Exception as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                raise  # the call does not fit the signature
+            if isinstance(error, TypeError) and (wrong := misfit(function, args, kwargs, function.__name__)):
+                raise CallError(wrong[0], fix=wrong[1]) from None
             raise DefectError(function.__name__, error, _digest(args, kwargs)) from error
 
     return run  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits
 
 Problem = Callable[..., ConstraintError]
-"""An error's class: called with a sentence and `pointer=`."""
+"""An error's class: called with a sentence, `pointer=` and `fix=`."""
 
 _BITS_PER_DIGIT = math.log2(10)
 _EXPONENT_DIGITS = 9
@@ -24,7 +24,13 @@ _EXPONENT_DIGITS = 9
 
 
 def parse_json(
-    text: str | bytes, limits: CompileLimits, problem: Problem, *, pointer: str = "#", what: str = "the schema"
+    text: str | bytes,
+    limits: CompileLimits,
+    problem: Problem,
+    *,
+    pointer: str = "#",
+    what: str = "the schema",
+    fix: str = "",
 ) -> Any:
     """The value of a JSON text, with numbers kept exactly: a `Decimal` where no float prints as that number.
 
@@ -34,6 +40,7 @@ def parse_json(
       problem: makes the error of a text that is no JSON.
       pointer: where the text stands.
       what: what it is, for messages.
+      fix: what to do about a text that is no JSON.
 
     Raises:
       ConstraintError: made by `problem`.
@@ -59,7 +66,7 @@ def parse_json(
     except RecursionError:
         raise too_deep(limits, pointer, what) from None
     except ValueError as error:
-        raise problem(f"{what} is not JSON: {error}", pointer=pointer) from None
+        raise problem(f"{what} is not JSON: {error}", pointer=pointer, fix=fix) from None
     return check_json(value, limits, problem, pointer=pointer, what=what)
 
 

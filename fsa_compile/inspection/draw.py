@@ -1,59 +1,49 @@
 """Pictures of automata and masks: Graphviz text, and matplotlib drawings that need no other program.
 
-Looks at finished artifacts and byte automata only, with or without a stack: `+name` on an arc enters a frame, and an arc `end of
-name` leaves one. matplotlib is imported when a plot is asked for.
+`fsa_compile.draw(...)` is `draw.draw(...)`. `automaton_graphs` makes the graphs; matplotlib is imported when a plot is asked for.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+import types
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsa_compile.artifact.arrays import check_vocabulary
-from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.artifact.stack_view import symbol_name
-from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
-from fsa_compile.errors import ConstraintError, MissingPackageError
-from fsa_compile.inspection.draw_layout import Point, layout
-from fsa_compile.inspection.explain import byte_ranges, token_text
+from fsa_compile.artifact.palette import ACCENT, FILL, HEAT, INK, LINE, STYLE
+from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, naming
+from fsa_compile.inspection.automaton_graphs import (
+    MOST_NODES,
+    Automaton,
+    Graph,
+    graph_of,
+    graph_to_dot,
+    readable,
+    shortened,
+    wrapped,
+)
+from fsa_compile.inspection.draw_labels import RADIUS, Arrangement, arrange
+from fsa_compile.inspection.explain import token_text
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from fsa_compile.languages.language import Language
 
-Automaton: TypeAlias = CompiledConstraint | CompiledItems | ByteDfa | ByteMachine
+__all__ = [
+    "STYLE", "Drawing", "Graph", "build_graph", "draw", "graph_to_dot", "plot_automaton", "plot_graph", "plot_mask", "to_dot",
+]  # fmt: skip
 
-_RADIUS = 0.19
-INK, LINE, ACCENT, FILL = "#1f2933", "#52606d", "#b44d12", "#e8eef4"
-
-
-@dataclasses.dataclass(frozen=True)
-class Graph:
-    """A labelled automaton, cut to the states that are drawn.
-
-    Attributes:
-      nodes: state numbers, breadth first from the start, which comes first.
-      accepting: those of them that accept.
-      edges: (source, target, label), one per pair of drawn states.
-      hidden: number of states that are not drawn.
-      cut: drawn states with arcs to states that are not.
-    """
-
-    nodes: tuple[int, ...]
-    accepting: frozenset[int]
-    edges: tuple[tuple[int, int, str], ...]
-    hidden: int
-    cut: frozenset[int]
+UNIT, LABEL = 0.95, 9
+"""Inches of one unit of a drawing; points of its labels."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,103 +101,85 @@ class Drawing:
         return {"image/png": buffer.getvalue()}
 
 
-def draw(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 20, max_labels: int = 4) -> Drawing:
+@naming(CallError)
+def draw(
+    automaton: Automaton | Language,
+    tokenizer: Any = None,
+    *,
+    max_nodes: int | None = None,
+    max_labels: int = 4,
+    pieces: bool = False,
+) -> Drawing:
     """A picture of an automaton that a notebook shows.
 
     Args:
       automaton: a compiled constraint (its token automaton), a set of items (its trie), a byte automaton, a byte machine with a
-        stack, a `Language` or a pynini acceptor (their byte automata).
-      tokenizer: tokenizer or vocabulary whose texts label a constraint's arcs; without it they are ids.
-      max_nodes: states to draw, those nearest to the start.
+        stack, a `Language` (its byte automaton), an acceptor or transducer of pynini (as it is, with its weights).
+      tokenizer: tokenizer or vocabulary whose texts label a constraint's arcs; without it they are ids. For a transducer of
+        pynini: what reads tokens, as the ones of `detokenize` do.
+      max_nodes: states to draw, those nearest to the start. None: at most 20, fewer where they have more than 24 arcs.
       max_labels: most texts written on one arc.
+      pieces: whether states inside a character are drawn, with its bytes. By default the arcs around them are labelled with
+        characters, or with "characters in several tokens".
 
     Raises:
       ArtifactError: the constraint belongs to another vocabulary.
     """
-    graph = build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels)
+    graph = build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels, pieces=pieces)
     return Drawing(graph, graph_to_dot(graph))
 
 
-def to_dot(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> str:
-    """Graphviz text of an automaton; the arguments are `draw`'s."""
-    return graph_to_dot(build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels))
-
-
-def _written_out(automaton: Any) -> Automaton:
-    """A language or an automaton of pynini as the byte automaton that is drawn; all else as it is."""
-    if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
-        from fsa_compile.languages.constructors import acceptor  # needs pynini, which drawing does not
-
-        automaton = acceptor(automaton)
-    return automaton.to_byte_dfa() if hasattr(automaton, "to_byte_dfa") else automaton
-
-
-def build_graph(automaton: Automaton | Language, tokenizer: Any = None, *, max_nodes: int = 40, max_labels: int = 6) -> Graph:
+def build_graph(
+    automaton: Any,
+    tokenizer: Any = None,
+    *,
+    max_nodes: int | None = None,
+    max_labels: int = 6,
+    pieces: bool = False,
+) -> Graph:
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
-    if max_nodes < 1:
+    if max_nodes is not None and max_nodes < 1:
         raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
-    automaton = _written_out(automaton)
-    if not isinstance(automaton, CompiledItems) and not hasattr(automaton, "start"):
-        what = f"a {type(automaton).__name__} cannot be drawn"
-        raise ConstraintError(what, fix="Give a compiled constraint, or a language's automaton: regex(...).to_byte_dfa().")
-    start = 0 if isinstance(automaton, CompiledItems) else automaton.start
-    if isinstance(automaton, ByteDfa):
-        out = lambda state: _byte_arcs(automaton, state)  # noqa: E731
-        accept, total = automaton.final, automaton.num_states - 1
-    elif isinstance(automaton, ByteMachine):
-        out = lambda state: _machine_arcs(automaton, state)  # noqa: E731
-        accept, total = automaton.end == END_HERE, automaton.num_controls - 1
-    else:
-        if tokenizer is not None:
-            check_vocabulary(automaton, tokenizer)
+    nodes = MOST_NODES if max_nodes is None else max_nodes
+    if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
+        from fsa_compile.inspection.draw_transducer import transducer_graph  # needs pynini, which drawing does not
+
         vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
-        tokens = None if vocabulary is None else vocabulary.tokens
-        if isinstance(automaton, CompiledItems):
-            out = lambda state: _item_arcs(automaton, tokens, state)  # noqa: E731
-            accept, total = automaton.distance == 0, automaton.num_nodes
-        else:
-            out = lambda state: _token_arcs(automaton, tokens, state, max_labels)  # noqa: E731
-            accept, total = automaton.accept, automaton.num_nodes - 1
-    nodes, edges, cut = [start], [], set()
-    known = {start}
-    for source in nodes:  # grows while it is read
-        for target, label in out(source):
-            if target not in known and len(nodes) < max_nodes:
-                known.add(target)
-                nodes.append(target)
-            if target in known:
-                edges.append((source, target, label))
-            else:
-                cut.add(source)
-    accepting = frozenset(n for n in nodes if accept[n])
-    return Graph(tuple(nodes), accepting, tuple(edges), total - len(nodes), frozenset(cut))
+        graph = transducer_graph(automaton, vocabulary, max_nodes=nodes, max_labels=max_labels)
+    else:
+        automaton = automaton.to_byte_dfa() if hasattr(automaton, "to_byte_dfa") else automaton
+        graph = graph_of(automaton, tokenizer, max_nodes=nodes, max_labels=max_labels, pieces=pieces)
+    return readable(graph) if max_nodes is None else graph
 
 
-def graph_to_dot(graph: Graph) -> str:
-    """Graphviz text of a graph."""
-    lines = [
-        "digraph automaton {",
-        "  rankdir=LR;",
-        '  node [shape=circle, fontname="Helvetica", fontsize=11, style=filled, fillcolor="#e8eef4"];',
-        '  edge [fontname="Helvetica", fontsize=10];',
-        '  start [shape=point, label=""];',
-        f"  start -> {graph.nodes[0]};",
-    ]
-    lines += [f"  {n} [shape=doublecircle];" for n in graph.nodes if n in graph.accepting]
-    lines += [f"  {source} -> {target} [label={_quoted(label)}];" for source, target, label in graph.edges]
-    if graph.hidden:
-        lines.append(f'  more [shape=plaintext, style="", label="… {graph.hidden:,} more states"];')
-        lines += [f"  {n} -> more [style=dashed];" for n in sorted(graph.cut)]
-    return "\n".join([*lines, "}", ""])
+@naming(CallError)
+def to_dot(
+    automaton: Automaton | Language,
+    tokenizer: Any = None,
+    *,
+    max_nodes: int | None = 40,
+    max_labels: int = 6,
+    pieces: bool = False,
+) -> str:
+    """Graphviz text of an automaton; the arguments are `draw`'s."""
+    graph = build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels, pieces=pieces)
+    return graph_to_dot(graph)
 
 
+@naming(CallError)
 def plot_automaton(
-    automaton: Automaton, tokenizer: Any = None, *, max_nodes: int = 12, max_labels: int = 3, ax: Any = None
+    automaton: Automaton | Language,
+    tokenizer: Any = None,
+    *,
+    max_nodes: int | None = None,
+    max_labels: int = 3,
+    pieces: bool = False,
+    ax: Any = None,
 ) -> Any:
     """Draws an automaton with matplotlib, from left to right by the distance from the start.
 
     Args:
-      automaton, tokenizer, max_nodes, max_labels: as in `draw`.
+      automaton, tokenizer, max_nodes, max_labels, pieces: as in `draw`.
       ax: axes to draw on; by default a new figure of fitting size.
 
     Returns:
@@ -216,40 +188,73 @@ def plot_automaton(
     Raises:
       MissingPackageError: matplotlib is not installed.
     """
-    return plot_graph(build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels), ax=ax)
+    graph = build_graph(automaton, tokenizer, max_nodes=max_nodes, max_labels=max_labels, pieces=pieces)
+    return plot_graph(graph, ax=ax)
 
 
 def plot_graph(graph: Graph, *, ax: Any = None) -> Any:
     """Draws a graph with matplotlib; see `plot_automaton`."""
     plt = pyplot()
-    from matplotlib.patches import Circle
-
-    pairs = [(source, target) for source, target, _ in graph.edges]
-    place, bends = layout(graph.nodes, pairs)
-    points = np.array([*place.values(), *(p for way in bends.values() for p in way)])
-    low, high = points.min(0) - np.array([0.9, 0.8]), points.max(0) + np.array([0.6, 0.9])
+    arrangement = arranged(graph)
     if ax is None:
-        _, ax = plt.subplots(figsize=(high - low) * 0.95, layout="constrained")
-    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
-    ax.axis("off")
-    for i, (source, target, label) in enumerate(graph.edges):
-        back = place[target][0] <= place[source][0]
-        _plot_edge(ax, place[source], place[target], bends.get(i, []), label, back=back)
-    first = place[graph.nodes[0]]
-    arrow = {"arrowstyle": "-|>", "color": LINE, "shrinkA": 0, "shrinkB": 0}
-    ax.annotate("", xy=(first[0] - _RADIUS, first[1]), xytext=(first[0] - 0.7, first[1]), arrowprops=arrow, zorder=2)
-    for node, (x, y) in place.items():
-        if node in graph.accepting:
-            ax.add_patch(Circle((x, y), _RADIUS + 0.045, fc="white", ec=INK, lw=1.2, zorder=3))
-        ax.add_patch(Circle((x, y), _RADIUS, fc=FILL, ec=INK, lw=1.2, zorder=3))
-        ax.text(x, y, str(node), ha="center", va="center", fontsize=9 if node < 1000 else 7, color=INK, zorder=4)
-        if node in graph.cut:
-            ax.text(x + 0.26, y - 0.2, "…", fontsize=12, color=LINE, zorder=4)
-    if graph.hidden:
-        ax.set_title(f"the {len(graph.nodes)} states nearest to the start; {graph.hidden:,} more", fontsize=9, color=LINE)
+        wide, high = (arrangement.high - arrangement.low) * UNIT
+        title = 0.3 if graph.remark else 0.0
+        figure = plt.figure(figsize=(wide, high + title))
+        ax = figure.add_axes((0, 0, 1, high / (high + title)))
+    else:
+        box = ax.get_window_extent()
+        scale = min(np.array([box.width, box.height]) / ax.figure.dpi / (arrangement.high - arrangement.low))
+        if scale < UNIT:  # letters keep their size, so the labels take more of a smaller drawing
+            arrangement = arranged(graph, UNIT / scale)
+    draw_arranged(ax, graph, arrangement)
+    if graph.remark:
+        ax.set_title(graph.remark, fontsize=9, color=LINE)
     return ax.figure
 
 
+def arranged(graph: Graph, scale: float = 1.0) -> Arrangement:
+    """Places for the states, arcs and labels of a graph that is drawn at `UNIT` inches, or as many times smaller."""
+    labels = [label_size(wrapped(plain(label)), LABEL) * scale for _, _, label in graph.edges]
+    marks = [(0.32, -0.17) if node in graph.cut else (0.0, 0.0) for node in graph.nodes]
+    return arrange(graph.nodes, [(source, target) for source, target, _ in graph.edges], [(w, h) for w, h in labels], marks)
+
+
+def label_size(text: str, points: float) -> NDArray[np.float64]:
+    """Width and height of a text of some lines, with a little room, in the units of the drawing."""
+    from matplotlib.textpath import TextPath
+
+    lines = text.split("\n")
+    widths = [TextPath((0, 0), line, size=points).get_extents().width if line.strip() else 0.0 for line in lines]
+    return np.array([max(widths) + 4.0, len(lines) * 1.25 * points + 2.0]) / 72 / UNIT
+
+
+def draw_arranged(ax: Any, graph: Graph, arrangement: Arrangement) -> None:
+    """Draws a graph whose places are known on axes."""
+    from matplotlib.patches import Circle, FancyArrowPatch
+    from matplotlib.path import Path as Curve
+
+    low, high = arrangement.low, arrangement.high
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    ax.axis("off")
+    arrow: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "color": LINE, "lw": 1.1, "zorder": 2}
+    box = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none"}
+    for corners, (x, y), (_, _, label) in zip(arrangement.curves, arrangement.labels, graph.edges):
+        ax.add_patch(FancyArrowPatch(path=Curve(corners, [Curve.MOVETO] + [Curve.CURVE4] * (len(corners) - 1)), **arrow))
+        ax.text(x, y, wrapped(plain(label)), ha="center", va="center", fontsize=LABEL, color=ACCENT, zorder=5, bbox=box)
+    x, y = arrangement.place[graph.nodes[0]]
+    start: dict[str, Any] = {"arrowstyle": "-|>", "color": LINE, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", xy=(x - RADIUS, y), xytext=(x - 0.7, y), arrowprops=start, zorder=2)
+    for node, (x, y) in arrangement.place.items():
+        if node in graph.accepting:
+            ax.add_patch(Circle((x, y), RADIUS + 0.045, fc="white", ec=INK, lw=1.2, zorder=3))
+        ax.add_patch(Circle((x, y), RADIUS, fc=FILL, ec=INK, lw=1.2, zorder=3))
+        name = graph.names.get(node, str(node))
+        ax.text(x, y, name, ha="center", va="center", fontsize=min(9, 28 / len(name)), color=INK, zorder=4)
+        if node in graph.cut:
+            ax.text(x + 0.26, y - 0.2, "…", fontsize=12, color=LINE, zorder=4)
+
+
+@naming(CallError)
 def plot_mask(
     masks: Sequence[NDArray[np.bool_]],
     tokenizer: Any = None,
@@ -288,7 +293,7 @@ def plot_mask(
     share = np.where(counts > 0, counts / widths, np.nan)
     if ax is None:
         _, ax = plt.subplots(figsize=(9, max(2.0, 0.3 * len(grid) + 1.3)), layout="constrained")
-    shades = plt.get_cmap("YlGnBu")(np.linspace(0.3, 1, 64))  # its first ones cannot be told from the background
+    shades = plt.get_cmap(HEAT)(np.linspace(0.3, 1, 64))  # its first ones cannot be told from the background
     colours = ListedColormap(shades).with_extremes(bad="#f4f4f2")
     norm = LogNorm(1 / widths.max(), 1) if widths.max() > 1 else None
     extent = (0, size, len(grid) - 0.5, -0.5)
@@ -297,7 +302,7 @@ def plot_mask(
     if ids:
         ax.plot(np.array(ids) + 0.5, np.arange(len(ids)), "o", ms=7, mfc="none", mec=ACCENT, mew=1.8, clip_on=False)
     names = _step_names(len(grid), ids, getattr(tokenizer, "vocabulary", tokenizer))
-    ax.set_yticks(range(len(grid)), [name.replace("$", r"\$") for name in names], fontsize=9)
+    ax.set_yticks(range(len(grid)), [plain(name) for name in names], fontsize=9)
     ax.set_xlabel("token id", fontsize=9)
     ax.set_ylabel("step and token taken" if ids else "step", fontsize=9)
     right = ax.secondary_yaxis("right")
@@ -320,146 +325,18 @@ def _step_names(steps: int, ids: Sequence[int], vocabulary: Vocabulary | None) -
     return [f"{taken[n]}  {n}" if n < len(taken) else f"{n}" for n in range(steps)]
 
 
-def _token_arcs(
-    constraint: CompiledConstraint, tokens: Sequence[bytes] | None, state: int, max_labels: int
-) -> list[tuple[int, str]]:
-    """Targets of a state with the tokens that lead there, in words; targets of few tokens first, frames that end last."""
-    found: dict[tuple[int, int], NDArray[np.bool_]] = {}
-    for target, push, ids in _effects(constraint, state):
-        found.setdefault((target, push), np.zeros(constraint.vocab_size, bool))[ids] = True
-    labels: dict[int, list[str]] = {}
-    for (target, push), present in sorted(found.items(), key=lambda item: (int(item[1].sum()), item[0])):
-        ids = np.flatnonzero(present)
-        texts = [str(i) if tokens is None else token_text(tokens[i]) for i in ids[:400]]
-        texts = sorted(dict.fromkeys(texts), key=lambda t: (not t.isascii(), "\\x" in t, len(t), t))
-        labels.setdefault(target, []).append(_summary(texts, len(ids), max_labels) + _pushed(constraint, push))
-    for symbol in range(constraint.num_symbols):
-        child = int(constraint.delta[constraint.delta_offset[state] + symbol])
-        if child:
-            labels.setdefault(child, []).append(f"end of {symbol_name(constraint, symbol)}")
-    return [(target, " ".join(dict.fromkeys(parts))) for target, parts in labels.items()]
+def plain(text: str) -> str:
+    """A text that matplotlib writes as it is: no formulas, and code points for the characters that its font lacks."""
+    font = _font()
+    return "".join(r"\$" if c == "$" else c if c == "\n" or ord(c) in font else f"U+{ord(c):04X}" for c in text)
 
 
-def _item_arcs(items: CompiledItems, tokens: Sequence[bytes] | None, node: int) -> list[tuple[int, str]]:
-    """Children of a trie's node with the token that leads to each."""
-    children = range(items.first[node], items.first[node + 1])
-    ids = items.token[children.start : children.stop].tolist()
-    texts = map(str, ids) if tokens is None else (shortened(token_text(tokens[i]).replace(" ", "␣"), 16) for i in ids)
-    return list(zip(children, texts))
+@functools.cache
+def _font() -> frozenset[int]:
+    """The characters of matplotlib's font."""
+    from matplotlib import font_manager
 
-
-def _effects(c: CompiledConstraint, state: int) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """(target, push string, tokens) of the token sets of a state."""
-    for g in range(c.group_offset[state], c.group_offset[state + 1]):
-        yield int(c.group_next[g]), int(c.group_push[g]), c.row_tokens(c.group_row[g])
-    for a in range(c.arc_offset[state], c.arc_offset[state + 1]):
-        target, push = c.effects[c.arc_effect[a], :2].tolist()
-        yield target, push, np.array([c.arc_token[a]], np.int64)
-
-
-def _pushed(c: CompiledConstraint, push: int) -> str:
-    """The frames that a push string enters, in words."""
-    symbols = c.push_symbol[c.push_offset[push] : c.push_offset[push + 1]].tolist()
-    return "".join(f" +{symbol_name(c, symbol)}" for symbol in symbols)
-
-
-def _summary(texts: list[str], count: int, max_labels: int) -> str:
-    names = [shortened(t.replace(" ", "␣"), 16) for t in texts]
-    if len(texts) <= max_labels and count <= 400:
-        return " ".join(names)
-    return f"{count:,} tokens: {' '.join(names[:max_labels])} …"
-
-
-def _byte_arcs(dfa: ByteDfa, state: int) -> list[tuple[int, str]]:
-    targets = dfa.table[state, dfa.byte_class]
-    return [(int(t), byte_ranges(targets == t)) for t in np.unique(targets[targets > 0])]
-
-
-def _machine_arcs(machine: ByteMachine, state: int) -> list[tuple[int, str]]:
-    """Moves and calls of a control by their bytes, and where it returns to when its frame ends."""
-    labels: dict[int, list[str]] = {}
-    action = machine.action[state][machine.byte_class[:256]]
-    name = lambda s: machine.symbol_names[s] if machine.symbol_names else f"frame {s}"  # noqa: E731
-    for a in np.unique(action[action > 0]).tolist():
-        for e in range(machine.entry_offset[a], machine.entry_offset[a + 1]):
-            if machine.entry_next[e] != RETURN:
-                pushed = "".join(f" +{name(symbol)}" for symbol, _ in machine.pushes[machine.entry_push[e]])
-                labels.setdefault(int(machine.entry_next[e]), []).append(byte_ranges(action == a) + pushed)
-    for symbol, target in enumerate(machine.ret[state].tolist()):
-        if target:
-            labels.setdefault(target, []).append(f"end of {name(symbol)}")
-    return [(target, " ".join(dict.fromkeys(parts))) for target, parts in labels.items()]
-
-
-def shortened(text: str, width: int) -> str:
-    """A text of at most `width` characters; … stands for what is cut off."""
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _plot_edge(ax: Any, a: Point, b: Point, bends: list[Point], label: str, *, back: bool) -> None:
-    """One arc with its label: straight to the next column, through its bends over several, arched when it leads back."""
-    from matplotlib.patches import FancyArrowPatch
-    from matplotlib.path import Path
-
-    start, end = np.array(a), np.array(b)
-    style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "color": LINE, "lw": 1.1, "zorder": 2}
-    box = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.85}
-    if a == b:
-        corners = start + np.array([[-0.14, 0.8], [-0.9, 3.1], [0.9, 3.1], [0.14, 0.8]]) * [1, _RADIUS]
-        path = Path(corners, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
-        middle = start + np.array([0, 0.62])
-    elif back:
-        length = float(np.hypot(*(end - start)))
-        normal = np.array([start[1] - end[1], end[0] - start[0]]) / max(length, 1e-9)  # below an arc that leads to the left
-        lift = normal * (0.3 + 0.22 * length)
-        inner = [start + (end - start) * 0.25 + lift, start + (end - start) * 0.75 + lift]
-        points = _trimmed([start, *inner, end])
-        path = Path(points, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
-        middle = (start + end) / 2 + 0.75 * lift
-    else:
-        points = _trimmed([start, *map(np.array, bends), end])
-        path = _smooth(points)
-        middle = np.array(bends[(len(bends) - 1) // 2]) if bends else (start + end) / 2
-    ax.add_patch(FancyArrowPatch(path=path, **style))
-    ax.text(*middle, _wrapped(label).replace("$", r"\$"), ha="center", va="center", fontsize=8, color=ACCENT, zorder=5, bbox=box)
-
-
-def _trimmed(points: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The points with the first and last moved to the border of their state."""
-    out = np.array(points, float)
-    for end, inner in ((0, 1), (-1, -2)):
-        way = out[inner] - out[end]
-        out[end] += way / max(float(np.hypot(*way)), 1e-9) * (_RADIUS + 0.04)
-    return out
-
-
-def _smooth(points: NDArray[np.float64]) -> Any:
-    """A curve through points from left to right, level at each inner one."""
-    from matplotlib.path import Path
-
-    if len(points) == 2:
-        return Path(points)
-    slopes = np.zeros_like(points)
-    slopes[1:-1] = (points[2:] - points[:-2]) / 6
-    slopes[0], slopes[-1] = (points[1] - points[0]) / 3, (points[-1] - points[-2]) / 3
-    corners = [points[0]]
-    for i in range(len(points) - 1):
-        corners += [points[i] + slopes[i], points[i + 1] - slopes[i + 1], points[i + 1]]
-    return Path(corners, [Path.MOVETO] + [Path.CURVE4] * (len(corners) - 1))
-
-
-def _wrapped(label: str, width: int = 14) -> str:
-    lines = [""]
-    for word in label.split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
+    return frozenset(font_manager.get_font(font_manager.findfont(font_manager.FontProperties())).get_charmap())
 
 
 def pyplot() -> Any:
@@ -470,3 +347,13 @@ def pyplot() -> Any:
         ways = "; Graphviz text needs no package: fsa_compile.inspection.draw.to_dot."
         raise MissingPackageError("matplotlib", "drawing", "notebooks", otherwise=ways) from error
     return plt
+
+
+class _Callable(types.ModuleType):
+    """The module as what most people take it for: `fsa_compile.draw(constraint, tokenizer)`."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Drawing:
+        return draw(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fsa_compile.artifact.arrays import check_vocabulary
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.palette import ACCENT, CALL, FILL, INK, LINE
 from fsa_compile.artifact.stack_view import stack_history
 from fsa_compile.errors import ConstraintError
-from fsa_compile.inspection.draw import ACCENT, FILL, INK, LINE, Graph, plot_graph, pyplot, shortened
+from fsa_compile.inspection.automaton_graphs import Graph, shortened
+from fsa_compile.inspection.draw import UNIT, arranged, draw_arranged, label_size, plain, pyplot
 from fsa_compile.inspection.explain import token_text
 from fsa_compile.limits import CompileLimits, Deadline
-
-_CALL_FILL = "#f6e3d3"
 
 
 def frame_graphs(
@@ -53,7 +57,7 @@ def frame_graphs(
         nodes = [0]
         for node in nodes:  # grows while it is read
             nodes += [t for s, t in between if s == node and t not in nodes and len(nodes) < max_nodes]
-        edges = tuple((s, t, " ".join(names)) for (s, t), names in between.items() if s in nodes and t in nodes)
+        edges = tuple((s, t, ", ".join(names)) for (s, t), names in between.items() if s in nodes and t in nodes)
         cut = frozenset(s for s, t in between if s in nodes and t not in nodes)
         accepting = frozenset(n for n in nodes if frame.dfa.final[n])
         graphs[frame.name] = Graph(tuple(nodes), accepting, edges, len(frame.dfa.arcs) - len(nodes), cut)
@@ -75,15 +79,17 @@ def plot_frames(text: str, *, start: str | None = None, syntax: Any = None, mode
     """
     graphs = frame_graphs(text, start=start, syntax=syntax, mode=mode, max_nodes=max_nodes)
     plt = pyplot()
-    figure, axes = plt.subplots(len(graphs), 1, figsize=(9, 2.2 * len(graphs)), layout="constrained", squeeze=False)
-    for ax, (name, graph) in zip(axes[:, 0], graphs.items()):
-        plot_graph(graph, ax=ax)
-        ax.set_title(name + (f" ({graph.hidden:,} more states)" if graph.hidden else ""), fontsize=10, color=INK, loc="left")
-    right = max(ax.get_xlim()[1] for ax in axes[:, 0])
-    low, high = min(ax.get_ylim()[0] for ax in axes[:, 0]), max(ax.get_ylim()[1] for ax in axes[:, 0])
-    for ax in axes[:, 0]:  # one scale for all
-        ax.set(xlim=(ax.get_xlim()[0], right), ylim=(low, high))
-    figure.set_size_inches(min(12.0, 0.95 * (right + 1)), 0.95 * (high - low) * len(graphs))
+    places = {name: arranged(graph) for name, graph in graphs.items()}
+    sizes = {name: (place.high - place.low) * UNIT for name, place in places.items()}
+    wide, title = max(3.0, *(size[0] for size in sizes.values())), 0.3
+    top = high = sum(size[1] + title for size in sizes.values())
+    figure = plt.figure(figsize=(wide, high))
+    for name, graph in graphs.items():
+        across, down = sizes[name]
+        top -= down + title
+        ax = figure.add_axes((0, top / high, across / wide, down / high))
+        draw_arranged(ax, graph, places[name])
+        ax.set_title(name + (f" ({graph.remark})" if graph.remark else ""), fontsize=10, color=INK, loc="left")
     return figure
 
 
@@ -94,7 +100,7 @@ def plot_stack(constraint: CompiledConstraint, tokenizer: Any, ids: Sequence[int
       constraint: the artifact. Where it follows several configurations, the first one is drawn.
       tokenizer: its tokenizer, or the vocabulary.
       ids: tokens of the text, allowed one after the other.
-      ax: axes to draw on; by default a new figure of fitting size.
+      ax: axes to draw on, all in one line; by default a new figure, with long texts on several lines.
 
     Returns:
       The matplotlib figure.
@@ -107,23 +113,59 @@ def plot_stack(constraint: CompiledConstraint, tokenizer: Any, ids: Sequence[int
     tokens = getattr(tokenizer, "vocabulary", tokenizer).tokens
     bars = stack_bars(constraint, ids)
     plt = pyplot()
-    from matplotlib.patches import FancyBboxPatch
-
+    names = [plain(shortened(token_text(tokens[i]).replace(" ", "␣"), 12)) for i in ids]
+    wide = np.array([max(0.3, float(label_size(name, 9)[0]) * UNIT + 0.06) for name in names])
+    for _, begin, end, name in bars:  # wide enough for the names of short frames, too
+        named = min(float(label_size(plain(name), 8)[0]) * UNIT + 0.1, 1.4)
+        wide[begin:end] *= max(1.0, named / max(wide[begin:end].sum(), 0.1))
+    edge = np.concatenate([[0.0], np.cumsum(wide)])
+    lines = [(0, len(names))] if ax is not None else _lines(edge)
     height = max((level for level, *_ in bars), default=0) + 1
     if ax is None:
-        _, ax = plt.subplots(figsize=(max(5.0, 0.55 * len(ids) + 1), 0.42 * height + 1.2), layout="constrained")
+        size = (max(4.0, 0.5 + max(edge[b] - edge[a] for a, b in lines)), len(lines) * (0.4 * height + 0.55))
+        figure, grid = plt.subplots(len(lines), 1, figsize=size, layout="constrained", squeeze=False)
+        width = size[0] - 0.5
+        axes = list(grid[:, 0])
+    else:
+        figure, axes, width = ax.figure, [ax], max(edge[-1], 0.3)
+    for one, (first, last) in zip(axes, lines):
+        _plot_bars(one, bars, edge, first, last)
+        one.set_xticks((edge[first:last] + edge[first + 1 : last + 1]) / 2, names[first:last])
+        one.tick_params(axis="x", labelsize=9, labelcolor=ACCENT)
+        one.set(xlim=(edge[first], edge[first] + width), ylim=(0, height), yticks=[])
+        one.spines[["top", "right", "left"]].set_visible(False)
+    axes[0].set_ylabel("open frames", fontsize=9)
+    return figure
+
+
+_LINE = 10.5
+"""Inches of tokens on one line of `plot_stack`."""
+
+
+def _lines(edge: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The lines of a text as (first, behind the last) of their tokens, of about one length, given where the tokens begin."""
+    total = float(edge[-1])
+    count = max(1, int(np.ceil(total / _LINE)))
+    cuts = [0, *(int(np.searchsorted(edge, total * n / count)) for n in range(1, count)), len(edge) - 1]
+    return [(a, b) for a, b in itertools.pairwise(cuts) if b > a] or [(0, 0)]
+
+
+def _plot_bars(ax: Any, bars: list[tuple[int, int, int, str]], edge: NDArray[np.float64], first: int, last: int) -> None:
+    """The bars over one line of tokens; open at a side where they go on in another line."""
+    from matplotlib.patches import FancyBboxPatch
+
     for level, begin, end, name in bars:
-        box: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.12", "ec": LINE, "lw": 0.9}
-        box["fc"] = _CALL_FILL if level % 2 else FILL
-        ax.add_patch(FancyBboxPatch((begin + 0.04, level + 0.08), end - begin - 0.08, 0.84, **box))
-        shown = shortened(name, max(1, int((end - begin) * 6.5)))
-        ax.text((begin + end) / 2, level + 0.5, shown.replace("$", r"\$"), ha="center", va="center", fontsize=8, color=INK)
-    names = [shortened(token_text(tokens[i]).replace(" ", "␣"), 12) for i in ids]
-    ax.set_xticks([i + 0.5 for i in range(len(ids))], [n.replace("$", r"\$") for n in names], fontsize=9, color=ACCENT)
-    ax.set(xlim=(0, max(len(ids), 1)), ylim=(0, height), yticks=[])
-    ax.set_ylabel("open frames", fontsize=9)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    return ax.figure
+        left, right = max(begin, first), min(end, last)
+        if right <= left:
+            continue
+        x, wide = edge[left] + 0.03, edge[right] - edge[left] - 0.06
+        box: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.08", "ec": LINE, "lw": 0.9}
+        box["fc"] = CALL if level % 2 else FILL
+        ax.add_patch(FancyBboxPatch((x, level + 0.08), wide, 0.84, **box))
+        shown = plain(name + " …" if right < end else name)
+        while len(shown) > 1 and float(label_size(shown, 8)[0]) * UNIT > wide:
+            shown = shortened(shown, len(shown) - 1)
+        ax.text(x + wide / 2, level + 0.5, shown, ha="center", va="center", fontsize=8, color=INK)
 
 
 def stack_bars(constraint: CompiledConstraint, ids: Iterable[int]) -> list[tuple[int, int, int, str]]:

@@ -11,18 +11,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-COLUMN, ROW = 1.8, 0.85
-"""Distances between columns and between rows, in the units of the drawing."""
+COLUMN, NARROW, ROW = 1.8, 1.35, 0.85
+"""Distances between columns, at least, where labels are short, and between rows, in the units of the drawing."""
 
 Point = tuple[float, float]
 
 
-def layout(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> tuple[dict[int, Point], dict[int, list[Point]]]:
+def layout(
+    nodes: Sequence[int], edges: Sequence[tuple[int, int]], *, widths: Sequence[float] | None = None, row: float = ROW
+) -> tuple[dict[int, Point], dict[int, list[Point]]]:
     """Places for the states and bend points for the arcs.
 
     Args:
       nodes: states; the first one is the start and reaches all others.
       edges: (source, target), at most one per pair.
+      widths: room that each arc's label takes between two columns; None: columns stand `COLUMN` apart.
+      row: distance between rows.
 
     Returns:
       Place of every state; and for the number of every arc that runs over columns in between, its bend points.
@@ -42,11 +46,19 @@ def layout(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> tuple[dict
         for c in range(column[source] + 1, column[target]):
             rows[c].append((c, i))
     height = _heights(rows, links)
-    place = {n: (COLUMN * column[n], ROW * height[n, -1]) for n in nodes}
-    bends = {
-        i: [(COLUMN * c, ROW * height[c, i]) for c in range(column[edges[i][0]] + 1, column[edges[i][1]])] for i in forward
-    }
+    at = _across(width, [(column[a], column[b]) for a, b in edges], widths)
+    place = {n: (at[column[n]], row * height[n, -1]) for n in nodes}
+    bends = {i: [(at[c], row * height[c, i]) for c in range(column[edges[i][0]] + 1, column[edges[i][1]])] for i in forward}
     return place, {i: points for i, points in bends.items() if points}
+
+
+def _across(columns: int, spans: list[tuple[int, int]], widths: Sequence[float] | None) -> list[float]:
+    """Where the columns stand: wide enough apart for the labels of the arcs from one to the next."""
+    gap = [COLUMN if widths is None else NARROW] * columns
+    for (source, target), width in zip(spans, widths or ()):
+        if target == source + 1 or target == source - 1:
+            gap[min(source, target)] = max(gap[min(source, target)], width)
+    return [0.0, *itertools.accumulate(gap[:-1])]
 
 
 def _closing(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> set[int]:

@@ -17,7 +17,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.artifact.stack_view import StackView, effects, stack_at
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import CallError, ConstraintError, naming
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Statistics:
       max_push: most stack cells one token pushes.
       step_bytes: most bytes of mask rows that one decoding step reads for one sequence: D + 1 rows for each stack. Of a set of
         items, those of the longest list of tokens and distances, for which the device may have a row of bits instead.
+      open_objects: of a JSON Schema, JSON pointers of the objects that may have keys that it does not name.
     """
 
     states: int
@@ -68,6 +69,7 @@ class Statistics:
     max_pops: int
     max_push: int
     step_bytes: int
+    open_objects: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,7 @@ class Explanation:
         return self.verdict == "accepted"
 
 
+@naming(CallError)
 def statistics(constraint: CompiledConstraint | CompiledItems) -> Statistics:
     """Sizes of the constraint, and the lengths of its texts in tokens; of a set of items, those of its trie."""
     c = constraint
@@ -133,6 +136,7 @@ def statistics(constraint: CompiledConstraint | CompiledItems) -> Statistics:
         max_pops=c.max_pops,
         max_push=c.max_push,
         step_bytes=c.stacks * (c.max_pops + 1) * c.rows.shape[1] * 4,
+        open_objects=c.open_objects,
     )
 
 
@@ -171,9 +175,10 @@ def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None
     Returns:
       Token ids, without an end-of-text id; empty when the text is accepted already.
 
-    >>> from fsa_compile import Vocabulary, compile_regex
-    >>> shortest_tokens(compile_regex("a{3}", Vocabulary.from_tokens([b"a", b"aa"])))
-    [0, 1]
+    Examples:
+      >>> from fsa_compile import Vocabulary, compile_regex
+      >>> shortest_tokens(compile_regex("a{3}", Vocabulary.from_tokens([b"a", b"aa"])))
+      [0, 1]
     """
     walk = constraint.walk() if walk is None else walk
     ids: list[int] = []
@@ -185,6 +190,7 @@ def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None
     return ids
 
 
+@naming(CallError)
 def sample(
     constraint: CompiledConstraint, *, seed: int = 0, max_tokens: int = 64, stop: float = 0.3, max_depth: int | None = None
 ) -> list[int]:
@@ -219,6 +225,7 @@ def sample(
         left -= 1
 
 
+@naming(CallError)
 def explain(
     constraint: CompiledConstraint, tokenizer: Any, text: str | bytes | Iterable[int], *, max_depth: int | None = None
 ) -> Explanation:
@@ -295,6 +302,7 @@ def _unlimited(constraint: CompiledConstraint, ids: Iterable[int]) -> HostWalk:
     return walk
 
 
+@naming(CallError)
 def spell(tokenizer: Any, text: str | bytes) -> list[int]:
     """Token ids that write exactly this text.
 
@@ -338,8 +346,9 @@ def spell(tokenizer: Any, text: str | bytes) -> list[int]:
 def token_text(written: bytes) -> str:
     r"""The bytes of a token for people: printable characters as they are, others escaped, bytes alone as `\x..`.
 
-    >>> token_text("é\n".encode()), token_text(b"\xc3")
-    ('é\\n', '\\xc3')
+    Examples:
+      >>> token_text("é\n".encode()), token_text(b"\xc3")
+      ('é\\n', '\\xc3')
     """
     text = written.decode("utf-8", errors="backslashreplace") if written else "∅"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

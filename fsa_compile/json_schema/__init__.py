@@ -34,7 +34,14 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
-from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError, flat_enough
+from fsa_compile.errors import (
+    ConstraintError,
+    LimitError,
+    SchemaError,
+    UnsatisfiableSchemaError,
+    UnsupportedSchemaError,
+    flat_enough,
+)
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
@@ -42,12 +49,12 @@ from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, enforceable, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, enforceable, open_places, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
-from fsa_compile.json_schema.schema_pushdown import Reach, byte_machine
+from fsa_compile.json_schema.schema_pushdown import Aims, Reach, byte_machine
 from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
@@ -96,17 +103,16 @@ def compile_json_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
-    [True, False, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
+      [True, False, False, False]
     """
     options, limits = checked_options(options), limits or CompileLimits()
     given, schema = schema, read_schema(schema, limits)
     text = given if isinstance(given, str) else json_text(schema)
-    request = Request.of(
-        tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
-    )
+    request = Request.of(tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
     depths = depths_of(options)
     read = options if depths is None and request.is_plain else without_counters(options)
 
@@ -119,16 +125,26 @@ def compile_json_schema(
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         else:
             made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
-        return dataclasses.replace(made, extra=made.extra | {"unenforced": left_out}) if left_out else made
+        more = {"unenforced": left_out, "open_objects": open_places(schema, options)}
+        return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
     what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
     return request.cached(cache, what, lambda: with_bounds(make))
 
 
 def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstraint:
-    """A constraint that knows a bound on the rest of every text; `make` is told whether frames with other outcomes stay apart."""
+    """A constraint that knows a bound on the rest of every text; `make` is told whether frames with other outcomes stay apart.
+
+    Where that takes more than the limits allow, the constraint is one without a bound.
+    """
     found = make(False)
-    return found if found.has_bounds else make(True)
+    if found.has_bounds:
+        return found
+    try:
+        other = make(True)
+    except LimitError:
+        return found
+    return other if other.has_bounds else found
 
 
 @guarded
@@ -161,7 +177,8 @@ def schema_machine(
     if depths_of(options) is not None:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
-    document = Document(read_schema(schema, limits), options.draft)
+    with deep_recursion():
+        document = document_of(read_schema(schema, limits), options)
     dead: set[Any] = set()
     with deep_recursion(), flat_enough():
         while True:
@@ -186,7 +203,7 @@ class _Build:
         dead: set[Any],
         apart: bool,
     ) -> None:
-        self._document = document
+        self._document, self._apart = document, apart
         decisions = Decisions(options.max_formula)
         values = Values(decisions, options.max_orders, apart=apart)
         keywords = Keywords(document, decisions, values, options)
@@ -199,7 +216,7 @@ class _Build:
         self._parts = (*parts[:-2], frames)
         self._end = controls.new()
         try:
-            self._call = frames.call([(keywords.value(document.root), self._end)])
+            self._call = frames.call([(keywords.value(document.root), self._end)], "value")
             controls.finish()
         except BaseException:
             self.release()
@@ -211,6 +228,9 @@ class _Build:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
             raise UnsatisfiableSchemaError("no JSON value satisfies the schema", pointer="#", fix="Loosen its conditions.")
         symbol, entry = self._call
+        if self._apart:
+            symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)
+            self._reach = Reach(self._controls, self._end)
         return byte_machine(self._controls, self._reach, entry, symbol, self._end)
 
     def release(self) -> None:

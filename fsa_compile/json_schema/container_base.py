@@ -65,11 +65,12 @@ class ContainerBase(abc.ABC):
     def entry(self, value: Value) -> int:
         """The control that reads a value from its first byte; it ends with the value's outcome."""
 
-    def call(self, cases: Sequence[tuple[Value, int]]) -> tuple[int, int] | None:
+    def call(self, cases: Sequence[tuple[Value, int]], name: str = "") -> tuple[int, int] | None:
         """The stack symbol and entry that read a value and go on where its case says.
 
         Args:
           cases: disjoint languages, each with the control to return to.
+          name: what the value is called, for people.
 
         Returns:
           None when no value belongs to any case.
@@ -83,7 +84,7 @@ class ContainerBase(abc.ABC):
             for formula in value.formulas:
                 used |= self._decisions.leaves(formula)
             returns = tuple((first + i, control) for i, (_, control) in enumerate(cases) if first + i in used)
-        return (self._controls.symbol(returns), self.entry(value)) if returns else None
+        return (self._controls.symbol(returns, name), self.entry(value)) if returns else None
 
     # what other ways to write objects replace
 
@@ -135,7 +136,7 @@ class ContainerBase(abc.ABC):
         """Lets a control read a newline with its indentation, which is a frame of its own, and go on as another control."""
         if self._options.whitespace != "indented":
             return
-        call = self._controls.symbol(((_INDENTED, target),)), self._indentation()
+        call = self._controls.symbol(((_INDENTED, target),), "indentation"), self._indentation()
         if call not in self._controls.calls.get(control, ()):
             self._controls.add_call(control, *call)
 

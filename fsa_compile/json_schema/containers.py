@@ -46,7 +46,7 @@ class Frames(ContainerBase):
 
     def __init__(self, parts: SchemaParts) -> None:
         super().__init__(parts)
-        controls, _, scalars, decisions, _, keywords, derivatives, options, dead = parts
+        controls, _, scalars, decisions, values, keywords, derivatives, options, dead = parts
         self._orders: list[Order] = []
         self._order_number: dict[Order, int] = {}
         self._sorted: list[tuple[str, ...]] = []
@@ -56,7 +56,7 @@ class Frames(ContainerBase):
         self._differing = Differing(self, controls, scalars, decisions, keywords, derivatives, options)
         self._any_order: AnyOrder | None = None
         if options.key_order == "any":
-            self._any_order = AnyOrder(self, controls, decisions, keywords, derivatives, dead)
+            self._any_order = AnyOrder(self, controls, decisions, keywords, derivatives, dead, values.apart)
 
     # values
 
@@ -121,7 +121,7 @@ class Frames(ContainerBase):
             if phase == "after":
                 if self._array_cases(formula):
                     moves.append((_COMMA, _COMMA, self.after_comma(self._array(formula, "next"))))
-            elif call := self.call([(c, self._array(g, "after")) for g, c in self._array_cases(formula)]):
+            elif call := self.call([(c, self._array(g, "after")) for g, c in self._array_cases(formula)], "item"):
                 controls.add_call(control, *call)
                 if phase == "first":
                     self.allow_newline(control, self._array(formula, "next"))
@@ -163,13 +163,13 @@ class Frames(ContainerBase):
             close = controls.new(bracket)
             self.allow_newline(close, controls.node(bracket))
             after, element = controls.new((), _IN_ARRAY, bounds), controls.new((), 0, bounds)
-            call = self.call([(case.condition, after) for case in self._array_cases(rest)])
+            call = self.call([(case.condition, after) for case in self._array_cases(rest)], "item")
             if call is None:
                 return
             controls.add_call(element, *call)
             controls.adds.add(after)
             controls.moves[after] = ((_COMMA, _COMMA, self.after_comma(element, bounds)),)
-            begun = controls.symbol(((_IN_ARRAY, close),))
+            begun = controls.symbol(((_IN_ARRAY, close),), "items")
             controls.add_call(control, begun, element)
             if self._options.whitespace == "indented":
                 indented = controls.new()
@@ -303,7 +303,8 @@ class Frames(ContainerBase):
             if state[1] and ("object", *state) not in self._dead:
                 known = cases.get(state)
                 cases[state] = condition if known is None else self._values.any_of([known, condition])
-        call = self.call([(condition, self._object(*state, "after")) for state, condition in cases.items()])
+        name = "other keys" if key is None else key
+        call = self.call([(condition, self._object(*state, "after")) for state, condition in cases.items()], name)
         if call is None:
             return 0
         return self.before_value(after, self._controls.caller(*call))

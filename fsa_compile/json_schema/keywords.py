@@ -11,6 +11,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from fsa_compile.artifact.arrays import MOST_COUNT
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.json_schema.atoms import (
@@ -44,13 +45,12 @@ from fsa_compile.json_schema.atoms import (
     holds_of,
 )
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.documents import Document
+from fsa_compile.json_schema.documents import Document, open_objects
 from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
 from fsa_compile.json_schema.keyword_types import check_keywords
 from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
-from fsa_compile.unicode.code_points import is_surrogate
 
 SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
@@ -80,6 +80,7 @@ class Keywords:
         self._schema_number: dict[Any, int] = {}
         self._number_of: dict[int, int] = {}
         self._made: list[Any] = []
+        self._to_close = set() if options.additional_properties else {id(schema) for schema in open_objects(document)}
 
     # numbered subschemas
 
@@ -91,7 +92,7 @@ class Keywords:
         if found is None:
             said = schema if _ANNOTATIONS.isdisjoint(schema) else {k: v for k, v in schema.items() if k not in _ANNOTATIONS}
             try:
-                key: Any = (self._document.base(schema), json.dumps(said))
+                key: Any = id(schema) if self._to_close else (self._document.base(schema), json.dumps(said))
             except TypeError:  # it holds a Decimal: a schema of its own
                 key = id(schema)
             found = self._number_of[id(schema)] = self._numbered(key, schema)
@@ -145,7 +146,7 @@ class Keywords:
         if "$ref" in schema:
             parts.append(self.value(self._document.resolve(schema["$ref"], schema)))
             if draft <= 7 and self._document.declared:
-                return parts[0]
+                return self._values.all_of([*parts, *self._unevaluated(schema)])
         parts += self._dynamic(schema)
         for read in (self._type, self._words, self._spelled, self._numeric, self._text, self._array, self._object):
             part = read(schema)
@@ -169,8 +170,14 @@ class Keywords:
         return self.value(schema)
 
     def _count(self, schema: dict[str, Any], keyword: str, default: int | None) -> int | None:
+        """The value of a keyword that counts; None where there is no upper bound, or one that no text reaches."""
         value = schema.get(keyword, default)
-        return None if value is None else int(value)
+        if value is None or value < MOST_COUNT:
+            return None if value is None else int(value)
+        if keyword.startswith("max"):
+            return None
+        what = f"{keyword} is {int(value):,}: no text of that many can be written"
+        raise UnsupportedSchemaError(what, pointer=self._at(schema, keyword), fix=f"Ask for fewer than {MOST_COUNT:,}.")
 
     # references
 
@@ -236,8 +243,7 @@ class Keywords:
             elif numbers.is_number(x):
                 out[NUMBER] = d.either(out[NUMBER], self._atom(Equals(numbers.exact(x)), schema, keyword))
             elif isinstance(x, str):
-                if x.isascii() or not any(is_surrogate(ord(c)) for c in x):  # halves of pairs are no text
-                    words.append(x)
+                words.append(x)
             elif isinstance(x, list):
                 same: dict[str, Any] = {"prefixItems": [_constant(y) for y in x], "items": False, "minItems": len(x)}
                 structured.append(self._exactly("array", same))
@@ -519,11 +525,12 @@ class Keywords:
         """Last of all, so that its branches have no say in the order of keys."""
         from fsa_compile.json_schema.unevaluated import Unevaluated
 
-        return [
-            Unevaluated(self, self._document, self._values, self._options, keyword, schema).value(self._made_of)
-            for keyword in ("unevaluatedProperties", "unevaluatedItems")
-            if self._since(2019) and keyword in schema and schema[keyword] is not True and schema[keyword] != {}
-        ]
+        alone = "$ref" in schema and self._document.draft <= 7 and self._document.declared
+        keywords = () if alone or not self._since(2019) else ("unevaluatedProperties", "unevaluatedItems")
+        said = [keyword for keyword in keywords if keyword in schema and schema[keyword] is not True and schema[keyword] != {}]
+        said += ["unevaluatedProperties"] if id(schema) in self._to_close else []
+        parts = (self._document, self._values, self._options)
+        return [Unevaluated(self, *parts, keyword, schema).value(self._made_of) for keyword in said]
 
 
 def _constant(x: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Controls:
       adds: controls whose own moves start one more iteration of their frame's loop.
       potential: of some counted controls, what a move to them adds to the register on top, and a move from them takes off.
       symbols: per stack symbol, control to return to by outcome.
+      symbol_names: per stack symbol, what it waits for, in the user's words: keys, most often one.
       required: by kind of frame with a set of keys, from kind 1 on, the keys that it must have at its end.
       kind: kinds of the controls of such frames that stand before a key or after a member.
       firsts: those of them before the first key.
@@ -39,7 +40,7 @@ class Controls:
       key_ends: controls that stand after a key, and that key's bit; -1 where its key is not remembered.
       value_ends: moves (from a control, to a control) that end an element of an array whose elements differ, and its bit: to such
         an array, values are what keys are to an object.
-      new_keys: those of them whose key is known not to have come before.
+      strays: controls at which a frame ends with another outcome than is hoped for (see `schema_pushdown.Aims`).
       needed: what frames must be able to read, by control: of each list of controls, at least the number given with it.
     """
 
@@ -51,14 +52,15 @@ class Controls:
         self.adds: set[int] = set()
         self.potential: dict[int, int] = {}
         self.symbols: list[dict[int, int]] = []
+        self.symbol_names: list[dict[str, None]] = []
         self.required: list[int] = []
         self.kind: dict[int, int] = {}
-        self.new_keys: set[int] = set()
         self.firsts: set[int] = set()
         self.before: set[int] = set()
         self.closing: dict[int, int] = {}
         self.key_ends: dict[int, int] = {}
         self.value_ends: dict[tuple[int, int], int] = {}
+        self.strays: set[int] = set()
         self.needed: dict[int, list[tuple[tuple[int, ...], int]]] = {}
         self._max_controls, self._deadline = max_controls, deadline
         self._known: dict[Hashable, int] = {}
@@ -115,20 +117,14 @@ class Controls:
             target = number
         return target
 
-    def key_end(self, bit: int, control: int, *, new: bool) -> int:
-        """The control that does what another does, after a key with a bit (-1: none).
-
-        Args:
-          new: it is known that the key has not come before.
-        """
-        number = self._known.get(("key end", bit, control, new))
+    def key_end(self, bit: int, control: int, owner: Hashable) -> int:
+        """The control that does what another does, after a key with a bit (-1: none); every owner has one of its own."""
+        number = self._known.get(("key end", bit, control, owner))
         if number is None:
-            number = self._known["key end", bit, control, new] = self.new(self.moves[control])
+            number = self._known["key end", bit, control, owner] = self.new(self.moves[control])
             if control in self.calls:
                 self.calls[number] = self.calls[control]
             self.key_ends[number] = bit
-            if new:
-                self.new_keys.add(number)
         return number
 
     def final(self, outcome: int) -> int:
@@ -138,12 +134,15 @@ class Controls:
             number = self._known["final", outcome] = self.new((), outcome)
         return number
 
-    def symbol(self, returns: tuple[tuple[int, int], ...]) -> int:
-        """The stack symbol that leads from (outcome) to (control)."""
+    def symbol(self, returns: tuple[tuple[int, int], ...], name: str = "") -> int:
+        """The stack symbol that leads from (outcome) to (control), and what it waits for."""
         number = self._symbol_number.get(returns)
         if number is None:
             number = self._symbol_number[returns] = len(self.symbols)
             self.symbols.append(dict(returns))
+            self.symbol_names.append({})
+        if name:
+            self.symbol_names[number][name if len(name) <= 40 else name[:39] + "…"] = None
         return number
 
     def caller(self, symbol: int, entry: int) -> int:

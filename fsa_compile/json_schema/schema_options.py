@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 
 Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
 Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
@@ -29,6 +29,7 @@ UNENFORCED = ("uniqueItems", "pattern", "format", "minProperties", "unevaluatedP
 """Keywords that a schema can do without: without one of them it allows more."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SchemaOptions:
     """How a schema is read and how its values are written.
@@ -53,6 +54,8 @@ class SchemaOptions:
       unenforced: keywords out of "uniqueItems", "pattern", "format", "minProperties", "unevaluatedProperties" and
         "unevaluatedItems" that are left out where they cannot be enforced, instead of refusing the schema. The artifact lists the
         places (`CompiledConstraint.unenforced`): these are to be checked in the value. (For `compile_json_schema`.)
+      additional_properties: what an object may hold besides the keys that its schema names, where the schema does not say:
+        True, anything, as the standard has it; False, nothing. Objects whose schemas name no keys stay as they are.
       max_object_depth, max_array_depth: how deep objects may stand within objects, and arrays within arrays, whatever is between
         them. With one of these the artifact needs no stack: every stack within the bounds is written out, and values that would
         nest deeper are not accepted. None is no bound, for what the schema itself does not nest without end. (For
@@ -86,6 +89,7 @@ class SchemaOptions:
     formats: Literal["assert", "annotate"] = "assert"
     unenforced_formats: Literal["refuse", "annotate"] = "refuse"
     unenforced: Collection[str] = ()
+    additional_properties: bool = True
     max_object_depth: int | None = None
     max_array_depth: int | None = None
     max_formula: int = 300_000
@@ -120,6 +124,9 @@ class SchemaOptions:
                 raise ConstraintError(
                     f"SchemaOptions.{name} is {value!r}", fix="It may be " + ", ".join(map(repr, allowed)) + "."
                 )
+        if not isinstance(self.additional_properties, bool):
+            what = f"SchemaOptions.additional_properties is {self.additional_properties!r:.80}"
+            raise ConstraintError(what, fix="Give True or False; a schema for the additional keys goes into the schema itself.")
         several = isinstance(self.unenforced, Collection) and not isinstance(self.unenforced, (str, bytes))
         given = list(self.unenforced) if several else [self.unenforced]
         if not all(isinstance(name, str) and name in UNENFORCED for name in given):

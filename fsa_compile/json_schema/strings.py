@@ -240,7 +240,7 @@ class Strings:
         controls, dfa, quote = self._controls, self.string_dfa(rest), self._speller.quote
         settled, escapes = _settled(dfa), self._text_escapes(dfa)
         returns = {label: controls.node(((quote, quote, controls.final(label)),)) for label in sorted(set(dfa.labels) - {0})}
-        symbol = controls.symbol(tuple((_IN_STRING + label, control) for label, control in returns.items()))
+        symbol = controls.symbol(tuple((_IN_STRING + label, control) for label, control in returns.items()), "text")
 
         def begin(state: int, read: int) -> int:
             def make(control: int) -> None:
@@ -342,7 +342,7 @@ class Strings:
         bounds = (0, high - rests[0])
         quote = self._speller.quote
         close = controls.node(((quote, quote, controls.final(label)),))
-        symbol = controls.symbol(((_IN_STRING + label, close),))
+        symbol = controls.symbol(((_IN_STRING + label, close),), "text")
 
         def begin(control: int) -> None:
             controls.add_call(control, symbol, body(0))

@@ -53,7 +53,8 @@ class Unevaluated:
         if self._evaluates_all(schema):
             return ANYTHING
         evaluated = self._add(schema, evaluated)
-        todo = todo + list(schema.get("allOf", ()))
+        extended = schema.get("extends", ()) if self._document.draft == 3 else ()
+        todo = [*todo, *schema.get("allOf", ()), *(extended if isinstance(extended, list | tuple) else [extended])]
         if isinstance(schema.get("$ref"), str):
             todo.append(self._document.resolve(schema["$ref"], schema))
         if "$dynamicRef" in schema or "$recursiveRef" in schema:
@@ -87,7 +88,10 @@ class Unevaluated:
         out = [(read(x), [x], list[Any]()) for keyword in ("anyOf", "oneOf") for x in schema.get(keyword, ())]
         if "if" in schema:
             out.append((read(schema["if"]), [schema["if"], schema.get("then", True)], [schema.get("else", True)]))
-        out += [(self._values.has(key), [x], []) for key, x in schema.get("dependentSchemas", {}).items()]
+        dependent = dict(schema.get("dependentSchemas", {}))
+        if self._document.draft < 2019 or not self._document.declared:
+            dependent |= {key: x for key, x in schema.get("dependencies", {}).items() if isinstance(x, dict)}
+        out += [(self._values.has(key), [x], []) for key, x in dependent.items()]
         if len(out) > self._options.max_branches:
             raise self._refusal(f"over more than max_branches={self._options.max_branches} branches")
         return out
@@ -102,7 +106,7 @@ class Unevaluated:
 
     def _rest(self, evaluated: _Evaluated) -> Value:
         """The members that nothing evaluates satisfy the keyword's schema."""
-        rest = self._schema[self._keyword]
+        rest = self._schema.get(self._keyword, False)  # not written where an option closes the object
         if self._keyword == "unevaluatedProperties":
             return self._made_of({
                 "properties": dict.fromkeys(sorted(evaluated.keys), True),

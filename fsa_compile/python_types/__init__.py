@@ -41,6 +41,7 @@ from fsa_compile.python_types.json_values import read_json, write_json
 from fsa_compile.python_types.marks import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
 from fsa_compile.python_types.python_values import read_python, write_python
 from fsa_compile.python_types.reader import read_type
+from fsa_compile.python_types.scopes import check_size
 from fsa_compile.python_types.shapes import TypeShape
 from fsa_compile.python_types.to_grammar import grammar_of
 from fsa_compile.python_types.to_json_schema import schema_of
@@ -88,12 +89,13 @@ def compile_type(
       UnsupportedTypeError: a part of the type cannot be enforced exactly; says where.
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
-    [True, False, True, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
+      [True, False, True, False]
     """
-    shape = shape_of(T, namespace, allow_code)
+    shape = shape_of(T, namespace, allow_code, limits)
     request = Request.of(
         tokenizer, shape.name, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits
     )
@@ -114,8 +116,9 @@ def parse(
       TypeTextError: the text is no value of the type; says where.
       UnsupportedTypeError: see `compile_type`.
 
-    >>> parse(list[int | None], "[1, null]")
-    [1, None]
+    Examples:
+      >>> parse(list[int | None], "[1, null]")
+      [1, None]
     """
     _check_text(text, "parse")
     return _read(shape_of(T, namespace, allow_code), text, _checked(style))
@@ -134,8 +137,9 @@ def dump(
     Raises:
       TypeTextError: it is no value of the type, or one of the few that have no text (NaN, infinities, halves of surrogates).
 
-    >>> dump(dict[str, float], {"a": 1.5})
-    '{"a": 1.5}'
+    Examples:
+      >>> dump(dict[str, float], {"a": 1.5})
+      '{"a": 1.5}'
     """
     shape = shape_of(T, namespace, allow_code)
     return write_json(shape, value) if _checked(style) == "json" else write_python(shape, value)
@@ -205,9 +209,10 @@ def parse_call(
     Raises:
       TypeTextError: there should be a call, and there is none.
 
-    >>> def add(x: int, y: int = 1): return x + y
-    >>> parse_call(add, '{"name": "add", "arguments": {"x": 3}}')()
-    4
+    Examples:
+      >>> def add(x: int, y: int = 1): return x + y
+      >>> parse_call(add, '{"name": "add", "arguments": {"x": 3}}')()
+      4
     """
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
     _check_text(text, shape.name)
@@ -259,11 +264,14 @@ def machine_of_type(
     return machine_of(grammar_of(shape, limits, deadline), limits=limits, deadline=deadline)
 
 
-def shape_of(T: Any, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
+def shape_of(
+    T: Any, namespace: dict[str, Any] | None = None, allow_code: bool = False, limits: CompileLimits | None = None
+) -> TypeShape:
     """The shape of a type, kept for the last few types."""
     _check_type(T)
-    if namespace is not None:
-        return read_type(T, namespace=namespace, allow_code=allow_code)
+    check_size(T, limits or CompileLimits())
+    if namespace is not None or limits is not None:
+        return read_type(T, namespace=namespace, allow_code=allow_code, limits=limits)
     try:
         return _known_shape(T, allow_code)
     except TypeError:  # it cannot be hashed

@@ -32,10 +32,11 @@ from fsa_compile.json_schema import with_bounds
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.schema_pushdown import Reach
+from fsa_compile.json_schema.open_objects import document_of
+from fsa_compile.json_schema.schema_pushdown import Aims, Reach
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.yaml_schema.yaml_containers import Codes, YamlFrames
@@ -87,15 +88,16 @@ def compile_yaml_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
-    >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
-    >>> walk = compile_yaml_schema(schema, vocabulary).walk()
-    >>> walk.advance(0)
-    >>> walk.allowed().tolist()
-    [False, False, True, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
+      >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
+      >>> walk = compile_yaml_schema(schema, vocabulary).walk()
+      >>> walk.advance(0)
+      >>> walk.allowed().tolist()
+      [False, False, True, False]
     """
-    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    options, limits = _checked(options), limits or CompileLimits()
     given, schema = schema, read_schema(schema, limits)
     text = given if isinstance(given, str) else json_text(schema)
     request = Request.of(
@@ -133,9 +135,10 @@ def yaml_machine(
     """
     if style not in ("block", "flow"):
         raise ConstraintError(f"unknown style {style!r}", fix='Write style="block" or style="flow".')
-    options, limits = options or DEFAULT_LAYOUT, limits or CompileLimits()
+    options, limits = _checked(options), limits or CompileLimits()
     deadline = deadline or Deadline(limits)
-    document = Document(read_schema(schema, limits), options.schema.draft)
+    with deep_recursion():
+        document = document_of(read_schema(schema, limits), options.schema)
     dead: set[Any] = set()
     with deep_recursion(), flat_enough():
         while True:
@@ -143,6 +146,14 @@ def yaml_machine(
             if not build.poisoned:
                 return build.machine()
             dead |= build.poisoned
+
+
+def _checked(options: YamlOptions | None) -> YamlOptions:
+    """The options that were given, or the defaults."""
+    if options is not None and not isinstance(options, YamlOptions):
+        what = f"options must be YamlOptions, not {type(options).__name__}"
+        raise ConstraintError(what, fix="Write options=YamlOptions(schema=SchemaOptions(...)), for example.")
+    return options or DEFAULT_LAYOUT
 
 
 class _Build:
@@ -158,6 +169,7 @@ class _Build:
         dead: set[Any],
         apart: bool,
     ) -> None:
+        self._apart = apart
         schema = options.schema
         decisions = Decisions(schema.max_formula)
         values = Values(decisions, schema.max_orders, apart=apart)
@@ -179,6 +191,9 @@ class _Build:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
             raise UnsatisfiableSchemaError("no value satisfies the schema", pointer="#", fix="Loosen its conditions.")
         symbol, entry = self._call
+        if self._apart:
+            symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)
+            self._reach = Reach(self._controls, self._ends[-1])
         return byte_machine(self._controls, self._reach, entry, symbol, self._ends)
 
 

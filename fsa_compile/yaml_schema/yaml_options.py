@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions
 
 Style: TypeAlias = Literal["block", "flow"]
@@ -13,6 +13,7 @@ _JSON_ONLY = ("whitespace", "max_indent", "string_escapes", "word_escapes", "key
 """Options of JSON texts that mean nothing for YAML texts."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class YamlOptions:
     """How values are laid out as YAML.

@@ -16,7 +16,7 @@ from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes, on_gpu, put_rows
 from jax_decode.sampling.samplers import Categorical, check_sampler, prepared
 from jax_decode.step.state import MAX_DEPTH, Status
@@ -59,6 +59,7 @@ class Hypotheses(Generation):
         return [list(texts[i * n : i * n + found]) for i, found in enumerate(self.found)]
 
 
+@named_arguments
 @on_automatic_axes
 def beam_search(
     decoder: Any,

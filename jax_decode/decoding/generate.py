@@ -16,7 +16,7 @@ from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, rea
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes, put_rows
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.step.forced import Forced, read_forced
@@ -26,6 +26,7 @@ from jax_decode.tables.tables import ConstraintTables
 _PROGRESS_TOKENS = 64
 
 
+@named_arguments
 @on_automatic_axes
 def generate(
     decoder: Any,

@@ -23,7 +23,8 @@ table { border-collapse: collapse; font-size: 13px; }
 td, th { padding: 2px 10px; text-align: right; border-bottom: 1px solid #eee; }
 td:nth-child(2), th:nth-child(2) { text-align: left; font-family: ui-monospace, monospace; white-space: pre; }
 summary { cursor: pointer; margin: 0.6em 0; }
-.squeezed { border-bottom: 2px solid #3a5f9e; }
+.squeezed { border-bottom: 2px solid #2f6690; }
+.end { color: #888; font-size: 12px; }
 .prompt { font: 13px/1.6 ui-monospace, monospace; white-space: pre-wrap; color: #666; }
 """.strip()
 
@@ -67,7 +68,6 @@ def steps_of(generation: Any, row: int = 0) -> Steps:
     return Steps(tokens=tokens, probability=np.exp(own), raw_probability=np.exp(raw), forbidden=1.0 - mass)
 
 
-
 def vocabulary_of(generation: Any, tokenizer: Any) -> Any:
     """What spells a result's tokens: the tokenizer given, or for None the vocabulary of this process that they belong to."""
     return speller(tokenizer, "" if generation.origin is None else generation.origin.fingerprint)
@@ -81,14 +81,17 @@ def row_as_html(generation: Any, tokenizer: Any, row: int, constraint: Any = Non
       row: which row.
     """
     vocabulary, steps = vocabulary_of(generation, tokenizer), steps_of(generation, row)
-    texts, squeezed = texts_of(steps.tokens, vocabulary), int(generation.squeezed[row])
+    texts, squeezed = texts_of(steps.tokens, vocabulary, generation.stop_token[row]), int(generation.squeezed[row])
+    ended = generation.stop_token[row] is not None
     counts = None if constraint is None else _allowed(constraint, steps.tokens)
     spans, lines = [], []
     for i, text in enumerate(texts):
         lost, name = steps.forbidden[i], html.escape(shown(text))
         hint = f"{steps.probability[i]:.3f} among the allowed, {steps.raw_probability[i]:.3f} in all; forbidden {lost:.3f}"
-        kind, hint = (' class="squeezed"', hint + "; under the limit") if 0 <= squeezed <= i else ("", hint)
-        spans.append(f'<span style="background: rgba(200, 85, 61, {lost:.2f})"{kind} title="{hint}">{html.escape(text)}</span>')
+        hint += "; under the limit" if 0 <= squeezed <= i else ""
+        marks = ["squeezed"] * (0 <= squeezed <= i) + ["end"] * (ended and i == len(texts) - 1)
+        kind = f' class="{" ".join(marks)}"' if marks else ""
+        spans.append(f'<span style="background: rgba(180, 77, 18, {lost:.2f})"{kind} title="{hint}">{html.escape(text)}</span>')
         count = "" if counts is None else f"<td>{counts[i]:,}</td>"
         numbers = f"<td>{steps.probability[i]:.4f}</td><td>{steps.raw_probability[i]:.4f}</td><td>{lost:.4f}</td>"
         lines.append(f"<tr><td>{i}</td><td>{name}</td>{numbers}{count}</tr>")
@@ -98,7 +101,7 @@ def row_as_html(generation: Any, tokenizer: Any, row: int, constraint: Any = Non
     short = "" if squeezed < 0 else f"; squeezed by its limit from token {squeezed} on (underlined)"
     return (
         f"<h2>Row {row}: {generation.status[row].name}</h2>\n{_prompt(generation, vocabulary, row)}"
-        f'<p>log-probability {total:.3f} among the allowed tokens, {raw:.3f} under the model alone{short}</p>\n'
+        f"<p>log-probability {total:.3f} among the allowed tokens, {raw:.3f} under the model alone{short}</p>\n"
         f'<div class="text">{"".join(spans)}</div>\n'
         f"<details><summary>{len(texts)} steps</summary>\n<table><tr>{head}</tr>\n" + "\n".join(lines) + "\n</table></details>"
     )
@@ -111,13 +114,22 @@ def _prompt(generation: Any, vocabulary: Any, row: int) -> str:
     return f'<div class="prompt">{html.escape("".join(texts_of(np.array(ids, np.int32), vocabulary)))}</div>\n'
 
 
-def texts_of(tokens: NDArray[np.int32], vocabulary: Any) -> list[str]:
-    """What each token adds to the text; tokens that are no text, or not a whole character, in angle brackets."""
+END = "end of text"
+
+
+def texts_of(tokens: NDArray[np.int32], vocabulary: Any, stop: int | None = None) -> list[str]:
+    """What each token adds to the text; tokens that are no text, or not a whole character, in angle brackets.
+
+    Args:
+      tokens: ids.
+      vocabulary: what spells them.
+      stop: the token that ended the text, where it is the last one.
+    """
     out = []
     for token in tokens.tolist():
         text = vocabulary.decode([token])
         out.append(text if text and "\ufffd" not in text else f"<{token}>")
-    return out
+    return [*out[:-1], END] if out and stop is not None else out
 
 
 def shown(text: str) -> str:

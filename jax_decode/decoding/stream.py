@@ -19,7 +19,7 @@ from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.step.state import MAX_DEPTH, Status
@@ -64,6 +64,7 @@ class Streamed(Generation):
         return self.texts[0] if self.single else list(self.texts)
 
 
+@named_arguments
 @on_automatic_axes
 def stream(
     decoder: Any,
@@ -106,7 +107,7 @@ def stream(
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
 
-    Example:
+    Examples:
       >>> for piece in stream(decoder, prompt, tables, tokenizer=tokenizer, max_new_tokens=64, stopping=StopStrings("\\n")):
       ...     print(piece.text, end="", flush=True)
     """

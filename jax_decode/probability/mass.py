@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs
 from jax_decode.decoding.requests import Asked, Request, read_positive
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.particles import WeightedGeneration, weighted
 from jax_decode.probability.proposals import Masked
@@ -60,6 +60,7 @@ class Mass:
         return f"Mass(log_mass: {', '.join(rows)}{more}; {f'exact{left_out}' if self.exact else 'importance sampling'})"
 
 
+@named_arguments
 @on_automatic_axes
 def log_mass(
     decoder: Any,

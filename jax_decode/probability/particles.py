@@ -14,7 +14,7 @@ from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, collect
-from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
@@ -63,6 +63,7 @@ class WeightedGeneration:
         return draw_rows(self.log_weights, seed, size) + np.arange(len(self.log_weights))[:, None] * count
 
 
+@named_arguments
 @on_automatic_axes
 def generate_smc(
     decoder: Any,

@@ -18,7 +18,7 @@ from jax_decode.decoding.inputs import bucket
 from jax_decode.decoding.loop import feed_but_last
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
-from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import complete, goes_on, stop_columns
@@ -68,6 +68,7 @@ class Scores:
         return np.where(self.accepted, total, -np.inf)
 
 
+@named_arguments
 @on_automatic_axes
 def score(
     decoder: Any,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.step.argument_checks import checked_indices
 from jax_decode.tables.canonical import first_canonical
 from jax_decode.tables.concatenation import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START
@@ -125,6 +125,7 @@ jax.tree_util.register_dataclass(
 )
 
 
+@named_arguments
 def init_state(
     tables: ConstraintTables,
     which: Any,
@@ -187,9 +188,7 @@ def init_state(
     )
 
 
-def _first_canonical(
-    tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array
-) -> jax.Array:
+def _first_canonical(tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array) -> jax.Array:
     """What canonical constraints know of the prompt, int32[B, 3]; int32[B, 0] where they are not canonical."""
     if tables.pairs is None:
         return jnp.zeros((len(constrained), 0), jnp.int32)

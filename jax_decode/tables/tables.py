@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
@@ -213,6 +213,7 @@ jax.tree_util.register_dataclass(
 )
 
 
+@named_arguments
 def to_device(
     constraint: CompiledConstraint | CompiledItems | Sequence[CompiledConstraint | CompiledItems],
     *,

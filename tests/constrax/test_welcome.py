@@ -217,6 +217,22 @@ WRONG = {
     # what is called → words of the error
     "a grammar as a string": (lambda lm: lm(KETTLE, 'start: "a"\nA: "b"'), r"Grammar\(\.\.\.\).*Regex\(\.\.\.\)"),
     "GBNF as a string": (lambda lm: lm(KETTLE, 'root ::= "a"'), r"Grammar\(\.\.\.\)"),
+    "a grammar without start as a string": (lambda lm: lm(KETTLE, 'sum: NUMBER "+" NUMBER\nNUMBER: /[0-9]+/'), r"Grammar\(\.\.\.\)"),
+    "a grammar with a mistake": (lambda lm: lm(KETTLE, 'start: "a" (nothing'), r"Grammar\(\.\.\.\)"),
+    "max_tokens": (lambda lm: lm(KETTLE, "a", max_tokens=4), r"no argument 'max_tokens' .*Write max_new_tokens=4\."),
+    "pattern": (lambda lm: lm(KETTLE, pattern="a"), "Write wanted='a'"),
+    "top_k": (lambda lm: lm(KETTLE, "a", top_k=4), r"Write sampler=jax_decode\.TopK\(4\)"),
+    "n": (lambda lm: lm(KETTLE, "a", n=3), "Write samples=3"),
+    "stop": (lambda lm: lm(KETTLE, "a", stop="."), r"lm\.stream\(prompt, wanted, stop='\.'\)"),
+    "a misspelt name": (lambda lm: lm(KETTLE, "a", temprature=1), "Write temperature=1"),
+    "an unknown name": (lambda lm: lm(KETTLE, "a", zeppelin=1), "lm takes prompt, wanted, samples"),
+    "nothing": (lambda lm: lm(), "missing a required argument: 'prompt'"),
+    "one too many": (lambda lm: lm(KETTLE, "a", 4), "too many positional arguments"),
+    "max_tokens of a chat": (lambda lm: lm.chat("a", max_tokens=4), "Write max_new_tokens=4"),
+    "a misspelt name of a chat": (lambda lm: lm.chat("a", tol=[weather]), "Write tools="),
+    "max_tokens of a turn": (lambda lm: lm.respond("a", max_tokens=4), "Write max_new_tokens=4"),
+    "a misspelt name of load": (lambda lm: constrax.load("small", tokeniser=lm.tokenizer), "Write tokenizer="),
+    "model_name": (lambda lm: constrax.load(model_name="small"), "Write model='small'"),
     "a schema as a string": (lambda lm: lm(KETTLE, json.dumps(SCHEMA)), r"json\.loads"),
     "a file's name": (lambda lm: lm(KETTLE, "person.json"), "Read the file first"),
     "an artifact's name": (lambda lm: lm(KETTLE, "out/person.npz"), r"CompiledConstraint\.load"),
@@ -265,6 +281,15 @@ def test_mistakes(lm, mistake):
 
 
 def test_errors_of_the_parts_pass(lm):
+    for call, says in (
+        (lambda: lm.generate(KETTLE, "a", samples=2), "Write num_samples=2"),
+        (lambda: lm.generate(KETTLE, "a", seed=2), r"Write key=jax\.random\.key\(2\)"),
+        (lambda: lm.stream(KETTLE, "a", max_tokens=2), "Write max_new_tokens=2"),
+        (lambda: lm.compile("a", canonicl=True), "Write canonical=True"),
+    ):
+        with pytest.raises((jax_decode.DecodeError, fsa_compile.ConstraintError), match=says) as caught:
+            call()
+        assert isinstance(caught.value, TypeError)
     with pytest.raises(fsa_compile.RegexSyntaxError):
         lm(KETTLE, "(")
     with pytest.raises(fsa_compile.SchemaError):

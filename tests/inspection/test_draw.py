@@ -8,7 +8,9 @@ import subprocess
 
 import numpy as np
 import pytest
+from oracles.collisions import collisions
 
+import fsa_compile
 from fsa_compile import Vocabulary, compile_regex, draw, regex
 from fsa_compile.errors import ArtifactError, ConstraintError
 from fsa_compile.inspection.draw_layout import layout
@@ -45,7 +47,7 @@ def test_every_arc_is_drawn(pattern):
 def test_labels():
     constraint = compile_regex(r'( the|a|b)["][\\]|[c-z]', VOCABULARY)
     labels = {label for _, _, label in draw.build_graph(constraint, VOCABULARY).edges}
-    assert {"a b ␣the", '"\\', "24 tokens: c d e f g h …"} == labels
+    assert {"a, b, ␣the", '"\\', "24 tokens: c, d, e, f, g, h, …"} == labels
     assert '[label="\\"\\\\"]' in draw.to_dot(constraint, VOCABULARY)
     assert {label for _, _, label in draw.build_graph(compile_regex("a", VOCABULARY)).edges} == {"0"}
 
@@ -61,10 +63,12 @@ def test_large_automata_are_cut():
 
 def test_byte_automata():
     dfa = regex("[a-z]é?").to_byte_dfa()
-    text = draw.to_dot(dfa)
+    text = draw.to_dot(dfa, pieces=True)
     assert 'label="a-z"' in text
     assert r'label="\\xc3"' in text
-    assert len(draw.build_graph(dfa).edges) == 3
+    assert len(draw.build_graph(dfa, pieces=True).edges) == 3
+    whole = draw.build_graph(dfa)
+    assert ({label for _, _, label in whole.edges}, whole.merged, whole.hidden) == ({"a-z", "é"}, 1, 0)
 
 
 def test_a_foreign_vocabulary_is_refused():
@@ -108,7 +112,7 @@ def test_plots_hold_their_labels():
     constraint = compile_regex(r"(a|b)*([$]x[$])?", VOCABULARY)
     figure = draw.plot_automaton(constraint, VOCABULARY)
     texts = {t.get_text() for t in figure.axes[0].texts}
-    assert {"a b", r"\$x\$", "1"} <= texts
+    assert {"a, b", r"\$x\$", "1"} <= texts
     figure.canvas.draw()
     hidden = draw.plot_automaton(compile_regex("a{30}", VOCABULARY), VOCABULARY)
     assert "more" in hidden.axes[0].get_title()
@@ -138,14 +142,76 @@ def test_notebooks_show_a_picture(monkeypatch):
     assert drawing._repr_mimebundle_()["image/png"].startswith(b"\x89PNG")
 
 
-def test_languages_and_acceptors_of_pynini_are_drawn():
+def test_languages_and_automata_of_pynini_are_drawn():
     pynini = pytest.importorskip("pynini")
-
     of_pattern = draw.draw(regex("ab?"))
     assert of_pattern.graph.edges == draw.draw(regex("ab?").to_byte_dfa()).graph.edges
-    assert draw.draw(pynini.accep("ab")).graph.edges == draw.draw(regex("ab").to_byte_dfa()).graph.edges
-    with pytest.raises(ConstraintError, match="weight"):
-        draw.draw(pynini.accep("ab", weight=2.0))
+    assert draw.draw(pynini.accep("ab")).graph.edges == ((0, 1, "a"), (1, 2, "b"))
+    weighted = draw.draw(pynini.accep("a", weight=2.0) | pynini.accep("b")).graph
+    assert any(name.endswith("/2") for name in weighted.names.values())
+    assert "/2" in draw.graph_to_dot(weighted)
+    assert draw.draw(pynini.cross("a", "é")).graph.edges[0][2] == "a:\\xc3"
+    arcs = pynini.union(*(pynini.accep(c) for c in "abcdeéx")).optimize()
+    assert draw.draw(arcs).graph.edges[0][2] == "a-e, x"
+    symbols = pynini.SymbolTable()
+    for symbol in ("<eps>", "yes", "no"):
+        symbols.add_symbol(symbol)
+    labelled = pynini.accep("yes no", token_type=symbols)
+    labelled.set_input_symbols(symbols)
+    labelled.set_output_symbols(symbols)
+    assert [label for *_, label in draw.draw(labelled).graph.edges] == ["yes", "no"]
+    assert draw.draw(pynini.Fst()).graph.nodes == (0,)  # nothing in it
+
+
+@pytest.mark.parametrize("pattern", ['"[^"]*"', "(é|ß|[一-龥])+", "[^a-z]", "\\\\p{Lu}x", "a.?b", "[\ud7ff\ue000]", "😀*é"])
+def test_characters_are_whole(pattern):
+    """Labels without byte by byte: the states inside a character are counted, and every label is of characters."""
+    dfa = regex(pattern).to_byte_dfa()
+    graph, bytewise = draw.build_graph(dfa, max_nodes=99), draw.build_graph(dfa, max_nodes=99, pieces=True)
+    assert len(graph.nodes) + graph.merged == len(bytewise.nodes)
+    assert graph.hidden == bytewise.merged == 0
+    assert not any(re.search(r"\\\\x[89a-f]", label) for *_, label in graph.edges)
+
+
+def test_sets_of_characters_in_words():
+    label = lambda pattern: draw.build_graph(regex(pattern).to_byte_dfa()).edges[0][2]  # noqa: E731
+    assert label("[^,]") == 'any but ","'
+    assert label("(?s).") == "any character"
+    assert label("[,;a-c é-ü]") == 'space, ",", ";", a-c, é-ü'
+    assert label(r"(?s)[^\ud7ff]") == r"any but \ud7ff"
+    assert label("[acegikmoqsuwy]") == "a, c, e, g, i, k, … 7 more"
+    everything = fsa_compile.acceptor(pynini_bytes())
+    assert draw.build_graph(everything.to_byte_dfa()).edges[0][2] == r"\x80-\xff"
+
+
+def pynini_bytes():
+    """Any single byte above 127: no character of UTF-8."""
+    pynini = pytest.importorskip("pynini")
+    return pynini.union(*(pynini.accep(f"[{byte}]") for byte in range(128, 256))).optimize()
+
+
+def test_tokens_inside_characters_are_merged():
+    tokens = [*(bytes([b]) for b in range(256)), "é".encode(), b""]
+    vocabulary = Vocabulary.from_tokens(tokens, stop_ids=[257])
+    constraint = compile_regex('"[^"]*"', vocabulary)
+    graph = draw.build_graph(constraint, vocabulary)
+    assert (len(graph.nodes), graph.hidden) == (3, 0)
+    assert graph.merged == constraint.num_nodes - 4
+    assert next(label for a, b, label in graph.edges if a == b).endswith("; characters in several tokens")
+    assert "inside characters" in graph.remark
+    assert len(draw.build_graph(constraint, vocabulary, max_nodes=99, pieces=True).nodes) == constraint.num_nodes - 1
+
+
+def test_pictures_stay_readable_by_themselves():
+    constraint = compile_regex("[a-z]{1,30}|( the|a){40}", VOCABULARY)
+    graph = draw.build_graph(constraint, VOCABULARY, max_nodes=None)
+    assert len(graph.edges) <= 24 < len(draw.build_graph(constraint, VOCABULARY, max_nodes=40).edges)
+    assert len(graph.nodes) + graph.hidden == constraint.num_nodes - 1
+    assert {a for a, b, _ in graph.edges} | {b for a, b, _ in graph.edges} <= set(graph.nodes)
+
+
+def test_the_module_can_be_called():
+    assert fsa_compile.draw(regex("ab")).graph == draw.draw(regex("ab")).graph
 
 
 def test_pictures_are_saved(tmp_path):
@@ -157,3 +223,45 @@ def test_pictures_are_saved(tmp_path):
         assert (tmp_path / f"picture{ending}").read_bytes().startswith(start)
     with pytest.raises(ConstraintError, match=r"\.jpeg"):
         picture.save(tmp_path / "picture.jpeg")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_labels_lie_on_nothing(seed):
+    """Random automata with long labels: rendered boxes of labels touch neither each other nor a state."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 9))
+    edges = {(int(rng.integers(0, i)), i) for i in range(1, n)}
+    edges |= {(int(a), int(b)) for a, b in rng.integers(0, n, (n, 2))}
+    words = ["a", '"', "no, yes", "1,896 tokens: a, b, c, …; characters in several tokens", "‹list#1›, NUMBER", "ε:a"]
+    labelled = tuple((a, b, words[int(rng.integers(len(words)))]) for a, b in sorted(edges))
+    graph = draw.Graph(tuple(range(n)), frozenset({n - 1}), labelled, 3, frozenset({0}))
+    assert collisions(draw.plot_graph(graph)) == []
+
+
+@pytest.mark.parametrize("pattern", [r'"([^"\\]|\\.)*"', "(yes|no)!*", "[a-z]+( the)*", "(a|b)*c?", r"\d{4}-\d\d-\d\d"])
+def test_pictures_of_defaults_are_small_and_clear(pattern):
+    tokens = [*(bytes([b]) for b in range(256)), b"yes", b"no", b'":', b'",', b""]
+    vocabulary = Vocabulary.from_tokens(tokens, stop_ids=[260])
+    for drawn in (regex(pattern), compile_regex(pattern, vocabulary)):
+        graph = draw.draw(drawn, vocabulary).graph
+        figure = draw.plot_graph(graph)
+        assert collisions(figure) == []
+        assert max(figure.get_size_inches()) < 20
+        assert np.prod(figure.get_size_inches()) < 80
+
+
+def test_an_axes_of_ones_own():
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(1, 2, figsize=(9, 3))
+    for ax, pattern in zip(axes, ("(ab|c)*", '"[^"]*"')):
+        assert collisions(draw.plot_automaton(regex(pattern), ax=ax)) == []
+
+
+def test_the_oracle_of_collisions_sees_them():
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    ax.text(0.5, 0.5, "one label")
+    ax.text(0.52, 0.5, "another")
+    assert len(collisions(figure)) == 1

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.artifact.arrays import MOST_COUNT
 from fsa_compile.automata.pushdown import UNCOUNTED, ByteMachine
 
-_UNBOUNDED = 1 << 28
+_UNBOUNDED = MOST_COUNT - 1
 """Stands for an upper bound that is not there."""
 
 

@@ -5,7 +5,7 @@ of a frame's bound is what ending it takes; the weight of a key is what its whol
 key there are two cases: some required key that may come next has not come (`wanted`; the key about to be read brings its weight
 back), or none (then it is one more key than there must be). In either case, whatever key of the case is free, there is a token on
 the way to it after which the bound is smaller: the value of a control is the largest, over those keys, of the least of the tokens
-that lead to the key.
+that lead to the key. Of keys that are not required, only so many can have come; so many of the least values do not count.
 
 Needs likewise, but that required keys raise the need of the whole frame, wherever it stands.
 
@@ -57,11 +57,21 @@ class Pairs:
         """Some of them."""
         return Pairs(self.place[chosen], self.case[chosen], self.group[chosen])
 
-    def least_of_each(self, values: np.ndarray, size: int) -> np.ndarray:
-        """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any."""
+    def least_of_each(self, values: np.ndarray, size: int, came: np.ndarray | None = None) -> np.ndarray:
+        """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any.
+
+        Args:
+          came: int64[size], how many of the cases may be out of the question, at most; None: all but one.
+        """
         out = np.full(size, _FAR)
         if len(self._begin):
-            out[self._places] = np.maximum.reduceat(np.minimum.reduceat(values[self.group], self._begin), self._first)
+            least = np.minimum.reduceat(values[self.group], self._begin)
+            count = np.diff(self._first, append=len(least))
+            if came is not None:
+                least = least[np.lexsort((least, self._places.repeat(count)))]
+                out[self._places] = least[self._first + np.minimum(came[self._places], count - 1)]
+            else:
+                out[self._places] = np.maximum.reduceat(least, self._first)
         return out
 
 
@@ -70,6 +80,7 @@ class SetCosts:
 
     Attributes:
       pairs: of all places, apart from the case of `wanted`.
+      came: int64[Q], the most keys that may have come, of those that are not required.
       wanted: of every control that has required keys next, its cost in that case; else UNREACHABLE.
       wanted_need: likewise.
       floor: by kind, cells that reading required keys may take.
@@ -86,6 +97,7 @@ class SetCosts:
         self._required, self._others = required_next(machine.sets), others_next(machine.sets)
         self._num_places = len(node)
         self._own_kind = machine.sets.kind[control]
+        self.came = machine.sets.came[control].astype(np.int64)
         self._group_kind = registers.set_kind[kind[groups.node]]
         self._number_keys(machine, registers)
         self._find_pairs(place, group)
