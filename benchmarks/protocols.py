@@ -3,8 +3,8 @@
     python benchmarks/protocols.py --data ../shared/data
 
 Tools are the first functions of the Berkeley Function Calling Leaderboard with different names, over Llama 3's 128,000 tokens
-with each protocol's special tokens. Processor time: the first compilation of a protocol, that of as many other tools, and repeated ones
-of the first tools, whose schemas are known then.
+with each protocol's special tokens. Processor time: the first compilation of a protocol, that of as many other tools, and
+repeated ones of the first tools, whose schemas are known then.
 """
 
 from __future__ import annotations
