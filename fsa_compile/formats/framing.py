@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import reached
 from fsa_compile.arrays.integers import distinct
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
@@ -167,10 +169,10 @@ class _Framing:
         here = slice(at.control + 1, at.control + machine.num_controls)
         action = _columns(machine.action[1:], self.kinds[number])
         self.action[here] = np.where(action > 0, action + at.action, 0)
-        ret = machine.ret[1:].copy()
+        control, symbol, after = machine.returns
         # Bounds on the rest of a text take every return for possible: through the first symbol, only where there is one.
-        ret[~self.outermost[number][1:], machine.stack[0]] = 0
-        self.ret[here, at.symbol : at.symbol + machine.num_symbols] = np.where(ret > 0, ret + at.control, 0)
+        some = (symbol != machine.stack[0]) | self.outermost[number][control]
+        self.ret[control[some] + at.control, symbol[some] + at.symbol] = after[some] + at.control
 
     def _entries(self, number: int) -> tuple[np.ndarray, ...]:
         """A machine's entries in the numbers of all: ends of its actions, next, push, add, guard."""
@@ -314,29 +316,16 @@ def _columns(table: np.ndarray, kinds: np.ndarray) -> np.ndarray:
 
 def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     """bool[S], controls that can be reached in the frame of the whole value, directly above the first symbol."""
+    size = machine.num_controls
+    bottom = np.array([push[0][0] if push else -1 for push in machine.pushes])[machine.entry_push]
+    # A call leads to a node of its first symbol, and that one to where frames return through it.
+    leads = np.where(bottom >= 0, size + bottom, np.maximum(machine.entry_next, 0))
     control, _, action = machine.cells
-    after: list[set[int]] = [set() for _ in range(machine.num_controls)]
-    for at, number in set(zip(control.tolist(), action.tolist())):
-        after[at].add(number)
-    returned: dict[int, set[int]] = {}
-    _, symbols, there = machine.returns
-    for symbol, to in zip(symbols.tolist(), there.tolist()):
-        returned.setdefault(symbol, set()).add(to)
-    seen = np.zeros(machine.num_controls, bool)
-    todo = list(starts)
-    while todo:
-        at = todo.pop()
-        if seen[at]:
-            continue
-        seen[at] = True
-        for number in after[at]:
-            for e in range(machine.entry_offset[number], machine.entry_offset[number + 1]):
-                push = machine.pushes[machine.entry_push[e]]
-                if push:
-                    todo += returned.get(push[0][0], ())
-                elif machine.entry_next[e] != RETURN:
-                    todo.append(int(machine.entry_next[e]))
-    return seen
+    which, entry = ranges(machine.entry_offset[action], machine.entry_offset[action + 1])
+    _, symbol, there = machine.returns
+    source, target = np.concatenate((control[which], size + symbol)), np.concatenate((leads[entry], there))
+    source, target = np.divmod(distinct(source * (size + machine.num_symbols) + target), size + machine.num_symbols)
+    return reached(source[target > 0], target[target > 0], starts, size + machine.num_symbols)[:size]
 
 
 def _plain(count: int) -> tuple[np.ndarray, ...]:

@@ -145,17 +145,17 @@ class SetCosts:
         for g in begins.nonzero()[0].tolist():
             suspended[g] = lack(int(suspends[g]), int(self._of.guard[g]))
         self._string, self._target, self._suspended = string, target, suspended
-        self._lacking = np.zeros((len(lacking), len(self._key_number)), np.int64)
-        for (kind, missing), i in lacking.items():
-            for bit in _bits(missing):
-                self._lacking[i, self._key_number[kind, bit]] = 1
+        pairs = [(i, self._key_number[kind, bit]) for (kind, missing), i in lacking.items() for bit in _bits(missing)]
+        self._lacks, self._lacked = np.array(pairs, np.int64).reshape(-1, 2).T
+        self._num_lacking = len(lacking)
 
     def opened(self, value: np.ndarray) -> np.ndarray:
         """int64[G], weights of what is missing in the frames that token sets open, from the values of places."""
         found = np.zeros(len(self.weight), np.int64)
         np.maximum.at(found, self._end_key, value[self._end_control])
         self.weight = np.minimum(np.where(found > 0, found - 1 + self.lead, _FAR), _FAR)
-        missing = np.minimum(self._lacking @ np.minimum(self.weight, _FAR), _FAR)
+        missing = np.bincount(self._lacks, self.weight[self._lacked], self._num_lacking)
+        missing = np.minimum(missing, _FAR).astype(np.int64)
         inner = missing[self._string].sum(1)[self._groups.push]
         return np.minimum(missing[self._target] + missing[self._suspended] + inner, _FAR)
 
