@@ -19,6 +19,11 @@ class SymbolDfa(NamedTuple):
     arcs: list[dict[int, int]]
     final: list[bool]
 
+    @property
+    def closed(self) -> bool:
+        """Whether the rule is over wherever it may end."""
+        return not any(final and arcs for final, arcs in zip(self.final, self.arcs))
+
 
 class SymbolNfa:
     """A nondeterministic automaton under construction."""

@@ -55,8 +55,7 @@ class FrameBuilder:
         self.back = back and longest and stacks == 1
         self.generation: dict[int, int] = {}
         self.uncalled = False
-        self.early: dict[int, int] = {}
-        self.too_far: dict[int, int] = {}
+        self.early, self.too_far = dict[int, int](), dict[int, int]()
         self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
         self.lexicon = network.lexicon
         self.every = (1 << self.lexicon.num_classes) - 1
@@ -75,7 +74,9 @@ class FrameBuilder:
         self.called_terminals: dict[int, int] = {}
         if longest:
             dfas = [frame.dfa for frame in network.frames]
-            self.called_terminals, self.uncalled = called_terminals(dfas, self.lexicon.terminals, network.ignore, self.back)
+            self.called_terminals, self.uncalled = called_terminals(
+                dfas, self.lexicon.terminals, network.ignore, network.in_brackets, self.back
+            )
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
@@ -85,8 +86,7 @@ class FrameBuilder:
         self.symbol_callees: list[frozenset[int]] = []
         self.ret: list[dict[int, int]] = []
         self._lay_out()
-        self.shadow_start: dict[int, int] = {}
-        self.shadow_terminal: dict[int, int] = {}
+        self.shadow_start, self.shadow_terminal = dict[int, int](), dict[int, int]()
         self.competitors: list[list[int]] = []
         if longest and stacks > 1:
             self.competitors = competitor_sets(dfas, len(self.lexicon.terminals), network.ignore)
@@ -110,16 +110,16 @@ class FrameBuilder:
 
         Who ignores text after a frame? If nothing of the frame can follow its end (`closed`), the caller; else the frame.
         """
-        frames, ignore = self.network.frames, self.network.ignore if self.longest else []
+        frames, ignore = self.network.frames, self.longest and bool(self.network.ignore or self.network.blocks)
         place: dict[tuple[int, int, bool], int] = {}
         for k, frame in enumerate(frames):
             for q in range(len(frame.dfa.arcs)):
-                for loose in (False, True) if ignore else (False,):
+                for loose in (False, True) if ignore and not frame.block else (False,):
                     place[k, q, loose] = item = self._item([], -1)
                     self.place_frame[item] = (k, q)
                     if frame.dfa.final[q]:
                         self.ends[item] = k
-            self.entry[k] = place[k, 0, bool(ignore) and k == 0]
+            self.entry[k] = place[k, 0, ignore and k == 0 and not frame.block]
         self.terminal_end = {t: self._item([], -1) for t in self.called_terminals}
         for t, item in self.terminal_end.items():
             self.ends[item] = len(frames) + t
@@ -127,18 +127,18 @@ class FrameBuilder:
             arcs = self.lexicon.terminals[t].automaton.arcs[0]
             self.entry[len(frames) + t] = self._item([(symbols, self._point(t, q, item)) for symbols, q in arcs], -1)
         first_of_frame = self._first_of_frames()
-        closed = [k > 0 and not any(f and arcs for f, arcs in zip(d.dfa.final, d.dfa.arcs)) for k, d in enumerate(frames)]
+        closed = [k > 0 and not frame.line and frame.dfa.closed for k, frame in enumerate(frames)]
         for (k, q, loose), item in place.items():
             loop = frames[k].loop
             for symbol, target in frames[k].dfa.arcs[q].items():
                 add = int(loop is not None and (q, symbol) in loop.begins)
-                loose_after = bool(ignore) and not (closed[k] and frames[k].dfa.final[target])
+                loose_after = ignore and not frames[k].block and not (closed[k] and frames[k].dfa.final[target])
                 if symbol >= 0:
                     self._add_lexeme(item, symbol, place[k, target, loose_after], add)
                 else:
                     after = place[k, target, loose_after and closed[~symbol]]
                     self.calls[item].append((first_of_frame[~symbol], Call(~symbol, after, add)))
-            for t in ignore if loose else ():
+            for t in self.network.ignored(k, q) if loose else ():
                 self._add_lexeme(item, t, item)
 
     def _add_lexeme(self, item: int, t: int, target: int, add: int = 0) -> None:
@@ -455,9 +455,18 @@ class FrameBuilder:
             only = self.guard(c)
             found = -1
             if after:
-                found = self.control(after, -1 if only == self.every | self.end_bit else only)
+                found = self.control(after, -1 if self._reads_only(after, only) else only)
             self.ret[c][symbol] = found
         return found
+
+    def _reads_only(self, places: set[int], only: int) -> bool:
+        """Whether nothing is read, and nothing ends, at some places on other symbols than these."""
+        whole = only == self.every | self.end_bit
+        return whole or not any(self.ends[p] >= 0 or self.readable_at(p) & ~only for p in places)
+
+    def readable_at(self, p: int) -> int:
+        """The symbols with which something begins at a place."""
+        return first_symbols([self.arcs[p], self.begins.get(p, []), [(mask, 0) for mask, _ in self.calls[p]]])
 
     # ---------------------------------------------------------------- names
 

@@ -11,9 +11,8 @@ import warnings
 from collections.abc import Callable, Iterator
 
 from fsa_compile.errors import GrammarError, UnsatisfiableError
-from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence, inside
 from fsa_compile.grammar.rule_expressions import strong_components
-from fsa_compile.grammar.transition_network import inside
 from fsa_compile.limits import check_time
 
 

@@ -11,6 +11,7 @@ from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.grammar_checks import check_grammar
 from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.indentation import indented
 from fsa_compile.grammar.longest_match import settle
 from fsa_compile.grammar.minimize_machine import minimal_machine
 from fsa_compile.grammar.outlining import WAYS, Outlining
@@ -67,7 +68,7 @@ class _Attempts:
         """The machine of the first way of outlining that `stacks` stacks can decide; None if there is none."""
         problem: Conflict | UnsupportedGrammarError | None = None
         tried: list[object] = []
-        for way in WAYS:
+        for way in sorted(WAYS, key=lambda way: self.grammar.indentation is not None and not way.alike):
             found: ByteMachine | Conflict | UnsupportedGrammarError | None
             try:
                 found = self._counted_machine(stacks, way, tried)
@@ -102,6 +103,8 @@ class _Attempts:
         longest = grammar.mode == "longest"
         lexicon = Lexicon(grammar, self.specials, limits, deadline)
         network = build_network(grammar, lexicon, limits, deadline, written_out, way)
+        if grammar.indentation:
+            network = indented(network, grammar, limits, deadline)
         frames = [(frame.dfa, frame.loop and frame.loop.node) for frame in network.frames]
         if frames in tried:
             return None

@@ -7,6 +7,7 @@ and templates are gone: a node says what may be written and nothing else.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Literal as OneOf
 from typing import TypeAlias
 
@@ -113,6 +114,24 @@ class Rule:
     end: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Indentation:
+    """Blocks by indentation.
+
+    Attributes:
+      newline: name of the terminal that reads a line's end, blank lines and the spaces that begin the next line.
+      indent, dedent: names of the declared terminals for the begin and the end of a block.
+      unit: spaces for each block that a line stands in.
+      levels: most blocks that are open at once.
+    """
+
+    newline: str
+    indent: str
+    dedent: str
+    unit: int = 4
+    levels: int = 10
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
     """A whole grammar.
@@ -123,6 +142,7 @@ class Grammar:
       ignore: expressions that may stand between lexemes, before the first and after the last (longest-match mode only).
       mode: the lexical mode.
       text: source text; all offsets count in it. Nodes that come from an import carry the span of the import statement.
+      indentation: where blocks are told by indentation.
     """
 
     rules: dict[str, Rule]
@@ -130,3 +150,17 @@ class Grammar:
     ignore: tuple[Expression, ...]
     mode: LexicalMode
     text: str
+    indentation: Indentation | None = None
+
+
+def inside(body: Expression) -> Iterator[Expression]:
+    """An expression and everything in it."""
+    todo = [body]
+    while todo:
+        node = todo.pop()
+        yield node
+        match node:
+            case Sequence(parts=children) | Choice(branches=children):
+                todo += children
+            case Repeat(part=child):
+                todo.append(child)

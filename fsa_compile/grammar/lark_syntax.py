@@ -12,7 +12,9 @@ Departures from Lark, each for the sake of one clear meaning:
   operator.
 * Terminals are matched as long as can be; `terminal_patterns` says what lazy loops and conditions mean then. The order of
   alternatives within a terminal means nothing.
-* `%declare` and imports from files are refused.
+* `%declare` is for indentation only: `%declare _INDENT _DEDENT`, as Lark's `Indenter` has them. The newline terminal is called
+  `_NEWLINE` or `_NL`. Each block is indented by four spaces and at most ten are open, unless `%indent 2 6` says otherwise.
+* Imports from files are refused.
 
 Source: https://lark-parser.readthedocs.io, "Grammar Reference".
 """
@@ -30,6 +32,7 @@ from fsa_compile.grammar.grammar_tree import (
     Expression,
     FreeText,
     Grammar,
+    Indentation,
     LexicalMode,
     Literal,
     Pattern,
@@ -48,7 +51,8 @@ _RULE_NAME = re.compile(r"_?[a-z][_a-z0-9]*").fullmatch
 _TERMINAL_NAME = re.compile(r"_?[A-Z][_A-Z0-9]*").fullmatch
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "\\": "\\", '"': '"'}
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
-_DIRECTIVES = ("%ignore", "%import", "%declare", "%override", "%extend")
+_DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%override", "%extend")
+_NEWLINES = ("_NEWLINE", "NEWLINE", "_NL", "NL")
 _ATOMS = ("%until", "%token")
 _COUNTS: dict[Kind, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -84,6 +88,8 @@ class _Parser(GrammarText):
         self.imported: dict[str, str] = {}
         self.ignored: list[Expression] = []
         self.statements: list[tuple[str, Definition]] = []
+        self.declared: dict[str, str] = {}
+        self.indent: tuple[int, ...] = ()
 
     def parse(self, start: str, mode: LexicalMode) -> Grammar:
         while self.peek.kind != "end":
@@ -96,7 +102,8 @@ class _Parser(GrammarText):
         check_names(self, rules, start, self.ignored)
         self.check_ignored(mode)
         settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode == "longest")
-        return Grammar(rules=settled, start=start, ignore=ignore, mode=mode, text=self.text)
+        indentation = self.indentation(mode)
+        return Grammar(rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation)
 
     # Tokens
 
@@ -139,12 +146,46 @@ class _Parser(GrammarText):
             self.at += 1
             self.imports(token)
         elif name == "%declare":
-            fix = "Define it with a pattern; a token of the vocabulary that is no text is written <name> in a rule."
-            self.unsupported("a terminal without a pattern cannot be generated", token.start, token.end, fix=fix)
+            self.at += 1
+            self.declares(token)
+        elif name == "%indent":
+            self.at += 1
+            self.indent = tuple(int(self.spelled(self.expect("number", "after %indent"))) for _ in range(2))
         else:
             self.unknown_directive(token)
         if not self.taken("line end") and self.peek.kind != "end":
             self.unexpected("a line end is expected here")
+
+    def declares(self, statement: Token) -> None:
+        """`%declare _INDENT _DEDENT`: terminals of which no text is one."""
+        names = list[Token]()
+        while token := self.taken("name"):
+            names.append(token)
+        kinds = {self.spelled(token).strip("_"): self.spelled(token) for token in names}
+        if set(kinds) != {"INDENT", "DEDENT"}:
+            fix = "Define it with a pattern; a token of the vocabulary that is no text is written <name> in a rule."
+            what = "a terminal without a pattern cannot be generated, but for %declare _INDENT _DEDENT"
+            self.unsupported(what, statement.start, self.last_end, fix=fix)
+        self.declared = kinds
+        for token in names:
+            body = Pattern(rf"[^\s\S]{self.spelled(token)}", token.start, token.end)
+            self.define("", Definition(self.spelled(token), (), body, True, 0, token.start, token.end))
+
+    def indentation(self, mode: LexicalMode) -> Indentation | None:
+        """Blocks by indentation, if the grammar declares them."""
+        if not self.declared:
+            return None
+        newline = next((name for name in _NEWLINES if name in self.definitions), None)
+        if newline is None or mode != "longest":
+            at = self.definitions[self.declared["INDENT"]]
+            what = 'indentation needs mode="longest"' if newline else "indentation needs a terminal for the ends of lines"
+            fix = "Leave mode out." if newline else r"Define _NEWLINE: /(\r?\n[\t ]*)+/."
+            self.unsupported(what, at.start, at.end, fix=fix)
+        unit, levels = self.indent or (4, 10)
+        if not (1 <= unit <= 16 and 1 <= levels <= 32):
+            fix = "Write %indent 4 10: spaces for each block, 1 to 16, and the most open blocks, 1 to 32."
+            self.syntax("%indent has numbers out of bounds", 0, fix=fix)
+        return Indentation(newline, self.declared["INDENT"], self.declared["DEDENT"], unit, levels)
 
     def definition(self) -> Definition:
         marks = []

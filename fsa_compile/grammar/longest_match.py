@@ -81,11 +81,11 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         winners = [j for j in members(union(own) & better[i] & rivals[i]) if _share_text(original[i], original[j])]
         always = [j for j in winners if all(context >> j & 1 for context in own)]
         taking = [original[j] for j in winners if j in always or reserving >> j & 1]
-        if winners and not _difference(original[i], taking)[0].arcs[0]:
+        if winners and not difference(original[i], taking)[0].arcs[0]:
             raise _never(lexicon, i, winners, grammar)
         reserved = [j for j in winners if reserving >> j & 1]
         if reserved:
-            t.automaton, t.reserved = _difference(original[i], [original[j] for j in reserved])
+            t.automaton, t.reserved = difference(original[i], [original[j] for j in reserved])
         for j in winners:
             if not reserving >> j & 1:
                 t.ties = lexicon.terminals[j].ties = True
@@ -161,7 +161,7 @@ def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
 
 
 def called_terminals(
-    frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int], back: bool
+    frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int], alone: list[int], back: bool
 ) -> tuple[dict[int, int], bool]:
     """Terminals that are called: all that share first symbols, if one is long; each with the number of its group.
 
@@ -169,6 +169,7 @@ def called_terminals(
       frames: automata of the frames, the first one where texts start.
       terminals: all of them, settled.
       ignore: ignored terminals.
+      alone: terminals beside which nothing stands that begins as they do: not called where they are single symbols.
       back: whether terminals from which a lexer goes back are to be left inline.
 
     Returns:
@@ -187,7 +188,8 @@ def called_terminals(
     long = [alike for _, alike in groups if any(len(terminals[t].automaton.final) > _LONG for t in alike)]
     gaps = gap_finder(frames, terminals, ignore) if back else lambda _: False
     called = [alike for alike in long if not gaps(alike)]
-    return {t: i for i, alike in enumerate(called) for t in alike}, called != long
+    single = {t for t in alone if not any(terminals[t].automaton.arcs[1:])}
+    return {t: i for i, alike in enumerate(called) for t in alike if t not in single}, called != long
 
 
 def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int]) -> Callable[[list[int]], bool]:
@@ -270,7 +272,7 @@ def _share_text(a: Automaton, b: Automaton) -> bool:
     return False
 
 
-def _difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, frozenset[int]]:
+def difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, frozenset[int]]:
     """The texts of one automaton that no other one accepts, initial state 0, trimmed; and the states of texts that one does."""
     first: tuple[int, tuple[tuple[int, int], ...]] = (0, tuple((i, 0) for i in range(len(others))))
     number, order = {first: 0}, [first]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fsa_compile.arrays.bit_sets import union
 from fsa_compile.arrays.graphs import reach
-from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 
 
@@ -21,7 +20,7 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
     out = {c: mask for c, mask in builder.too_far.items() if c in reached}
     for c, early in builder.early.items():
         places = builder.places(c) if c in reached else ()
-        unread = union(_calls_at(builder, p) if builder.back else _readable_at(builder, p) for p in places)
+        unread = union(_calls_at(builder, p) if builder.back else builder.readable_at(p) for p in places)
         if unread & early:
             out[c] = out.get(c, 0) | unread & early
     waiting: dict[frozenset[int], list[int]] = {}
@@ -37,7 +36,7 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
         ended = frozenset(builder.ends[p] for p in builder.places(c) if builder.ends[p] > 0) if c in builder.early else None
         if ended:
             nodes = reach([(ended, symbol) for symbol in waiting.get(callees, ())], further)
-            after = union(_readable_at(builder, p) for node in nodes for p in builder.after_call(*node))
+            after = union(builder.readable_at(p) for node in nodes for p in builder.after_call(*node))
             if after & builder.early[c]:
                 out[c] = out.get(c, 0) | after & builder.early[c]
     return out
@@ -46,8 +45,3 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
 def _calls_at(builder: FrameBuilder, p: int) -> int:
     """The symbols with which a call begins at a place."""
     return union(mask for mask, _ in builder.calls[p])
-
-
-def _readable_at(builder: FrameBuilder, p: int) -> int:
-    """The symbols with which something begins at a place."""
-    return first_symbols([builder.arcs[p], builder.begins.get(p, [])]) | _calls_at(builder, p)

@@ -13,7 +13,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from fsa_compile.grammar.rule_expressions import Node, recurs, recursive_components, references, sequence
+from fsa_compile.grammar.rule_expressions import (  # fmt: skip
+    EMPTY,
+    Node,
+    choice,
+    recurs,
+    recursive_components,
+    references,
+    sequence,
+    terminals_in,
+)
 from fsa_compile.grammar.terminals import Lexicon
 from fsa_compile.limits import Deadline
 
@@ -214,3 +223,47 @@ def _sequences(node: Node, component: set[str]) -> Iterator[list[Node]]:
         for part in node[1:]:
             if isinstance(part, tuple):
                 yield from _sequences(part, component)
+
+
+def call_lines(
+    bodies: dict[str, Node], marks: set[int], can_be_empty: Callable[[Node], bool], group: Callable[[Node, str], int]
+) -> None:
+    """Makes calls, in place, of all that stands between newlines and the begins and ends of blocks; of a rule, one of its own.
+
+    Args:
+      bodies: rules.
+      marks: the terminals for newlines, begins and ends.
+      can_be_empty: whether a node has the empty text.
+      group: makes a rule of a node that stands in a rule, and gives the number of its frame.
+    """
+    deep = {name for name, body in bodies.items() if marks & set(terminals_in(body))}
+    while more := {name for name, body in bodies.items() if name not in deep and deep & set(references(body))}:
+        deep |= more
+
+    def called(node: Node, name: str) -> Node:
+        if node == EMPTY:
+            return EMPTY
+        call: Node = ("call", group(node, name))
+        return choice(call, EMPTY) if can_be_empty(node) else call
+
+    def lifted(node: Node, name: str) -> Node:
+        if not (marks & set(terminals_in(node)) or deep & set(references(node))):
+            return called(node, name)
+        if node[0] in ("terminal", "rule", "core"):
+            return node
+        if node[0] != "sequence":
+            return (node[0], *(lifted(part, name) if isinstance(part, tuple) else part for part in node[1:]))
+        out: list[Node] = []
+        run: list[Node] = []
+        for part in (*node[1:], None):
+            if part is not None and part[0] != "rule" and not (marks & set(terminals_in(part)) or deep & set(references(part))):
+                run.append(part)
+                continue
+            if run:
+                out.append(called(sequence(*run), name))
+            run = []
+            out += [lifted(part, name)] if part is not None else []
+        return sequence(*out)
+
+    for name in [name for name in bodies if name in deep]:
+        bodies[name] = lifted(bodies[name], name)

@@ -213,3 +213,15 @@ def recursion_sides(parts: list[Node], component: set[str]) -> Iterator[str]:
 def inner_rule(node: Node, component: set[str]) -> str:
     """The rule of the component that a part is, or ""."""
     return node[1] if node[0] == "core" and node[1] in component else ""
+
+
+def substituted(parts: list[Node], me: Node, bodies: list[list[Node]]) -> Iterator[list[Node]]:
+    """A branch with one rule at its ends written out."""
+    heads = bodies if parts[0] == me else [parts[:1]]
+    if len(parts) == 1:
+        yield from heads
+        return
+    tails = bodies if parts[-1] == me else [parts[-1:]]
+    for head in heads:
+        for tail in tails:
+            yield [*head, *parts[1:-1], *tail]

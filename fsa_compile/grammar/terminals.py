@@ -117,6 +117,8 @@ class Lexicon:
         self.byte_class = np.zeros(256, np.int32)
         self.num_classes = 0
         self._alone: list[bool] = []
+        self.apart: tuple[int, ...] = ()
+        """Sets of bytes that are classes, or several classes, of their own."""
 
     def number(self, node: Expression, name: str = "", priority: int = 0) -> int:
         """Number of the terminal that an expression is.
@@ -159,7 +161,7 @@ class Lexicon:
         """Finds the symbol classes of all terminals and writes their automata over them."""
         self._forbid()
         guards = [t.not_before for t in self.terminals]
-        masks = [WORD_BYTES, *guards, *(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs)]
+        masks = [WORD_BYTES, *self.apart, *guards, *(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs)]
         sets = list(dict.fromkeys(masks))
         width = 32 + (len(self.specials) + 7) // 8
         packed = np.frombuffer(b"".join(m.to_bytes(width, "little") for m in sets), np.uint8).reshape(len(sets), width)

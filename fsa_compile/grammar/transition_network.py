@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import LimitError, UnsupportedGrammarError
-from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Reference, Repeat, Sequence
-from fsa_compile.grammar.outlining import WAYS, Outliner, Outlining
-from fsa_compile.grammar.rule_automata import Loop, RuleAutomata, is_end, recursion_sides
+from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Reference, Repeat, Sequence, inside
+from fsa_compile.grammar.outlining import WAYS, Outliner, Outlining, call_lines
+from fsa_compile.grammar.rule_automata import Loop, RuleAutomata, is_end, recursion_sides, substituted
 from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     EMPTY,
     Node,
@@ -58,6 +58,8 @@ class Frame:
       dfa: its minimal automaton; symbols are terminals t >= 0 and calls of frame k, written ~k.
       homes: names of the rules in which each terminal stands that this frame holds.
       loop: the repetition that the frame counts, if it does.
+      line: whether it is a line, or a part of one, between newlines that tell blocks: it reads what is ignored after it.
+      block: whether it holds such newlines: all else that it holds are lines.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Frame:
     dfa: SymbolDfa
     homes: dict[int, list[str]]
     loop: Loop | None = None
+    line: bool = False
+    block: bool = False
 
 
 @dataclasses.dataclass(eq=False)
@@ -75,11 +79,21 @@ class Network:
       frames: all of them.
       ignore: terminals that may stand between lexemes.
       lexicon: the terminals, closed.
+      blocks: terminals for newlines and the begin and end of blocks, where blocks are told by indentation.
+      inside: by frame and state whether a bracket is open, so that newlines are ignored.
+      in_brackets: terminals that are ignored there besides.
     """
 
     frames: list[Frame]
     ignore: list[int]
     lexicon: Lexicon
+    blocks: tuple[int, int, int] | None = None
+    inside: list[list[bool]] = dataclasses.field(default_factory=list)
+    in_brackets: list[int] = dataclasses.field(default_factory=list)
+
+    def ignored(self, frame: int, state: int) -> list[int]:
+        """The terminals that may stand before and after a lexeme in a state of a frame."""
+        return [*self.ignore, *self.in_brackets] if self.blocks and self.inside[frame][state] else self.ignore
 
 
 def build_network(
@@ -130,10 +144,15 @@ class _Builder:
         for name in self._reachable():
             self.home[name] = self.rule = name
             self.bodies[name] = self._node(self.grammar.rules[name].body)
+        blocks = self._blocks()
         self.lexicon.close()
         self._drop_blank_rules()
         self._find_nullable()
         self.bodies = {name: self._counting(body) for name, body in self.bodies.items()}
+        counted = set(self.frame_of)
+        if blocks:
+            call_lines(self.bodies, set(blocks), self._can_be_empty, self._group)
+        lines = self.frame_of.keys() - counted
         self.outliner = Outliner(
             self.bodies, self.lexicon, self.outlining, self._can_be_empty, self._first_terminals, self._group, self.deadline
         )
@@ -150,10 +169,20 @@ class _Builder:
         start = self.grammar.start
         frames = [Frame(start, start, rules.whole(start), self._homes(start))]
         frames += [
-            Frame(name, self.home[name], rules.automata[name], self._homes(name), self.loops.get(name)) for name in self.frame_of
+            Frame(name, self.home[name], rules.automata[name], self._homes(name), self.loops.get(name), name in lines)
+            for name in self.frame_of
         ]
         self._check_first_calls(frames)
-        return Network(frames, ignore, self.lexicon)
+        return Network(frames, ignore, self.lexicon, blocks)
+
+    def _blocks(self) -> tuple[int, int, int] | None:
+        """Terminals for newlines and the begin and end of blocks."""
+        names = self.grammar.indentation
+        if not names:
+            return None
+        self.lexicon.apart = tuple(1 << ord(c) for c in " \t\f\n")
+        newline, indent, dedent = (self._lexeme(Reference(n, 0, 0)) for n in (names.newline, names.indent, names.dedent))
+        return newline, indent, dedent
 
     # ---------------------------------------------------------------- reading the grammar
 
@@ -488,7 +517,7 @@ class _Builder:
             for other in sorted(component - {name}):
                 out: dict[tuple[Node, ...], None] = {}
                 for parts in self.branches[other]:
-                    for branch in _substituted(parts, me, mine):
+                    for branch in substituted(parts, me, mine):
                         if branch != [("core", other)]:
                             out[tuple(branch)] = None
                 written[other] = [list(parts) for parts in out]
@@ -513,28 +542,3 @@ def _without_first_loop(parts: list[Node], component: set[str]) -> Iterator[list
         return
     for one in branches_of(parts[0][1]):
         yield from _without_first_loop([*(one[1:] if one[0] == "sequence" else [one]), *parts], component)
-
-
-def _substituted(parts: list[Node], me: Node, bodies: list[list[Node]]) -> Iterator[list[Node]]:
-    """A branch with one rule at its ends written out."""
-    heads = bodies if parts[0] == me else [parts[:1]]
-    if len(parts) == 1:
-        yield from heads
-        return
-    tails = bodies if parts[-1] == me else [parts[-1:]]
-    for head in heads:
-        for tail in tails:
-            yield [*head, *parts[1:-1], *tail]
-
-
-def inside(body: Expression) -> Iterator[Expression]:
-    """An expression and everything in it."""
-    todo = [body]
-    while todo:
-        node = todo.pop()
-        yield node
-        match node:
-            case Sequence(parts=children) | Choice(branches=children):
-                todo += children
-            case Repeat(part=child):
-                todo.append(child)

@@ -1,0 +1,292 @@
+"""Blocks by indentation: newline terminals with columns instead of `%declare _INDENT _DEDENT`.
+
+A newline is read together with the spaces that begin the next line. Their number says whether a block begins, how many blocks
+end, or neither; the grammar has terminals for that, which Lark's `Indenter` puts in. Here frames are multiplied with what is
+known of the text: at which *level* (number of open blocks) it stands, and at which level the newline that was read last has put
+it, while blocks are still to be ended. A frame of a block at level k is one frame for each level at which a line can follow it,
+all called together, so that the return tells which line it was, and one newline can end any number of blocks. So the stack holds
+the level of every open block, and what knows no newlines (a line) is one frame for all levels.
+
+Where a bracket is open, newlines are ignored, and so is what `%ignore` has and begins as a newline does, such as a comment. At
+the end of the text the last newline may be missing, and all blocks end.
+
+Source: the language of Lark's `Indenter`, https://lark-parser.readthedocs.io, with a fixed number of spaces for each level.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from fsa_compile.arrays.bit_sets import union
+from fsa_compile.automata.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
+from fsa_compile.errors import UnsupportedGrammarError
+from fsa_compile.grammar.frame_actions import first_symbols
+from fsa_compile.grammar.grammar_tree import Grammar, Indentation
+from fsa_compile.grammar.longest_match import difference, trimmed
+from fsa_compile.grammar.rule_automata import UncountableError
+from fsa_compile.grammar.terminals import Automaton, Lexicon, Terminal
+from fsa_compile.grammar.transition_network import Frame, Network
+from fsa_compile.limits import CompileLimits, Deadline
+
+At: TypeAlias = "tuple[int, int]"
+"""Level of the text, and the level at which the last newline has put it; `_END` for the end of the text."""
+_END = -1
+_OPENING, _CLOSING = "([{", ")]}"
+_DOING = "Giving the grammar's blocks levels"
+
+
+def indented(network: Network, grammar: Grammar, limits: CompileLimits, deadline: Deadline) -> Network:
+    """The network over newline terminals with columns, without the terminals for the begin and the end of blocks.
+
+    Args:
+      network: as `build_network` made it; its lexicon gets more terminals.
+      grammar: with `indentation`.
+      limits: `max_states` bounds every automaton.
+      deadline: the running time budget.
+
+    Raises:
+      UncountableError: a counted repetition holds lines.
+      UnsupportedGrammarError: the newline terminal does not end with spaces.
+    """
+    assert grammar.indentation is not None
+    assert network.blocks is not None
+    newline = network.blocks[0]
+    columns = _column_terminals(network.lexicon, newline, grammar.indentation, grammar)
+    frames = _Levels(network, columns, limits, deadline).frames()
+    ignore, in_brackets = _ignored(network, newline)
+    frames, inside = _brackets(frames, network.lexicon.terminals)
+    return dataclasses.replace(network, frames=frames, ignore=ignore, inside=inside, in_brackets=in_brackets)
+
+
+def _ignored(network: Network, newline: int) -> tuple[list[int], list[int]]:
+    """The terminals that are ignored everywhere, and those that are ignored in brackets only: these begin as a newline does.
+
+    What is a newline itself, such as a comment, is not ignored besides where the newline terminal is.
+    """
+    automata = [terminal.automaton for terminal in network.lexicon.terminals]
+    first = [first_symbols(automaton.arcs[:1]) for automaton in automata]
+    like = [t for t in network.ignore if first[t] & first[newline]]
+    if not union(first[t] for t in like) & network.lexicon.class_set(1 << ord("\n")):
+        like = [newline, *(t for t in like if difference(automata[t], [automata[newline]])[0].arcs[0])]
+    return [t for t in network.ignore if not first[t] & first[newline]], like
+
+
+def _column_terminals(lexicon: Lexicon, newline: int, indentation: Indentation, grammar: Grammar) -> list[int]:
+    """Numbers of the newline terminals that put the next line at level 0, 1, and so on."""
+    base = lexicon.terminals[newline]
+    space, tab, feed, line = (lexicon.class_set(1 << ord(c)) for c in " \t\f\n")
+    blank = space | tab | feed | first_symbols(base.automaton.arcs[:1])
+    out = []
+    for level in range(indentation.levels + 1):
+        counted = _with_column(base.automaton, space, line, level * indentation.unit)
+        automaton = trimmed(counted)[0]
+        if not any(automaton.final):
+            what = (
+                f"terminal {base.name} does not end with {level * indentation.unit} spaces, which begin a line in {level} blocks"
+            )
+            fix = r"Let it read the spaces of the next line: /(\r?\n[\t ]*)+/."
+            raise UnsupportedGrammarError(what, text=grammar.text, start=base.start, end=base.end, fix=fix)
+        name = f"{base.name} before level {level}"
+        out.append(len(lexicon.terminals))
+        lexicon.terminals.append(
+            Terminal(name, base.priority, False, ("column", level, base.key), base.start, base.end, automaton, False, blank)
+        )
+    return out
+
+
+def _with_column(base: Automaton, space: int, line: int, column: int) -> Automaton:
+    """The texts of an automaton whose last line is a number of spaces. Positions: -1 not blank, else spaces so far."""
+    number, order = {(0, -1): 0}, [(0, -1)]
+    arcs: list[list[tuple[int, int]]] = []
+    for q, at in order:
+        out = []
+        for symbols, target in base.arcs[q]:
+            further = at + 1 if 0 <= at < column else -1
+            for part, there in ((symbols & line, 0), (symbols & space, further), (symbols & ~line & ~space, -1)):
+                if part:
+                    if (target, there) not in number:
+                        number[target, there] = len(order)
+                        order.append((target, there))
+                    out.append((part, number[target, there]))
+        arcs.append(out)
+    return Automaton(arcs, [base.final[q] and at == column for q, at in order])
+
+
+class _Levels:
+    """Frames multiplied with levels."""
+
+    def __init__(self, network: Network, columns: list[int], limits: CompileLimits, deadline: Deadline) -> None:
+        assert network.blocks is not None
+        self.network, self.columns, self.limits, self.deadline = network, columns, limits, deadline
+        self.newline, self.indent, self.dedent = network.blocks
+        self.deep = self._deep()
+        self.exits: dict[tuple[int, At], set[At]] = {}
+        self.number: dict[tuple[int, At, At] | int, int] = {}
+
+    def _deep(self) -> set[int]:
+        """Frames that hold newlines, or begins or ends of blocks."""
+        frames, marks = self.network.frames, set(self.network.blocks or ())
+        deep: set[int] = {0}
+        size = -1
+        while size != len(deep):
+            size = len(deep)
+            for k, frame in enumerate(frames):
+                symbols = {symbol for arcs in frame.dfa.arcs for symbol in arcs}
+                if symbols & marks or any(symbol < 0 and ~symbol in deep for symbol in symbols):
+                    deep.add(k)
+        counted = {frames[k].loop.node for k in deep if frames[k].loop}  # type: ignore[union-attr]
+        if counted:
+            raise UncountableError(counted)
+        return deep
+
+    def frames(self) -> list[Frame]:
+        """All frames that the first one needs, that one first."""
+        self._find_exits()
+        out = [self._copy(0, (0, 0), {(0, 0), (0, _END)})]
+        done = 0
+        while done < len(self.number):
+            key = list(self.number)[done]
+            done += 1
+            out.append(self._renumbered(key) if isinstance(key, int) else self._copy(key[0], key[1], {key[2]}))
+        return out
+
+    def _moves(self, k: int, q: int, at: At) -> Iterator[tuple[int | tuple[int, At, At] | None, int, At]]:
+        """What may be read from a state of a frame at a level: a symbol, a frame with its levels or nothing; and what follows."""
+        level, target = at
+        for symbol, there in self.network.frames[k].dfa.arcs[q].items():
+            if symbol == self.indent:
+                if target == level + 1:
+                    yield None, there, (level + 1, level + 1)
+            elif symbol == self.dedent:
+                if target < level:
+                    yield None, there, (level - 1, target)
+            elif symbol < 0 and ~symbol in self.deep:
+                for end in sorted(self.exits.setdefault((~symbol, at), set())):
+                    yield (~symbol, at, end), there, end
+            elif level == target:
+                if symbol != self.newline:
+                    yield symbol, there, at
+                    continue
+                for column in self.columns[: level + 2]:
+                    yield column, there, (level, self.columns.index(column))
+                yield None, there, (level, _END)
+
+    def _reached(self, k: int, first: At) -> dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]]:
+        """States with levels that a copy of a frame reaches, with their moves."""
+        out: dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]] = {}
+        todo = [(0, first)]
+        while todo:
+            state = todo.pop()
+            if state not in out:
+                out[state] = [(label, (there, at)) for label, there, at in self._moves(k, *state)]
+                todo += [where for _, where in out[state]]
+        return out
+
+    def _find_exits(self) -> None:
+        """Per frame and level at its begin the levels at its end: the least fixed point."""
+        self.exits[0, (0, 0)] = set()
+        size = -1
+        while size != (size := len(self.exits) + sum(map(len, self.exits.values()))):
+            for k, first in list(self.exits):
+                self.deadline.check(_DOING)
+                final = self.network.frames[k].dfa.final
+                self.exits[k, first] |= {at for q, at in self._reached(k, first) if final[q]}
+
+    def _call(self, key: tuple[int, At, At] | int) -> int:
+        return ~(self.number.setdefault(key, len(self.number)) + 1)
+
+    def _copy(self, k: int, first: At, ends: set[At]) -> Frame:
+        """A frame from one level to others."""
+        frame = self.network.frames[k]
+        nfa = SymbolNfa()
+        reached = self._reached(k, first)
+        states = {state: nfa.state() for state in reached}
+        end = nfa.state()
+        for state, moves in reached.items():
+            if frame.dfa.final[state[0]] and state[1] in ends:
+                nfa.empty[states[state]].append(end)
+            for label, where in moves:
+                if label is None:
+                    nfa.empty[states[state]].append(states[where])
+                else:
+                    nfa.arcs[states[state]].append((self._labels(label), states[where]))
+        dfa = nfa.minimal(states[0, first], end, lambda _: self.deadline.check(_DOING))
+        homes = {**frame.homes, **dict.fromkeys(self.columns, frame.homes.get(self.newline, [frame.rule]))}
+        return dataclasses.replace(frame, dfa=dfa if k == 0 else without_empty(dfa), homes=homes, block=True)
+
+    def _labels(self, label: int | tuple[int, At, At]) -> int:
+        if isinstance(label, tuple):
+            return self._call(label)
+        return label if label >= 0 else self._call(~label)
+
+    def _renumbered(self, k: int) -> Frame:
+        """A frame that knows no levels."""
+        frame = self.network.frames[k]
+        number = {symbol: symbol if symbol >= 0 else self._call(~symbol) for arcs in frame.dfa.arcs for symbol in arcs}
+        arcs = [{number[symbol]: target for symbol, target in one.items()} for one in frame.dfa.arcs]
+        loop = frame.loop and dataclasses.replace(frame.loop, begins={(q, number[symbol]) for q, symbol in frame.loop.begins})
+        return dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop)
+
+
+def _brackets(frames: list[Frame], terminals: list[Terminal]) -> tuple[list[Frame], list[list[bool]]]:
+    """The frames, those twice that stand in brackets and elsewhere; and by frame and state whether a bracket is open."""
+    weight = [_weight(terminal) for terminal in terminals]
+    depth = _depths(frames, weight)
+    number: dict[tuple[int, bool], int] = {}
+
+    def numbered(k: int, bracketed: bool) -> int:
+        dfa = frames[k].dfa
+        entered = {target for arcs in dfa.arcs for target in arcs.values()}
+        alike = all(
+            depth[k][q] > 0 or not (arcs or (q and dfa.final[q] and not dfa.closed))
+            for q, arcs in enumerate(dfa.arcs)
+            if q in entered or q
+        )
+        return number.setdefault((k, bracketed and not alike), len(number))
+
+    numbered(0, False)
+    out: list[Frame] = []
+    inside: list[list[bool]] = []
+    while len(out) < len(number):
+        k, bracketed = list(number)[len(out)]
+        frame = frames[k]
+        inside.append([bracketed or d > 0 for d in depth[k]])
+        arcs = [
+            {s if s >= 0 else ~numbered(~s, inside[-1][q]): target for s, target in one.items()}
+            for q, one in enumerate(frame.dfa.arcs)
+        ]
+        begins = {(q, s if s >= 0 else ~numbered(~s, inside[-1][q])) for q, s in (frame.loop.begins if frame.loop else ())}
+        loop = frame.loop and dataclasses.replace(frame.loop, begins=begins)
+        out.append(dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop))
+    return out, inside
+
+
+def _weight(terminal: Terminal) -> int:
+    text = terminal.key[1] if terminal.key[0] == "literal" else ""
+    return (text in tuple(_OPENING)) - (text in tuple(_CLOSING))
+
+
+def _depths(frames: list[Frame], weight: list[int]) -> list[list[int]]:
+    """By frame and state how many brackets have been opened since the frame began."""
+    net: dict[int, int] = {}
+    while True:
+        out = []
+        for frame in frames:
+            depth = {0: 0}
+            todo = [0]
+            while todo:
+                q = todo.pop()
+                for symbol, target in frame.dfa.arcs[q].items():
+                    change = weight[symbol] if symbol >= 0 else net.get(~symbol)
+                    if change is not None and target not in depth:
+                        depth[target] = depth[q] + change
+                        todo.append(target)
+            out.append([depth.get(q, 0) for q in range(len(frame.dfa.arcs))])
+        known = {
+            k: found[0] for k, frame in enumerate(frames) if (found := [out[k][q] for q, f in enumerate(frame.dfa.final) if f])
+        }
+        if known == net:
+            return out
+        net = known

@@ -1,0 +1,222 @@
+"""Blocks by indentation: against Lark's `Indenter`, against `ast.parse`, and masks against all texts of a small language."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import random
+import re
+
+import lark
+import pytest
+from lark.indenter import Indenter
+
+from fsa_compile import Vocabulary, compile_grammar
+from fsa_compile.errors import GrammarSyntaxError, UnsupportedGrammarError
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
+
+TREE = r"""
+start: (_NL | tree)*
+tree: NAME _NL [_INDENT tree+ _DEDENT]
+NAME: /[a-z]+/
+_NL: /(\r?\n[\t ]*)+/
+%declare _INDENT _DEDENT
+%ignore " "
+"""
+SCRIPT = r"""
+start: (_NEWLINE | statement)*
+statement: line _NEWLINE | "if" head block ("elif" head block)* ["else" ":" block] | "def" NAME "(" [names] ")" ":" block
+    | "try" ":" block (("except" [expression] ":" block)+ ["else" ":" block] ["finally" ":" block] | "finally" ":" block)
+block: line _NEWLINE | _NEWLINE _INDENT statement+ _DEDENT
+line: (NAME "=")* expression | "pass"
+head: expression ":"
+names: NAME ("," NAME)*
+expression: term ("+" term)*
+term: NAME | NUMBER | term "(" [expression ("," expression)*] ")" | "(" expression ")" | "[" [expression ("," expression)*] "]"
+NAME: /[a-z]+/
+NUMBER: /[1-9][0-9]*(?![0-9a-z])/
+_NEWLINE: /(#[^\n]*)?\n([ ]*(#[^\n]*)?\n)*[ ]*(?!#)/
+%ignore " "
+%ignore "\n"
+%ignore /#[^\n]*\n/
+%declare _INDENT _DEDENT
+%indent 2 3
+"""
+PROGRAM = """def f(x, y):
+  # first
+  if x:
+
+    try:
+      y = g(x,
+ # inside
+[1, 2 + (3)])
+    except x: pass
+  elif y + 1:
+    pass
+  else:
+      # anywhere
+    z = y = f()
+
+f(1)
+"""
+
+
+class _Blocks(Indenter):
+    NL_type, INDENT_type, DEDENT_type, tab_len = "_NL", "_INDENT", "_DEDENT", 8
+    OPEN_PAREN_types, CLOSE_PAREN_types = [], []
+
+
+def parses(parse, text: str) -> bool:
+    """Whether a parser reads a text."""
+    try:
+        parse(text)
+    except (lark.exceptions.LarkError, lark.indenter.DedentError, SyntaxError):
+        return False
+    return True
+
+
+def lines(rng: random.Random, levels: int) -> str:
+    """A text whose lines begin at a level or beside one."""
+    out, level = "", 0
+    for _ in range(rng.randint(1, 6)):
+        level = max(0, min(levels, level + rng.choice([1, 1, 0, 0, -1, -2, -3])))
+        shift = rng.choice([0] * 20 + [1, 2])
+        out += " " * (2 * level + shift) + rng.choice(["a", "b ", "a b", "ab", "", "  "]) + "\n" * rng.choice([1, 1, 1, 2])
+    return out if rng.random() < 0.8 else out.rstrip("\n")
+
+
+def test_blocks_are_those_of_larks_indenter():
+    """But for blocks that are indented by anything else than the unit, and spaces before the first line, which Lark ignores."""
+    parser = lark.Lark(TREE, parser="lalr", postlex=_Blocks())
+    machine = machine_of(parse_lark(TREE + "%indent 2 4", mode="longest"))
+    assert machine.deterministic
+    rng, both = random.Random(5), {True: 0, False: 0}
+    for _ in range(4_000):
+        text = lines(rng, 5)
+        columns = [len(line) - len(line.lstrip(" ")) for line in text.split("\n") if line.strip()]
+        ours = machine.accepts(text.encode())
+        usual = all(c % 2 == 0 and c <= 8 for c in columns) and all(d - c <= 2 for c, d in itertools.pairwise(columns))
+        usual = usual and not text.startswith(" ") and not re.search(r"\n +\Z", text)
+        theirs = usual and parses(parser.parse, text + "\n")
+        assert ours == theirs, (text, ours)
+        both[ours] += 1
+    assert min(both.values()) > 400
+
+
+def changed(rng: random.Random, text: str) -> str:
+    """A text with one lexeme removed, doubled or swapped with the next one, or one line's indentation changed."""
+    if rng.random() < 0.4:
+        rows = text.split("\n")
+        k = rng.randrange(len(rows))
+        rows[k] = " " * rng.choice([0, 1, 2, 3, 4, 6, 8]) + rows[k].lstrip(" ")
+        return "\n".join(rows)
+    parts = re.findall(r"[a-z]+|[0-9]+|\n *|#[^\n]*|.", text)
+    k = rng.randrange(len(parts) - 1)
+    parts[k : k + 2] = rng.choice([[parts[k + 1]], [parts[k], parts[k], parts[k + 1]], [parts[k + 1], parts[k]]])
+    return "".join(parts)
+
+
+def test_scripts_are_read_as_python_reads_them(exhaustive):
+    machine = machine_of(parse_lark(SCRIPT, mode="longest"))
+    assert machine.accepts(PROGRAM.encode())
+    assert machine.accepts(PROGRAM.rstrip("\n").encode())
+    rng, both = random.Random(7), {True: 0, False: 0}
+    for _ in range(20_000 if exhaustive else 1_200):
+        text = PROGRAM
+        for _ in range(rng.randint(1, 3)):
+            text = changed(rng, text)
+        ours = machine.accepts(text.encode())
+        both[ours] += 1
+        if ours:
+            assert parses(ast.parse, text), repr(text)
+        elif parses(ast.parse, text):
+            assert outside(text), repr(text)
+    assert min(both.values()) > 100
+
+
+def outside(text: str) -> bool:
+    """Whether a text has what the script grammar leaves out: other columns, tuples, adjacent or annotated names and the like."""
+    rows = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    if any((len(row) - len(row.lstrip(" "))) % 2 for row in rows) or text[:1] == " " or not text.endswith("\n"):
+        return True
+    odd = (
+        ast.Tuple,
+        ast.AnnAssign,
+        ast.IfExp,
+        ast.Subscript,
+        ast.UnaryOp,
+        ast.keyword,
+        ast.TryStar,
+        ast.Compare,
+        ast.BoolOp,
+        ast.Starred,
+    )
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, odd) or (isinstance(node, ast.Assign) and not all(isinstance(t, ast.Name) for t in node.targets)):
+            return True
+        for body in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            for one in body if isinstance(body, list) else ():
+                inner = getattr(node, "col_offset", None)
+                line = text.split("\n")[one.lineno - 1]
+                first = not line[: one.col_offset].strip()
+                if first and inner is not None and one.col_offset - inner not in (2, 0):
+                    return True
+    return bool(re.search(r",\s*(#[^\n]*\n\s*)*[)\]]|[0-9][a-z]|[a-z][0-9]|\b0|\bpass\b\s*[(\[=+]|;", text))
+
+
+def test_masks_allow_what_can_be_completed_and_nothing_else():
+    tokens = [b"", *(bytes([b]) for b in b"ab \n"), b"\n ", b"\n  ", b"a\n", b"\n\n ", b"a\n b", b"b\na", b"  a"]
+    grammar = TREE.replace("[a-z]+", "[ab]").replace('%ignore " "', "").replace(r"(\r?\n[\t ]*)+", r"(\n[ ]*)+") + "%indent 1 2"
+    constraint, machine = compile_grammar(grammar, Vocabulary.from_tokens(tokens, stop_ids=[0])), machine_of(parse_lark(grammar))
+    texts = {bytes(t) for n in range(8) for t in itertools.product(b"a \n", repeat=n)}
+    language = {t for t in texts if machine.accepts(t)}
+    prefixes = {t[:n] for t in language for n in range(len(t) + 1)}
+    todo, seen = [(constraint.walk(), b"")], set()
+    while todo:
+        walk, text = todo.pop()
+        seen.add(text)
+        allowed = walk.allowed()
+        assert bool(allowed[0]) == walk.accepting == machine.accepts(text)
+        for token, piece in enumerate(tokens):
+            further = text + piece
+            if not token or len(further) > 6:
+                continue
+            wanted = bool(machine.run(further))
+            assert bool(allowed[token]) == wanted, (text, piece)
+            if wanted and b"b" not in piece and further not in seen:
+                assert further in prefixes
+                after = constraint.walk()
+                for byte in further:
+                    after.advance(tokens.index(bytes([byte])))
+                todo.append((after, further))
+    assert len(seen) > 60
+
+
+def test_a_line_may_end_any_number_of_blocks():
+    machine = machine_of(parse_lark(TREE + "%indent 2 4", mode="longest"))
+    deep = "a\n  b\n    c\n      d\n        e\n"
+    for level in range(5):
+        assert machine.accepts((deep + "  " * level + "f\n").encode())
+        assert not machine.accepts((deep + "  " * level + " f\n").encode())
+    assert not machine.accepts((deep + " " * 10 + "f\n").encode())
+    assert not machine.accepts(b"a\n    b\n")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "error", "words"),
+    [
+        ("start: A\n%declare A", UnsupportedGrammarError, "but for %declare _INDENT _DEDENT"),
+        (TREE.replace("_NL", "_EOL"), UnsupportedGrammarError, "a terminal for the ends of lines"),
+        (TREE + "%indent 0 4", GrammarSyntaxError, "out of bounds"),
+        (TREE.replace(r"[\t ]*", ""), UnsupportedGrammarError, "does not end with 4 spaces"),
+    ],
+)
+def test_what_cannot_be_is_refused(grammar, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        machine_of(parse_lark(grammar, mode="longest"))
+
+
+def test_indentation_needs_a_lexer():
+    with pytest.raises(UnsupportedGrammarError, match='mode="longest"'):
+        parse_lark(TREE.replace('%ignore " "', ""), mode="characters")

@@ -1,0 +1,139 @@
+"""`python_functions` of the library on Python programs: those of the shared data, and changed ones, against `ast.parse`."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import random
+import re
+import tokenize
+import warnings
+from functools import cache
+
+import pytest
+
+from fsa_compile import library
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
+
+PROGRAM = '''import os.path as path
+from typing import List, Dict
+
+LIMIT: int = 10  # a comment
+
+
+def search(rows: List[int], wanted: Dict[str, int], deep=True,
+           found=None) -> bool:
+    """Looks.
+
+  Anywhere.
+    """
+    total, count = 0, len(rows)
+    for i, row in enumerate(rows):
+        if row == wanted['x'] and not (deep or row is None):
+            # first
+            return True
+
+        elif i % 2 != 0:
+            try:
+                total += row ** 2 if row > -1 else 0
+            except (KeyError, ValueError) as error: raise
+            finally:
+                pass
+        else:
+            rows[i:].append({k: [v for v in [1, 2.5] if v] for k in "ab" 'c'})
+    while total < LIMIT: total += 1
+    with open("f", mode="r") as file:
+        return file.read(
+            10
+        ).strip()
+
+
+class A(object):
+    x = y = lambda a, b: a + b
+print(search([], {}), A().x(1, 2)[-1])
+'''
+"""Uses most of what the grammar has."""
+
+
+@cache
+def machine():
+    return machine_of(parse_lark(library.grammar_text("python_functions"), mode="longest"))
+
+
+def accepts(text: str) -> bool:
+    return machine().accepts(text.encode())
+
+
+def parses(text: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError):
+            return False
+    return True
+
+
+def reindented(text: str) -> str:
+    """A program with four spaces for every block; the lines inside of brackets and strings as they are."""
+    rows, level, begins = text.split("\n"), 0, True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        level += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
+        if token.type == tokenize.NEWLINE:
+            begins = True
+        elif begins and token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
+            begins, row = False, token.start[0] - 1
+            rows[row] = "    " * level + rows[row].lstrip()
+    return "\n".join(rows)
+
+
+def changed(rng: random.Random, text: str) -> str:
+    """A program with one lexeme removed, doubled or swapped with the next one, or one line indented otherwise."""
+    parts = re.findall(r'[A-Za-z_]\w*|\d+|\n *|"""|.', text, re.DOTALL)
+    k, kind = rng.randrange(len(parts) - 1), rng.randrange(4)
+    if kind < 3:
+        parts[k : k + 2] = [[parts[k + 1]], [parts[k], parts[k], parts[k + 1]], [parts[k + 1], parts[k]]][kind]
+    else:
+        k = rng.choice([i for i, part in enumerate(parts) if part[0] == "\n"])
+        parts[k] = "\n" + " " * max(0, len(parts[k]) - 1 + rng.choice([-8, -4, 4, -1, 1, 2]))
+    return "".join(parts)
+
+
+def check_changed(programs: list[str], count: int, seed: int) -> None:
+    rng, both, missed = random.Random(seed), {True: 0, False: 0}, 0
+    for _ in range(count):
+        text = changed(rng, rng.choice(programs))
+        taken, right = accepts(text), parses(text)
+        assert right or not taken, text
+        both[right] += 1
+        missed += right and not taken
+    assert min(both.values()) > count // 10
+    assert missed < both[True] // 6  # what the grammar leaves out
+
+
+def test_a_program_is_read_and_changed_ones_are_refused_where_python_refuses_them(exhaustive):
+    assert parses(PROGRAM)
+    assert accepts(PROGRAM)
+    check_changed([PROGRAM], 10_000 if exhaustive else 300, 1)
+
+
+def test_the_shared_programs(data_dir, exhaustive):
+    if not (data_dir / "programs").is_dir():
+        pytest.skip("the shared programs are not here")
+    rows = [json.loads(line) for line in (data_dir / "programs" / "python.jsonl").read_text().splitlines()]
+    texts = [reindented(row["text"].rstrip() + "\n") for row in (rows if exhaustive else rows[::5])]
+    taken = [text for text in texts if accepts(text)]
+    assert len(taken) > 0.8 * len(texts)
+    check_changed(taken, 10_000 if exhaustive else 300, 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["def\n", "if x:\n", "x = \n", "f() = 1\n", "None = 1\n", "for = 1\n", "f(a=1, 2)\n", "def f(a=1, b): pass\n", "x = 1_\n",
+             "return x y\n", "if x:\npass\n", "  x\n", "if x:\n    a\n  b\n", "try:\n    a\n", "else:\n    a\n", "a[1:2:3:4]\n", "not\n",
+             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "[x for in y]\n", "{1: 2, 3}\n", "{**a}: 1\n"],
+)  # fmt: skip
+def test_what_is_no_python_is_refused(text):
+    assert not parses(text)
+    assert not accepts(text)
