@@ -5,7 +5,8 @@
 With the small model, one row, `generate(max_new_tokens=48)`:
 
 * first: seconds of the first text in a fresh process, without a constraint, for a pattern, and for a schema; then those of a
-  second, different one. With an empty cache of programs, and again with the cache that the first process has left. Beside them
+  second, different one. With an empty cache of programs, again with the cache that the first process has left, and with the
+  programs loaded that another process exported. Beside them
   the seconds that JAX reports for tracing, lowering and XLA, of all programs of the first call.
 * step: `step_report` of a batch, with the constraint in its profile and in sizes of its own (tight), in turns. Of the smallest
   and the median schema, for 1, 8 and 64 rows.
@@ -59,8 +60,8 @@ EVENTS = {
 }
 
 
-def child(kind: str, cache: str) -> dict[str, Any]:
-    """In a process of its own: the first text, and those after it."""
+def child(kind: str, cache: str, programs: str) -> dict[str, Any]:
+    """In a process of its own: the first text, and those after it; with `programs`, a file that is written or else loaded."""
     import jax
 
     import fsa_compile
@@ -96,12 +97,20 @@ def child(kind: str, cache: str) -> dict[str, Any]:
         "pattern": [fsa_compile.compile_regex(text, tokenizer) for text in patterns],
         "schema": [fsa_compile.compile_json_schema(schema, tokenizer) for schema in (SCHEMA, OTHER)],
     }[kind]
+    begin = time.perf_counter()
+    if programs and not Path(programs).exists():
+        with jax_decode.export_programs(programs):
+            timed(made[0])
+    elif programs:
+        jax_decode.load_programs(programs)
+    loading = time.perf_counter() - begin
     first = timed(made[0])
     compiling = {name: round(seconds, 3) for name, seconds in spent.items()}
     loops = len(of_loop)
     second = timed(made[1])
     return {
-        "first_s": round(first, 3), "second_other_s": round(second, 3), "repeated_s": round(timed(made[0]), 3),
+        "loading_s": round(loading, 3), "first_s": round(first, 3), "second_other_s": round(second, 3),
+        "repeated_s": round(timed(made[0]), 3),
         "compiling_s": compiling, "loop_xla_s": [round(x, 3) for x in of_loop], "loops_of_first": loops,
         "loops_of_second": len(of_loop) - loops, "load": load(),
     }  # fmt: skip
@@ -112,9 +121,9 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def in_process(kind: str, cache: str) -> dict[str, Any]:
+def in_process(kind: str, cache: str, programs: str = "") -> dict[str, Any]:
     """`child` in a fresh process."""
-    command = [sys.executable, __file__, "--child", kind, "--cache", cache]
+    command = [sys.executable, __file__, "--child", kind, "--cache", cache, "--programs", programs]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(kind, "cache" if cache else "no cache", found, flush=True)
@@ -127,6 +136,9 @@ def firsts() -> dict[str, Any]:
     for kind in ("none", "pattern", "schema"):
         with tempfile.TemporaryDirectory() as folder:
             out[kind] = {"cold": in_process(kind, folder), "warm": in_process(kind, folder)}
+            file = str(Path(folder) / "programs.bin")
+            in_process(kind, "", file)
+            out[kind]["exported"] = in_process(kind, "", file)
     cold = {kind: sum(found["cold"]["compiling_s"].values()) for kind, found in out.items()}
     out["compile_ratio"] = {kind: round(cold[kind] / cold["none"], 3) for kind in ("pattern", "schema")}
     return out
@@ -142,7 +154,7 @@ def tight() -> Iterator[None]:
 
 
 def compiled_schemas(count: int) -> list[Any]:
-    """Every so-many-th schema of MaskBench's development split over the small model's tokenizer."""
+    """`count` schemas, evenly spread over MaskBench's development split over the small model's tokenizer."""
     import fsa_compile
     import models
 
@@ -274,9 +286,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--cache", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--programs", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(child(options.child, options.cache)))
+        print(json.dumps(child(options.child, options.cache, options.programs)))
         return
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= {"model": "small, 1.5M parameters", "cores": os.cpu_count()}

@@ -27,7 +27,7 @@ from jax_decode.decoding.result import Generation
 from jax_decode.step.state import Status
 
 _MOST_BYTES = 1 << 29
-"""Compiled constraints, and tables on the device, that a model keeps: so many bytes of each."""
+"""Most bytes of compiled constraints that a model keeps, and as many of tables on the device."""
 _LIMIT = 256
 TRIGGER = "<tool_call>"
 """What begins a call in the answer of a chat with tools."""
@@ -94,7 +94,7 @@ class LanguageModel:
           prompt: a text, or a list of texts.
           wanted: what the answer shall be: a pattern, a list of strings, a JSON Schema (dict), a type, a function to call, a
             `Grammar`, a `Language`, a compiled constraint; None for free text. `Each(...)` has one for every prompt of a list.
-          samples: None for one answer to each prompt, a number for a list of so many.
+          samples: None for one answer to each prompt, n for a list of n.
           max_new_tokens: most tokens of an answer, one number or one per prompt. Constrained answers are complete within it.
             None: 256, or twice what the constraint's shortest text needs.
           temperature: 0 takes the most probable token; the default with one answer. 1 is the default with several.
@@ -103,7 +103,7 @@ class LanguageModel:
 
         Returns:
           What `wanted` says: a value of the type, the JSON value of the schema, a `Call` of a function, else the text. A list for
-          a list of prompts; with `samples`, a list of so many for every prompt.
+          a list of prompts; with `samples`, a list of that length for every prompt.
 
         Raises:
           UseError: an argument is wrong; says what to write.

@@ -28,7 +28,8 @@ class ConstraintError(ValueError):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
-        super().__init__("\n  ".join(part for part in (what, where, fix) if part))
+        text = "\n  ".join(part for part in (what, where, fix) if part)
+        super().__init__(text.encode("utf-8", "backslashreplace").decode())  # what it quotes may hold lone surrogates
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors pass between processes: keyword arguments are more than an exception can restore by itself."""
@@ -321,12 +322,12 @@ class MissingPackageError(ConstraintError, ModuleNotFoundError):
     Args:
       package: what is missing.
       doing: what needs it, the beginning of a sentence.
-      extra: the extra of this distribution that installs it.
+      extra: the extra of this distribution that installs it, or "" where the package is to be installed by its name.
       otherwise: other ways out.
     """
 
-    def __init__(self, package: str, doing: str, extra: str, *, otherwise: str = "") -> None:
-        fix = f"Install it with: {install_command(extra)}{otherwise}"
+    def __init__(self, package: str, doing: str, extra: str = "", *, otherwise: str = "") -> None:
+        fix = f"Install it with: {install_command(extra) if extra else f'pip install {package}'}{otherwise}"
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
 

@@ -33,6 +33,7 @@ sys.path[:0] = [str(HERE), str(HERE / "tests")]
 
 import fsa_compile as fc  # noqa: E402
 import models  # noqa: E402
+from fsa_compile.vocabulary.vocabulary import Vocabulary  # noqa: E402
 
 Case = tuple[str, Callable[[], Any]]
 
@@ -180,6 +181,43 @@ def type_cases() -> Iterator[Case]:
         )
 
 
+def functions() -> list[dict[str, Any]]:
+    """BFCL's functions of different names."""
+    path = data_folder() / "bfcl" / "multiple.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return list({tool["name"]: tool for line in lines if line.strip() for tool in json.loads(line)["function"]}.values())
+
+
+def with_tokens(protocol: Any, over_llama3: bool) -> Any:
+    """A tokenizer with a protocol's special tokens."""
+    size = 128_000 if over_llama3 else 259
+    names = dict.fromkeys((*protocol.tokens, *protocol.stops))
+    ids = {name: size + place for place, name in enumerate(names)}
+    stops = [ids[name] for name in protocol.stops] or [size + len(ids)]
+    if over_llama3:
+        path = data_folder() / "tokenizers" / "llama3" / "tokenizer.model"
+        return fc.load_tokenizer(path, special_tokens=ids, stop_ids=stops)
+    tokens = [bytes([i]) for i in range(256)] + [b'": "', b'"}', b'{"'] + [b""] * (len(ids) + 1)
+    return Vocabulary.from_tokens(tokens, special=ids, stop_ids=stops)
+
+
+def turn_cases() -> Iterator[Case]:
+    tools = functions()
+    for p, (name, protocol) in enumerate(fc.PROTOCOLS.items()):
+        options: dict[str, dict[str, Any]] = {
+            "text": {}, "schema": {"response": {"type": "object", "properties": {"a": {"type": "number"}}}},
+            "required": {"tools": tools[p : p + 3], "tool_choice": "required"}, "one": {"tools": tools[7 * p : 7 * p + 1]},
+            "off": {"tools": tools[5 * p : 5 * p + 6], "reasoning": "off"}, "many": {"tools": tools[9 * p : 9 * p + 40]},
+        }  # fmt: skip
+        for label, given in options.items():
+            if not given.get("tools", True):
+                continue
+            for large in ((True, False) if label in ("many", "text") else (False,)):
+                yield f"turn {name} {label}/{'llama3' if large else 'bytes'}", lambda p=protocol, g=given, large=large: (
+                    fc.compile_response(with_tokens(p, large), protocol=p, **g)
+                )
+
+
 def filter_cases() -> Iterator[Case]:
     from fsa_compile import filters
 
@@ -250,6 +288,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "grammars": grammar_cases,
     "schemas": schema_cases,
     "types": type_cases,
+    "turns": turn_cases,
     "filters": filter_cases,
     "canonical": canonical_cases,
     "items": item_cases,
@@ -382,7 +421,8 @@ def walks(names: set[str], out: Path, steps: int) -> None:
                 ids = ids[~np.isin(ids, constraint.stop_ids)]
                 if not len(ids):
                     break
-                walk.advance(int(ids[rng.randrange(len(ids))]))
+                at = len(ids) - 1 if rng.random() < 0.1 else rng.randrange(len(ids))  # special tokens come last
+                walk.advance(int(ids[at]))
         found[name] = lines
     out.write_text(json.dumps(found), encoding="utf-8")
 

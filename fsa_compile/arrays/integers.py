@@ -80,6 +80,20 @@ def ranked(values: np.ndarray) -> np.ndarray:
     return rank[which]
 
 
+_ROOM = 1 << 62
+
+
+def equal_tuples(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(where each distinct tuple of numbers occurs first; the number of each tuple), int64. Columns hold no negative numbers."""
+    key = columns[0]
+    for column in columns[1:]:
+        width = int(column.max(initial=0)) + 1
+        if width * (int(key.max(initial=0)) + 1) >= _ROOM:
+            key = numbered(key)[1]
+        key = key * width + column
+    return exampled(key)[1:]
+
+
 def equal_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(where each distinct row occurs first; the number of each row, numbered in the order in which they first occur), int64."""
     seen: dict[bytes, int] = {}

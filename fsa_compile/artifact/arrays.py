@@ -62,6 +62,8 @@ UNBOUNDED = 1 << 20
 """Costs and needs of what is not known to be bounded; everything can be finished all the same."""
 MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
+MOST_COUNT = 2**28
+"""Costs, needs and bounds of counters are smaller, so that sums of three of them, and a saturated one, fit int32."""
 MAX_KEYS = 256
 """Most keys of a set."""
 MAX_CONDITIONS = 8

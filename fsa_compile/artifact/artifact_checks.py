@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.ranges import indices
-from fsa_compile.artifact.arrays import ARC_BURST, MOST_EXCEPTIONS, UNREACHABLE, ConstraintArrays
+from fsa_compile.artifact.arrays import ARC_BURST, MOST_COUNT, MOST_EXCEPTIONS, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.guard_checks import are_twins, check_key_sets, first_twin
 from fsa_compile.errors import ArtifactError
 
 MAX_STACKS = 64
 """Most configurations that may be followed at once."""
-_MOST = 2**28
-"""Largest cost, need, bound or addition: sums of three of them, and a saturated one, fit int32."""
 MAX_POPS = 4_096
 """Most cells that one token may pop: few tokens have that many bytes."""
 _MOST_POPPED = 1 << 30
@@ -44,6 +42,7 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
     _check_symbols(c, need)
     _check_pushes(c, need)
     _check_effects(c, need)
+    check_lengths(c, need)
     if c.has_sets:
         check_key_sets(c, need)
     _check_pops(c, need)
@@ -51,6 +50,20 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
     for name in ("unenforced", "open_objects"):
         places = c.extra.get(name, [])
         need(isinstance(places, list) and all(isinstance(place, str) for place in places), f"'{name}' is no list of places")
+
+
+def check_lengths(c: ConstraintArrays, need: _Need) -> None:
+    """Checks that what it takes to finish a text fits the numbers of a step, wherever the text stands."""
+    inside = (c.distance[1:] < MOST_COUNT).all() and (c.distance >= (-MOST_COUNT if c.has_sets else 0)).all()
+    need(inside and c.distance[0] <= UNREACHABLE, "a node cannot reach an accepting one")
+    for name, costs in (("level_cost", c.level_cost), ("effects: cost", c.effects[1:, 4])):
+        _check_numbers(np.abs(costs) if c.has_sets else costs, name, need)
+    _check_numbers(c.symbol_cost, "symbol_cost", need)
+    for name, slopes in (("level_slope", c.level_slope), ("symbol_slope", c.symbol_slope)):
+        _check_numbers(slopes.reshape(-1), name, need)
+        steep = slopes.astype(np.int64)
+        need((steep[:, 1] > 0).all(), f"'{name}' divides by zero")
+        need((steep[:, 2] * -(-steep[:, 0] // np.maximum(steep[:, 1], 1)) < MOST_COUNT).all(), f"'{name}' is too steep")
 
 
 def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
@@ -68,9 +81,7 @@ def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
         need(getattr(c, name).shape == ((n, width) if width else (n,)), f"'{name}' must have one entry per node")
     if c.is_regular:
         need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
-    inside = (c.distance[1:] < (n if c.is_regular else _MOST)).all()
-    inside &= (c.distance >= (-_MOST if c.has_sets else 0)).all() and c.distance[0] <= UNREACHABLE
-    need(inside, "a node cannot reach an accepting one")
+    need(not c.is_regular or (c.distance[1:] < n).all(), "a node cannot reach an accepting one")
     _check_numbers(c.need, "need", need)
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
     need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
@@ -108,24 +119,20 @@ def _check_sets(c: ConstraintArrays, need: _Need) -> None:
 
 
 def _check_levels(c: ConstraintArrays, need: _Need) -> None:
-    _check_numbers(np.abs(c.level_cost) if c.has_sets else c.level_cost, "level_cost", need)
     _check_numbers(c.level_need, "level_need", need)
-    both = (c.level_cost + (_MOST if c.has_sets else 0)).astype(np.int64) * _MOST + c.level_need
+    both = (c.level_cost + (MOST_COUNT if c.has_sets else 0)).astype(np.int64) * MOST_COUNT + c.level_need
     need(_ascending(both, c.level_offset, strictly=True), "the levels of a node are not sorted by cost")
     no_level = np.diff(c.level_offset) == 0
     need(not np.diff(c.group_offset)[no_level].any(), "a node has groups but no mask row")
     burst = no_level & ~are_twins(c)
     need((np.diff(c.arc_offset)[burst] <= ARC_BURST).all(), f"a node without mask row has over {ARC_BURST} arcs")
-    _check_slopes(c.level_slope, "level_slope", need)
 
 
 def _check_symbols(c: ConstraintArrays, need: _Need) -> None:
     p = c.num_symbols
     for name, width in (("symbol_need", 0), ("symbol_ladder", 4), ("symbol_slope", 3)):
         need(getattr(c, name).shape == ((p, width) if width else (p,)), f"'{name}' must have one entry per symbol")
-    _check_numbers(c.symbol_cost, "symbol_cost", need)
     _check_numbers(c.symbol_need, "symbol_need", need)
-    _check_slopes(c.symbol_slope, "symbol_slope", need)
     _check_ladders(c.ladder, c.num_nodes, "ladder", need)
     _check_ladders(c.symbol_ladder, p, "symbol_ladder", need)
 
@@ -149,14 +156,13 @@ def _check_effects(c: ConstraintArrays, need: _Need) -> None:
     need(c.increments.shape[1] == c.vocab_size, f"'increments' must have {c.vocab_size:,} columns")
     width = 8 if c.has_sets else 6
     need(len(c.effects) and c.effects.shape[1] == width, f"'effects' must have {width} columns and a first row for none")
-    target, push, add, set_to, cost, cells = c.effects[1:, :6].T
+    target, push, add, set_to, _, cells = c.effects[1:, :6].T
     _check_ids(target, "effects: target", 1, c.num_nodes, need)
     for name, value in (("group_push", c.group_push), ("effects: push", push)):
         _check_ids(value, name, 0, len(c.push_offset) - 1, need)
     registers = (c.group_add, c.group_set, add, set_to)
     for name, value in zip(("group_add", "group_set", "effects: add", "effects: set"), registers):
-        _check_ids(value, name, -tables, _MOST, need)
-    _check_numbers(np.abs(cost) if c.has_sets else cost, "effects: cost", need)
+        _check_ids(value, name, -tables, MOST_COUNT, need)
     _check_numbers(cells, "effects: need", need)
 
 
@@ -220,7 +226,7 @@ def _rises(offset: np.ndarray) -> bool:
 def _check_canonical(c: ConstraintArrays, need: _Need) -> None:
     """States are compared with the tokenizer's filter where that is known."""
     own = c.canonical
-    inside = -1 <= own.last < c.vocab_size and 0 <= own.shortest <= _MOST and own.state >= -1
+    inside = -1 <= own.last < c.vocab_size and 0 <= own.shortest <= MOST_COUNT and own.state >= -1
     need(inside, "where a canonical constraint begins is out of range")
     need(all(state >= 0 for states in own.excepted for state in states), "an exception of a canonical constraint has no state")
     most = max(Counter(node for node, *_ in own.unless).values(), default=1)
@@ -236,7 +242,7 @@ def _check_ids(ids: np.ndarray, name: str, low: int, bound: int, need: _Need) ->
 
 
 def _check_numbers(numbers: np.ndarray, name: str, need: _Need) -> None:
-    need(not len(numbers) or (numbers.min() >= 0 and numbers.max() < _MOST), f"'{name}' has a number out of range")
+    need(not len(numbers) or (numbers.min() >= 0 and numbers.max() < MOST_COUNT), f"'{name}' has a number out of range")
 
 
 def _check_ladders(ladder: np.ndarray, size: int, name: str, need: _Need) -> None:
@@ -244,13 +250,6 @@ def _check_ladders(ladder: np.ndarray, size: int, name: str, need: _Need) -> Non
     _check_numbers(ladder.reshape(-1), name, need)
     top = np.arange(size) + ladder[:, 1].astype(np.int64) + ladder[:, 3]
     need((top < size).all(), f"a rung of '{name}' lies outside")
-
-
-def _check_slopes(slope: np.ndarray, name: str, need: _Need) -> None:
-    _check_numbers(slope.reshape(-1), name, need)
-    steep = slope.astype(np.int64)
-    need((steep[:, 1] > 0).all(), f"'{name}' divides by zero")
-    need((steep[:, 2] * -(-steep[:, 0] // np.maximum(steep[:, 1], 1)) < _MOST).all(), f"'{name}' is too steep")
 
 
 def _ascending(values: np.ndarray, offset: np.ndarray, *, strictly: bool) -> bool:

@@ -84,5 +84,5 @@ EVERY_SEQUENCE = CanonicalPart()
 
 
 def _are_numbers(value: Any, size: int | None) -> bool:
-    """Whether a JSON value is a list of so many integers; None for any number."""
+    """Whether a JSON value is a list of `size` integers; None for any number of them."""
     return isinstance(value, list) and (size is None or len(value) == size) and all(type(one) is int for one in value)

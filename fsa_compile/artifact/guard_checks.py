@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import MAX_CONDITIONS, MAX_KEYS, ConstraintArrays
+from fsa_compile.artifact.arrays import MAX_CONDITIONS, MAX_KEYS, MOST_COUNT, ConstraintArrays
 
 _Need = Callable[[Any, str], None]
-_MOST = 2**28
 
 
 def are_twins(c: ConstraintArrays) -> np.ndarray:
@@ -45,7 +44,7 @@ def check_key_sets(c: ConstraintArrays, need: _Need) -> None:
         need(not np.diff(getattr(c, name))[behind].any(), "a twin has more than arcs")
     need(not c.accept[behind].any(), "a twin accepts")
     need(((c.wanted[:, 0] >= 0) & (c.wanted[:, 0] < guards)).all(), "'wanted' has a guard that does not exist")
-    need(((c.wanted[:, 1] < _MOST) & (c.wanted[:, 1] > -_MOST)).all(), "'wanted' has a number out of range")
+    need(((c.wanted[:, 1] < MOST_COUNT) & (c.wanted[:, 1] > -MOST_COUNT)).all(), "'wanted' has a number out of range")
     most = c.pop_guard.shape[1]
     need(most <= MAX_CONDITIONS and c.pop_guard.shape == (n, most), "'pop_guard' must have one row per node, of few guards")
     need(((c.pop_guard >= 0) & (c.pop_guard < guards)).all(), "'pop_guard' has a guard that does not exist")

@@ -119,6 +119,7 @@ class KeySets:
       first: bool[S], the control stands before the first key: the set is empty.
       after: bool[S], the control stands after a member.
       end: int32[S], bit of the key that the control stands after, else -1.
+      came: int32[S], the most keys that are not required that may have come before.
     """
 
     guards: tuple[Guard, ...]
@@ -130,6 +131,7 @@ class KeySets:
     first: np.ndarray
     after: np.ndarray
     end: np.ndarray
+    came: np.ndarray
 
     def extended(self, controls: int, entries: int) -> KeySets:
         """With more controls and entries, behind the others, that have no part in it."""
@@ -143,4 +145,5 @@ class KeySets:
             first=np.append(self.first, more > 0),
             after=np.append(self.after, more > 0),
             end=np.append(self.end, more - 1),
+            came=np.append(self.came, more),
         )

@@ -72,8 +72,12 @@ class ByteMachine:
       start: initial control (register 0).
       stack: initial stack symbols, bottom first (registers 0).
       control_names, symbol_names: what they stand for, in the grammar's words; may be empty.
+      strays: int[n], controls whose endings are in no plan: bounds charge them, not the symbols that they pop; None: none is.
       deterministic: whether at most one entry is enabled in every configuration.
       sets: guards on the bit sets of frames; None where no entry has one.
+      token_reserve: int32[S], of controls in frames whose register counts tokens (and no bytes), the fewest tokens after which
+        the frame may end, which the register holds as well; -1 elsewhere. None where no frame counts tokens. Only special tokens
+        and the end of the text end such a frame, and `entry_add` of the entry that begins it is 1. `step` does not count these.
     """
 
     byte_class: np.ndarray
@@ -91,8 +95,10 @@ class ByteMachine:
     stack: tuple[int, ...]
     control_names: tuple[str, ...] = ()
     symbol_names: tuple[str, ...] = ()
+    strays: np.ndarray | None = None
     deterministic: bool = True
     sets: KeySets | None = None
+    token_reserve: np.ndarray | None = None
 
     @property
     def num_controls(self) -> int:

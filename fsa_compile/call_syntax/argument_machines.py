@@ -12,13 +12,15 @@ import numpy as np
 
 from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.arrays.recursion import deep_recursion
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.call_syntax.call_frames import MarkedFrames, PythonFrames
+from fsa_compile.call_syntax.call_frames import CallFrames, MarkedFrames, PythonFrames
 from fsa_compile.call_syntax.call_scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
 from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK, CallSyntax
 from fsa_compile.errors import SchemaError, UnsatisfiableSchemaError, flat_enough
+from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.atoms import OBJECT
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
@@ -37,6 +39,8 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.regex_automaton import build_automaton
 
 _QUOTES = b"'\""
+_BYTES = 200
+"""Of a control or an entry, beside its row in a table."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,26 +80,44 @@ def arguments_machine(
     Raises:
       SchemaError: a schema is not well formed, refused, or has no values; the pointer leads to its place.
     """
-    places, special = list(schemas), syntax.mark in marks
-    imitations = _texts_without(tuple(without)) if without else None
+    with _Pointers(list(schemas)):
+        joined = _joined(schemas, limits)
+        key = json_text(joined), syntax, tuple(marks.items()), tuple(without), options, limits
+        return _KEPT.get(key, lambda: _built(joined, len(schemas), syntax, marks, tuple(without), options, limits, deadline))
+
+
+def _built(
+    joined: dict[str, Any], count: int, syntax: CallSyntax, marks: Mapping[str, int], without: tuple[str, ...],
+    options: SchemaOptions, limits: CompileLimits, deadline: Deadline,
+) -> Arguments:  # fmt: skip
+    special = syntax.mark in marks
+    imitations = _texts_without(without) if without else None
     if syntax.style == "marked":
         options = dataclasses.replace(options, whitespace="compact")
-    with _Pointers(places):
-        document = document_of(_joined(schemas, limits), options, of_defs=True)
-        dead: set[Any] = set()
-        with deep_recursion(), flat_enough():
-            while True:
-                build = _Build(document, len(places), syntax, special, imitations, options, limits, deadline, dead)
-                try:
-                    if not build.poisoned:
-                        machine, starts = build.result()
-                        break
-                    dead |= build.poisoned
-                finally:
-                    build.release()
+    document = document_of(joined, options, of_defs=True)
+    dead: set[Any] = set()
+    with deep_recursion(), flat_enough():
+        while True:
+            build = _Build(document, count, syntax, special, imitations, options, limits, deadline, dead)
+            try:
+                if not build.poisoned:
+                    machine, starts = build.result()
+                    break
+                dead |= build.poisoned
+            finally:
+                build.release()
     if special:
         machine = _with_mark(machine, marks[syntax.mark])
     return Arguments(machine, tuple(starts))
+
+
+def _size(made: Arguments) -> int:
+    machine = made.machine
+    return machine.action.nbytes + machine.ret.nbytes + _BYTES * (machine.num_controls + len(machine.entry_next))
+
+
+_KEPT: SizedMemo[Arguments] = SizedMemo(64 << 20, _size, largest=32 << 20)
+"""The machines of the tools that were compiled last: requests of one conversation have the same tools."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -161,10 +183,10 @@ class _Build:
             return SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
 
         frames: Frames
-        if syntax.style == "json":
+        if syntax.style in ("json", "keywords"):
             speller = Speller(controls)
             parts = parts_of(speller, scalars_of(CallScalars, speller))
-            frames = Frames(parts)
+            frames = CallFrames(parts) if syntax.is_call else Frames(parts)
         elif syntax.style == "python":
             pools = [OwnControls(controls, quote) for quote in _QUOTES]
             strings = [
@@ -186,7 +208,7 @@ class _Build:
             for number in range(count):
                 value = keywords.value(document.root["$defs"][str(number)])
                 value = value._replace(formulas=tuple(f if k == OBJECT else 0 for k, f in enumerate(value.formulas)))
-                self._entries.append(frames.arguments(value) if isinstance(frames, PythonFrames) else frames.entry(value))
+                self._entries.append(frames.arguments(value) if isinstance(frames, CallFrames) else frames.entry(value))
             controls.finish()
         except BaseException:
             self.release()

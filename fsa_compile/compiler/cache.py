@@ -14,6 +14,7 @@ from typing import Any
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.inputs.files import checked_path
 from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.limits import MOST_DIGITS, CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -54,7 +55,7 @@ class CompileCache:
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
             raise ConstraintError(f"max_bytes must be an int that is not negative, not {max_bytes!r}")
-        self.folder = _default_folder() if folder is None else Path(folder)
+        self.folder = _default_folder() if folder is None else checked_path(folder)
         self.hits = self.misses = 0
         self._max_bytes = max_bytes
 

@@ -92,6 +92,8 @@ def compile_machine(
       UnsatisfiableError: nothing passes the filters.
       ConstraintError: see `canonical_form`; or the machine nests without a bound where that is not possible.
     """
+    if machine.token_reserve is not None and (not request.is_plain or request.starts_text):
+        raise ConstraintError("tokens are counted only without canonical=, filters= and starts_text=", fix="Leave these out.")
     case = _Case(machine, request, stacks, flat_states, way_out)
     if request.starts_text:
         case = case.at_text_start()

@@ -109,7 +109,8 @@ def compose_machine(
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
-    if machine.sets is None and tables.spells_every_byte and counts_alone(machine):
+    is_plain = machine.sets is None and machine.token_reserve is None
+    if is_plain and tables.spells_every_byte and counts_alone(machine):
         counted = walk_counter(machine, tables, deadline)
         return assemble_counter(
             machine, counted, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}

@@ -15,8 +15,23 @@ from fsa_compile.errors import SchemaError
 from fsa_compile.formats.framing import framed_machine
 from fsa_compile.formats.grammar_values import as_value
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.text_automaton import text_automaton
-from fsa_compile.formats.tree import NOTHING, Format, Joined, Json, OneOf, Parts, Repeated, Special, Token, Value, Words
+from fsa_compile.formats.text_automaton import text_automaton, text_dfa
+from fsa_compile.formats.token_counts import token_limited
+from fsa_compile.formats.tree import (
+    NOTHING,
+    FewTokens,
+    Format,
+    FreeText,
+    Joined,
+    Json,
+    OneOf,
+    Parts,
+    Repeated,
+    Special,
+    Token,
+    Value,
+    Words,
+)
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.json_schema.schema_options import SchemaOptions
@@ -34,7 +49,7 @@ def compile_format(root: Format, request: Request, options: SchemaOptions | None
     if not request.is_plain:
         options = without_counters(options or SchemaOptions())
     limits, deadline = request.limits, request.deadline
-    automaton = text_automaton(resolved(root, request.vocabulary), limits, deadline)
+    automaton = text_automaton(resolved(root, request), limits, deadline)
     if not automaton.calls and not automaton.specials:
         dfa = ByteDfa(automaton.table, automaton.byte_class.astype("uint8"), automaton.final, automaton.start)
         return compile_dfa(dfa, request)
@@ -52,7 +67,7 @@ def compile_format(root: Format, request: Request, options: SchemaOptions | None
 
 
 def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> Format:
-    """Free text of so many characters at most: counted in a register where that is exact, else by states."""
+    """Free text of at most `most` characters: counted in a register where that is exact, else by states."""
     language = regex(f"(?s:.{{0,{most}}})")
     if without:
         language = language - regex(f"(?s:.*(?:{'|'.join(map(re.escape, without))}).*)")
@@ -64,13 +79,37 @@ def short_text(most: int, without: tuple[str, ...], pointer: str, request: Reque
     return Words(language, pointer)
 
 
-def resolved(root: Format, vocabulary: Vocabulary) -> Format:
-    """A tree with the special tokens of a vocabulary in the place of their names.
+def _few_tokens(node: FewTokens, request: Request) -> Format:
+    """Text whose tokens are counted in a register.
 
     Raises:
-      FormatError: the vocabulary has no such special token, or nothing can follow it.
+      FormatError: tokens cannot be counted here.
     """
+    tables = tables_for(request.vocabulary)
+    what, fix = "", "Bound it by characters."
+    if not tables.spells_every_byte:
+        what = "tokens are counted exactly only where every byte has a token of its own"
+    elif not request.is_plain:
+        what, fix = "tokens are counted only without canonical= and filters=", "Leave these out, or bound it by characters."
+    if what:
+        raise FormatError(what, pointer=node.pointer, fix=fix)
+    free = text_dfa(FreeText(node.without, node.pointer), request.limits, request.deadline)
+    if not node.most or free.num_states < 2:
+        return NOTHING
+    machine = token_limited(free, node.most, tables)
+    return OneOf((NOTHING, Value(machine, machine.start, node.pointer)))
+
+
+def resolved(root: Format, request: Request) -> Format:
+    """A tree with what a vocabulary has in the place of names of special tokens and of texts of so many tokens.
+
+    Raises:
+      FormatError: the vocabulary has no such special token, or nothing can follow it, or tokens cannot be counted.
+    """
+    vocabulary = request.vocabulary
     match root:
+        case FewTokens():
+            return _few_tokens(root, request)
         case Special(tokens=tokens, pointer=pointer, excluded=excluded):
             ids = frozenset(_special_id(token, vocabulary, pointer) for token in tokens)
             if not excluded:
@@ -78,13 +117,13 @@ def resolved(root: Format, vocabulary: Vocabulary) -> Format:
             others = set(vocabulary.special.values()) - ids - set(vocabulary.stop_ids) - {vocabulary.bos_id}
             return Token(frozenset(token for token in others if token is not None))
         case Parts(parts=parts):
-            return Parts(tuple(resolved(part, vocabulary) for part in parts))
+            return Parts(tuple(resolved(part, request) for part in parts))
         case OneOf(branches=branches):
-            return OneOf(tuple(resolved(branch, vocabulary) for branch in branches))
+            return OneOf(tuple(resolved(branch, request) for branch in branches))
         case Repeated(part=part):
-            return dataclasses.replace(root, part=resolved(part, vocabulary))
+            return dataclasses.replace(root, part=resolved(part, request))
         case Joined(part=part, between=between):
-            return Joined(resolved(part, vocabulary), resolved(between, vocabulary))
+            return Joined(resolved(part, request), resolved(between, request))
     return root
 
 

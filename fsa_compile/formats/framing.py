@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsa_compile.arrays.integers import distinct
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
@@ -77,9 +78,9 @@ class _Framing:
             begun[self.machine_of[schema]].add(starts[schema])
         self.outermost = [_outermost(machine, begin) for machine, begin in zip(machines, begun)]
         self.uses = sorted({(schema, after) for called in automaton.calls.values() for schema, after in called.items()})
-        self.symbol = {use: totals.symbol + i for i, use in enumerate(self.uses)}
+        self.symbol = {after: totals.symbol + i for i, after in enumerate(sorted({after for _, after in self.uses}))}
         self.controls = 1 + totals.control + len(automaton.final) - 1
-        symbols = totals.symbol + len(self.uses)
+        symbols = totals.symbol + len(self.symbol)
         deadline.check_bytes(4 * self.controls * symbols, "Putting the schemas' machines together")
         classes = [self._widened(automaton.byte_class, automaton.specials)]
         classes += [self._widened(machine.byte_class, machine.specials) for machine in machines]
@@ -102,8 +103,10 @@ class _Framing:
             self._copy(number)
         for machine, offset in zip(self.machines, self.offsets):
             self.pushes += [tuple((s + offset.symbol, add) for s, add in push) for push in machine.pushes[1:]]
-        for state in range(1, len(self.automaton.final)):
-            self._add_text(state)
+        self._add_text()
+        for state, called in self.automaton.calls.items():
+            for schema, after in called.items():
+                self._add_call(self._control(state), schema, after)
         for number in range(len(self.machines)):
             self._add_returns(number)
         own = np.array(self.entries, np.int64).reshape(-1, 4)
@@ -114,6 +117,10 @@ class _Framing:
         bounds = np.full((self.controls, 2), UNCOUNTED, np.int32)
         for machine, at in zip(self.machines, self.offsets):
             bounds[at.control + 1 : at.control + machine.num_controls] = machine.bounds[1:]
+        reserve = np.full(self.controls, -1, np.int32)
+        for machine, at in zip(self.machines, self.offsets):
+            if machine.token_reserve is not None:
+                reserve[at.control + 1 : at.control + machine.num_controls] = machine.token_reserve[1:]
         sets = self._sets(np.concatenate((guard, own[:, 3])).astype(np.int32)) if self.totals.guard else None
         return ByteMachine(
             byte_class=self.byte_class,
@@ -132,6 +139,7 @@ class _Framing:
             symbol_names=self._symbol_names(),
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
+            token_reserve=reserve if (reserve >= 0).any() else None,
         )
 
     def _symbol_names(self) -> tuple[str, ...]:
@@ -190,28 +198,34 @@ class _Framing:
             self.entries.append(entry)
         return 1 + self.totals.action + found
 
-    def _add_text(self, state: int) -> None:
-        """A state of the text: its bytes, and the first bytes of the values that may begin there."""
-        automaton, control = self.automaton, self._control(state)
-        table = _columns(automaton.table[state], self.text_kinds)
-        self.end[control] = END_HERE if automaton.final[state] else NO_END
-        for kind in np.flatnonzero(table).tolist():
-            self.action[control, kind] = self._own_action(self._control(int(table[kind])))
-        for schema, after in automaton.calls.get(state, {}).items():
-            number = self.machine_of[schema]
-            machine, at = self.machines[number], self.offsets[number]
-            first = _columns(machine.action[self.starts[schema]], self.kinds[number])
-            bottom = ((self.symbol[schema, after], 0), *((s + at.symbol, 0) for s in machine.stack))
-            for kind in np.flatnonzero(first).tolist():
-                if self.action[control, kind]:
-                    self._refuse(schema, kind, "begins the value as well as other text that may stand here")
-                low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
-                guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
-                if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
-                    self._refuse(schema, kind, "begins the value in more than one way")
-                push = tuple((s + at.symbol, add) for s, add in machine.pushes[machine.entry_push[low]])
-                following = int(machine.entry_next[low]) + at.control
-                self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
+    def _add_text(self) -> None:
+        """The states of the text and their bytes."""
+        automaton, above = self.automaton, self.totals.control
+        self.end[above + 1 :] = np.where(automaton.final[1:], END_HERE, NO_END)
+        table = _columns(automaton.table[1:], self.text_kinds)
+        states = distinct(table[table > 0])
+        action = np.zeros(len(automaton.final), np.int32)
+        action[states] = [self._own_action(self._control(state)) for state in states.tolist()]
+        self.action[above + 1 :] = action[table]
+
+    def _add_call(self, control: int, schema: int, after: int) -> None:
+        """The first bytes of a value that may begin in a state of the text, and the state behind it."""
+        number = self.machine_of[schema]
+        machine, at = self.machines[number], self.offsets[number]
+        first = _columns(machine.action[self.starts[schema]], self.kinds[number])
+        bottom = ((self.symbol[after], 0), *((s + at.symbol, 0) for s in machine.stack))
+        for kind in np.flatnonzero(first).tolist():
+            if self.action[control, kind]:
+                if machine.token_reserve is not None:
+                    self._refuse_count(schema)
+                self._refuse(schema, kind, "begins the value as well as other text that may stand here")
+            low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
+            guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
+            if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
+                self._refuse(schema, kind, "begins the value in more than one way")
+            push = tuple((s + at.symbol, add) for s, add in machine.pushes[machine.entry_push[low]])
+            following = int(machine.entry_next[low]) + at.control
+            self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
 
     def _add_returns(self, number: int) -> None:
         """Where the values of a machine may end: on what may follow them, and with the text where that may end there."""
@@ -220,6 +234,8 @@ class _Framing:
         uses = [(schema, after) for schema, after in self.uses if self.machine_of[schema] == number]
         followers = [self._control(after) for _, after in uses]
         readable = (self.action[followers] != 0).any(0)
+        if machine.token_reserve is not None and (self.first[readable] < 256).any():
+            self._refuse_count(uses[0][0])
         leave = self._own_action(RETURN)
         last = np.flatnonzero(machine.end == END_HERE)
         assert len(last) == 1
@@ -227,7 +243,7 @@ class _Framing:
         end = int(last[0]) + at.control
         self.action[end, readable] = leave
         for use in uses:
-            self.ret[end, self.symbol[use]] = self._control(use[1])
+            self.ret[end, self.symbol[use[1]]] = self._control(use[1])
         may_end = bool((self.end[followers] == END_HERE).any())
         returning = machine.end == END_RETURN
         if may_end:
@@ -270,7 +286,13 @@ class _Framing:
             first=joined("first"),
             after=joined("after"),
             end=joined("end").astype(np.int32),
+            came=joined("came").astype(np.int32),
         )
+
+    def _refuse_count(self, schema: int) -> None:
+        fix = "Let a special token end it, or bound it by characters."
+        what = "text whose tokens are counted ends only with a special token, and here text may follow it"
+        raise FormatError(what, pointer=self.automaton.schemas[schema].pointer, fix=fix)
 
     def _refuse(self, schema: int, kind: int, what: str) -> None:
         letter = int(self.first[kind])
@@ -317,9 +339,9 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     return seen
 
 
-def _plain(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _plain(count: int) -> tuple[np.ndarray, ...]:
     none = np.zeros(count, bool)
-    return none, none, none, np.full(count, -1, np.int32)
+    return none, none, none, np.full(count, -1, np.int32), np.zeros(count, np.int32)
 
 
 def _no_sets(machine: ByteMachine) -> KeySets:

@@ -37,7 +37,6 @@ def text_then(machine: ByteMachine, trigger: str, limits: CompileLimits, deadlin
     action = np.zeros((base + size, len(first)), np.int32)
     action[:base] = machine.action[:, machine.byte_class[first]]
     action[base:] = number.action[full[:, first]]
-    grown = {"control_names": (*machine.control_names, *["text"] * size)} if machine.control_names else {}
     return ByteMachine(
         byte_class=byte_class.ravel().astype(np.int32),
         specials=machine.specials,
@@ -52,10 +51,10 @@ def text_then(machine: ByteMachine, trigger: str, limits: CompileLimits, deadlin
         bounds=np.vstack([machine.bounds, np.full((size, 2), UNCOUNTED, machine.bounds.dtype)]),
         start=base + dfa.start,
         stack=(),
+        control_names=(*machine.control_names, *["text"] * size) if machine.control_names else (),
         symbol_names=machine.symbol_names,
         deterministic=machine.deterministic,
         sets=machine.sets and machine.sets.extended(size, size - 1),
-        **grown,
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import leading, reach
+from fsa_compile.arrays.graphs import moves as distinct_moves
+from fsa_compile.arrays.graphs import reach, reached
+from fsa_compile.arrays.integers import distinct, firsts, order_of
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats.request import FormatError
@@ -87,12 +90,18 @@ def _tokens(root: Format) -> set[int]:
 
 
 class _Nondeterministic:
-    """States with moves that read nothing, whole automata between two states, bytes, and calls."""
+    """States with moves that read nothing, moves by letters, and calls. A letter is a byte, or 256 + i for special token i.
+
+    Attributes:
+      free: by state, states that are reached without a letter.
+      moves: by state, (letters as a bit mask, state).
+      calls: by state, (number of a schema, state behind its value).
+    """
 
     def __init__(self, limits: CompileLimits, deadline: Deadline) -> None:
         self._limits, self._deadline = limits, deadline
         self.free: list[list[int]] = []
-        self.bytes: list[dict[int, list[int]]] = []
+        self.moves: list[list[tuple[int, int]]] = []
         self.calls: list[list[tuple[int, int]]] = []
         self.schemas: dict[object, tuple[int, Json | Value]] = {}
         self.specials: list[int] = []
@@ -102,7 +111,7 @@ class _Nondeterministic:
         if len(self.free) >= self._limits.max_states:
             raise LimitError("max_states", self._limits.max_states, "Writing out the text around the values")
         self.free.append([])
-        self.bytes.append({})
+        self.moves.append([])
         self.calls.append([])
         return len(self.free) - 1
 
@@ -113,7 +122,7 @@ class _Nondeterministic:
                 here = begin
                 for byte in text.encode():
                     there = self.state()
-                    self.bytes[here].setdefault(byte, []).append(there)
+                    self.moves[here].append((1 << byte, there))
                     here = there
                 self.free[here].append(end)
             case Json():
@@ -126,8 +135,7 @@ class _Nondeterministic:
                 number, _ = self.schemas.setdefault((id(node.machine), node.start), (len(self.schemas), node))
                 self.calls[begin].append((number, end))
             case Token(ids=ids):
-                for token in ids:
-                    self.bytes[begin].setdefault(256 + self.specials.index(token), []).append(end)
+                self.moves[begin].append((sum(1 << 256 + self.specials.index(token) for token in ids), end))
             case Parts(parts=parts):
                 here = begin
                 for part in parts:
@@ -171,50 +179,78 @@ class _Nondeterministic:
 
     def _automaton(self, node: Format, begin: int, end: int) -> None:
         if node not in self._dfas:
-            self._dfas[node] = self._byte_dfa(node)
+            self._dfas[node] = text_dfa(node, self._limits, self._deadline)
         dfa = self._dfas[node]
         number = [self.state() for _ in range(dfa.num_states)]
-        for source, byte, target in zip(*(column.tolist() for column in dfa.arcs)):
-            self.bytes[number[source]].setdefault(byte, []).append(number[target])
+        source, target = distinct_moves(dfa.table)
+        letters = _masks(dfa, source, target)
+        for at, mask, there in zip(source.tolist(), letters, target.tolist()):
+            self.moves[number[at]].append((mask, number[there]))
         for state in np.flatnonzero(dfa.final).tolist():
             self.free[number[state]].append(end)
         if dfa.num_states > 1:
             self.free[begin].append(number[dfa.start])
 
-    def _byte_dfa(self, node: Format) -> ByteDfa:
-        match node:
-            case FreeText(without=without, not_first=not_first):
-                made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-                if not_first:
-                    made = made - languages.regex(f"(?s:(?:{_any(not_first)}).*)")
-            case Words(language=made):
-                pass
-            case Until(end=mark, marks=marks, without=without):
-                made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
-                if without:
-                    made = made - languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-            case Regex(pattern=pattern, pointer=pointer):
-                try:
-                    return languages.regex(pattern).to_byte_dfa(self._limits, self._deadline)
-                except (PatternError, UnsatisfiableError) as error:
-                    raise FormatError(f"this pattern cannot be used: {error}", pointer=pointer) from None
-            case _:
-                raise TypeError(type(node).__name__)
-        return made.to_byte_dfa(self._limits, self._deadline)
+
+def text_dfa(node: Format, limits: CompileLimits, deadline: Deadline) -> ByteDfa:
+    """The automaton of text without calls and special tokens.
+
+    Raises:
+      FormatError: a pattern that is not one.
+    """
+    match node:
+        case FreeText(without=without, not_first=not_first):
+            made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+            if not_first:
+                made = made - (languages.choices(not_first) + languages.regex("(?s:.*)"))
+        case Words(language=made):
+            pass
+        case Until(end=mark, marks=marks, without=without):
+            made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
+            if without:
+                made = made - languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+        case Regex(pattern=pattern, pointer=pointer):
+            try:
+                return languages.regex(pattern).to_byte_dfa(limits, deadline)
+            except (PatternError, UnsatisfiableError) as error:
+                raise FormatError(f"this pattern cannot be used: {error}", pointer=pointer) from None
+        case _:
+            raise TypeError(type(node).__name__)
+    return made.to_byte_dfa(limits, deadline)
 
 
 def _any(texts: tuple[str, ...]) -> str:
     return "|".join(re.escape(text) for text in texts)
 
 
+def _masks(dfa: ByteDfa, source: np.ndarray, target: np.ndarray) -> list[int]:
+    """The bytes that lead from one state to another, as bit masks, for pairs of states."""
+    of_class = np.zeros(dfa.table.shape[1], object)
+    for byte, kind in enumerate(dfa.byte_class.tolist()):
+        of_class[kind] |= 1 << byte
+    packed = np.packbits(dfa.table[source] == target[:, None], axis=1, bitorder="little")
+    known: dict[bytes, int] = {}
+    out = []
+    for row in packed:
+        key = row.tobytes()
+        if key not in known:
+            known[key] = sum(of_class[np.unpackbits(row, count=len(of_class), bitorder="little") > 0].tolist())
+        out.append(known[key])
+    return out
+
+
 def _deterministic(build: _Nondeterministic, start: int, end: int, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
     """Subsets of states; a letter is a class of bytes that no state tells apart."""
-    byte_class, members = _classes(build)
     numbers: dict[frozenset[int], int] = {}
     order: list[frozenset[int]] = []
 
-    def number(states: set[int]) -> int:
-        key = frozenset(reach(states, build.free.__getitem__))
+    @functools.cache
+    def closure(state: int) -> frozenset[int]:
+        return frozenset(reach([state], build.free.__getitem__))
+
+    @functools.cache
+    def number(states: int | frozenset[int]) -> int:
+        key = closure(states) if isinstance(states, int) else frozenset().union(*map(closure, states))
         found = numbers.setdefault(key, len(order) + 1)
         if found > len(order):
             order.append(key)
@@ -222,49 +258,86 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
                 raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
         return found
 
-    number({start})
-    moves: list[dict[int, int]] = []
+    number(start)
+    moves: list[tuple[int, int, int]] = []
     calls: dict[int, dict[int, int]] = {}
     for at, states in enumerate(order, 1):
         deadline.check("Writing out the text around the values")
-        reached: dict[int, set[int]] = {}
+        moves += [(at, mask, number(there)) for mask, there in _parted([m for state in states for m in build.moves[state]])]
         called: dict[int, set[int]] = {}
         for state in states:
-            for byte, targets in build.bytes[state].items():
-                reached.setdefault(byte, set()).update(targets)
             for schema, target in build.calls[state]:
                 called.setdefault(schema, set()).add(target)
-        moves.append({kind: number(reached[byte]) for kind, byte in enumerate(members) if byte in reached})
         if called:
-            calls[at] = {schema: number(targets) for schema, targets in called.items()}
-    table = np.zeros((len(order) + 1, len(members)), np.int32)
-    for at, row in enumerate(moves, 1):
-        for kind, target in row.items():
-            table[at, kind] = target
+            calls[at] = {schema: number(frozenset(targets)) for schema, targets in called.items()}
+    byte_class = _classes(build)
+    table = _table(moves, byte_class, len(order) + 1)
     final = np.array([False, *(end in states for states in order)])
     schemas = tuple(node for _, node in build.schemas.values())
     return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials)))
 
 
-def _classes(build: _Nondeterministic) -> tuple[np.ndarray, list[int]]:
-    """int32[256 + T], classes of letters, and one letter of each."""
-    signature: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(256 + len(build.specials))]
-    for state, moves in enumerate(build.bytes):
-        for byte, targets in moves.items():
-            signature[byte].append((state, tuple(targets)))
-    kinds: dict[tuple[tuple[int, tuple[int, ...]], ...], int] = {}
-    byte_class = np.array([kinds.setdefault(tuple(s), len(kinds)) for s in signature], np.int32)
-    return byte_class, [int(np.argmax(byte_class == kind)) for kind in range(len(kinds))]
+def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
+    """Disjoint masks, by their first letters, and the state or states that all of a mask's letters lead to."""
+    if len(moves) == 1:
+        return moves  # type: ignore[return-value]
+    targets: dict[int, list[int]] = {}
+    for mask, target in moves:
+        targets.setdefault(mask, []).append(target)
+    seen, parts = 0, list[tuple[int, list[int]]]()
+    for mask, more in targets.items():
+        both, seen = mask & seen, mask | seen
+        if both:
+            parts = [
+                (part, there + more * is_read)
+                for letters, there in parts
+                for part, is_read in ((letters & mask, True), (letters & ~mask, False))
+                if part
+            ]
+        if mask != both:
+            parts.append((mask ^ both, more))
+    out = [(mask, there[0] if len(there) == 1 else frozenset(there)) for mask, there in parts]
+    return sorted(out, key=_first_letter)
+
+
+def _first_letter(part: tuple[int, object]) -> int:
+    return part[0] & -part[0]
+
+
+def _classes(build: _Nondeterministic) -> np.ndarray:
+    """int32[256 + T], classes of the letters that the same moves read."""
+    size = 256 + len(build.specials)
+    masks = {mask for moves in build.moves for mask, _ in moves}
+    data = b"".join(mask.to_bytes(-(-size // 8), "little") for mask in masks)
+    packed = np.frombuffer(data, np.uint8).reshape(len(masks), -(-size // 8))
+    read = np.unpackbits(packed, axis=1, count=size, bitorder="little")
+    kinds: dict[bytes, int] = {}
+    return np.array([kinds.setdefault(letter.tobytes(), len(kinds)) for letter in np.ascontiguousarray(read.T)], np.int32)
+
+
+def _table(moves: list[tuple[int, int, int]], byte_class: np.ndarray, states: int) -> np.ndarray:
+    """int32[S, C] of (state, mask of letters, next state)."""
+    table = np.zeros((states, int(byte_class.max()) + 1), np.int32)
+    known: dict[int, int] = {}
+    kind = np.array([known.setdefault(mask, len(known)) for _, mask, _ in moves], np.int64)
+    order, first = order_of(kind), firsts(kind, len(known))
+    at, target = (np.array(column, np.int64)[order] for column in ([m[0] for m in moves], [m[2] for m in moves]))
+    for mask, low, high in zip(known, first.tolist(), first[1:].tolist()):
+        letters = np.unpackbits(np.frombuffer(mask.to_bytes(-(-len(byte_class) // 8), "little"), np.uint8), bitorder="little")
+        kinds = distinct(byte_class[letters[: len(byte_class)] > 0])
+        table[at[low:high, None], kinds] = target[low:high, None]
+    return table
 
 
 def _trimmed(automaton: TextAutomaton) -> TextAutomaton:
     """Without states that lead nowhere."""
     table, final = automaton.table, automaton.final
-    after = [[*row, *automaton.calls.get(state, {}).values()] for state, row in enumerate(table.tolist())]
-    live = set(leading(after, np.flatnonzero(final).tolist()))
-    kept = np.zeros(len(final), np.int32)
-    kept[sorted(live - {0})] = np.arange(1, len(live - {0}) + 1)
-    rows = np.flatnonzero(np.append(True, kept[1:] > 0))
+    source, target = distinct_moves(table)
+    called = np.array([(at, after) for at, calls in automaton.calls.items() for after in calls.values()], np.int64).reshape(-1, 2)
+    source, target = np.concatenate((source, called[:, 0])), np.concatenate((target, called[:, 1]))
+    live = reached(target, source, np.flatnonzero(final).tolist(), len(final))
+    kept = np.where(live, np.cumsum(live), 0).astype(np.int32)
+    rows = np.append(0, np.flatnonzero(live))
     calls = {
         int(kept[source]): {schema: int(kept[target]) for schema, target in called.items() if kept[target]}
         for source, called in automaton.calls.items()

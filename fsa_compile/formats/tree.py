@@ -37,6 +37,15 @@ class FreeText:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FewTokens:
+    """Any text of so many tokens at most, in which none of these occurs; a special token or the end of all text ends it."""
+
+    without: tuple[str, ...]
+    most: int
+    pointer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Words:
     """The texts of a language."""
 
@@ -128,7 +137,9 @@ class Joined:
     between: Format
 
 
-Format: TypeAlias = Text | Regex | Words | FreeText | Until | Json | Token | Special | Value | Parts | OneOf | Repeated | Joined
+Format: TypeAlias = (
+    Text | Regex | Words | FreeText | FewTokens | Until | Json | Token | Special | Value | Parts | OneOf | Repeated | Joined
+)
 
 NOTHING = Parts(())
 """The empty text."""

@@ -56,6 +56,7 @@ class ToolTags:
             value = getattr(self, field.name)
             if not isinstance(value, str) and not (value is None and field.name == "trigger"):
                 raise ConstraintError(f"ToolTags.{field.name} must be a str, not {value!r:.40}")
+            text(value or "", f"ToolTags.{field.name}")
         if not self.begin or self.trigger == "" or not self.begin.startswith(self.trigger or ""):
             fix = 'Write ToolTags(begin="<call>", end="</call>"), or trigger="<call" besides.'
             raise ConstraintError("ToolTags needs a begin that is not empty and starts with its trigger", fix=fix)

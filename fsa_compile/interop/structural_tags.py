@@ -14,8 +14,10 @@ from typing import Any
 
 from fsa_compile.formats.grammar_values import grammar_format
 from fsa_compile.formats.request import FormatError, child, decoded, elements, flag, kind_of, members, text, texts
+from fsa_compile.formats.token_counts import MAX_TOKENS
 from fsa_compile.formats.tree import (
     NOTHING,
+    FewTokens,
     Format,
     FreeText,
     Json,
@@ -215,15 +217,18 @@ class _Reader:
 
     def _any_text(self, value: Any, pointer: str, ends: tuple[str, ...] | None, depth: int) -> Format:
         fields = members(value, pointer, optional=["excludes", "max_tokens", "max_chars"])
-        if "max_tokens" in fields:
-            fix = "Bound it by max_chars, which is exact whatever the tokens are."
-            raise FormatError("max_tokens is not supported", pointer=child(pointer, "max_tokens"), fix=fix)
         without = tuple(texts(fields.get("excludes", []), child(pointer, "excludes")))
         if ends is not None and all(ends):
             without = tuple(mark for mark in without if mark not in ends)
             bad = next((mark for mark in without for end in ends if mark in end), None)
             if bad is not None:
                 raise FormatError(f"the end of the tag holds {bad!r}, which must not occur", pointer=child(pointer, "excludes"))
+        if "max_tokens" in fields:
+            place = child(pointer, "max_tokens")
+            if ends is not None or "max_chars" in fields:
+                fix = 'Write the tag\'s end as {"type": "token", "token": ...}, or bound the text by max_chars alone.'
+                raise FormatError("tokens are counted only up to a special token, and without max_chars", pointer=place, fix=fix)
+            return FewTokens(without, _count(fields["max_tokens"], place, MAX_TOKENS), place)
         free = FreeText(without, pointer)
         if "max_chars" in fields:
             return _at_most(free, _count(fields["max_chars"], child(pointer, "max_chars"), MAX_CHARACTERS), ends)
@@ -386,7 +391,7 @@ def _free_parts(pointer: str, ends: tuple[str, ...] | None) -> tuple[Format, For
 
 
 def _at_most(free: FreeText, most: int, ends: tuple[str, ...] | None) -> Format:
-    """Free text of so many characters at most; with `ends`, up to the first of these."""
+    """Free text of at most `most` characters; with `ends`, up to the first of these."""
     marks, short = tuple(end for end in ends or () if end), f"(?s:.{{0,{most}}})"
     bad = regex(f"(?s:.*(?:{'|'.join(map(re.escape, free.without))}).*)") if free.without else None
     found: list[Format] = []

@@ -34,7 +34,14 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
-from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError, flat_enough
+from fsa_compile.errors import (
+    ConstraintError,
+    LimitError,
+    SchemaError,
+    UnsatisfiableSchemaError,
+    UnsupportedSchemaError,
+    flat_enough,
+)
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
@@ -47,7 +54,7 @@ from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
-from fsa_compile.json_schema.schema_pushdown import Reach, byte_machine
+from fsa_compile.json_schema.schema_pushdown import Aims, Reach, byte_machine
 from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
@@ -126,9 +133,18 @@ def compile_json_schema(
 
 
 def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstraint:
-    """A constraint that knows a bound on the rest of every text; `make` is told whether frames with other outcomes stay apart."""
+    """A constraint that knows a bound on the rest of every text; `make` is told whether frames with other outcomes stay apart.
+
+    Where that takes more than the limits allow, the constraint is one without a bound.
+    """
     found = make(False)
-    return found if found.has_bounds else make(True)
+    if found.has_bounds:
+        return found
+    try:
+        other = make(True)
+    except LimitError:
+        return found
+    return other if other.has_bounds else found
 
 
 @guarded
@@ -187,7 +203,7 @@ class _Build:
         dead: set[Any],
         apart: bool,
     ) -> None:
-        self._document = document
+        self._document, self._apart = document, apart
         decisions = Decisions(options.max_formula)
         values = Values(decisions, options.max_orders, apart=apart)
         keywords = Keywords(document, decisions, values, options)
@@ -212,6 +228,9 @@ class _Build:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
             raise UnsatisfiableSchemaError("no JSON value satisfies the schema", pointer="#", fix="Loosen its conditions.")
         symbol, entry = self._call
+        if self._apart:
+            symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)
+            self._reach = Reach(self._controls, self._end)
         return byte_machine(self._controls, self._reach, entry, symbol, self._end)
 
     def release(self) -> None:

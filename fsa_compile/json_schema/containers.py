@@ -46,7 +46,7 @@ class Frames(ContainerBase):
 
     def __init__(self, parts: SchemaParts) -> None:
         super().__init__(parts)
-        controls, _, scalars, decisions, _, keywords, derivatives, options, dead = parts
+        controls, _, scalars, decisions, values, keywords, derivatives, options, dead = parts
         self._orders: list[Order] = []
         self._order_number: dict[Order, int] = {}
         self._sorted: list[tuple[str, ...]] = []
@@ -56,7 +56,7 @@ class Frames(ContainerBase):
         self._differing = Differing(self, controls, scalars, decisions, keywords, derivatives, options)
         self._any_order: AnyOrder | None = None
         if options.key_order == "any":
-            self._any_order = AnyOrder(self, controls, decisions, keywords, derivatives, dead)
+            self._any_order = AnyOrder(self, controls, decisions, keywords, derivatives, dead, values.apart)
 
     # values
 

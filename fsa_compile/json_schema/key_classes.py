@@ -10,7 +10,6 @@ from fsa_compile.automata.labelled_product import product
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions
-from fsa_compile.unicode.code_points import is_surrogate
 
 _OTHERS = 1
 """Label of the keys that are not named, in a trie."""
@@ -104,8 +103,7 @@ class KeyClasses:
         """
         found = self._known.get((keys, conditions))
         if found is None:
-            written = tuple(key for key in keys if not any(is_surrogate(ord(c)) for c in key))  # the others cannot come
-            found = self._known[keys, conditions] = self._make(written, conditions)
+            found = self._known[keys, conditions] = self._make(keys, conditions)
         return found
 
     def _make(self, keys: tuple[str, ...], conditions: tuple[Any, ...]) -> KeyAutomaton:

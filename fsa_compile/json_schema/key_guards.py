@@ -26,8 +26,10 @@ class KeyGuards:
         self._controls, self._outcomes = controls, outcomes
         self.guards = Guards()
         live = list(live)
+        self._came = self._find_came([c for c in live if c in controls.firsts])
         self._coming = self._find_coming([c for c in live if c in controls.kind])
         self.kind = self._find_kinds(live)
+        self._count = self._find_counts([c for c in live if c in controls.firsts])
 
     def of_call(self, control: int) -> int:
         """Guard of the calls of a control: after a member, only the frame's end is called."""
@@ -38,10 +40,10 @@ class KeyGuards:
         """Guard of a move from a control of a frame with a set."""
         controls = self._controls
         bit = controls.key_ends.get(target)
-        if bit is not None and target in controls.new_keys:
-            return self.guards.number(Guard((), 0, 1 << bit))
+        if bit is not None and bit < 0:
+            return 0
         if bit is not None:
-            return self.guards.number(Guard((1 << bit,), 0, 1 << bit)) if bit >= 0 else 0
+            return self.guards.number(Guard(() if self._is_new(control, bit) else (1 << bit,), 0, 1 << bit))
         coming = self._coming.get(target)
         ended = controls.value_ends.get((control, target))
         if ended is not None:  # after a number, the comma already asks for one more value
@@ -72,7 +74,46 @@ class KeyGuards:
             first=np.array([False, *(c in self._controls.firsts for c in live)]),
             after=np.array([False, *(c in self._controls.kind and c not in self._coming for c in live)]),
             end=np.array([-1, *(self._controls.key_ends.get(c, -1) for c in live)], np.int32),
+            came=np.array([0, *(self._count.get(c, 0) for c in live)], np.int32),
         )
+
+    def _find_came(self, firsts: list[int]) -> dict[int, int]:
+        """The keys that may have come, by control of a frame with a set, from the controls where such frames begin."""
+        c = self._controls
+        out = dict.fromkeys(firsts, 0)
+        todo = list(firsts)
+        while todo:
+            control = todo.pop()
+            for target in self._following(control):
+                bit = max(c.key_ends.get(target, -1), c.value_ends.get((control, target), -1))
+                came = out[control] | (1 << bit if bit >= 0 else 0)
+                if came & ~out.get(target, 0) or target not in out:
+                    out[target] = out.get(target, 0) | came
+                    todo.append(target)
+        return out
+
+    def _find_counts(self, firsts: list[int]) -> dict[int, int]:
+        """The most keys that may have come of those that are not required, by control."""
+        c = self._controls
+        out = dict.fromkeys(firsts, 0)
+        todo = list(firsts)
+        while todo:
+            control = todo.pop()
+            if control not in self.kind:
+                continue  # the set no longer matters
+            required = c.required[self.kind[control] - 1]
+            for target in self._following(control):
+                bit = max(c.key_ends.get(target, -1), c.value_ends.get((control, target), -1))
+                spare = (self._came[target] & ~required).bit_count()
+                count = min(out[control] + (bit >= 0 and not required >> bit & 1), spare)
+                if count > out.get(target, -1):
+                    out[target] = count
+                    todo.append(target)
+        return out
+
+    def _is_new(self, control: int, bit: int) -> bool:
+        """Whether a key that ends after a control cannot have come before."""
+        return not self._came[control] >> bit & 1
 
     def _find_coming(self, objects: list[int]) -> dict[int, int]:
         """The keys that may come next, by control from a comma (or the object's beginning) to the end of a key."""
@@ -100,7 +141,7 @@ class KeyGuards:
             if bit is not None:
                 for control in before[target]:
                     out[control] |= 1 << bit if bit >= 0 else 0
-                    out[control] |= _OTHERS if bit < 0 or target in c.new_keys else 0
+                    out[control] |= _OTHERS if bit < 0 or self._is_new(control, bit) else 0
                     changed.append(control)
         while changed:
             control = changed.pop()

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fsa_compile.errors import SchemaError
-from fsa_compile.json_schema.numbers import is_number
+from fsa_compile.inputs.json_input import escaped
+from fsa_compile.json_schema.number_conditions import is_number
+from fsa_compile.unicode.code_points import is_surrogate
 
 _MOST_COUNT = 1 << 53
 """Counts from here on are refused: no text is that long."""
@@ -96,6 +98,29 @@ KEYWORDS = frozenset(_KINDS)
 """Keywords whose values are checked."""
 
 
+_TEXTS = {"enum", "const", "required", "dependentRequired"}
+_NAMES = {"properties", "dependentSchemas", "dependencies"}
+"""Keywords whose values, and those whose members' names, texts are compared with."""
+
+
+def _check_text(value: Any, pointer: str) -> None:
+    """Raises `SchemaError` for a string in a JSON value that holds half of a surrogate pair: no text does."""
+    if isinstance(value, str):
+        half = None if value.isascii() else next((c for c in value if is_surrogate(ord(c))), None)
+        if half is not None:
+            fix = "Write the character, or both halves of it; a text that was cut may have lost one."
+            raise SchemaError(f"a string holds a lone surrogate (U+{ord(half):04X}), which no text has", pointer=pointer, fix=fix)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            if not isinstance(item, str) or not item.isascii():
+                _check_text(item, f"{pointer}/{i}")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not name.isascii() or item is not None:
+                _check_text(name, f"{pointer}/{escaped(name)}")
+                _check_text(item, f"{pointer}/{escaped(name)}")
+
+
 def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:
     """Raises `SchemaError` for the first keyword of a schema object whose value is of a kind that it cannot be.
 
@@ -104,6 +129,10 @@ def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:
       pointer: of the schema object.
     """
     for keyword, value in schema.items():
+        if keyword in _TEXTS:
+            _check_text(value, f"{pointer}/{keyword}")
+        elif keyword in _NAMES and isinstance(value, dict):
+            _check_text({name: None if _is_schema(part) else part for name, part in value.items()}, f"{pointer}/{keyword}")
         since, kind = _KINDS.get(keyword, (9_999, _FLAG))
         if draft < since:
             continue
@@ -112,6 +141,6 @@ def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:
         parts = _numbered(value) if kind is _ITEMS and isinstance(value, list) else kind.parts(value)
         for name, part in parts:
             if not _is_schema(part):
-                name = name.replace("~", "~0").replace("/", "~1")
+                name = escaped(name)
                 what = f"a schema must be an object or a boolean, not {type(part).__name__}"
                 raise SchemaError(what, pointer=f"{pointer}/{keyword}/{name}")

@@ -11,8 +11,9 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from fsa_compile.artifact.arrays import MOST_COUNT
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
-from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.json_schema.atoms import (
     ARRAY,
     FALSE,
@@ -50,7 +51,6 @@ from fsa_compile.json_schema.keyword_types import check_keywords
 from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
-from fsa_compile.unicode.code_points import is_surrogate
 
 SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
@@ -170,8 +170,14 @@ class Keywords:
         return self.value(schema)
 
     def _count(self, schema: dict[str, Any], keyword: str, default: int | None) -> int | None:
+        """The value of a keyword that counts; None where there is no upper bound, or one that no text reaches."""
         value = schema.get(keyword, default)
-        return None if value is None else int(value)
+        if value is None or value < MOST_COUNT:
+            return None if value is None else int(value)
+        if keyword.startswith("max"):
+            return None
+        what = f"{keyword} is {int(value):,}: no text of that many can be written"
+        raise UnsupportedSchemaError(what, pointer=self._at(schema, keyword), fix=f"Ask for fewer than {MOST_COUNT:,}.")
 
     # references
 
@@ -237,8 +243,7 @@ class Keywords:
             elif numbers.is_number(x):
                 out[NUMBER] = d.either(out[NUMBER], self._atom(Equals(numbers.exact(x)), schema, keyword))
             elif isinstance(x, str):
-                if x.isascii() or not any(is_surrogate(ord(c)) for c in x):  # halves of pairs are no text
-                    words.append(x)
+                words.append(x)
             elif isinstance(x, list):
                 same: dict[str, Any] = {"prefixItems": [_constant(y) for y in x], "items": False, "minItems": len(x)}
                 structured.append(self._exactly("array", same))

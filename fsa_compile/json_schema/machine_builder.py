@@ -40,7 +40,7 @@ class Controls:
       key_ends: controls that stand after a key, and that key's bit; -1 where its key is not remembered.
       value_ends: moves (from a control, to a control) that end an element of an array whose elements differ, and its bit: to such
         an array, values are what keys are to an object.
-      new_keys: those of them whose key is known not to have come before.
+      strays: controls at which a frame ends with another outcome than is hoped for (see `schema_pushdown.Aims`).
       needed: what frames must be able to read, by control: of each list of controls, at least the number given with it.
     """
 
@@ -55,12 +55,12 @@ class Controls:
         self.symbol_names: list[dict[str, None]] = []
         self.required: list[int] = []
         self.kind: dict[int, int] = {}
-        self.new_keys: set[int] = set()
         self.firsts: set[int] = set()
         self.before: set[int] = set()
         self.closing: dict[int, int] = {}
         self.key_ends: dict[int, int] = {}
         self.value_ends: dict[tuple[int, int], int] = {}
+        self.strays: set[int] = set()
         self.needed: dict[int, list[tuple[tuple[int, ...], int]]] = {}
         self._max_controls, self._deadline = max_controls, deadline
         self._known: dict[Hashable, int] = {}
@@ -117,20 +117,14 @@ class Controls:
             target = number
         return target
 
-    def key_end(self, bit: int, control: int, *, new: bool) -> int:
-        """The control that does what another does, after a key with a bit (-1: none).
-
-        Args:
-          new: it is known that the key has not come before.
-        """
-        number = self._known.get(("key end", bit, control, new))
+    def key_end(self, bit: int, control: int, owner: Hashable) -> int:
+        """The control that does what another does, after a key with a bit (-1: none); every owner has one of its own."""
+        number = self._known.get(("key end", bit, control, owner))
         if number is None:
-            number = self._known["key end", bit, control, new] = self.new(self.moves[control])
+            number = self._known["key end", bit, control, owner] = self.new(self.moves[control])
             if control in self.calls:
                 self.calls[number] = self.calls[control]
             self.key_ends[number] = bit
-            if new:
-                self.new_keys.add(number)
         return number
 
     def final(self, outcome: int) -> int:

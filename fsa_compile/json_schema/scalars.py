@@ -10,13 +10,13 @@ from typing import Any
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.labelled_dfa import TextDfa, num_moves
 from fsa_compile.errors import LimitError
-from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.json_schema.atoms import AtLeast, Equals, IsInteger, IsMultiple, Spelled
 from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
 
 _LITERALS = ("null", "true", "false")
-_FEW_ATOMS, _MOST_KEPT, _FEW_BOUNDS, _MOST_ATOMS = 4, 1 << 18, 6, 12
+_FEW_ATOMS, _MOST_KEPT, _FEW_BOUNDS, _MOST_ATOMS = 4, 1 << 18, 16, 40
 _MOST_STATES = 50_000
 """Joint states of conditions from which on spellings with exponents are left out."""
 _NUMBERS: SizedMemo[TextDfa] = SizedMemo(_MOST_KEPT, num_moves)
@@ -70,17 +70,18 @@ class Scalars(Strings):
 
         def label(said: tuple[int, ...]) -> int:
             """The outcome; none where it depends on what a condition leaves undecided."""
-            for i, key in enumerate(conditions):
-                if said[i] == numbers.UNDECIDED:
-                    either = {label((*said[:i], way, *said[i + 1 :])) for way in ((-1, 0, 1) if key[0] == "bound" else (0, 1))}
-                    return either.pop() if len(either) == 1 else 0
+            if numbers.UNDECIDED in said:
+                each = [(atom, of(atom, said)) for atom in atoms]
+                known = {d.variable(atom): int(holds(atom, says)) for atom, says in each if says != numbers.UNDECIDED}
+                left = d.leaves(d.substitute(formula, known))
+                return left.pop() if len(left) == 1 else 0
+            return d.evaluate(formula, lambda v: holds(d.atoms[v], of(d.atoms[v], said)))
 
-            def holds(variable: int) -> bool:
-                atom = d.atoms[variable]
-                says = said[order[_condition_key(atom)]]
-                return says >= 0 if isinstance(atom, AtLeast) else says == 0 if isinstance(atom, Equals) else says == 1
+        def of(atom: Any, said: tuple[int, ...]) -> int:
+            return said[order[_condition_key(atom)]]
 
-            return d.evaluate(formula, holds)
+        def holds(atom: Any, says: int) -> bool:
+            return says >= 0 if isinstance(atom, AtLeast) else says == 0 if isinstance(atom, Equals) else says == 1
 
         every, most = list(conditions.values()), self._options.max_product
         if self._is_whole(formula, atoms):

@@ -1,8 +1,13 @@
-"""Controls to `ByteMachine`: what leads nowhere is cut, bytes become classes, moves become actions."""
+"""Controls to `ByteMachine`: what leads nowhere is cut, bytes become classes, moves become actions.
+
+For some bounds, controls are copied before by what is hoped of their frames (`Aims`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import chain, islice
 from typing import TypeAlias
@@ -15,6 +20,9 @@ from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.json_schema.key_guards import KeyGuards
 from fsa_compile.json_schema.machine_builder import Controls
+
+_FAR = 1 << 40
+"""Bytes to an outcome that cannot be reached, on a way that has to end with another."""
 
 
 class Reach:
@@ -147,6 +155,135 @@ class Reach:
         return list(reach([start, *more, *(control for entry in (start, *more) for control in ends(symbol, entry))], after))
 
 
+class Aims:
+    """Copies the controls of a finished pool, one copy for each outcome that a caller hopes for.
+
+    Bounds on the rest of a text give every control one distance and every stack symbol one cost (`costs`), so a frame heads for
+    one of its ends, whoever called it. Where one caller hopes that an element is valid and another that it is not, no such bound
+    may exist. Here a call wants of its callee the outcome from which the caller gets to its own aim by the fewest bytes; an end
+    with another outcome is a stray, which pays for what the caller has to do then.
+
+    Args:
+      controls: the pool, to which the copies are added.
+      reach: of the pool.
+    """
+
+    def __init__(self, controls: Controls, reach: Reach) -> None:
+        self._controls, self._reach = controls, reach
+        self._nearest = _nearest_ends(controls, reach)
+        self._copies: dict[tuple[int, int], int] = {}
+        self._symbols: dict[tuple[int, int, int], int] = {}
+        self._kinds: dict[tuple[int, int], int] = {}
+        self._strays: dict[tuple[int, int], int] = {}
+        self._first_stray = 1 + max(controls.outcome)
+        self._todo: list[tuple[int, int, int]] = []
+
+    def called(self, symbol: int, entry: int) -> tuple[int, int]:
+        """The call of the whole value, copied with all that it leads to."""
+        call = self._call(symbol, entry, 0)
+        while self._todo:
+            self._fill(*self._todo.pop())
+        return call
+
+    def _copy(self, control: int, wanted: int) -> int:
+        """The control, in a frame of which an outcome is wanted; those outside all frames are the same for all."""
+        if not wanted or not self._reach.outcomes[control]:
+            return control if not wanted else 0
+        found = self._copies.get((control, wanted))
+        if found is None:
+            c = self._controls
+            outcome = self._end(c.outcome[control], wanted) if c.outcome[control] else 0
+            found = self._copies[control, wanted] = c.new((), outcome, c.bounds.get(control))
+            if outcome >= self._first_stray:
+                c.strays.add(found)
+            self._todo.append((found, control, wanted))
+        return found
+
+    def _fill(self, copy: int, control: int, wanted: int) -> None:
+        c = self._controls
+        c.moves[copy] = tuple((low, high, self._copy(t, wanted)) for low, high, t in c.moves[control] if self._reach.outcomes[t])
+        calls = c.calls.get(control, ())
+        if calls:
+            c.calls[copy] = tuple(self._call(*call, wanted) for call in calls if self._reach.usable(*call))
+        for controls in (c.adds, c.firsts, c.before):
+            if control in controls:
+                controls.add(copy)
+        for values in (c.potential, c.closing, c.key_ends):
+            if control in values:
+                values[copy] = values[control]
+        if control in c.kind:
+            kind = c.kind[control]
+            if (kind, wanted) not in self._kinds:
+                self._kinds[kind, wanted] = c.new_kind(c.required[kind - 1])
+            c.kind[copy] = self._kinds[kind, wanted]
+        if control in c.needed:
+            c.needed[copy] = [(tuple(self._copy(end, wanted) for end in ends), least) for ends, least in c.needed[control]]
+        for _, _, target in c.moves[control]:
+            bit = c.value_ends.get((control, target))
+            if bit is not None:
+                c.value_ends[copy, self._copy(target, wanted)] = bit
+
+    def _call(self, symbol: int, entry: int, wanted: int) -> tuple[int, int]:
+        """A call from a frame of which an outcome is wanted."""
+        c, near = self._controls, self._nearest
+
+        def bytes_by(outcome: int) -> int:
+            after = near[c.symbols[symbol][outcome]]
+            return near[entry][outcome] + after.get(wanted, _FAR + min(after.values(), default=_FAR))
+
+        hoped = min((o for o in c.symbols[symbol] if o in near[entry]), key=bytes_by)
+        key = symbol, wanted, hoped
+        if key not in self._symbols:
+            self._symbols[key] = len(c.symbols)
+            c.symbols.append({self._end(o, hoped): self._copy(t, wanted) for o, t in c.symbols[symbol].items()})
+            c.symbol_names.append(c.symbol_names[symbol])
+        return self._symbols[key], self._copy(entry, hoped)
+
+    def _end(self, outcome: int, wanted: int) -> int:
+        """The outcome of frames that end with one where another is wanted, or this one."""
+        return outcome if outcome == wanted else self._strays.setdefault((outcome, wanted), self._first_stray + len(self._strays))
+
+
+def _nearest_ends(controls: Controls, reach: Reach) -> list[dict[int, int]]:
+    """Per control, the fewest bytes to the end of its frame by outcome."""
+    before: dict[int, list[int]] = defaultdict(list)
+    for control, moves in enumerate(controls.moves):
+        for target in {target for _, _, target in moves}:
+            before[target].append(control)
+    callers: dict[tuple[int, int], list[int]] = defaultdict(list)
+    entered: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    returned: dict[int, set[tuple[tuple[int, int], int]]] = defaultdict(set)
+    for control, calls in controls.calls.items():
+        for call in calls:
+            callers[call].append(control)
+            entered[call[1]].add(call)
+            for outcome, target in controls.symbols[call[0]].items():
+                returned[target].add((call, outcome))
+    out: list[dict[int, int]] = [{} for _ in controls.moves]
+    queue = [(0, control, outcome) for control, outcome in enumerate(controls.outcome) if outcome]
+    queue += [(0, control, 0) for control, bits in enumerate(reach.outcomes) if bits & 1]
+    heapq.heapify(queue)
+    while queue:
+        least, control, outcome = heapq.heappop(queue)
+        if outcome in out[control]:
+            continue
+        out[control][outcome] = least
+        for earlier in before[control]:
+            if outcome not in out[earlier]:
+                heapq.heappush(queue, (least + 1, earlier, outcome))
+        for call in entered[control]:
+            after = controls.symbols[call[0]].get(outcome, 0)
+            for end, rest in out[after].items():
+                for caller in callers[call]:
+                    heapq.heappush(queue, (least + rest, caller, end))
+        for call, by in returned[control]:
+            inside = out[call[1]].get(by)
+            if inside is not None:
+                for caller in callers[call]:
+                    heapq.heappush(queue, (least + inside, caller, outcome))
+    return out
+
+
 def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end: int) -> ByteMachine:
     """The machine of a finished, unpoisoned pool.
 
@@ -208,6 +345,7 @@ def assembled(
         if number[control]:
             bounds[number[control]] = pair
     entries = np.concatenate((moves.entries, [(RETURN, 0, 0, 0)]))
+    strays = number[np.fromiter(controls.strays, np.int64)] if controls.strays else None
     return ByteMachine(
         byte_class=byte_class,
         specials=(),
@@ -222,6 +360,7 @@ def assembled(
         bounds=bounds,
         start=int(number[start]),
         stack=(moves.symbols[symbol],),
+        strays=strays,
         symbol_names=tuple(_called(controls.symbol_names[number]) for number in moves.symbols),
     )
 

@@ -14,7 +14,7 @@ the frame's bit set wherever the formula does not depend on it. It depends on it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact.arrays import MAX_KEYS
@@ -27,7 +27,6 @@ from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.values import Order, Value
-from fsa_compile.unicode.code_points import is_surrogate
 
 _COMMA = ord(",")
 
@@ -63,9 +62,10 @@ class AnyOrder:
         keywords: Keywords,
         derivatives: Derivatives,
         dead: set[Any],
+        apart: bool,
     ) -> None:
         self._frames, self._controls, self._decisions = frames, controls, decisions
-        self._keywords, self._derivatives, self._dead = keywords, derivatives, dead
+        self._keywords, self._derivatives, self._dead, self._apart = keywords, derivatives, dead, apart
         self._kinds: dict[tuple[Order, int, int], _Frame] = {}
         self._of_kind: dict[int, _Frame] = {}
         self._matters: dict[tuple[int, int], int] = {}
@@ -98,8 +98,7 @@ class AnyOrder:
         if count is None or self._is_plain(formula, count):
             for i, key in enumerate(keys):
                 v = d.known(Has(key))
-                written = not any(is_surrogate(ord(c)) for c in key)
-                if written and v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
+                if v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
                     formula = d.substitute(formula, {v: 1})
                     required |= 1 << i
         if required and count is not None and formula:
@@ -163,7 +162,8 @@ class AnyOrder:
         frame = self._of_kind[place.kind]
 
         def make(control: int) -> None:
-            classes, ends = self._next_keys(place, formula)
+            owner = (phase == "first", self._counts_on(formula)) if self._apart else None
+            classes, ends = self._next_keys(place, formula, owner)
             if not self._can_be_met(control, frame, place, formula, classes, dict(ends)):
                 return
             moves: list[tuple[int, int, int]] = []
@@ -214,40 +214,36 @@ class AnyOrder:
         self._controls.needed[control] = needed
         return all(len(found) >= least for found, least in needed)
 
-    def _next_keys(self, place: Place, formula: int) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
-        """The automaton of keys, and (class of key, control that a key of it ends in) of the keys that may come."""
+    def _next_keys(self, place: Place, formula: int, owner: Hashable) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
+        """The automaton of keys, and (class of key, control that a key of it ends in) of the keys that may come.
+
+        Args:
+          owner: the declared keys of different owners have controls of their own, where it is known which keys have come.
+        """
         frame = self._of_kind[place.kind]
         classes = self._frames.classes.of(frame.keys, self._frames.string_atoms(formula))
         ends: list[tuple[int, int]] = []
         for i, key in enumerate(frame.keys):
             if not place.seen >> i & 1:
                 for c in classes.by_key.get(key, ()):
-                    self._add_end(ends, c, place, formula, i, classes.classes[c])
+                    self._add_end(ends, c, self._after_key(place, formula, i, classes.classes[c]), i, owner)
         for c in classes.other:
-            self._add_end(ends, c, place, formula, -1, classes.classes[c])
+            self._add_end(ends, c, self._after_key(place, formula, -1, classes.classes[c]), -1, None)
         return classes, tuple(sorted(ends))
 
-    def _add_end(
-        self, ends: list[tuple[int, int]], label: int, place: Place, formula: int, key: int, of_class: KeyClass
-    ) -> None:
-        memo = (place, formula, key, of_class)
-        found = self._after.get(memo)
-        if found is None:
-            colon = self._after_key(place, formula, key, of_class)
-            new = key >= 0 and self._is_new(place, formula, key)
-            found = self._after[memo] = self._controls.key_end(key, colon, new=new) if colon else 0
-        if found:
-            ends.append((label, found))
-
-    def _is_new(self, place: Place, formula: int, key: int) -> bool:
-        """Whether the formula itself says that a key has not come."""
-        frame, d = self._of_kind[place.kind], self._decisions
-        v = d.known(Has(frame.keys[key]))
-        asked = v is not None and v in d.support(formula)
-        return asked or bool(self._relevant(frame, formula) >> key & 1)
+    def _add_end(self, ends: list[tuple[int, int]], label: int, colon: int, key: int, owner: Hashable) -> None:
+        if colon:
+            ends.append((label, self._controls.key_end(key, colon, owner)))
 
     def _after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         """The control that reads ":" and a key's value, 0 when no value may follow."""
+        memo = (place, formula, key, of_class)
+        found = self._after.get(memo)
+        if found is None:
+            found = self._after[memo] = self._find_after_key(*memo)
+        return found
+
+    def _find_after_key(self, place: Place, formula: int, key: int, of_class: KeyClass) -> int:
         frame, d = self._of_kind[place.kind], self._decisions
         name = frame.keys[key] if key >= 0 else None
         seen = place.seen | (1 << key if key >= 0 else 0)
@@ -274,6 +270,11 @@ class AnyOrder:
 
     # what matters
 
+    def _counts_on(self, formula: int) -> bool:
+        """Whether a count of keys is not met yet."""
+        d = self._decisions
+        return any(isinstance(atom := d.atoms[v], Count) and atom.low > atom.seen for v in d.support(formula))
+
     def _is_simple(self, formula: int) -> bool:
         """Whether all its atoms are asked for together."""
         d = self._decisions
@@ -291,11 +292,11 @@ class AnyOrder:
         d = self._decisions
         formula = d.possible(formula)
         every = (1 << len(frame.keys)) - 1
+        if self._counts_on(formula) and (self._apart or not self._is_simple(formula)):
+            return every
         out = 0
         for v in d.support(formula):
             atom = d.atoms[v]
-            if isinstance(atom, Count) and atom.low > atom.seen and not self._is_simple(formula):
-                return every
             if isinstance(atom, (Members, Names)):
                 if not d.both(d.substitute(formula, {v: 0}), d.negated(d.substitute(formula, {v: 1}))):
                     continue  # it does no harm that this atom is true

@@ -45,11 +45,14 @@ class Values:
       decisions: the store.
       max_orders: key orders kept for one object.
       apart: whether every list of cases has outcomes of its own (see `CASES`).
+
+    Attributes:
+      apart: as given.
     """
 
     def __init__(self, decisions: Decisions, max_orders: int, *, apart: bool = False) -> None:
         self.decisions = decisions
-        self._max_orders, self._apart = max_orders, apart
+        self._max_orders, self.apart = max_orders, apart
         self._first: dict[tuple[Value, ...], int] = {}
         self._next = _APART
 
@@ -113,7 +116,7 @@ class Values:
     def classify(self, cases: Sequence[Value]) -> tuple[int, Value]:
         """(first, the value whose outcome is first + i for the values in case i); the cases are disjoint."""
         first = CASES
-        if self._apart:
+        if self.apart:
             first = self._first.setdefault(tuple(cases), self._next)
             self._next = max(self._next, first + len(cases))
         formulas = NOTHING.formulas

@@ -20,6 +20,7 @@ from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
 from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.format_machines import compile_format, short_text
+from fsa_compile.formats.token_counts import MAX_TOKENS
 from fsa_compile.formats.tree import Format, Value
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
@@ -86,7 +87,7 @@ def compile_response(
     response: Any = None,
     reasoning: Reasoning = "allowed",
     max_reasoning_chars: int | None = None,
-    max_reasoning_tokens: None = None,
+    max_reasoning_tokens: int | None = None,
     parallel_tool_calls: bool = True,
     strict: bool = True,
     options: SchemaOptions | None = None,
@@ -106,7 +107,7 @@ def compile_response(
       response: what an answer is: None for text, a JSON Schema (a dict), a type, a pattern (a str or `Language`), `GrammarText`.
       reasoning: "allowed", "required" or "off" (as when the prompt says that there is none); "begun": the prompt has begun it.
       max_reasoning_chars: most characters of a thought, counted on the device; None: no bound.
-      max_reasoning_tokens: refused where it is given: characters are what is counted.
+      max_reasoning_tokens: most tokens of a thought, without those that mark it, counted on the device; None: no bound.
       parallel_tool_calls: whether there may be several calls, where the protocol has it so.
       strict: whether objects of tools take no members but those that their schema names, unless it says otherwise.
       options: how the schemas of tools and of the answer are read; None: keys of arguments come in every order.
@@ -134,20 +135,20 @@ def compile_response(
         raise ConstraintError(f"reasoning={reasoning!r}", fix='It is "allowed", "required", "off" or "begun".')
     source = f"a turn of the protocol {read.protocol.name}"
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
-    bound = _checked_bound(max_reasoning_chars, max_reasoning_tokens)
-    root = _turn(read, request, response, reasoning, parallel_tool_calls, bound, options)
+    bounds = _checked_bounds(max_reasoning_chars, max_reasoning_tokens)
+    root = _turn(read, request, response, reasoning, parallel_tool_calls, bounds, options)
     return compile_format(root, request, options)
 
 
 def _turn(
-    read: _Read, request: Request, response: Any, reasoning: Reasoning, many: bool, bound: int | None,
+    read: _Read, request: Request, response: Any, reasoning: Reasoning, many: bool, bounds: tuple[int | None, int | None],
     options: SchemaOptions | None,
 ) -> Format:
     """The tree of a turn."""
     answer = None if response is None else answer_of(response).format(options, request.limits, request.deadline)
     turn = Turn(
         protocol=read.protocol, marks=read.marks, reasoning=reasoning, answer=answer, tools=read.tools, choice=read.choice,
-        many=many, max_reasoning=bound,
+        many=many, max_reasoning=bounds[0], max_tokens=bounds[1],
     )  # fmt: skip
     tool_options = options or TOOL_OPTIONS
     if not request.is_plain:
@@ -158,13 +159,14 @@ def _turn(
     )
 
 
-def _checked_bound(given: Any, tokens: Any) -> int | None:
-    if tokens is not None:
-        fix = "Give max_reasoning_chars, which counts on the device, or think and answer in two generations, each with a limit."
-        raise ConstraintError("max_reasoning_tokens is not enforced: the tokens of a part are not counted", fix=fix)
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
-        raise ConstraintError(f"max_reasoning_chars={given!r:.40}", fix="Give a whole number of characters, or None.")
-    return given
+def _checked_bounds(characters: Any, tokens: Any) -> tuple[int | None, int | None]:
+    for unit, given in (("characters", characters), ("tokens", tokens)):
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_TOKENS):
+            name = "max_reasoning_chars" if unit == "characters" else "max_reasoning_tokens"
+            raise ConstraintError(f"{name}={given!r:.40}", fix=f"Give a whole number of {unit} up to {MAX_TOKENS:,}, or None.")
+    if characters is not None and tokens is not None:
+        raise ConstraintError("a thought is bounded by characters and by tokens", fix="Give one of the bounds.")
+    return characters, tokens
 
 
 @guarded

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import NOTHING, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
+from fsa_compile.formats.tree import NOTHING, FewTokens, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
 from fsa_compile.protocols.protocol import Protocol, Section
 from fsa_compile.protocols.protocol_marks import Marks
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
@@ -31,6 +31,7 @@ class Turn:
       choice: "auto", "required" or "none".
       many: whether there may be several calls.
       max_reasoning: most characters of a thought; None: no bound.
+      max_tokens: most tokens of a thought; None: no bound.
     """
 
     protocol: Protocol
@@ -41,13 +42,14 @@ class Turn:
     choice: str
     many: bool
     max_reasoning: int | None = None
+    max_tokens: int | None = None
 
     def format(self, arguments: Callable[[Tool], Format], short: Callable[[int], Format]) -> Format:
         """The tree of the turn.
 
         Args:
           arguments: what reads the arguments of a tool.
-          short: what reads free text of so many characters at most.
+          short: what reads free text of at most n characters, given n.
         """
         rest = self._rest(arguments)
         section = self.protocol.reasoning
@@ -57,14 +59,19 @@ class Turn:
                 raise FormatError(what, pointer="#/reasoning", fix='Write reasoning="off", or "allowed".')
             return rest
         begin = NOTHING if self.reasoning == "begun" else self.marks.format(section.begin)
-        if self.max_reasoning is None:
+        if self.max_reasoning is None and self.max_tokens is None:
             thinking = Parts((begin, self.marks.until(section.end, self._gap(), "#/reasoning")))
         else:
+            unit = "chars" if self.max_tokens is None else "tokens"
             if not self.marks.is_special(section.end):
-                what = f"{section.end!r} is text in this vocabulary, so that a thought's characters cannot be counted up to it"
-                fix = "Load the tokenizer with its special tokens, or leave max_reasoning_chars out."
-                raise FormatError(what, pointer="#/max_reasoning_chars", fix=fix)
-            thinking = Parts((begin, short(self.max_reasoning), self.marks.format(section.end), self._gap()))
+                what = f"{section.end!r} is text in this vocabulary, so that what a thought takes cannot be counted up to it"
+                fix = f"Load the tokenizer with its special tokens, or leave max_reasoning_{unit} out."
+                raise FormatError(what, pointer=f"#/max_reasoning_{unit}", fix=fix)
+            if self.max_tokens is not None:
+                thought: Format = FewTokens(self.marks.texts, self.max_tokens, "#/max_reasoning_tokens")
+            else:
+                thought = short(self.max_reasoning or 0)
+            thinking = Parts((begin, thought, self.marks.format(section.end), self._gap()))
         return Parts((Repeated(thinking, 0, 1) if self.reasoning == "allowed" else thinking, rest))
 
     def _gap(self) -> Format:
@@ -108,7 +115,7 @@ class Turn:
         """The beginning of a call of a tool, up to the first byte of its arguments."""
         begin, middle, _ = form_of(tool, self.protocol)
         before = "" if tool.builtin else self.protocol.calls.all_begin
-        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).style == "python" else "{")
+        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).is_call else "{")
 
     def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
         """Calls; `opened`: behind what opens the first."""

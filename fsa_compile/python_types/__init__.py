@@ -41,6 +41,7 @@ from fsa_compile.python_types.json_values import read_json, write_json
 from fsa_compile.python_types.marks import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
 from fsa_compile.python_types.python_values import read_python, write_python
 from fsa_compile.python_types.reader import read_type
+from fsa_compile.python_types.scopes import check_size
 from fsa_compile.python_types.shapes import TypeShape
 from fsa_compile.python_types.to_grammar import grammar_of
 from fsa_compile.python_types.to_json_schema import schema_of
@@ -94,7 +95,7 @@ def compile_type(
       >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
       [True, False, True, False]
     """
-    shape = shape_of(T, namespace, allow_code)
+    shape = shape_of(T, namespace, allow_code, limits)
     request = Request.of(
         tokenizer, shape.name, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits
     )
@@ -263,11 +264,14 @@ def machine_of_type(
     return machine_of(grammar_of(shape, limits, deadline), limits=limits, deadline=deadline)
 
 
-def shape_of(T: Any, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
+def shape_of(
+    T: Any, namespace: dict[str, Any] | None = None, allow_code: bool = False, limits: CompileLimits | None = None
+) -> TypeShape:
     """The shape of a type, kept for the last few types."""
     _check_type(T)
-    if namespace is not None:
-        return read_type(T, namespace=namespace, allow_code=allow_code)
+    check_size(T, limits or CompileLimits())
+    if namespace is not None or limits is not None:
+        return read_type(T, namespace=namespace, allow_code=allow_code, limits=limits)
     try:
         return _known_shape(T, allow_code)
     except TypeError:  # it cannot be hashed

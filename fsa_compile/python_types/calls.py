@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fsa_compile.errors import LimitError
 from fsa_compile.python_types.reader import Reader
-from fsa_compile.python_types.scopes import Scope
+from fsa_compile.python_types.scopes import Scope, hints_of
 from fsa_compile.python_types.shapes import Either, Field, Option, Options, Record, TypeShape
 from fsa_compile.python_types.type_errors import TypeTextError, UnsupportedTypeError
 
@@ -67,7 +67,9 @@ def _record(reader: Reader, function: Any, name: str) -> Record:
     """The arguments of a function."""
     names = {**getattr(inspect.unwrap(function), "__globals__", {}), **reader.namespace}
     try:
-        hints = typing.get_type_hints(function, localns=names, include_extras=True)
+        hints = hints_of(function, names)
+    except LimitError:
+        raise
     except Exception as error:
         raise UnsupportedTypeError(
             f"its annotations cannot be resolved ({error})", place=name, fix="Pass namespace={...} with the missing names."

@@ -15,9 +15,9 @@ import uuid
 from fractions import Fraction
 from typing import Any
 
-from fsa_compile.errors import shown
+from fsa_compile.errors import LimitError, shown
 from fsa_compile.inputs.json_input import digits_of
-from fsa_compile.limits import MOST_DIGITS
+from fsa_compile.limits import MOST_DIGITS, CompileLimits, check_time
 from fsa_compile.python_types import records, spellings
 from fsa_compile.python_types.read_marks import Condition, conditions
 from fsa_compile.python_types.scopes import Scope, substituted, type_of_variable
@@ -49,23 +49,30 @@ _MANY: dict[Any, type] = {
 _MAPPINGS = (dict, collections.OrderedDict, collections.abc.Mapping, collections.abc.MutableMapping)
 _QUALIFIERS = ("Final", "Required", "NotRequired", "ReadOnly", "InitVar")
 
+_LONGEST_NAME = 200
+"""Characters of a type's name: every place within it begins with them."""
 _MOST_DIGITS = 1_200
 _MOST_BITS = int(_MOST_DIGITS * 3.32)
 
 
-def read_type(T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False) -> TypeShape:
+def read_type(
+    T: Any, *, namespace: dict[str, Any] | None = None, allow_code: bool = False, limits: CompileLimits | None = None
+) -> TypeShape:
     """The shape of a type.
 
     Args:
       T: any type that is understood.
       namespace: names for forward references that their own modules do not know.
       allow_code: whether validators and `__post_init__` may be there, which only `parse` runs.
+      limits: of the type's size.
 
     Raises:
       UnsupportedTypeError: a part cannot be enforced exactly.
+      LimitError: it has too many parts.
     """
-    reader = Reader(namespace or {}, allow_code)
+    reader = Reader(namespace or {}, allow_code, limits)
     name = type_name(T)
+    name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     root = reader.read(T, name, Scope(reader.namespace, {}))
     shape = TypeShape(name, root, reader.definitions)
     _check_references(shape)
@@ -105,8 +112,9 @@ class Reader:
       definitions: records and aliases by name, in the order of their first use.
     """
 
-    def __init__(self, namespace: dict[str, Any], allow_code: bool) -> None:
+    def __init__(self, namespace: dict[str, Any], allow_code: bool, limits: CompileLimits | None = None) -> None:
         self.namespace, self.allow_code = namespace, allow_code
+        self._most = self._left = (limits or CompileLimits()).max_values
         self.definitions: dict[str, Shape] = {}
         self._known: dict[Any, str] = {}
 
@@ -119,6 +127,11 @@ class Reader:
           scope: what names mean there.
           marks: conditions from an `Annotated` around it.
         """
+        self._left -= 1
+        if self._left < 0:
+            raise LimitError("max_values", self._most, "the type")
+        if not self._left % 256:
+            check_time("reading the type")
         if isinstance(T, (str, typing.ForwardRef)):
             return self._forward(T, place, scope, marks)
         if isinstance(T, typing.TypeVar):

@@ -8,8 +8,9 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from fsa_compile.errors import LimitError
 from fsa_compile.python_types.read_marks import Condition, conditions
-from fsa_compile.python_types.scopes import Scope, TypeReader, substituted
+from fsa_compile.python_types.scopes import Scope, TypeReader, hints_of, substituted
 from fsa_compile.python_types.shapes import Field, Record, Shape, Wrapped
 from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
@@ -51,7 +52,9 @@ def _tagged(shape: Shape, tag: str) -> Shape:
 
 def _hints(cls: type, scope: Scope, name: str) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(cls, localns=scope.names, include_extras=True)
+        return hints_of(cls, scope.names)
+    except LimitError:
+        raise
     except Exception as error:
         raise UnsupportedTypeError(
             f"its annotations cannot be resolved ({error})", place=name,

@@ -6,8 +6,13 @@ import typing
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol
 
+from fsa_compile.errors import LimitError
+from fsa_compile.limits import CompileLimits
 from fsa_compile.python_types.read_marks import Condition
 from fsa_compile.python_types.shapes import Shape
+
+_ANNOTATION = CompileLimits(max_values=20_000)
+"""Limits of one annotation: Python resolves its names part by part."""
 
 
 class Scope(NamedTuple):
@@ -54,3 +59,46 @@ def type_of_variable(T: Any, scope: Scope) -> Any:
     if T.__constraints__:
         return typing.Union[T.__constraints__]  # noqa: UP007
     return T.__bound__ if T.__bound__ is not None else Any
+
+
+def check_size(T: Any, limits: CompileLimits) -> None:
+    """Checks how many types a type has within it, before anything prints, hashes or reads it: what it holds twice counts twice.
+
+    Raises:
+      LimitError: `max_values` or `max_nesting` is exceeded.
+    """
+    found: dict[int, tuple[int, int]] = {}  # size and height by identity
+    todo, opened = [T], set[int]()
+    while todo:
+        key, parts = id(todo[-1]), _parts(todo[-1])
+        if key not in opened:
+            opened.add(key)
+            todo += [part for part in parts if id(part) not in opened]
+            continue
+        todo.pop()
+        if key in found:
+            continue
+        size = 1 + sum([found[id(part)][0] for part in parts])
+        height = 1 + max([found[id(part)][1] for part in parts], default=0)
+        for name, most, has in (("max_values", limits.max_values, size), ("max_nesting", limits.max_nesting, height)):
+            if has > most:
+                raise LimitError(name, most, "the type")
+        found[key] = size, height
+
+
+def _parts(T: Any) -> tuple[Any, ...]:
+    """The types in a generic type; values of literals and marks are none."""
+    return () if typing.get_origin(T) in (None, typing.Literal) else getattr(T, "__args__", ())
+
+
+def hints_of(annotated: Any, names: dict[str, Any]) -> dict[str, Any]:
+    """The annotations of a class or function, their names resolved; raises what evaluating them raises.
+
+    Raises:
+      LimitError: one has too many parts.
+    """
+    for holder in (*getattr(annotated, "__mro__", ()), annotated):
+        annotations = getattr(holder, "__annotations__", None)
+        for annotation in annotations.values() if isinstance(annotations, dict) else ():
+            check_size(annotation, _ANNOTATION)
+    return typing.get_type_hints(annotated, localns=names, include_extras=True)

@@ -13,7 +13,7 @@ from fsa_compile.automata.labelled_product import product
 from fsa_compile.errors import UnsatisfiableError
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Pattern, Repeat, Rule, Sequence
 from fsa_compile.grammar.grammar_tree import Reference as RuleReference
-from fsa_compile.json_schema import numbers
+from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.patterns.regex_automaton import build_automaton

@@ -135,6 +135,8 @@ def load_hugging_face(
     """
     model = _model_of(spec, source)
     kind = _model_type(model, source)
+    if kind == "BPE" or "merges" in model:
+        _check_pairs(model.get("merges"), f'{source}, "model" "merges"')
     decoder = read_decoder(spec.get("decoder"), source)
     names = _model_names(model, kind, source)
     added = _checked_added(spec.get("added_tokens") or [], source)
@@ -414,6 +416,18 @@ def _without_special(
     return {**kept, "post_processor": None, "model": model, "added_tokens": added}, renamed
 
 
+def _check_pairs(merges: Any, where: str) -> None:
+    """Raises for merges that are no list of pairs of names."""
+    if not isinstance(merges, list):
+        what = f"the merges are {type(merges).__name__}, not a list"
+        raise TokenizerError(what, where=where, fix="Export the tokenizer again.")
+    for number, merge in enumerate(merges, 1):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not (isinstance(parts, list) and len(parts) == 2 and isinstance(parts[0], str) and isinstance(parts[1], str)):
+            what = f"the merge {str(merge)[:60]!r} is no pair of names"
+            raise TokenizerError(what, where=f"{where} entry {number}", fix="Export the tokenizer again.")
+
+
 def _check_merges(model: Mapping[str, Any], source: str) -> None:
     """Raises for merges that do not fit the prefix of continuing pieces.
 
@@ -432,16 +446,6 @@ def _check_merges(model: Mapping[str, Any], source: str) -> None:
             )
 
 
-def _parts(merge: Any) -> tuple[str, str]:
-    """Both parts of a merge, empty where it is malformed; older files write it as one string with a space."""
-    if isinstance(merge, str):
-        left, _, right = merge.partition(" ")
-        return left, right
-    if (
-        isinstance(merge, list)
-        and len(merge) == 2
-        and isinstance(merge[0], str)
-        and isinstance(merge[1], str)
-    ):
-        return merge[0], merge[1]
-    return "", ""
+def _parts(merge: str | list[str]) -> list[str]:
+    """Both parts of a merge; older files write it as one string with a space."""
+    return merge.split(" ") if isinstance(merge, str) else merge

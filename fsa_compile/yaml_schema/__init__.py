@@ -35,7 +35,8 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, document_of, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.schema_pushdown import Reach
+from fsa_compile.json_schema.open_objects import document_of
+from fsa_compile.json_schema.schema_pushdown import Aims, Reach
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.yaml_schema.yaml_containers import Codes, YamlFrames
@@ -168,6 +169,7 @@ class _Build:
         dead: set[Any],
         apart: bool,
     ) -> None:
+        self._apart = apart
         schema = options.schema
         decisions = Decisions(schema.max_formula)
         values = Values(decisions, schema.max_orders, apart=apart)
@@ -189,6 +191,9 @@ class _Build:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
             raise UnsatisfiableSchemaError("no value satisfies the schema", pointer="#", fix="Loosen its conditions.")
         symbol, entry = self._call
+        if self._apart:
+            symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)
+            self._reach = Reach(self._controls, self._ends[-1])
         return byte_machine(self._controls, self._reach, entry, symbol, self._ends)
 
 

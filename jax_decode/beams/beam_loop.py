@@ -10,7 +10,6 @@ are read backwards at the end.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from jax_decode.beams.expansion import Beams, Expansion, expanded
 from jax_decode.beams.ranking import Ranking
 from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import first_state, parted
 from jax_decode.kernels.planes import NEVER
 from jax_decode.step.forking import fork, fork_cache
@@ -124,7 +124,7 @@ class Sizes(NamedTuple):
     chunk: int
 
 
-@functools.partial(jax.jit, static_argnames=("sizes",))
+@program()
 def search(
     decoder: Decoder, tables: ConstraintTables | None, ranking: Ranking, asked: jax.Array, *, sizes: Sizes
 ) -> Texts:

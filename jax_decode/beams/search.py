@@ -17,7 +17,6 @@ from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError, named_arguments
-from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.placement import on_automatic_axes, on_gpu, put_rows
 from jax_decode.sampling.samplers import Categorical, check_sampler, prepared
 from jax_decode.step.state import MAX_DEPTH, Status
@@ -157,7 +156,7 @@ def sample_without_replacement(
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
     steps = read_positive(chunk, "chunk")
     request = read_request(decoder, prompts, tables, asked, least_steps=steps, allow_truncation=allow_truncation)
-    words = key_words(inputs.read_keys(key, request.num_prompts, beams))
+    words = inputs.read_words(key, request.num_prompts, beams)
     inverse = None if traced.temperature is None else jax.device_put(np.float32(1.0 / traced.temperature))
     return _searched(decoder, request, Perturbed(words, inverse), beams, beams, chunk)
 

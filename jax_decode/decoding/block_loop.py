@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.drafts import Draft, ModelDraft, PromptLookup, look_up
 from jax_decode.decoding.loop import check_logits
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch, slots
 from jax_decode.decoding.verification import Drafted, Verdict, by_rejection, by_same_draw, draft_key, drawn_logprob, scores_of
 from jax_decode.kernels.columns import Columns
@@ -102,7 +103,7 @@ class Decisions(NamedTuple):
     logits: Any
 
 
-@functools.partial(jax.jit, static_argnames=("num_samples", "capacity"))
+@program()
 def begin(turn: Turn, state: ConstraintState, prompts: PromptBatch, *, num_samples: int, capacity: int) -> Progress:
     """Feeds the prompts to both models, with what the constraints force at once, and chooses the first token after that.
 
@@ -150,7 +151,7 @@ def begin(turn: Turn, state: ConstraintState, prompts: PromptBatch, *, num_sampl
     )
 
 
-@functools.partial(jax.jit, donate_argnames=("progress",))
+@program(donate=["progress"])
 def proceed(turn: Turn, progress: Progress, until: jax.Array) -> Progress:
     """Decodes until every row is done or has at least `until` int32[] tokens.
 

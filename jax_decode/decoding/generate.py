@@ -17,7 +17,6 @@ from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError, named_arguments
-from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.placement import on_automatic_axes, put_rows
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.step.forced import Forced, read_forced
@@ -137,11 +136,13 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
     stops = _stops(request.most, progress)
     if turn is not None:
         return decode_blocks(turn, request, way.num_samples, stops, progress)
-    most, sizes = request.most, {"chunk": way.chunk, "with_raw": way.with_raw}
+    most = request.most
     carry = prefilled(decoder, request, way)
     for until in stops:
         limit = jax.device_put(np.int32(min(until, most)))
-        carry = loop.decode(decoder, request.tables, way.sampler, keys, carry, limit, **sizes)
+        carry = loop.decode(
+            decoder, request.tables, way.sampler, keys, carry, limit, chunk=way.chunk, with_raw=way.with_raw
+        )  # fmt: skip
         if progress is not None:
             done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.state.running.any())) else most
             progress(min(done, most), most)
@@ -177,5 +178,5 @@ def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: in
     if key is None:
         if not isinstance(sampler, Greedy):
             raise DecodeError("sampling needs a key", fix="Pass key=jax.random.key(seed).")
-        key = jax.random.key(0)
-    return put_rows(key_words(inputs.read_keys(key, num_prompts, num_samples)))
+        return put_rows(np.zeros((num_prompts * num_samples, 2), np.uint32))
+    return put_rows(inputs.read_words(key, num_prompts, num_samples))

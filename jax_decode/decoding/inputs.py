@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.vocabularies import encoded, start_id
 from jax_decode.errors import DecodeError
+from jax_decode.kernels.noise import key_words
 from jax_decode.tables.concatenation import SHALLOWEST, SHORTEST, TEXT_ROW
 from jax_decode.tables.tables import ConstraintTables
 
@@ -79,6 +81,15 @@ def read_keys(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
     One key gives row r `fold_in(key, r)`; an array of one key per row is taken as it is; one key per prompt gives its
     sample s `fold_in(key, s)`.
     """
+    return _row_keys(_checked_key(key, num_prompts, num_samples), num_prompts=num_prompts, num_samples=num_samples)
+
+
+def read_words(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
+    """`key_words` of `read_keys`, uint32[num_prompts * num_samples, 2], by one program."""
+    return _row_words(_checked_key(key, num_prompts, num_samples), num_prompts=num_prompts, num_samples=num_samples)
+
+
+def _checked_key(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
     fix = "Give jax.random.key(seed), or an array of one key per row such as jax.random.split(key, rows)."
     if not isinstance(key, (jax.Array, np.ndarray)):
         raise DecodeError(f"the key is {_brief(key)}, not a PRNG key", fix=fix)
@@ -87,14 +98,30 @@ def read_keys(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
             raise DecodeError(f"the key is an array of {key.dtype}{list(key.shape)}, not a PRNG key", fix=fix)
         key = jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")
     rows = num_prompts * num_samples
+    if key.shape not in ((), (rows,), (num_prompts,)):
+        raise DecodeError(f"there are {key.shape} keys for {rows} rows", fix=fix)
+    return key
+
+
+def _folded(key: jax.Array, num_prompts: int, num_samples: int) -> jax.Array:
+    """See `read_keys`."""
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    rows = num_prompts * num_samples
     if key.ndim == 0:
-        return jax.vmap(jax.random.fold_in, (None, 0))(key, _device(np.arange(rows, dtype=np.uint32)))
+        return fold(key, jnp.arange(rows, dtype=jnp.uint32))
     if key.shape == (rows,):
         return key
-    if key.shape == (num_prompts,):
-        split = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
-        return split(key, _device(np.arange(num_samples, dtype=np.uint32))).reshape(rows)
-    raise DecodeError(f"there are {key.shape} keys for {rows} rows", fix=fix)
+    return jax.vmap(fold, (0, None))(key, jnp.arange(num_samples, dtype=jnp.uint32)).reshape(rows)
+
+
+@program()
+def _row_keys(key: jax.Array, *, num_prompts: int, num_samples: int) -> jax.Array:
+    return _folded(key, num_prompts, num_samples)
+
+
+@program()
+def _row_words(key: jax.Array, *, num_prompts: int, num_samples: int) -> jax.Array:
+    return key_words(_folded(key, num_prompts, num_samples))
 
 
 def read_constraints(constraint: Any, tables: ConstraintTables | None, num_prompts: int) -> NDArray[np.int32]:

@@ -8,13 +8,13 @@ numbers. Static are only sizes, the sampler's kind and the decoder's structure.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch
 from jax_decode.errors import DecodeError
 from jax_decode.sampling.samplers import Sampler
@@ -52,7 +52,7 @@ class Carry:
 jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses.fields(Carry)], meta_fields=[])
 
 
-@functools.partial(jax.jit, static_argnames=("capacity", "num_samples"))
+@program()
 def prefill(
     decoder: Decoder, prompts: PromptBatch, *, capacity: int, num_samples: int
 ) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def prefill(
     }
 
 
-@functools.partial(jax.jit, static_argnames=("chunk", "with_raw"), donate_argnames=("carry",))
+@program(donate=["carry"])
 def decode(
     decoder: Decoder,
     tables: ConstraintTables | None,

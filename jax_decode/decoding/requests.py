@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs, vocabularies
+from jax_decode.decoding.programs import program
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.placement import put_rows
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
@@ -111,7 +112,7 @@ class Request:
 
     def first_state(self, each: int) -> ConstraintState:
         """The state of every row before its first token, on the device."""
-        return _first_state(self.tables, put_rows(self.numbers(each)), self.steps)
+        return _first_state(self.tables, put_rows(self.numbers(each)), steps=self.steps)
 
 
 def read_request(
@@ -183,7 +184,9 @@ def first_state(tables: ConstraintTables | None, numbers: Numbers, steps: int) -
     return init_state(tables, which, limits, stops, max_depth=depths, max_tokens=steps)
 
 
-_first_state = jax.jit(first_state, static_argnums=2)
+@program()
+def _first_state(tables: ConstraintTables | None, numbers: Numbers, *, steps: int) -> ConstraintState:
+    return first_state(tables, numbers, steps)
 
 
 def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:

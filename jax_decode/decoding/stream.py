@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from jax_decode.decoding import loop
 from jax_decode.decoding.generate import Way, on_host, prefilled, read_key_words, read_way
 from jax_decode.decoding.incremental import RowText
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
@@ -235,7 +235,7 @@ class Stream:
         return Piece(row, more, status) if more or status is not Status.RUNNING else None
 
 
-@functools.partial(jax.jit, static_argnames="size")
+@program()
 def _window(carry: loop.Carry, start: jax.Array, *, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Tokens int32[B, size] from `start` on, the rows' status, and how many tokens there are."""
     tokens = jax.lax.dynamic_slice_in_dim(carry.tokens, start, size, axis=1)
@@ -243,7 +243,7 @@ def _window(carry: loop.Carry, start: jax.Array, *, size: int) -> tuple[jax.Arra
     return jnp.where(inside, tokens, -1), carry.state.status, carry.step
 
 
-@functools.partial(jax.jit, donate_argnames="carry")
+@program(donate=["carry"])
 def _ended(carry: loop.Carry, stopped: jax.Array) -> loop.Carry:
     """The carry with rows ended, bool[B]."""
     status = jnp.where(stopped, jnp.int32(Status.STOPPED), carry.state.status)

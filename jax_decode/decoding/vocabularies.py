@@ -70,7 +70,7 @@ def check_model(decoder: Any, tables: ConstraintTables | None) -> None:
         raise DecodeError(what, fix="Compile the constraint for the tokenizer of this model.")
     if _MOST_PADDING * tables.vocab_size < decoder.vocab_size:
         what = f"the constraint is for a vocabulary of {tables.vocab_size:,} ids, the model has {decoder.vocab_size:,} logits"
-        fix = "Compile the constraint for the tokenizer of this model. (If it is, give the tokenizer its unused ids as b\"\".)"
+        fix = 'Compile the constraint for the tokenizer of this model. (If it is, give the tokenizer its unused ids as b"".)'
         raise DecodeError(f"{what}: they do not belong together", fix=fix)
 
 

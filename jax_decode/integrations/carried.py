@@ -95,17 +95,8 @@ class Carried:
         return chosen(advance(self.tables, begun, jnp.where(going, tokens, -1)))
 
     def masked(self, state: ConstraintState, logits: jax.Array) -> jax.Array:
-        """Logits float[B, V'] with -inf in place of every forbidden token.
-
-        A row that has ended, or that nothing can continue, keeps one token, its first stop id: other loops go on with all rows
-        until the last one is done, and none of their samplers knows what to do with a row without any token.
-        """
-        parts = mask_parts(self.tables, state)
-        width = logits.shape[-1]
-        none = ~((parts.words != 0).any(1) | parts.allowed.any(1))
-        last = jnp.arange(width, dtype=jnp.int32)[None] == state.stop_ids[:, :1]
-        allowed = jnp.where(none[:, None], last, dense(parts, width))
-        return jnp.where(allowed, logits, jnp.asarray(-jnp.inf, logits.dtype))
+        """See `masked`."""
+        return masked(self.tables, state, logits)
 
     def statuses(self, state: ConstraintState, last: jax.Array, done: jax.Array) -> jax.Array:
         """How every row has ended, if the loop stops here, int32[B].
@@ -120,6 +111,20 @@ class Carried:
         open_end = jnp.where(closed, Status.ACCEPTED, Status.TRUNCATED)
         open_end = jnp.where(done & (after.node[:, 0] == FREE), Status.FINISHED, open_end)
         return jnp.where(after.running, open_end, after.status).astype(jnp.int32)
+
+
+def masked(tables: ConstraintTables, state: ConstraintState, logits: jax.Array) -> jax.Array:
+    """Logits float[B, V'] with -inf in place of every forbidden token.
+
+    A row that has ended, or that nothing can continue, keeps one token, its first stop id: other loops go on with all rows
+    until the last one is done, and none of their samplers knows what to do with a row without any token.
+    """
+    parts = mask_parts(tables, state)
+    width = logits.shape[-1]
+    none = ~((parts.words != 0).any(1) | parts.allowed.any(1))
+    last = jnp.arange(width, dtype=jnp.int32)[None] == state.stop_ids[:, :1]
+    allowed = jnp.where(none[:, None], last, dense(parts, width))
+    return jnp.where(allowed, logits, jnp.asarray(-jnp.inf, logits.dtype))
 
 
 jax.tree_util.register_dataclass(Carried, ["tables", "start"], [])

@@ -15,7 +15,6 @@ from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError, named_arguments, no_numbers
-from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import Masked, Proposal, check_proposal
@@ -122,7 +121,7 @@ def weighted(
     assert request.tables is not None
     proposal = jax.tree.map(np.int32, proposal)
     scheme = jax.device_put(Scheme(proposal, np.float32(resample_below), np.bool_(always_stop)))
-    words = key_words(inputs.read_keys(key, request.num_prompts, size))
+    words = inputs.read_words(key, request.num_prompts, size)
     state = first_state(request, size, scheme.always_stop)
     p = run_particles(decoder, request.tables, scheme, words, state, request.batch(), steps=request.steps)
     names = ("tokens", "weights", "raw_logprobs", "log_weights", "log_mass", "ess", "resampled", "draws", "step", "broken")

@@ -16,6 +16,7 @@ from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.inputs import bucket
 from jax_decode.decoding.loop import feed_but_last
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
 from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
@@ -167,7 +168,7 @@ class _Forced(NamedTuple):
     goes_on: jax.Array
 
 
-@functools.partial(jax.jit, static_argnames=("block",))
+@program()
 def teacher_forced(
     decoder: Decoder,
     tables: ConstraintTables | None,

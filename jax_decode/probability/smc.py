@@ -6,7 +6,6 @@ Without resampling it is importance sampling.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.loop import feed_but_last
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch
 from jax_decode.kernels.planes import NEVER, log_sum
 from jax_decode.probability.endings import ended
@@ -69,7 +69,7 @@ class Scheme(NamedTuple):
     always_stop: Any
 
 
-@functools.partial(jax.jit, static_argnames=("steps",))
+@program()
 def run_particles(
     decoder: Decoder,
     tables: ConstraintTables,

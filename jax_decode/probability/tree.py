@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.loop import feed_but_last
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch
 from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import ended, stop_columns
@@ -82,7 +83,7 @@ class Room(NamedTuple):
     children: int
 
 
-@functools.partial(jax.jit, static_argnames=("room",))
+@program()
 def walk_tree(
     decoder: Decoder,
     tables: ConstraintTables,

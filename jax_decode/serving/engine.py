@@ -122,8 +122,7 @@ class Engine:
         self._rows: list[_Row | None] = [None] * self._count
         self._finished = list[Finished]()
         self._next = 0
-        sizes = {"count": self._count, "num_stops": self._num_stops, "room": self._room}
-        self._device = turns.no_rows(decoder, self._tables(), **sizes)
+        self._device = turns.no_rows(decoder, self._tables(), count=self._count, num_stops=self._num_stops, room=self._room)
         for length in self._warm_lengths():
             self._warm(length)
         self._out: tuple[jax.Array, list[_Row | None]] | None = None

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.loop import check_logits
+from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Numbers, first_state
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import key_words
@@ -69,7 +70,7 @@ class Room(NamedTuple):
     max_tokens: int
 
 
-@functools.partial(jax.jit, static_argnames=("count", "num_stops", "room"))
+@program()
 def no_rows(decoder: Decoder, tables: ConstraintTables | None, *, count: int, num_stops: int, room: Room) -> Rows:
     """Rows of which none runs."""
     zeros = jnp.zeros(count, jnp.int32)
@@ -86,7 +87,7 @@ def no_rows(decoder: Decoder, tables: ConstraintTables | None, *, count: int, nu
     )
 
 
-@functools.partial(jax.jit, static_argnames="room", donate_argnames="rows")
+@program(donate=["rows"])
 def enter(decoder: Decoder, tables: ConstraintTables | None, rows: Rows, new: Entering, *, room: Room) -> Rows:
     """The rows after requests have entered: their prompts are fed, each once, and nothing is chosen."""
     length = new.tokens.shape[1]
@@ -112,7 +113,7 @@ def enter(decoder: Decoder, tables: ConstraintTables | None, rows: Rows, new: En
     )
 
 
-@functools.partial(jax.jit, static_argnames="steps", donate_argnames="rows")
+@program(donate=["rows"])
 def turn(
     decoder: Decoder, tables: ConstraintTables | None, sampler: Sampler, rows: Rows, *, steps: int
 ) -> tuple[Rows, jax.Array]:
@@ -146,8 +147,8 @@ def turn(
     return rows, out.at[steps].set(rows.state.status)
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def end_rows(rows: Rows, ended: jax.Array) -> Rows:
+@program(donate=["rows"])
+def end_rows(rows: Rows, ended: Any) -> Rows:
     """The rows with those of `ended` bool[B] stopped."""
     status = jnp.where(ended, jnp.int32(Status.STOPPED), rows.state.status)
     return dataclasses.replace(rows, state=dataclasses.replace(rows.state, status=status))

@@ -277,7 +277,7 @@ def to_device(
 
 
 def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[Columns, Any]:
-    """Where tokens lie in mask rows for so many logits, and what puts arrays on their devices."""
+    """Where tokens lie in mask rows for `width` logits, and what puts arrays on their devices."""
     sharding = with_automatic_axes(sharding)
     shards = shards_of(sharding, vocabulary_axis, width)
     columns = Columns(words_for(width) if shards is None else shards.count * shards.num_words, shards)

@@ -453,7 +453,7 @@ REFUSED = [
     ({"type": "structural_tag", "structures": [{"begin": "<a>", "schema": {"type": "integer"}, "end": ""}], "triggers": ["<"]}, {}, "#/response_format/structures/0/schema", "goes on with the value"),
     ({"type": "structural_tag", "format": {"type": "token", "token": 3}}, {}, "#/response_format/format/token", "may be written in other tokens"),
     ({"type": "structural_tag", "format": {"type": "or", "elements": [{"type": "json_schema", "json_schema": {}}, CONST, ANY]}}, {}, "#/response_format/format/elements/0/json_schema", "begins the value as well"),
-    ({"type": "structural_tag", "format": {"type": "any_text", "max_tokens": 3}}, {}, "#/response_format/format/max_tokens", "max_chars"),
+    ({"type": "structural_tag", "format": {"type": "any_text", "max_tokens": 3, "max_chars": 3}}, {}, "#/response_format/format/max_tokens", "max_chars alone"),
     ({"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}, {}, "#/response_format/format/pattern", "pattern"),
     ({"type": "structural_tag", "format": {"type": "regex", "pattern": r"[^\s\S]"}}, {}, "#/response_format/format/pattern", "no text"),
     ({"type": "structural_tag", "format": {"type": "json_schema", "json_schema": {}, "style": "qwen_xml"}}, {}, "#/response_format/format/style", "qwen_xml"),

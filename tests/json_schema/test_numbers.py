@@ -11,7 +11,7 @@ import pytest
 
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
-from fsa_compile.json_schema.numbers import UNDECIDED, Compare, Integer, MultipleOf, Sign, exact, number_dfa
+from fsa_compile.json_schema.number_conditions import UNDECIDED, Compare, Integer, MultipleOf, Sign, exact, number_dfa
 
 WHOLE = ["0", "1", "2", "9", "10", "11", "12", "99", "100", "101", "1000", "65535", "65536"]
 PARTS = ["", ".0", ".5", ".50", ".01", ".010", ".005", ".25", ".99", ".249", ".251"]

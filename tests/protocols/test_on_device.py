@@ -18,10 +18,10 @@ def get_weather(city: str, days: int = 1) -> str:
     return f"{city} {days}"
 
 
-@pytest.mark.parametrize("name", ["gemma4", "harmony"])
-def test_masks_on_the_device_are_those_of_the_host(name):
+@pytest.mark.parametrize(("name", "bound"), [("gemma4", {"max_reasoning_chars": 200}), ("harmony", {"max_reasoning_tokens": 4})])
+def test_masks_on_the_device_are_those_of_the_host(name, bound):
     vocabulary = small_vocabulary(PROTOCOLS[name], special=True)
-    constraint = compile_response(vocabulary, protocol=name, tools=[get_weather], max_reasoning_chars=200)
+    constraint = compile_response(vocabulary, protocol=name, tools=[get_weather], **bound)
     ids = ids_of(write_turn(name, thought="Hm.", calls=[("get_weather", {"days": 2, "city": "é"})]), vocabulary)
     tables = jax_decode.to_device(constraint)
     state, walk = jax_decode.init_state(tables, jnp.zeros(1, jnp.int32), max_tokens=len(ids) + 40), constraint.walk()

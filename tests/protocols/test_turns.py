@@ -318,12 +318,6 @@ def test_a_turn_becomes_messages_of_the_next_prompt():
     assert turn.calls[0].answered(turn.calls[0]()) == told
 
 
-def test_a_bound_on_tokens_is_refused():
-    vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
-    with pytest.raises(ConstraintError, match=r"(?s)max_reasoning_tokens is not enforced.*max_reasoning_chars"):
-        compile_response(vocabulary, protocol="qwen3", max_reasoning_tokens=100)
-
-
 def test_stop_ids_are_the_protocols():
     vocabulary = small_vocabulary(PROTOCOLS["harmony"], special=True)
     assert {vocabulary.special["<|return|>"], vocabulary.special["<|call|>"]} <= set(stop_ids(vocabulary, "harmony"))

@@ -183,15 +183,6 @@ class CanonicalTables:
         data, offset = self.packed
         return is_normal(b"".join(data[offset[t] : offset[t + 1]].tobytes() for t in tokens), self.unicode_form)
 
-    def check_unnormalized(self) -> None:
-        """Raises `TokenizerError` for an encoder that brings texts to a Unicode normal form, where nothing says that a text is in
-        it already."""
-        if self.unicode_form is not None:
-            raise TokenizerError(
-                f"this tokenizer brings a text to the normal form {self.unicode_form} before it cuts it into tokens",
-                fix="Heal the prompt without canonical tokens; the pair rule (CanonicalTables.rule) is exact.",
-            )
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the tables to one uncompressed `.npz` file, atomically.
 

@@ -154,8 +154,8 @@ class Completions(LazyPairs):
         most: int = FAR - 1,
         above: int = 0,
     ) -> np.ndarray:
-        """bool[n], whether one of a node's tokens that have a distance may follow: of those that cost at most so much, and more
-        than so much."""
+        """bool[n], whether one of a node's tokens that have a distance may follow: of those whose cost is above `above` and at
+        most `most`."""
         x, depth, follows = self._contexts, int(self._depth[node]), self._follows
         own = slice(self._first[node], self._first[node + 1])
         cost = self.cost[own]
@@ -188,7 +188,7 @@ class Completions(LazyPairs):
         return out
 
     def _live(self, node: int, most: int, above: int) -> np.ndarray:
-        """The tokens of a node's larger sets that cost at most so much and more than so much, uint32[W]."""
+        """The tokens of a node's larger sets whose cost is above `above` and at most `most`, uint32[W]."""
         out = np.zeros(self._constraint.rows.shape[1], np.uint32)
         for cost, exit_row in self._exits.get(node, ()):
             if above < cost <= most:

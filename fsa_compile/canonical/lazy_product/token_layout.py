@@ -172,7 +172,7 @@ class Rows:
         cell: int,
         deadline: Deadline,
     ) -> list[Level]:
-        """Of some nodes the tokens that cost at most so much and need at most so many cells, by ascending cost, then need.
+        """The levels of some nodes: sets of tokens up to a cost and a need of cells, by ascending cost, then need.
 
         Args:
           parts: of these nodes the bit rows of tokens that are not listed, with their costs.
@@ -228,7 +228,7 @@ class ListedRows:
         order, begin, size = _segments(key)
         key, token = key[order[begin]], tokens.token[part[order]]
         node = key >> 32
-        # Running sums of hashes within a node are those of what costs at most so much.
+        # Running sums of hashes within a node are those of its levels.
         hashes = np.add.reduceat(self._tables.token_hash.take(token), begin).cumsum()
         first = segment_starts(node)
         length = np.append(first[1:], len(node)) - first

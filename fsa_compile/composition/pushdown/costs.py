@@ -30,25 +30,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.counter_costs import STRIDE, Rests, Windows
-from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts, least_of_each
+from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts
 from fsa_compile.composition.pushdown.least_fixpoint import Waits, Ways, least_sums, least_values
 from fsa_compile.composition.pushdown.token_groups import Groups
 from fsa_compile.limits import Deadline
 
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
-_ROOM = 1 << 62
+_MOST_ROUNDS = 64
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -74,6 +74,11 @@ class Costs:
     group_need: np.ndarray
     rests: Rests
     sets: SetCosts | None = None
+
+    @property
+    def unbounded(self) -> int:
+        """The number of controls without a distance."""
+        return int((self.distance[1:] >= _FAR).sum())
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
@@ -104,13 +109,7 @@ class _Effects:
             self.target, self.push, self.add, self.set = groups.target, groups.push, groups.add, groups.set
             return
         columns = (groups.target, groups.push, groups.add, groups.set)
-        key = groups.target
-        for column in columns[1:]:
-            width = int(column.max(initial=0)) + 1
-            if width * (int(key.max(initial=0)) + 1) >= _ROOM:
-                key = numbered(key)[1]
-            key = key * width + column
-        _, example, self.of_group = exampled(key)
+        example, self.of_group = equal_tuples(*columns)
         self.target, self.push, self.add, self.set = (column[example] for column in columns)
 
 
@@ -162,8 +161,17 @@ class _Places:
 
 
 def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> Costs:
-    """Least bounds of all controls, symbols and token sets."""
-    return _Bounds(machine, arcs, groups, deadline).found()
+    """Least bounds of all controls, symbols and token sets.
+
+    Needs come first, so that texts fit into the least stack. A way of few cells may come back to where it began, though: where
+    this leaves controls without a distance, the needs are those of the cheapest ways.
+    """
+    found = _Bounds(machine, arcs, groups, deadline).found()
+    if not found.unbounded:
+        return found
+    cheapest = _Bounds(machine, arcs, groups, deadline).cheapest()
+    other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
+    return min(found, other, key=lambda costs: costs.unbounded)
 
 
 class _Bounds:
@@ -184,6 +192,7 @@ class _Bounds:
         flat = chain.from_iterable(chain.from_iterable(groups.strings))
         pairs = np.fromiter(flat, np.int64, 2 * len(which)).reshape(-1, 2)
         self.string[which, at], register[which, at] = pairs.T
+        self.strays = np.isin(places.control[places.above], [] if machine.strays is None else machine.strays)
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
         # What is missing in the frames that a token opens; the node's own, also while suspended, is left out.
@@ -196,11 +205,12 @@ class _Bounds:
         self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
         self.windows = Windows(registers, arcs.classes)
         self.sets: SetCosts | None = None
-        self.case = np.zeros(len(place), np.int64)
+        case = np.zeros(len(place), np.int64)
         if machine.sets is not None:
             self.sets = SetCosts(machine, registers, groups, arcs.kind, places.node, places.control, place, group)
-            place, group, self.case = self.sets.pairs
-        self._choose(place, effects.of_group[group])
+            useful = self.sets.pairs
+            place, group, case = useful.place, useful.group, useful.case
+        self._choose(place, effects.of_group[group], case)
         self.agreed = False
         self.waits: Waits | None = None
         self.in_order = self.sets is None and not registers.low.any()
@@ -209,15 +219,50 @@ class _Bounds:
         if registers.counts:
             self._separate_iterations()
 
-    def found(self) -> Costs:
+    def cheapest(self) -> tuple[np.ndarray, np.ndarray]:
+        """bool[W], ways that are cheapest from their places, whatever they need; bool[Q], likewise endings."""
+        if self.sets is not None:
+            self.sets.count_leads()
+            self.agreed = True
+        best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
+        distance, symbol_cost, known, asked = self._at_most(self._token_costs, self._costs_after, self._iterating, best, 1)
+        ways = self._token_costs(distance, symbol_cost, known)[self.effect] <= distance[self.place]
+        return ways, self.may_close & (self._ending(asked) <= distance)
+
+    def found(self, among: tuple[np.ndarray, np.ndarray] | None = None) -> Costs:
+        """The bounds.
+
+        Args:
+          among: the ways and endings that needs are of; None: all.
+        """
+        every = self.place, self.effect, self.case, self.may_close
+        if among is not None:
+            ways, self.may_close = among
+            self._choose(self.place[ways], self.effect[ways], self.case[ways])
+        need, symbol_need, token_need = self._find_needs()
+        *chosen, self.may_close = every
+        self._choose(*chosen)
+        self._select(token_need, need, symbol_need)
+        distance, symbol_cost, known = self._find_costs()
+        token_cost = self._token_costs(distance, symbol_cost, known)
+        if self.sets is not None:
+            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
+        s = self.num_controls
+        rests = self._rests(known)
+        of_group = self.effects.of_group
+        of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
+        cost, most = token_cost[of_group], token_need[of_group]
+        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
+
+    def _find_needs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Needs of places, symbols and effects."""
         most = np.where(self.registers.low > 0, _FAR, 0)
-        for rounds in range(1_000):
+        for rounds in count():
             need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most, 0)
             need = np.maximum(need, more[self.places.kind])
             symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
             if self.sets is None:
-                token_need = self._token_needs(need, symbol_need, more)
-                break
+                return need, symbol_need, self._token_needs(need, symbol_need, more)
 
             def token_needs(of_target: np.ndarray) -> np.ndarray:
                 return self._needs_apart(of_target, symbol_need, more)  # noqa: B023
@@ -227,9 +272,11 @@ class _Bounds:
                 self.sets.select(token_need, need)
                 self.sets.count_leads()
                 self.agreed = True
-                break
+                return need, symbol_need, token_need
             self.sets.check_rounds(rounds)
-        self._select(token_need, need, symbol_need)
+
+    def _find_costs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Costs of places, symbols and iterations."""
         best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         while True:
             distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, best, 1)
@@ -240,15 +287,7 @@ class _Bounds:
                 break
             self.sets.check_rounds(rounds)
             distance, symbol_cost, known = self._solved(self._token_costs, self._costs_after, self._iterating, known, 1)
-        token_cost = self._token_costs(distance, symbol_cost, known)
-        if self.sets is not None:
-            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
-        s = self.num_controls
-        rests = self._rests(known)
-        of_group = self.effects.of_group
-        of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
-        cost, most = token_cost[of_group], token_need[of_group]
-        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
+        return distance, symbol_cost, known
 
     def _separate_iterations(self) -> None:
         """From now on, tokens that begin iterations count only where a frame cannot end without; where it can, they are kept
@@ -279,21 +318,21 @@ class _Bounds:
         self.iterates = self.place[iterates], self.effect[iterates]
         self.must_iterate = (closes & ~stays).nonzero()[0]
         few = begun <= value[self.place]
-        self.case = self.case[few]
-        self._choose(self.place[few], self.effect[few])
+        self._choose(self.place[few], self.effect[few], self.case[few])
 
     def _select(self, token_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
         """From now on, only tokens and endings within each place's need count."""
         fits = token_need[self.effect] <= need[self.place]
-        self.case = self.case[fits]
-        self._choose(self.place[fits], self.effect[fits])
+        self._choose(self.place[fits], self.effect[fits], self.case[fits])
         place, effect = self.iterates
         fits = token_need[effect] <= need[place]
         self.iterates = place[fits], effect[fits]
         self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
 
-    def _choose(self, place: np.ndarray, effect: np.ndarray) -> None:
-        self.place, self.effect, self.begin = place, effect, segment_starts(place)
+    def _choose(self, place: np.ndarray, effect: np.ndarray, case: np.ndarray) -> None:
+        self.place, self.effect, self.case, self.begin = place, effect, case, segment_starts(place)
+        if self.sets is not None:
+            self.pairs = Pairs(place, case, effect)
 
     def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         target = self.effects.target
@@ -306,8 +345,12 @@ class _Bounds:
         padded = np.append(symbol_need, -self.string.shape[1])
         string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
         string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
-        own = np.maximum(of_target, np.where(self.target_missing > 0, more[self.target_kind], 0))
-        return np.minimum(np.maximum(self.length[push] + own, string[push]), _FAR)
+        out = of_target
+        if self.registers.low.any():
+            out = np.maximum(out, np.where(self.target_missing > 0, more[self.target_kind], 0))
+        out = out + self.length[push]
+        np.maximum(out, string[push], out=out)
+        return np.minimum(out, _FAR, out=out)
 
     def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
         values = self._costs_apart(distance, symbol_cost, best)
@@ -347,11 +390,11 @@ class _Bounds:
 
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
-        out = np.full(len(self.places.node), _FAR)
         if self.sets is not None:
-            out = least_of_each(Pairs(self.place, self.effect, self.case), values, len(out))
+            out = self.pairs.least_of_each(values, len(self.places.node), self.sets.came)
             self.sets.agree(out, costs=self.agreed)
             return out if self.agreed else self.sets.raised(out)
+        out = np.full(len(self.places.node), _FAR)
         if len(self.begin):
             out[self.place[self.begin]] = np.minimum.reduceat(values[self.effect], self.begin)
         return out
@@ -385,27 +428,54 @@ class _Bounds:
           unknown: values of iterations to begin with.
           step: what one token adds: 1 for costs, 0 for needs.
         """
-        places = self.places
-        left_out = np.zeros(len(places.above), bool)
-        while True:
-            in_order = self.in_order and not left_out.any()
-            if in_order:
-                value, symbol, iteration = *self._in_order(step), unknown
-            else:
-                value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
-            known = np.append(value, _FAR)[places.below] < _FAR
-            some = np.zeros(self.num_symbols, bool)
-            some[places.symbol[known]] = True
-            more = ~left_out & ~known & (some & (symbol >= _FAR))[places.symbol]
-            if not more.any():
-                break
-            left_out |= more
+        value, symbol, iteration, _ = self._at_most(token_values, values_after, iterating, unknown, step)
         while True:  # symbols settled, controls pay no more than the difference
             new = self._by_token(token_values(value, symbol, iteration))
             new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
             if (new == value).all():
                 return value, symbol, iteration
             value = new
+
+    def _at_most(
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray, step: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Values of all places, symbols and of iterations, and int64[E], what endings ask of their controls."""
+        places = self.places
+        left_out = self.strays.copy()
+        while True:
+            in_order = self.in_order and not left_out.any()
+            if in_order:
+                value, symbol, iteration = *self._in_order(step), unknown
+            else:
+                value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
+            below = np.append(value, _FAR)[places.below]
+            known = below < _FAR
+            some = np.zeros(self.num_symbols, bool)
+            some[places.symbol[known]] = True
+            more = ~left_out & ~known & (some & (symbol >= _FAR))[places.symbol]
+            if not more.any():
+                break
+            left_out |= more
+        found = None
+        if self.strays.any() and (value >= _FAR).any():
+            found = self._from_below(token_values, values_after, iterating, unknown)
+        return found or (value, symbol, iteration, np.where(left_out, below, 0))
+
+    def _from_below(
+        self, token_values: _Values, values_after: _After, iterating: _Iterating, unknown: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+        """What `_at_most` finds when strays ask for no more than the difference; None where this does not settle.
+
+        After a stray, another may be the shortest way on, through all frames of a stack; paid in full, that would never end.
+        """
+        asked = np.zeros(len(self.places.above), np.int64)
+        for _ in range(_MOST_ROUNDS):
+            value, symbol, iteration = self._least(token_values, iterating, unknown, self.strays, asked)
+            more = np.where(self.strays, values_after(value, symbol), 0)
+            if (more <= asked).all():
+                return value, symbol, iteration, asked
+            asked = np.maximum(asked, more)
+        return None
 
     def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
@@ -416,22 +486,28 @@ class _Bounds:
         return least_values(places.ends | self.may_close, ways, self.waits, step, _FAR)
 
     def _least(
-        self, token_values: _Values, iterating: _Iterating, iteration: np.ndarray, left_out: np.ndarray
+        self,
+        token_values: _Values,
+        iterating: _Iterating,
+        iteration: np.ndarray,
+        left_out: np.ndarray,
+        asked: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Least values, from above, when the endings left out are paid for in full by their controls."""
+        """Least values, from above, when the endings left out are paid for by their controls: in full where `asked` is None."""
         places, paid = self.places, (~left_out).nonzero()[0]
         paid = paid[places.symbol[paid].argsort(kind="stable")]
         begin = segment_starts(places.symbol[paid])
         returned, paid_below = places.symbol[paid[begin]], places.below[paid]
         known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
-        asked = np.zeros(len(places.above), np.int64)
+        full = asked is None and bool(left_out.any())
+        asked = np.zeros(len(places.above), np.int64) if asked is None else asked
         while True:
             self.deadline.check(_DOING)
             symbol = np.full(self.num_symbols, _FAR)
             if len(begin):
                 symbol[returned] = np.maximum.reduceat(known[paid_below], begin)
             values = token_values(known[:-1], symbol, iteration)
-            if left_out.any():
+            if full:
                 asked = np.where(left_out, known[places.below], 0)
             new = np.minimum(self._by_token(values), self._ending(asked))
             more = iterating(values) if self.registers.counts else iteration

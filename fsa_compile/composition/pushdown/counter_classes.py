@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.artifact.arrays import MOST_COUNT
 from fsa_compile.automata.pushdown import UNCOUNTED, ByteMachine
 
-_UNBOUNDED = 1 << 28
+_UNBOUNDED = MOST_COUNT - 1
 """Stands for an upper bound that is not there."""
 
 
@@ -45,6 +46,29 @@ class Registers:
         self.high[self.high == UNCOUNTED] = _UNBOUNDED
         self.counts = bool(self.counted.any())
 
+
+class TokenCounts:
+    """The frames of a machine in which every token counts as one, whatever its bytes.
+
+    Attributes:
+      counted: bool[S], controls in such frames.
+    """
+
+    def __init__(self, machine: ByteMachine) -> None:
+        given = machine.token_reserve
+        self.counted = np.zeros(machine.num_controls, bool) if given is None else given >= 0
+        self._reserve = None if given is None else np.append(np.maximum(given, 0), 0).astype(np.int64)
+        self._high = machine.bounds[:, 1]
+
+    def fitting(self, found: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """(owner, token, control, begun) with what completes a character, without tokens after which that would not fit."""
+        if self._reserve is None:
+            return found
+        owner, _, control, begun = found
+        before = self._reserve[np.minimum(owner, len(self.counted))]  # runs begin in frames of their own
+        begun = begun + self._reserve[control] - before
+        fits = (~self.counted[control] | (begun <= self._high[control])).nonzero()[0]
+        return *(column[fits] for column in found[:3]), begun[fits]
 
 
 class Classes:

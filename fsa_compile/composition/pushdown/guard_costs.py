@@ -5,7 +5,7 @@ of a frame's bound is what ending it takes; the weight of a key is what its whol
 key there are two cases: some required key that may come next has not come (`wanted`; the key about to be read brings its weight
 back), or none (then it is one more key than there must be). In either case, whatever key of the case is free, there is a token on
 the way to it after which the bound is smaller: the value of a control is the largest, over those keys, of the least of the tokens
-that lead to the key.
+that lead to the key. Of keys that are not required, only so many can have come; so many of the least values do not count.
 
 Needs likewise, but that required keys raise the need of the whole frame, wherever it stands.
 
@@ -15,13 +15,12 @@ are followed by fit below those of the ends: keys that begin alike can make this
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct
-from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.integers import distinct, equal_tuples
+from fsa_compile.arrays.ranges import segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.guards import Guard
 from fsa_compile.automata.pushdown import ByteMachine
@@ -32,32 +31,48 @@ from fsa_compile.errors import ConstraintError
 
 _FAR = int(UNREACHABLE)
 _MOST_ROUNDS = 64
+_COSTS, _WANTED, _CHECKED, _GOING_ON = range(4)
+"""Roles of a pair: in a place's own cost; in that of `wanted`; as what must fit; in the cost where nothing ends the object."""
 
 
-class Pairs(NamedTuple):
-    """Which token sets may be the one that helps: int64[n] each, by ascending place and case.
+class Pairs:
+    """Which token sets may be the one that helps, and in which of their places' cases.
 
-    place, group: a token set of a place; case: pairs of a place with one case are alternatives, all cases count.
+    Args:
+      place, case, group: int64[n] each, a token set of a place; pairs of a place with one case are alternatives, all cases count.
+
+    Attributes:
+      place, group, case: the same by ascending place and case.
     """
 
-    place: np.ndarray
-    group: np.ndarray
-    case: np.ndarray
+    def __init__(self, place: np.ndarray, case: np.ndarray, group: np.ndarray) -> None:
+        order = np.lexsort((group, case, place))
+        self.place, self.group, self.case = place[order], group[order], case[order]
+        self._begin = segment_starts(self.place * (int(case.max(initial=0)) + 1) + self.case)
+        begun = self.place[self._begin]
+        self._first = segment_starts(begun)
+        self._places = begun[self._first]
 
+    def of(self, chosen: np.ndarray) -> Pairs:
+        """Some of them."""
+        return Pairs(self.place[chosen], self.case[chosen], self.group[chosen])
 
-def _pairs(rows: list[tuple[int, int, int]]) -> Pairs:
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    table = table[np.lexsort((table[:, 1], table[:, 0]))]
-    return Pairs(table[:, 0], table[:, 2], table[:, 1])
+    def least_of_each(self, values: np.ndarray, size: int, came: np.ndarray | None = None) -> np.ndarray:
+        """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any.
 
-
-def least_of_each(pairs: Pairs, values: np.ndarray, size: int) -> np.ndarray:
-    """int64[size], of every place the largest of its cases' least values."""
-    out = np.full(size, -_FAR)
-    if len(pairs.place):
-        begin = segment_starts(pairs.place * (int(pairs.case.max()) + 1) + pairs.case)
-        np.maximum.at(out, pairs.place[begin], np.minimum.reduceat(values[pairs.group], begin))
-    return np.where(out == -_FAR, _FAR, out)
+        Args:
+          came: int64[size], how many of the cases may be out of the question, at most; None: all but one.
+        """
+        out = np.full(size, _FAR)
+        if len(self._begin):
+            least = np.minimum.reduceat(values[self.group], self._begin)
+            count = np.diff(self._first, append=len(least))
+            if came is not None:
+                least = least[np.lexsort((least, self._places.repeat(count)))]
+                out[self._places] = least[self._first + np.minimum(came[self._places], count - 1)]
+            else:
+                out[self._places] = np.maximum.reduceat(least, self._first)
+        return out
 
 
 class SetCosts:
@@ -65,6 +80,7 @@ class SetCosts:
 
     Attributes:
       pairs: of all places, apart from the case of `wanted`.
+      came: int64[Q], the most keys that may have come, of those that are not required.
       wanted: of every control that has required keys next, its cost in that case; else UNREACHABLE.
       wanted_need: likewise.
       floor: by kind, cells that reading required keys may take.
@@ -81,6 +97,7 @@ class SetCosts:
         self._required, self._others = required_next(machine.sets), others_next(machine.sets)
         self._num_places = len(node)
         self._own_kind = machine.sets.kind[control]
+        self.came = machine.sets.came[control].astype(np.int64)
         self._group_kind = registers.set_kind[kind[groups.node]]
         self._number_keys(machine, registers)
         self._find_pairs(place, group)
@@ -97,6 +114,7 @@ class SetCosts:
         for kind, mask in enumerate(sets.required):
             for bit in _bits(mask):
                 self._key_number[kind, bit] = len(self._key_number)
+        self._key_kind = np.array([kind for kind, _ in self._key_number], np.int64)
         ends = (sets.end >= 0).nonzero()[0]
         pairs = [(self._key_number.get((int(sets.kind[c]), int(sets.end[c])), -1), int(c)) for c in ends]
         table = np.array([pair for pair in pairs if pair[0] >= 0], np.int64).reshape(-1, 2)
@@ -164,53 +182,61 @@ class SetCosts:
     # cases
 
     def _find_pairs(self, place: np.ndarray, group: np.ndarray) -> None:
-        sets, guards = self._sets, self._of.guards.all
+        """Every pair of a place and a token set counts in the cases of its situation; few situations differ."""
         keyed = self._own_kind[place] > 0
-        rest = (~keyed).nonzero()[0]
-        free = [(int(p), 0, int(g)) for p, g in zip(place[rest], group[rest]) if not self._of.wanted[g]]
-        costs = list(free)
-        wanted: list[tuple[int, int, int]] = []
-        checked: list[tuple[int, int, int]] = []
-        going_on: list[tuple[int, int, int]] = []
-        fixed = set[int]()
-        keys_of = [_free_keys(guard) for guard in guards]
-        at = keyed.nonzero()[0]
-        for p, g in zip(place[at].tolist(), group[at].tolist()):
-            c, number = int(self._control[p]), int(self._of.guard[g])
-            kind = int(self._own_kind[p])
-            guard, wants, free_keys = guards[number], bool(self._of.wanted[g]), keys_of[number]
-            required, all_required = self._required[c], sets.required[kind]
-            unmet = guard.all & ~all_required
-            if sets.first[c]:
-                if all_required:
-                    fixed.add(p)
-                    if not guard.all:
-                        checked.append((p, 0, g))
-                elif not guard.all:
-                    costs.append((p, 0, g))
-            elif sets.keys[c] or sets.open[c]:
-                if not guard.all:
-                    wanted += [(p, j, g) for j in _bits(free_keys & required & self._leads_to(g, guard))]
-                if not self._others[c]:
-                    fixed.add(p)
-                elif not wants and not guard.all & ~required:
-                    if sets.open[c]:
-                        costs += [(p, 0, g)] if not guard.unset else []
-                    else:
-                        costs += [(p, j, g) for j in _bits(free_keys & sets.keys[c] & ~all_required)]
-            elif sets.after[c]:
-                if not wants and not unmet:
-                    costs += [] if guard.unset else [(p, 0, g)]
-                    going_on += [(p, j, g) for j in _bits(free_keys & ~all_required)] if guard.unset else []
-                if not guard.all:
-                    checked += [(p, j, g) for j in _bits(free_keys & all_required & self._leads_to(g, guard))]
-            elif not guard.conditional:
-                costs += [] if wants else [(p, 0, g)]
-        ending = {p for p, _, _ in costs}
-        costs += [pair for pair in going_on if pair[0] not in ending]  # the object cannot end yet
-        self.pairs = _pairs(costs)
-        self._fixed = np.array(sorted(fixed), np.int64)
-        self._wanted, self._checked = _pairs(wanted), _pairs(checked)
+        rest = (~keyed & ~self._of.wanted[group]).nonzero()[0]
+        place, group, free = place[keyed], group[keyed], (place[rest], np.zeros(len(rest), np.int64), group[rest])
+        control, target = self._control[place], self._groups.target[group]
+        leads = self._of.wanted[group] & (self._groups.push[group] == 0)
+        sets, required = self._sets, _numbers(self._required)
+        all_required = _numbers(sets.required)[self._own_kind[place]]
+        profile = (all_required, _numbers(sets.keys)[control], sets.first[control], sets.open[control], sets.after[control])
+        example, which = equal_tuples(
+            *profile, required[control], self._others[control],
+            self._of.guard[group], self._of.wanted[group], np.where(leads, 1 + required[target], 0),
+        )  # fmt: skip
+        situations = [self._situation(int(control[e]), int(group[e])) for e in example.tolist()]
+        cases = np.array([case for _, some in situations for case in some], np.int64).reshape(-1, 2)
+        fixed = np.array([is_fixed for is_fixed, _ in situations], bool)
+        self._fixed = distinct(place[fixed[which]])
+        size = np.array([len(some) for _, some in situations], np.int64)
+        at, row = spread((size.cumsum() - size)[which], size[which])
+        rows = place[at], cases[row, 1], group[at]
+        role = cases[row, 0]
+        ending = np.zeros(self._num_places, bool)
+        ending[rows[0][role == _COSTS]] = True
+        chosen = (role == _COSTS) | (role == _GOING_ON) & ~ending[rows[0]]  # the object cannot end yet
+        self.pairs = Pairs(*(np.concatenate((a, b[chosen])) for a, b in zip(free, rows)))
+        self._wanted, self._checked = (Pairs(*(column[role == kind] for column in rows)) for kind in (_WANTED, _CHECKED))
+
+    def _situation(self, c: int, g: int) -> tuple[bool, list[tuple[int, int]]]:
+        """Whether a place's value is agreed on, and the cases in which a token set at a control counts, by their roles."""
+        sets, guard, wants = self._sets, self._of.guards.all[self._of.guard[g]], bool(self._of.wanted[g])
+        free_keys, required, all_required = _free_keys(guard), self._required[c], sets.required[sets.kind[c]]
+        unmet = guard.all & ~all_required
+        if sets.first[c]:
+            role = _CHECKED if all_required else _COSTS
+            return bool(all_required), [] if guard.all else [(role, 0)]
+        out: list[tuple[int, int]] = []
+        if sets.keys[c] or sets.open[c]:
+            if not guard.all:
+                out += [(_WANTED, j) for j in _bits(free_keys & required & self._leads_to(g, guard))]
+            if not self._others[c]:
+                return True, out
+            if not wants and not guard.all & ~required:
+                if sets.open[c]:
+                    out += [(_COSTS, 0)] if not guard.unset else []
+                else:
+                    out += [(_COSTS, j) for j in _bits(free_keys & sets.keys[c] & ~all_required)]
+        elif sets.after[c]:
+            if not wants and not unmet:
+                out += [] if guard.unset else [(_COSTS, 0)]
+                out += [(_GOING_ON, j) for j in _bits(free_keys & ~all_required)] if guard.unset else []
+            if not guard.all:
+                out += [(_CHECKED, j) for j in _bits(free_keys & all_required & self._leads_to(g, guard))]
+        elif not guard.conditional:
+            out += [] if wants else [(_COSTS, 0)]
+        return False, out
 
     def _leads_to(self, group: int, guard: Guard) -> int:
         """The required keys that a token set brings, or that are nearer after it."""
@@ -220,7 +246,8 @@ class SetCosts:
     def agree(self, values: np.ndarray, *, costs: bool) -> None:
         """Puts in the values of places that are agreed on: one token ends such a frame (UNREACHABLE where some required key
         cannot come); as to needs, what the frame needs anyway."""
-        far = np.array([costs and self.total(kind) >= _FAR for kind in range(len(self._sets.required))])
+        weights = np.bincount(self._key_kind, self.weight, len(self._sets.required))
+        far = costs & (weights >= _FAR)
         values[self._fixed] = np.where(far[self._own_kind[self._fixed]], _FAR, int(costs))
 
     def raised(self, needs: np.ndarray) -> np.ndarray:
@@ -242,14 +269,14 @@ class SetCosts:
         floor = self.floor[self._sets.kind]
         while True:
             values = group_needs(self._targets(need))
-            new = least_of_each(own, values, self._num_places)[: len(self.wanted)]
+            new = own.least_of_each(values, self._num_places)[: len(self.wanted)]
             new = np.where(new < _FAR, np.maximum(new, floor), new)
             if (new == self.wanted_need).all():
                 break
             self.wanted_need = new
         raised = self.floor.copy()
         for pairs in (self._checked, inner):
-            least = least_of_each(pairs, values, self._num_places)
+            least = pairs.least_of_each(values, self._num_places)
             at = distinct(pairs.place)
             at = at[least[at] < _FAR]
             np.maximum.at(raised, self._own_kind[at], least[at])
@@ -260,7 +287,7 @@ class SetCosts:
     def _own_and_inner(self) -> tuple[Pairs, Pairs]:
         """The pairs of the case of `wanted`: of controls, and of inner nodes."""
         own = self._node[self._wanted.place] == self._control[self._wanted.place]
-        return Pairs(*(column[own] for column in self._wanted)), Pairs(*(column[~own] for column in self._wanted))
+        return self._wanted.of(own), self._wanted.of(~own)
 
     def _targets(self, need: np.ndarray) -> np.ndarray:
         """int64[G], needs of the targets of token sets."""
@@ -284,8 +311,7 @@ class SetCosts:
         wanted = np.where(np.arange(self._num_places) < size, own, self.raised(need))
         for name, most in (("_wanted", wanted), ("_checked", need)):
             pairs: Pairs = getattr(self, name)
-            fits = group_need[pairs.group] <= most[pairs.place]
-            setattr(self, name, Pairs(*(column[fits] for column in pairs)))
+            setattr(self, name, pairs.of(group_need[pairs.group] <= most[pairs.place]))
 
     # the case that required keys are next
 
@@ -332,14 +358,14 @@ class SetCosts:
         self.wanted = np.full(len(self.wanted), _FAR)
         while True:
             costs = self._complete(base)
-            new = least_of_each(pairs, costs, self._num_places)[: len(self.wanted)]
+            new = pairs.least_of_each(costs, self._num_places)[: len(self.wanted)]
             if (new == self.wanted).all():
                 break
             self.wanted = new
         costs = self._complete(base)
         excess: dict[int, int] = {}
         for kept in (self._checked, inner):
-            least = least_of_each(kept, costs, self._num_places)
+            least = kept.least_of_each(costs, self._num_places)
             at = distinct(kept.place)
             for p in at[(least[at] > value[at]) & (least[at] < _FAR) & (value[at] < _FAR)].tolist():
                 kind = int(self._own_kind[p])
@@ -365,6 +391,12 @@ class SetCosts:
                 "no bound was found for objects whose keys come in every order",
                 fix='Use SchemaOptions(key_order="declared").',
             )
+
+
+def _numbers(masks: Sequence[int]) -> np.ndarray:
+    """A number for each mask, the same for equal ones."""
+    known = {0: 0}
+    return np.array([known.setdefault(mask, len(known)) if mask else 0 for mask in masks], np.int64)
 
 
 def _bits(mask: int) -> list[int]:

@@ -11,7 +11,9 @@ import dataclasses
 
 import numpy as np
 
-from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, KeySets, composed
+from fsa_compile.arrays.integers import equal_tuples
+from fsa_compile.arrays.ranges import spread
+from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, Guards, KeySets, composed
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets, ranges
@@ -75,29 +77,25 @@ def _split(
     guards = arcs.guards
     required, others = required_next(sets), others_next(sets)
     wanting = np.array([mask > 0 for mask in required])
-    rows: list[tuple[int, int, bool]] = []
     possible = guard != IMPOSSIBLE
     at = (wanting[groups.target] & possible).nonzero()[0]
-    for g, target, push in zip(at.tolist(), groups.target[at].tolist(), groups.push[at].tolist()):
-        mask, number = required[target], int(guard[g])
-        if push:
-            rows.append((g, number, bool(mask & ~guards.all[held[g]].set)))
-        elif fresh[g]:
-            rows.append((g, number, bool(mask & ~guards.all[number].set)))
-        elif not others[target]:
-            rows.append((g, number, True))
-        else:
-            for condition, wanted in ((Guard((mask,)), True), (Guard((), mask), False)):
-                both = composed(guards.all[number], condition)
-                if both is not None:
-                    rows.append((g, guards.number(both), wanted))
+    masks: dict[int, int] = {}
+    mask = np.array([masks.setdefault(one, len(masks)) for one in required])[groups.target[at]]
+    example, which = equal_tuples(mask, guard[at], groups.push[at] > 0, held[at], fresh[at], others[groups.target[at]])
+    rows: list[list[tuple[int, bool]]] = [[] for _ in example]
+    for number in example.argsort().tolist():  # guards are numbered as they occur
+        g = int(at[example[number]])
+        rows[number] = _halves(guards, int(guard[g]), required[groups.target[g]], bool(others[groups.target[g]]),
+                               int(held[g]) if groups.push[g] else int(guard[g]) if fresh[g] else None)  # fmt: skip
+    size = np.array([len(some) for some in rows], np.int64)
+    half = np.array([one for some in rows for one in some], np.int64).reshape(-1, 2)
+    of, row = spread((size.cumsum() - size)[which], size[which])
     rest = (~wanting[groups.target] & possible).nonzero()[0]
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    index = np.concatenate((rest, table[:, 0]))
+    index = np.concatenate((rest, at[of]))
     order = np.argsort(index, kind="stable")
     index = index[order]
-    guarded = np.concatenate((guard[rest], table[:, 1]))[order]
-    wants = np.concatenate((np.zeros(len(rest), bool), table[:, 2] > 0))[order]
+    guarded = np.concatenate((guard[rest], half[row, 0]))[order]
+    wants = np.concatenate((np.zeros(len(rest), bool), half[row, 1] > 0))[order]
     which, part = ranges(groups.part_offset[index], groups.part_offset[index + 1])
     return dataclasses.replace(
         groups,
@@ -106,3 +104,20 @@ def _split(
         part=groups.part[part],
         sets=GroupSets(guards, guarded, held[index], wants, strings),
     )
+
+
+def _halves(guards: Guards, number: int, required: int, has_others: bool, known: int | None) -> list[tuple[int, bool]]:
+    """The guards of a token set that leads to where required keys may come, and whether some of these have not come then.
+
+    Args:
+      number: its guard.
+      required: the keys.
+      has_others: whether other keys may come there.
+      known: the guard that says what has come, where the frame began within the token; else None.
+    """
+    if known is not None:
+        return [(number, bool(required & ~guards.all[known].set))]
+    if not has_others:
+        return [(number, True)]
+    halves = (composed(guards.all[number], condition) for condition in (Guard((required,)), Guard((), required)))
+    return [(guards.number(both), wanted) for both, wanted in zip(halves, (True, False)) if both is not None]

@@ -7,10 +7,13 @@ do not, the node has a child.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.integers import distinct
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.artifact.arrays import MAX_CONDITIONS
 from fsa_compile.artifact.guards import NO_GUARD, Guard, Guards, composed
 from fsa_compile.errors import LimitError
@@ -63,20 +66,23 @@ class GuardedPops:
         guards = self._guards.all
         conditional = np.array([guard.conditional for guard in guards])[begun]
         free, some = (~conditional).nonzero()[0], conditional.nonzero()[0]
-        by_node: dict[int, dict[Guard, list[int]]] = {}
+        by_node: dict[int, dict[int, list[int]]] = {}
+        every: dict[Guard, int] = {}
+        number = {b: every.setdefault(guards[b]._replace(set=0), len(every)) for b in distinct(begun[some]).tolist()}
         for i, (o, b) in enumerate(zip(owner[some].tolist(), begun[some].tolist())):
-            by_node.setdefault(o - first_owner, {}).setdefault(guards[b]._replace(set=0), []).append(i)
+            by_node.setdefault(o - first_owner, {}).setdefault(number[b], []).append(i)
+        condition = list(every)
         self._wave = []
         for local, found in by_node.items():
-            conditions = list(found)
+            conditions = [condition[c] for c in found]
             if len(conditions) > MAX_CONDITIONS:
                 raise LimitError(
                     "MAX_CONDITIONS", MAX_CONDITIONS, "Telling apart the sets of keys with which one token ends an object",
                     fix='Use SchemaOptions(key_order="declared").',
                 )  # fmt: skip
             self._conditions[first_node + local] = conditions
-            for case in possible_cases(conditions):
-                items = [i for bit, guard in enumerate(conditions) if case >> bit & 1 for i in found[guard]]
+            for case in possible_cases(tuple(conditions)):
+                items = [i for bit, of_condition in enumerate(found.values()) if case >> bit & 1 for i in of_condition]
                 self._wave.append((local, case, np.array(items, np.int64)))
                 self._nodes.append(first_node + local)
                 self._cases.append(case)
@@ -93,17 +99,25 @@ class GuardedPops:
           some: (trie node, control) of what is pending under some condition.
           base: first index of the cases.
         """
+        if not self._wave:
+            return pending[0], pending[1], pending[2]
         index, node, control = pending
-        parts = [pending]
-        for number, (local, _, items) in enumerate(self._wave):
-            lo, hi = np.searchsorted(index, [first[local], first[local] + 1])
-            nodes, controls = np.concatenate((node[lo:hi], some[0][items])), np.concatenate((control[lo:hi], some[1][items]))
-            parts.append((np.full(len(nodes), base + number), nodes, controls))
-        index, node, control = (np.concatenate(column) for column in zip(*parts))
+        own = first[[local for local, _, _ in self._wave]]
+        case, at = ranges(index.searchsorted(own), index.searchsorted(own, side="right"))
+        items = np.concatenate([items for _, _, items in self._wave])
+        of_item = np.arange(len(own)).repeat([len(items) for _, _, items in self._wave])
+        order = np.concatenate((case, of_item)).argsort(kind="stable")
+        more = (
+            base + np.concatenate((case, of_item))[order],
+            np.concatenate((node[at], some[0][items]))[order],
+            np.concatenate((control[at], some[1][items]))[order],
+        )
+        index, node, control = (np.concatenate(columns) for columns in zip(pending, more))
         return index, node, control
 
 
-def possible_cases(conditions: list[Guard]) -> list[int]:
+@functools.lru_cache(maxsize=256)
+def possible_cases(conditions: tuple[Guard, ...]) -> list[int]:
     """Cases (bit i: condition i holds) that some set might be, without the case that none holds; all that can be are among them.
 
     Args:

@@ -70,10 +70,6 @@ class Nodes:
         self.max_pops = self._longest_path(np.concatenate((np.arange(len(self.kind)), self.number[arcs.pops.node[kept_pops]])))
         self.delta_row = self.delta_row[: len(self.kind)]
 
-    def size_of(self, node: np.ndarray) -> np.ndarray:
-        """Number of classes of nodes of the walk."""
-        return self._size[node]
-
     def sloped(self, kind: np.ndarray, place: np.ndarray) -> np.ndarray:
         """Whether classes are those of the registers far below the lower bound: bool[n]."""
         return (place == 0) & (self.classes.ladder[kind, 0] > 0)

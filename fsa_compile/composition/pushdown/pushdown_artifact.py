@@ -10,7 +10,8 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
-from fsa_compile.artifact.arrays import UNBOUNDED, UNREACHABLE
+from fsa_compile.artifact.arrays import MOST_COUNT, UNBOUNDED, UNREACHABLE
+from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.automata.pushdown import ByteMachine
@@ -28,6 +29,7 @@ from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
+from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -38,6 +40,12 @@ out are allowed only under somewhat looser limits, but some token always is, and
 _SEVERAL_CLASSES = 32
 """A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
 every further level would be a row for each class."""
+
+
+def _must_fit(fits: Any, _: str) -> None:
+    if not fits:
+        what = f"a text takes more tokens than counters hold ({MOST_COUNT:,})"
+        raise ConstraintError(what, fix="Ask for fewer repetitions, items or characters at least, above all within each other.")
 
 
 def assemble_machine(
@@ -225,7 +233,7 @@ class _Layout:
         arrays = self._node_arrays() | self._symbol_arrays()
         if self.key_sets is not None:
             arrays |= self._set_arrays(arrays, arcs)
-        return self.out.constraint(
+        made = self.out.constraint(
             self.tables,
             self.pool,
             source=source,
@@ -238,6 +246,8 @@ class _Layout:
             stacks=1 if self.machine.deterministic else stacks,
             **arrays,
         )
+        check_lengths(made, _must_fit)
+        return made
 
     def _set_arrays(self, arrays: dict[str, np.ndarray], arcs: StackArcs) -> dict[str, np.ndarray]:
         """The arrays of sets of keys, and those of nodes with the twins behind them."""
@@ -308,7 +318,8 @@ class _Layout:
         if self.registers.low.any():
             rests = self.costs.rests
             sloped = (self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)).nonzero()[0]
-            out[sloped] = np.stack([column[kind[sloped]] for column in (rests.first, rests.stride, rests.tokens)], 1)
+            columns = (rests.first, rests.stride, np.minimum(rests.tokens, MOST_COUNT))
+            out[sloped] = np.stack([column[kind[sloped]] for column in columns], 1)
         if self.key_sets is not None:  # the register says what the required keys that have come weigh
             some, total = self.key_sets.slope(kind)
             out[some] = np.stack([total, np.ones_like(total), np.ones_like(total)], 1)[some]
@@ -318,11 +329,12 @@ class _Layout:
         nodes, costs, registers = self.nodes, self.costs, self.registers
         symbol, place = nodes.symbol, nodes.symbol_place
         kind = registers.of_symbol[symbol]
-        missing = self._missing(kind, kind, place)
+        cost = costs.symbol_cost[symbol] + self._missing(kind, kind, place)
         entries = [entry for string in self.strings for entry in string]
         return {
             "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
-            "symbol_cost": np.minimum(costs.symbol_cost[symbol] + missing, UNREACHABLE),
+            # A symbol below which no text ends is pushed nowhere: any number that a file may hold does.
+            "symbol_cost": np.where(cost < UNREACHABLE, cost, MOST_COUNT - 1),
             "symbol_need": costs.symbol_need[symbol],
             "symbol_slope": self._slopes(kind, place),
             "push_offset": np.cumsum([0, *map(len, self.strings)]),

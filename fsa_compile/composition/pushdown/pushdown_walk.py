@@ -37,7 +37,7 @@ from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
-from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
+from fsa_compile.composition.pushdown.counter_classes import Classes, Registers, TokenCounts
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, trie_with
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
@@ -144,12 +144,13 @@ class Walk:
         self.first_cut, self.after_cut = 0, 0
         self.num_owners = machine.num_controls
         self.first_run = self.num_owners
-        self.derived, leaves = NONE_DERIVED, list[LeafProcedure]()
+        self.by_token, self.derived, leaves = TokenCounts(machine), NONE_DERIVED, list[LeafProcedure]()
         if whole:  # not a leaf itself
             self.derived = derived_controls(machine, tables, deadline)
             if machine.sets is None:
                 walk = functools.partial(summarize, tables=tables, limits=limits, deadline=deadline)
-                leaves = leaf_procedures_of(machine, self.derived.node, distinct(self.derived.base), tables, walk)
+                apart = np.append(self.derived.node, self.by_token.counted.nonzero()[0])
+                leaves = leaf_procedures_of(machine, apart, distinct(self.derived.base), tables, walk)
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
@@ -271,9 +272,9 @@ class Walk:
         self.leaves.known(live[:, : len(root)], trie.symbol[root])
         control, at = occupied(live)
         owner, node, inside = self.derived.seed
-        zeros = np.zeros(len(at) + len(owner), np.int64)
-        nodes = np.concatenate((first[at], node))
-        return Items(np.concatenate((control, owner)), nodes, np.concatenate((control, inside)), zeros)
+        nodes, controls = np.concatenate((first[at], node)), np.concatenate((control, inside))
+        begun = (self.by_token.counted[controls] & (nodes < trie.end)).astype(np.int64)
+        return Items(np.concatenate((control, owner)), nodes, controls, begun)
 
     def depth(self, node: np.ndarray) -> np.ndarray:
         """int64[n], bytes read up to trie nodes, with theirs."""
@@ -374,9 +375,9 @@ class Walk:
         """Records the tokens that end at the items' nodes, of the given depth; the items of their children."""
         nodes, numbers = self.nodes, self.tables.numbers
         token = nodes.token[items.node]
-        ends = (token >= 0).nonzero()[0]
-        if len(ends):
-            self.records.append((items.owner[ends], token[ends], items.control[ends], items.begun[ends]))
+        if len(ends := (token >= 0).nonzero()[0]):
+            found = items.owner[ends], token[ends], items.control[ends], items.begun[ends]
+            self.records.append(self.by_token.fitting(found))
         size = self._unread(items, depth)
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
@@ -410,7 +411,7 @@ class Walk:
             if add:
                 fits = (begun <= self.high[found[2]]).nonzero()[0]
                 found = tuple(column[fits] for column in found)
-            self.records.append(found)
+            self.records.append(self.by_token.fitting(found))
             size[stays] = 0
         return size
 

@@ -1,0 +1,133 @@
+"""Compiled programs in files: another process runs them without compiling; what they do not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from oracles.toy_decoder import toy
+
+import fsa_compile
+import jax_decode
+from jax_decode.decoding import loop
+from jax_decode.errors import DecodeError
+from models.tiny import tiny_gemma
+
+SIZE = 8
+WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b"abcdefg")], stop_ids=[0])
+ROOT = Path(__file__).parents[3]
+PROCESS = """
+import json, sys
+import jax
+import fsa_compile, jax_decode
+from models.tiny import tiny_gemma
+names, (kind, path, *patterns) = [], sys.argv[1:]
+def heard(event, seconds, **facts):
+    if event in ("/jax/core/compile/backend_compile_duration", "/jax/core/compile/jaxpr_trace_duration"):
+        names.append(facts.get("fun_name", "").removeprefix("jit(").removesuffix(")"))
+jax.monitoring.register_event_duration_secs_listener(heard)
+words = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b"abcdefg")], stop_ids=[0])
+decoder = tiny_gemma(5, "gemma1-mqa", 8)
+def texts(pattern):
+    tables = jax_decode.to_device(fsa_compile.compile_regex(pattern, words))
+    given = {"key": jax.random.key(3), "max_new_tokens": 8, "bos_id": False}
+    made = jax_decode.generate(decoder, [1, 2], tables, sampler=jax_decode.Categorical(0.7), **given)
+    beams = jax_decode.beam_search(decoder, [1], tables, beams=2, max_new_tokens=8, bos_id=False)
+    return [made.tokens[0].tolist(), [row.tolist() for row in beams.tokens]]
+if kind == "write":
+    with jax_decode.export_programs(path):
+        out = [texts(pattern) for pattern in patterns]
+else:
+    count = jax_decode.load_programs(path) if kind == "read" else 0
+    out = [texts(pattern) for pattern in patterns]
+print(json.dumps({"texts": out, "names": names}))
+"""
+
+
+def process(kind: str, path: Path, *patterns: str) -> dict:
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PROCESS, kind, str(path), *patterns]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_another_process_runs_the_programs_without_tracing_or_compiling(tmp_path):
+    """For a constraint that the first process has not seen; the tokens are those of a process that compiles."""
+    path = tmp_path / "programs.bin"
+    written = process("write", path, "[a-c]{2,4}d")
+    loops = {"prefill", "decode", "search", "_first_state"}
+    assert loops <= set(written["names"])
+    read = process("read", path, "[a-c]{2,4}d", "(ab|cd){1,3}")
+    assert not loops & set(read["names"])
+    assert read["texts"] == process("none", path, "[a-c]{2,4}d", "(ab|cd){1,3}")["texts"]
+    assert read["texts"][0] == written["texts"][0]
+
+
+@pytest.fixture(autouse=True)
+def _as_models_need_it():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """A file of the programs of one call, and what the call gives."""
+    path, before = tmp_path / "programs.bin", dict(loop.decode.loaded)
+    with jax_decode.export_programs(path):
+        expected = generated(tiny_gemma(4, "gemma1-mqa", SIZE))
+    yield path, expected
+    loop.decode.loaded = before
+
+
+def generated(decoder, most: int = 6):
+    tables = jax_decode.to_device(fsa_compile.compile_regex("[a-g]{3}", WORDS))
+    return jax_decode.generate(decoder, [1], tables, max_new_tokens=most, bos_id=False)
+
+
+def test_calls_of_other_sizes_or_decoders_compile_as_ever(exported):
+    path, expected = exported
+    assert jax_decode.load_programs(path) >= 3
+    assert generated(tiny_gemma(4, "gemma1-mqa", SIZE)).tokens[0].tolist() == expected.tokens[0].tolist()
+    assert len(generated(tiny_gemma(4, "gemma1-mha", SIZE)).tokens[0]) == 3
+    assert len(generated(tiny_gemma(4, "gemma1-mqa", SIZE), most=40).tokens[0]) == 3
+    assert jax.jit(lambda x: x + 1)(1) == 2
+
+
+def test_files_that_do_not_fit_are_refused_with_the_reason(exported, tmp_path):
+    path, _ = exported
+    magic, header, body = path.read_bytes().split(b"\n", 2)
+    said = json.loads(header)
+
+    def written(header: bytes, body: bytes) -> Path:
+        other = tmp_path / "other.bin"
+        other.write_bytes(magic + b"\n" + header + b"\n" + body)
+        return other
+
+    for name in ("jax", "device", "options", "code"):
+        with pytest.raises(DecodeError, match=f"compiled elsewhere: {name} another, here"):
+            jax_decode.load_programs(written(json.dumps(said | {name: "another"}).encode(), body))
+    for bad in (written(header, body[:-1]), written(b"[]", body), written(b"{", body), written(b"", b"")):
+        with pytest.raises(DecodeError, match="no whole file of programs"):
+            jax_decode.load_programs(bad)
+    with pytest.raises(DecodeError, match="cannot be read: No such file"):
+        jax_decode.load_programs(tmp_path / "missing.bin")
+
+
+def test_what_cannot_be_exported_says_why_and_leaves_the_file_alone(tmp_path):
+    path = tmp_path / "programs.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(DecodeError, match="no program has run"), jax_decode.export_programs(path):
+        pass
+    with pytest.raises(DecodeError, match="max_new_tokens"), jax_decode.export_programs(path):
+        generated(tiny_gemma(4, "gemma1-mqa", SIZE), most=0)
+    assert path.read_bytes() == b"old"
+    with pytest.raises(DecodeError, match=r"cannot be written: .*lambda"), jax_decode.export_programs(path):
+        generated(toy(SIZE, 4))
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
