@@ -49,7 +49,7 @@ def plot_flow(generation: Generation, tokenizer: Any = None, row: int = 0, *, ax
     ax.bar(at, others, bottom=steps.raw_probability, color=ALLOWED, label="other allowed tokens")
     ax.bar(at, steps.forbidden, bottom=1.0 - steps.forbidden, color=FORBIDDEN, label="forbidden")
     names = texts_of(steps.tokens, vocabulary_of(generation, tokenizer), generation.stop_token[row])
-    shown_names = [shown(text).replace("$", r"\$") for text in names]
+    shown_names = [_drawable(shown(text)) for text in names]
     if generation.stop_token[row] is not None:
         shown_names[-1] = END
     ax.set_xticks(at, shown_names, rotation=90, family="monospace")
@@ -57,6 +57,14 @@ def plot_flow(generation: Generation, tokenizer: Any = None, row: int = 0, *, ax
     ax.set_ylabel("probability under the model")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize=9)
     return ax
+
+
+def _drawable(text: str) -> str:
+    """A text that matplotlib writes as it is: no formulas, and code points for the characters that its font lacks."""
+    from matplotlib import font_manager
+
+    known = font_manager.get_font(font_manager.findfont("monospace")).get_charmap()
+    return "".join(r"\$" if c == "$" else c if ord(c) in known else f"U+{ord(c):04X}" for c in text)
 
 
 def to_html(generation: Generation, tokenizer: Any = None, *, title: str = "Generation", constraint: Any = None) -> str:

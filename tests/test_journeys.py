@@ -17,6 +17,7 @@ import pytest
 import constrax
 import fsa_compile
 import jax_decode
+import models
 
 ROOT = Path(__file__).parents[1]
 KETTLE = "Question: Is the kettle red?\nAnswer: "
@@ -112,10 +113,11 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     Path("person.json").write_text(json.dumps({"properties": {"name": {"type": "string"}}, "required": ["name"]}))
-    assert compiling.main(["compile", "--schema", "person.json", "--tokenizer", "small", "-o", "person.npz", "--closed"]) == 0
+    tokenizer = ["--tokenizer", str(models.small_tokenizer_path())]
+    assert compiling.main(["compile", "--schema", "person.json", *tokenizer, "-o", "person.npz", "--closed"]) == 0
     assert compiling.main(["inspect", "person.npz"]) == 0
     assert "may have keys" not in capsys.readouterr().out
-    assert compiling.main(["check", "person.npz", '{"name": "Ada", "age": 3}', "--tokenizer", "small"]) == 1
+    assert compiling.main(["check", "person.npz", '{"name": "Ada", "age": 3}', *tokenizer]) == 1
     assert decoding.main(["--constraint", "person.npz", "--max-new-tokens", "40", "--no-progress", BIO]) == 0
     assert set(json.loads(capsys.readouterr().out.splitlines()[-1])) == {"name"}
 
@@ -133,12 +135,11 @@ matcher = fsa_compile.Matcher(fsa_compile.compile_choices(["yes", "no"], tokeniz
 mask = np.zeros((1, (tokenizer.vocabulary.size + 31) // 32), np.int32)
 matcher.fill_next_token_bitmask(mask, 0)
 allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
-print(sorted(tokenizer.vocabulary.tokens[t].decode() for t in allowed))
+print(*sorted({tokenizer.vocabulary.tokens[t].decode() for t in allowed}))
 print(matcher.accept_token(int(allowed[0])), matcher.rollback(1))
 """
     lines = run(tmp_path, code).splitlines()
-    assert eval(lines[0]) == sorted({"y", "ye", "yes", "n", "no"} & set(eval(lines[0])))
-    assert {"yes", "no"} <= set(eval(lines[0]))
+    assert lines[0] == "n no y yes"
     assert lines[1].startswith("True")
 
 

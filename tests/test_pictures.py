@@ -71,16 +71,16 @@ def test_the_notebooks_pictures_have_no_collisions():
     assert len(figure.axes) > 1
     assert collisions(figure) == []
     names = {text.get_text() for ax in figure.axes for text in ax.texts}
-    assert {"customer", "price"} <= names
+    assert any(name.startswith("customer") for name in names)
     assert not any(name.startswith("frame ") for name in names)
 
 
 def test_the_flow_says_where_the_text_ends():
-    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", b"$"], stop_ids=[0])
-    tables = jax_decode.to_device(fsa_compile.compile_regex("a{3}", vocabulary))
-    out = jax_decode.generate(models.tiny_gemma(vocab_size=3), [1], tables, tokenizer=vocabulary, max_new_tokens=5, bos_id=False)
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", "龍".encode()], stop_ids=[0])
+    tables = jax_decode.to_device(fsa_compile.compile_regex("aa龍", vocabulary))
+    out = jax_decode.generate(models.tiny_gemma(vocab_size=3), [1], tables, max_new_tokens=9, bos_id=False)
     ax = jax_decode.report.plot_flow(out, vocabulary)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "a", "a", "end of text"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "a", "U+9F8D", "end of text"]
     figure = ax.figure
     figure.canvas.draw()
     legend, whole = ax.get_legend().get_window_extent(), figure.bbox

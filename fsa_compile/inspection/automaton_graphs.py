@@ -89,7 +89,8 @@ def graph_of(automaton: Any, tokenizer: Any, *, max_nodes: int, max_labels: int,
             else:
                 cut.add(source)
     accepting, merged = frozenset(n for n in nodes if outline.accept[n]), outline.merged()
-    return Graph(tuple(nodes), accepting, tuple(edges), max(outline.total - len(nodes) - merged, 0), frozenset(cut), merged)
+    hidden = max(outline.total - len(nodes) - merged, 0) if cut else 0  # else all that can be reached is drawn
+    return Graph(tuple(nodes), accepting, tuple(edges), hidden, frozenset(cut), merged)
 
 
 def readable(graph: Graph) -> Graph:

@@ -148,11 +148,10 @@ def load_hugging_face(
         if name is not None:
             names.special[name], names.by_id[extra] = extra, None
     special = names.special
-    stops = sorted({*also_stop, *default_stop_ids(special)})
     vocabulary = Vocabulary.from_tokens(
         _token_bytes(names.by_id, decoder, source),
         special=special,
-        stop_ids=resolve_stop_ids(stop_ids, special, stops),
+        stop_ids=resolve_stop_ids(stop_ids, special, sorted({*also_stop, *default_stop_ids(special)})),
         bos_id=default_bos_id(special) if bos_id is None else bos_id,
         logits_width=logits_width,
     )

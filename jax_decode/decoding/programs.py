@@ -109,7 +109,7 @@ def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
     Raises:
       DecodeError: no program has run, or one cannot be written because its decoder's structure cannot be pickled.
 
-    Example:
+    Examples:
       >>> with jax_decode.export_programs("programs.bin"):
       ...     jax_decode.warm_up(decoder, profile="general", vocabulary=tokenizer, batch=[1, 8])
     """

@@ -86,11 +86,11 @@ def row_as_html(generation: Any, tokenizer: Any, row: int, constraint: Any = Non
     counts = None if constraint is None else _allowed(constraint, steps.tokens)
     spans, lines = [], []
     for i, text in enumerate(texts):
-        lost, name = steps.forbidden[i], html.escape(shown(text))
+        is_end = ended and i == len(texts) - 1
+        lost, name = steps.forbidden[i], html.escape(text if is_end else shown(text))
         hint = f"{steps.probability[i]:.3f} among the allowed, {steps.raw_probability[i]:.3f} in all; forbidden {lost:.3f}"
         hint += "; under the limit" if 0 <= squeezed <= i else ""
-        marks = ["squeezed"] * (0 <= squeezed <= i) + ["end"] * (ended and i == len(texts) - 1)
-        kind = f' class="{" ".join(marks)}"' if marks else ""
+        kind = ' class="squeezed"' if 0 <= squeezed <= i else ' class="end"' if is_end else ""
         spans.append(f'<span style="background: rgba(180, 77, 18, {lost:.2f})"{kind} title="{hint}">{html.escape(text)}</span>')
         count = "" if counts is None else f"<td>{counts[i]:,}</td>"
         numbers = f"<td>{steps.probability[i]:.4f}</td><td>{steps.raw_probability[i]:.4f}</td><td>{lost:.4f}</td>"

@@ -87,7 +87,7 @@ class FusedRows:
     Raises:
       DecodeError: a number is wrong, or no id ends a text.
 
-    Example:
+    Examples:
       >>> fused = FusedRows(pool, requests=256, max_tokens=1024, stop_ids=runner.eos_token_id)
       >>> fused.enter(number, pool.add(constraint), max_tokens=200)  # its first token was chosen with the mask of the host
       >>> model_fn, compute_logits_fn = fused.functions(model_fn, compute_logits_fn)
