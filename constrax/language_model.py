@@ -110,7 +110,7 @@ class LanguageModel:
           ConstraintError: `wanted` cannot be enforced; says where, and what to do.
           DecodeError: the limit is below the shortest text, or the prompt is too long for the model.
 
-        Example:
+        Examples:
           >>> lm("Bio: Ada Lovelace was born in 1815 in London.\\nJSON: ", Person)
           Person(name='Ada Lovelace', born=1815)
         """
@@ -223,7 +223,7 @@ class LanguageModel:
         Returns:
           An iterator of strings; `value` reads the answer when it is complete.
 
-        Example:
+        Examples:
           >>> for piece in lm.stream("Title: The red kettle\\nStory: "):
           ...     print(piece, end="", flush=True)
         """

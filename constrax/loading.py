@@ -48,7 +48,7 @@ def load(
       MissingPackageError: a package is not installed; names the command that installs it.
       ModelError, TokenizerError: a file is missing, damaged, or not of a kind that can be read.
 
-    Example:
+    Examples:
       >>> lm = constrax.load("small")
       >>> lm("Question: Is the kettle red?\\nAnswer: ", ["yes", "no"])
       'yes'

@@ -64,8 +64,9 @@ class CompileLimits:
         Args:
           changes: limits that are to be other than these.
 
-        >>> CompileLimits.for_requests(max_seconds=1).max_input
-        262144
+        Examples:
+          >>> CompileLimits.for_requests(max_seconds=1).max_input
+          262144
         """
         return cls(**_FOR_REQUESTS | changes)
 
@@ -125,6 +126,14 @@ def resident_bytes() -> int:
         return 0
 
 
+def checked_limits(limits: Any) -> CompileLimits:
+    """Limits as users give them; raises `ConstraintError` for what is none."""
+    if not isinstance(limits, CompileLimits):
+        what = f"limits must be CompileLimits, not {type(limits).__name__}"
+        raise ConstraintError(what, fix="Write limits=CompileLimits(max_seconds=10), for example.")
+    return limits
+
+
 class Deadline:
     """The budget of one running compilation: a wall clock that long loops ask with `check`, and a bound on memory.
 
@@ -142,11 +151,7 @@ class Deadline:
     __slots__ = ("_before", "_end", "_look", "_seconds", "max_bytes")
 
     def __init__(self, limits: CompileLimits, *, anew: bool = False) -> None:
-        if not isinstance(limits, CompileLimits):
-            raise ConstraintError(
-                f"limits must be CompileLimits, not {type(limits).__name__}",
-                fix="Write limits=CompileLimits(max_seconds=10), for example.",
-            )
+        checked_limits(limits)
         self._seconds = limits.max_seconds
         self._look = time.monotonic()
         self._end = self._look + limits.max_seconds

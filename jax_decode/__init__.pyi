@@ -13,6 +13,8 @@ from .decoding.decoder import StepByStep as StepByStep
 from .decoding.drafts import ForcedText as ForcedText
 from .decoding.drafts import ModelDraft as ModelDraft
 from .decoding.drafts import PromptLookup as PromptLookup
+from .decoding.free_draft import Drafted as Drafted
+from .decoding.free_draft import draft_then_constrain as draft_then_constrain
 from .decoding.generate import generate as generate
 from .decoding.programs import export_programs as export_programs
 from .decoding.programs import load_programs as load_programs
@@ -31,6 +33,9 @@ from .kernels.noise import key_words as key_words
 from .kernels.placement import sharded_rows as sharded_rows
 from .orbax import load_orbax as load_orbax
 from .orbax import save_orbax as save_orbax
+from .probability.exact import Adaptive as Adaptive
+from .probability.exact import ExactGeneration as ExactGeneration
+from .probability.exact import generate_exact as generate_exact
 from .probability.mass import Mass as Mass
 from .probability.mass import log_mass as log_mass
 from .probability.options import Options as Options

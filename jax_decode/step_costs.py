@@ -134,11 +134,12 @@ def step_report(
     Raises:
       DecodeError: there is nothing to measure, or the logits are narrower than the vocabulary.
 
-    >>> import fsa_compile, jax_decode
-    >>> vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", b"b"], stop_ids=[0])
-    >>> tables = jax_decode.to_device(fsa_compile.compile_regex("[ab]{2}", vocabulary))
-    >>> jax_decode.step_report(tables, batch_size=4, repeats=2).logits_bytes
-    48
+    Examples:
+      >>> import fsa_compile, jax_decode
+      >>> vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", b"b"], stop_ids=[0])
+      >>> tables = jax_decode.to_device(fsa_compile.compile_regex("[ab]{2}", vocabulary))
+      >>> jax_decode.step_report(tables, batch_size=4, repeats=2).logits_bytes
+      48
     """
     sampler = Greedy() if sampler is None else sampler
     width = tables.vocab_size if logits_width is None else logits_width

@@ -60,7 +60,7 @@ def load_small(dtype: DTypeLike = "float32") -> Gemma:
       CheckpointError: The checkpoint is missing or damaged.
       MissingPackageError: JAX, Flax or Orbax is not installed.
 
-    Example:
+    Examples:
       >>> import models
       >>> models.load_small().vocab_size
       2048

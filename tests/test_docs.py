@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-COMPILING = ["limits.md", "migration.md", "theory.md"]
+COMPILING = ["limits.md", "migration.md", "pynini.md", "theory.md"]
 """Pages that only compile; the others are run by the tests of what they describe."""
 
 
@@ -29,7 +30,7 @@ def test_the_page_runs(page, tmp_path, monkeypatch, capsys):
     for block in blocks:
         exec(compile(block, page, "exec", dont_inherit=True), names)
     printed = capsys.readouterr().out
-    expected = {"limits.md": "max_states", "migration.md": "False", "theory.md": "digraph"}
+    expected = {"limits.md": "max_states", "migration.md": "False", "pynini.md": "symbol table", "theory.md": "digraph"}
     assert expected[page] in printed
 
 
@@ -162,3 +163,17 @@ def test_the_glossary():
     for source in "; ".join(row[3] for row in rows if len(row) > 3).split("; "):
         if found := re.search(r"([A-Z][A-Za-z-]+)\b.* ((?:19|20)\d\d)\b", source.split(": ")[-1]):
             assert re.search(rf"^- {found[1]}.* {found[2]},", papers, re.M), source
+
+
+@pytest.mark.parametrize("package", ["constrax", "fsa_compile", "jax_decode", "models"])
+def test_examples_of_the_reference_are_code(package):
+    """In a docstring `>>>` is code below "Examples:", and block quotes anywhere else."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or not (text := ast.get_docstring(node)):
+                continue
+            assert "Example:\n" not in text, f"{path}: {node.name}"
+            if ">>>" in text:
+                before, _, examples = text.partition("Examples:\n")
+                assert ">>> " not in before, f"{path}: {node.name}"
+                assert all(line.startswith("  ") for line in examples.splitlines() if ">>> " in line), f"{path}: {node.name}"

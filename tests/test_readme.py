@@ -67,7 +67,11 @@ def test_the_python_blocks_run(tmp_path, monkeypatch, capsys):
 
 PAGES = {
     "index": [r"^yes, because the kettle is red\.$"],
-    "welcome": [r"^yes, because the kettle is red\.$", r"^\['negative', 'positive'\]$", r"^\{'name': 'Ada Lovelace', 'city': 'London'\}$"],
+    "welcome": [
+        r"^yes, because the kettle is red\.$",
+        r"^\['negative', 'positive'\]$",
+        r"^\{'name': 'Ada Lovelace', 'city': 'London'\}$",
+    ],
     "install": [],
     "patterns": [r"CompiledConstraint", r'^It says "[^"]+", and .*\.$'],
     "grammars": [r"^[a-z_]+\(.*\)$", r"Any JSON value on one line"],
@@ -79,8 +83,10 @@ PAGES = {
         r"^regular( x\d+)?$",
         r"^0\.\d+ ",
         r"^(yes|no), because [a-z ]{3,60}\. -\d+\.\d+$",
+        r"-> '(yes|no), because [a-z ]{3,60}\.'$",
     ],
     "probabilities": [r"Options given the constraint", r"^\[-\d+\.\d+\] (good|bad|badly)$"],
+    "exact_samples": [r"^\[100\] \[\d+\] \[\[-\d+", r"^\[\d+\]$"],
     "canvas": [r'^\{.*"born".*\}$', r"^\[-\d+"],
     "inspection": [r"^False \d+$", r"refused", r"^(yes|no), because [a-z ]+\.$"],
 }
@@ -141,7 +147,9 @@ def test_the_page_on_pictures(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "ConstraintTables(\n  nodes=<jax.Array int32" in printed
     assert "One step of 8 rows of 2,048 logits (float32)" in printed
-    sizes = re.search(r"logits 65,536 bytes; mask rows at most 4,096 \(6.2 % of the logits\); states [\d,]+; tables ([\d,]+)", printed)
+    sizes = re.search(
+        r"logits 65,536 bytes; mask rows at most 4,096 \(6.2 % of the logits\); states [\d,]+; tables ([\d,]+)", printed
+    )
     assert int(sizes[1].replace(",", "")) == names["tables"].nbytes
     without, own = re.search(r"bytes read and written +([\d,]+) +([\d,]+)", printed).groups()
     assert 65_536 < int(without.replace(",", "")) < int(own.replace(",", ""))

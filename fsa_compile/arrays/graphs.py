@@ -1,7 +1,7 @@
 """Directed graphs: what can be reached, how far it is, and the coarsest partition that the edges respect.
 
 Small graphs are lists of successors or a function that yields them; large ones are arrays of edges. Knows nothing of automata:
-these say what their edges are and what they keep. NumPy only.
+these say what their edges are and what they keep.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from fsa_compile.arrays.integers import firsts, order_of, ranked
+from fsa_compile.limits import check_time
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -94,6 +95,7 @@ def refined(kind: Iterable[Hashable], key: Callable[[int, list[int]], Hashable])
     count, before = len(blocks), 0
     larger = [nodes for nodes in blocks.values() if len(nodes) > 1]
     while larger and count != before:
+        check_time("telling states apart")
         before, parts = count, []
         for nodes in larger:  # all keys of a round are of the blocks before it
             by_key: dict[Hashable, list[int]] = {}

@@ -10,6 +10,8 @@ from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.arrays import UNBOUNDED, ConstraintArrays, check_vocabulary
 from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.errors import ArtifactError
+from fsa_compile.inputs.files import checked_path
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -64,7 +66,7 @@ class CompiledConstraint(ConstraintArrays):
         Raises:
           OSError: the file cannot be written.
         """
-        artifact_file.write(self, artifact_file.as_path(path))
+        artifact_file.write(self, checked_path(path, ArtifactError))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> Self:
@@ -79,7 +81,7 @@ class CompiledConstraint(ConstraintArrays):
         Raises:
           ArtifactError: what is wrong with the file, or that it belongs to another vocabulary.
         """
-        path = artifact_file.as_path(path)
+        path = checked_path(path, ArtifactError)
         constraint = cls(**artifact_file.read(path))
         check_contents(constraint, path)
         if vocabulary is not None:

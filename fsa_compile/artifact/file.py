@@ -22,7 +22,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
 from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
 from fsa_compile.errors import ArtifactError
-from fsa_compile.inputs.files import open_regular, path_or_none
+from fsa_compile.inputs.files import open_regular
 
 MAGIC = "constrax constraint"
 FORMAT_VERSION = 4
@@ -76,6 +76,8 @@ def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -
 
 def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
     """Writes arrays to an uncompressed `.npz` file: all of it, or nothing."""
+    if not path.name or (path.exists() and not path.is_file()):
+        raise OSError(errno.EINVAL, "a folder, a pipe or a device is not replaced; name a file", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -135,18 +137,6 @@ def _complaint(path: Path) -> Callable[..., ArtifactError]:
         return ArtifactError(what, where=str(path), fix=fix)
 
     return bad
-
-
-def as_path(path: Any) -> Path:
-    """A path as users give it.
-
-    Raises:
-      ArtifactError: it is none.
-    """
-    found = path_or_none(path)
-    if found is None:
-        raise ArtifactError(f"a file's path is needed, not {type(path).__name__}", fix="Give a str or a Path.")
-    return found
 
 
 @contextlib.contextmanager

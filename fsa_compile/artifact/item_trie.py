@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
-from fsa_compile.artifact.file import as_path, read_members, write_members
+from fsa_compile.artifact.file import read_members, write_members
 from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
+from fsa_compile.inputs.files import checked_path
 
 MAGIC = "constrax items"
 FORMAT_VERSION = 1
@@ -149,7 +150,7 @@ class CompiledItems:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the items to one uncompressed `.npz` file, atomically; raises `OSError` where that fails."""
         text = np.frombuffer(json.dumps(self.header, sort_keys=True).encode(), np.uint8)
-        write_members(as_path(path), {"header": text} | self.arrays)
+        write_members(checked_path(path, ArtifactError), {"header": text} | self.arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledItems:
@@ -162,7 +163,7 @@ class CompiledItems:
         Raises:
           ArtifactError: no such file, not ours, damaged, or of another vocabulary.
         """
-        arrays: dict[str, Any] = read_members(as_path(path))
+        arrays: dict[str, Any] = read_members(checked_path(path, ArtifactError))
         data = arrays.pop("header", None)
         try:
             header = json.loads(data.tobytes()) if data is not None and data.dtype == np.uint8 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fsa_compile.arrays.graphs import leading, reach, refined
+from fsa_compile.arrays.graphs import distances, leading, reach, refined
 
 
 class SymbolDfa(NamedTuple):
@@ -85,7 +85,8 @@ class SymbolNfa:
 def minimised(dfa: SymbolDfa) -> SymbolDfa:
     """The minimal automaton of a deterministic one whose states are all reachable. States that lead nowhere are dropped."""
     dfa = _trimmed(dfa)
-    kind = refined(dfa.final, lambda q, kind: frozenset((s, kind[t]) for s, t in dfa.arcs[q].items()))
+    far = distances([arcs.values() for arcs in dfa.arcs], [q for q, final in enumerate(dfa.final) if final])  # a first partition
+    kind = refined(far, lambda q, kind: frozenset((s, kind[t]) for s, t in dfa.arcs[q].items()))
     last = dict(zip(kind, range(len(kind))))  # one state of each kind, by kind; state 0 is of the first, so it stays 0
     return SymbolDfa([{s: kind[t] for s, t in dfa.arcs[q].items()} for q in last.values()], [dfa.final[q] for q in last.values()])
 

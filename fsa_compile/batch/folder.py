@@ -26,11 +26,12 @@ from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
 from fsa_compile.formats.request import FormatError
+from fsa_compile.inputs.files import checked_path, open_regular
 from fsa_compile.inputs.guard import guarded_loop
 from fsa_compile.inputs.json_input import check_json
 from fsa_compile.interop.structured_outputs import compile_structured_outputs
 from fsa_compile.json_schema import SchemaOptions
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, checked_limits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
@@ -100,19 +101,21 @@ def compile_folder(
       ConstraintError: the vocabulary or the file of constraints cannot be read, a name cannot be a file's, or an argument is
         wrong.
 
-    >>> import tempfile
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = compile_folder({"answer": {"choice": ["no"]}, "odd": {"regex": "["}}, vocabulary, folder, workers=1)
-    ...     {name: record.kind for name, record in made.items()}, read_manifest(folder) == made
-    ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
+    Examples:
+      >>> import tempfile
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     made = compile_folder({"answer": {"choice": ["no"]}, "odd": {"regex": "["}}, vocabulary, folder, workers=1)
+      ...     {name: record.kind for name, record in made.items()}, read_manifest(folder) == made
+      ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
     """
     part, parts = _checked_shard(shard)
     _check_workers(workers)
+    folder, limits = checked_path(folder), None if limits is None else checked_limits(limits)
     if not isinstance(constraints, Mapping):
         constraints = read_constraints(constraints)
     names = [name for name in constraints if zlib.crc32(str(name).encode("utf-8", "surrogatepass")) % parts == part]
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     task = _Task(vocabulary_of(tokenizer), options, limits, output_folder(folder, constraints))
     found, refused, left = _sorted_out(task, {name: constraints[name] for name in names}, retry)
     if left or refused:
@@ -162,8 +165,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Record]:
     A line that a killed run left unfinished is passed over.
     """
     found: dict[str, Record] = {}
-    for path in sorted(Path(folder).glob("manifest*.jsonl")):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for path in sorted(checked_path(folder).glob("manifest*.jsonl")):
+        with open_regular(path) as file:
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        for line in lines:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 record = Record(**json.loads(line))
                 found[record.name] = record
@@ -179,13 +184,13 @@ def read_constraints(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
       OSError: the file cannot be read.
     """
     found: dict[str, dict[str, Any]] = {}
-    with open(path, encoding="utf-8-sig") as file:
+    with open_regular(checked_path(path)) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             where, fix = f"{path}, line {number}", 'Write one object a line: {"name": "date", "regex": "[0-9]{4}"}.'
             try:
-                item = json.loads(line)
+                item = json.loads(line.decode("utf-8-sig"))
                 name = item.pop("name")
             except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as e:
                 raise ConstraintError("this line is not a JSON object with a name", where=where, fix=fix) from e

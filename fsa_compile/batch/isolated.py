@@ -13,7 +13,7 @@ from typing import Any
 
 from fsa_compile.errors import ConstraintError, DefectError, LimitError
 from fsa_compile.inputs.guard import guarded_loop
-from fsa_compile.limits import CompileLimits
+from fsa_compile.limits import CompileLimits, checked_limits
 
 _STARTING = 120.0
 """Seconds after which a process that has not begun is given up."""
@@ -44,15 +44,14 @@ def isolated(function: Callable[..., Any], *args: Any, limits: CompileLimits | N
       LimitError: of `max_seconds` or `max_bytes`, where the process had to be stopped.
       ConstraintError: what the function raises.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> from fsa_compile.json_schema import compile_json_schema
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> isolated(compile_json_schema, {"type": "boolean"}, vocabulary).walk().allowed().tolist()
-    [True, False, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> from fsa_compile.json_schema import compile_json_schema
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> isolated(compile_json_schema, {"type": "boolean"}, vocabulary).walk().allowed().tolist()
+      [True, False, False, False]
     """
-    limits = CompileLimits.for_requests() if limits is None else limits
-    if not isinstance(limits, CompileLimits):
-        raise ConstraintError(f"limits must be CompileLimits, not {type(limits).__name__}", fix="Leave them out for the default.")
+    limits = checked_limits(CompileLimits.for_requests() if limits is None else limits)
     if not str(getattr(function, "__module__", "")).startswith("fsa_compile"):
         raise ConstraintError("only functions of this package are run", fix="Give fsa_compile.compile_json_schema, for example.")
     try:

@@ -74,10 +74,11 @@ def compile_schemas(
     Raises:
       ConstraintError: the vocabulary cannot be read, a name cannot be a file's, or an argument is wrong.
 
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"false", b"null", b""], stop_ids=[3])
-    >>> made = compile_schemas({"flag": {"type": "boolean"}, "none": False}, vocabulary)
-    >>> made["flag"].constraint.walk().allowed().tolist(), type(made["none"].error).__name__
-    ([True, True, False, False], 'UnsatisfiableSchemaError')
+    Examples:
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"false", b"null", b""], stop_ids=[3])
+      >>> made = compile_schemas({"flag": {"type": "boolean"}, "none": False}, vocabulary)
+      >>> made["flag"].constraint.walk().allowed().tolist(), type(made["none"].error).__name__
+      ([True, True, False, False], 'UnsatisfiableSchemaError')
     """
     if not isinstance(schemas, Mapping):
         what = f"schemas must be a mapping of names to schemas, not {type(schemas).__name__}"

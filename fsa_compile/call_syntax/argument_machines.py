@@ -15,7 +15,7 @@ from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.call_syntax.call_frames import MarkedFrames, PythonFrames
+from fsa_compile.call_syntax.call_frames import CallFrames, MarkedFrames, PythonFrames
 from fsa_compile.call_syntax.call_scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
 from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK, CallSyntax
@@ -26,10 +26,9 @@ from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.open_objects import document_of
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machines
@@ -184,10 +183,10 @@ class _Build:
             return SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
 
         frames: Frames
-        if syntax.style == "json":
+        if syntax.style in ("json", "keywords"):
             speller = Speller(controls)
             parts = parts_of(speller, scalars_of(CallScalars, speller))
-            frames = Frames(parts)
+            frames = CallFrames(parts) if syntax.is_call else Frames(parts)
         elif syntax.style == "python":
             pools = [OwnControls(controls, quote) for quote in _QUOTES]
             strings = [
@@ -209,7 +208,7 @@ class _Build:
             for number in range(count):
                 value = keywords.value(document.root["$defs"][str(number)])
                 value = value._replace(formulas=tuple(f if k == OBJECT else 0 for k, f in enumerate(value.formulas)))
-                self._entries.append(frames.arguments(value) if isinstance(frames, PythonFrames) else frames.entry(value))
+                self._entries.append(frames.arguments(value) if isinstance(frames, CallFrames) else frames.entry(value))
             controls.finish()
         except BaseException:
             self.release()

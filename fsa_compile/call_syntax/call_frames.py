@@ -84,17 +84,15 @@ def _is_bare(character: str) -> bool:
     return any(a <= ord(character) <= z for a, z in _BARE)
 
 
-class PythonFrames(_BareKeys):
-    """Python literals, and keyword arguments of the call itself.
+class CallFrames(_BareKeys):
+    """Keyword arguments of the call itself, in parentheses; their values are JSON.
 
     Args:
       parts: as for `Frames`.
-      strings: of the values, one for each quote, with their spellers.
     """
 
-    def __init__(self, parts: SchemaParts, strings: Sequence[tuple[PythonSpeller, PythonScalars]]) -> None:
+    def __init__(self, parts: SchemaParts) -> None:
         super().__init__(parts)
-        self._strings = strings
         self._names = RawSpeller(parts.controls, _EQUALS)
         self._argument_kinds: set[int] = set()
         self._argument_orders: set[int] = set()
@@ -126,12 +124,9 @@ class PythonFrames(_BareKeys):
             return bool(place.at) and place.at[0][0] in self._argument_orders
         return place.kind in self._argument_kinds
 
-    def string_moves(self, formula: int) -> Moves:
-        return tuple([(speller.quote, speller.quote, scalars.string(formula)) for speller, scalars in self._strings])
-
     def begin_key(self, place: Any, classes: KeyAutomaton, targets: Targets) -> Moves:
         if not self._is_call(place):
-            return tuple([(s.quote, s.quote, self._quoted(s, classes, targets, 0)) for s, _ in self._strings])
+            return super().begin_key(place, classes, targets)
         for label, _ in targets:
             key = classes.classes[label].key
             if key is None or not key.isascii() or not key.isidentifier() or keyword.iskeyword(key):
@@ -145,6 +140,27 @@ class PythonFrames(_BareKeys):
 
     def closing_bracket(self, place: Any) -> int:
         return _CLOSE if self._is_call(place) else super().closing_bracket(place)
+
+
+class PythonFrames(CallFrames):
+    """Keyword arguments whose values are Python literals.
+
+    Args:
+      parts: as for `Frames`.
+      strings: of the values, one for each quote, with their spellers.
+    """
+
+    def __init__(self, parts: SchemaParts, strings: Sequence[tuple[PythonSpeller, PythonScalars]]) -> None:
+        super().__init__(parts)
+        self._strings = strings
+
+    def string_moves(self, formula: int) -> Moves:
+        return tuple([(speller.quote, speller.quote, scalars.string(formula)) for speller, scalars in self._strings])
+
+    def begin_key(self, place: Any, classes: KeyAutomaton, targets: Targets) -> Moves:
+        if not self._is_call(place):
+            return tuple([(s.quote, s.quote, self._quoted(s, classes, targets, 0)) for s, _ in self._strings])
+        return super().begin_key(place, classes, targets)
 
     def _quoted(self, speller: PythonSpeller, classes: KeyAutomaton, targets: Targets, state: int) -> int:
         """The control inside a key in quotes; 0 where none can be completed."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from fsa_compile.errors import ConstraintError
 
-Style: TypeAlias = Literal["json", "python", "marked"]
+Style: TypeAlias = Literal["json", "python", "keywords", "marked"]
 
 MARK = 0xFF
 """The byte that stands for a mark that is a special token, while a machine is built: no UTF-8 text has it."""
@@ -19,7 +19,8 @@ class CallSyntax:
 
     Attributes:
       style: "json": an object, `{"city": "Rome", "days": 3}`. "python": keyword arguments in parentheses and literals,
-        `(city='Rome', days=3)`; the function's own arguments are those of the schema and no others. "marked": an object without
+        `(city='Rome', days=3)`; the function's own arguments are those of the schema and no others. "keywords": the same with
+        values of JSON, `(city="Rome", exact=true)`. "marked": an object without
         white space, its keys bare and its strings raw between two marks, `{city:<|"|>Rome<|"|>,days:3}`.
       mark: what stands before and behind a string of the style "marked".
     """
@@ -28,11 +29,17 @@ class CallSyntax:
     mark: str = ""
 
     def __post_init__(self) -> None:
-        if self.style not in ("json", "python", "marked"):
-            raise ConstraintError(f"unknown style of arguments {self.style!r}", fix='It is "json", "python" or "marked".')
+        if self.style not in get_args(Style):
+            fix = f"It is one of {', '.join(map(repr, get_args(Style)))}."
+            raise ConstraintError(f"unknown style of arguments {self.style!r}", fix=fix)
         if not isinstance(self.mark, str) or bool(self.mark) != (self.style == "marked"):
             fix = """Write CallSyntax("marked", '<|"|>'); the other styles have none."""
             raise ConstraintError(f"arguments in the style {self.style!r} with the mark {self.mark!r}", fix=fix)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether arguments are named in parentheses, as in Python."""
+        return self.style in ("python", "keywords")
 
 
 JSON, PYTHON = CallSyntax(), CallSyntax("python")

@@ -92,6 +92,8 @@ def json_of(syntax: CallSyntax, text: str, mark: str = "") -> str:
             return text
         if syntax.style == "python":
             return _of_python(text)
+        if syntax.style == "keywords":
+            return _of_keywords(text)
         parts = _Marked(text, mark)
         out = "".join(parts.value())
         if parts.at != len(text):
@@ -115,6 +117,22 @@ def _of_python(text: str) -> str:
         if argument.arg is None:
             raise ArgumentsError("an argument has no name", where=f"  {text:.200}")
         members.append(f"{json.dumps(argument.arg)}: {''.join(_literal(argument.value, source))}")
+    return "{" + ", ".join(members) + "}"
+
+
+def _of_keywords(text: str) -> str:
+    decoder, at, members = json.JSONDecoder(), 1, list[str]()
+    if text[0] != "(":
+        raise ArgumentsError("arguments begin with a parenthesis", where=f"  {text:.200}")
+    while text[at] != ")":
+        name, equals, _ = text[at:].removeprefix(", " if members else "").removeprefix("," if members else "").partition("=")
+        if not equals or not name.isidentifier() or (members and text[at] != ","):
+            raise ArgumentsError(f"there is no argument's name before {text[at:]!r:.40}")
+        begin = text.index("=", at) + 1
+        _, at = decoder.raw_decode(text, begin)
+        members.append(f"{json.dumps(name)}: {text[begin:at]}")
+    if at + 1 != len(text):
+        raise ArgumentsError(f"something follows the arguments: {text[at + 1 :]!r:.40}")
     return "{" + ", ".join(members) + "}"
 
 

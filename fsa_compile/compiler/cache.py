@@ -14,6 +14,7 @@ from typing import Any
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.inputs.files import checked_path
 from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.limits import MOST_DIGITS, CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -39,21 +40,22 @@ class CompileCache:
       folder: where the files lie.
       hits, misses: how often an artifact was read, and how often it was compiled.
 
-    >>> import tempfile
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
-    >>> from fsa_compile.compiler.entry_points import compile_choices
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     cache = CompileCache(folder)
-    ...     for _ in range(2):
-    ...         made = cache.get({"choices": ["yes"]}, vocabulary, lambda: compile_choices(["yes"], vocabulary))
-    ...     print(cache.hits, cache.misses, made.source)
-    1 1 1 choices
+    Examples:
+      >>> import tempfile
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+      >>> from fsa_compile.compiler.entry_points import compile_choices
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     cache = CompileCache(folder)
+      ...     for _ in range(2):
+      ...         made = cache.get({"choices": ["yes"]}, vocabulary, lambda: compile_choices(["yes"], vocabulary))
+      ...     print(cache.hits, cache.misses, made.source)
+      1 1 1 choices
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
             raise ConstraintError(f"max_bytes must be an int that is not negative, not {max_bytes!r}")
-        self.folder = _default_folder() if folder is None else Path(folder)
+        self.folder = _default_folder() if folder is None else checked_path(folder)
         self.hits = self.misses = 0
         self._max_bytes = max_bytes
 

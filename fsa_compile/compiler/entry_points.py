@@ -52,11 +52,12 @@ def compile_language(
       ConstraintError: one of its subclasses, each saying what is wrong, where, and what to do: a pattern that cannot be
         enforced, a language without members, a vocabulary that cannot spell it, a limit exceeded.
 
-    >>> tokens = [b"yes", b"no", b"n", b"o", b""]
-    >>> from fsa_compile import regex
-    >>> walk = compile_language(regex("yes|no"), Vocabulary.from_tokens(tokens, stop_ids=[4])).walk()
-    >>> walk.allowed().tolist()
-    [True, True, True, False, False]
+    Examples:
+      >>> tokens = [b"yes", b"no", b"n", b"o", b""]
+      >>> from fsa_compile import regex
+      >>> walk = compile_language(regex("yes|no"), Vocabulary.from_tokens(tokens, stop_ids=[4])).walk()
+      >>> walk.allowed().tolist()
+      [True, True, True, False, False]
     """
     if not isinstance(language, Language):
         raise ConstraintError(

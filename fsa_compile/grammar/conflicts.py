@@ -13,6 +13,7 @@ from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.grammar_checks import line_of
 from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.narrowing import narrowing
 from fsa_compile.grammar.rule_automata import UncountableError
 
 _MAX_SEARCHED = 30_000
@@ -38,16 +39,20 @@ class Conflict:
       builder: what made them.
       crowded: controls with several entries, with the sets of symbols; empty if the conflict is
       circle: controls that return into one another for ever, with the sets of symbols.
+      narrowed: controls in which a lexer would read what the machine does not, with the sets of symbols.
     """
 
     tables: FrameTables
     builder: FrameBuilder
     crowded: dict[int, int]
     circle: dict[int, int]
+    narrowed: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def error(self, grammar: Grammar) -> GrammarConflictError:
         """The error, with a shortest example."""
         explainer = _Explainer(self.tables, self.builder, grammar)
+        if self.narrowed:
+            return explainer.narrowed(self.narrowed)
         return explainer.two_ways(self.crowded) if self.crowded else explainer.endless(self.circle)
 
 
@@ -71,7 +76,10 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
         _check_counted(tables, builder, crowded)
         return Conflict(tables, builder, crowded, {})
     circle = _circle(tables, builder.end_bit)
-    return Conflict(tables, builder, {}, circle) if circle else None
+    if circle:
+        return Conflict(tables, builder, {}, circle)
+    lost = narrowing(builder)
+    return Conflict(tables, builder, {}, {}, lost) if lost else None
 
 
 def is_decided(entries: list[Entry], bounds: tuple[int, int]) -> bool:
@@ -160,6 +168,39 @@ class _Explainer:
         )
         fix = f"Let {rule} end with a closing bracket or a keyword of its own, so that each level is closed by some text."
         return self._error(what, place, kind, readings, rule, fix)
+
+    def narrowed(self, narrowed: dict[int, int]) -> GrammarConflictError:
+        """The error for a place where a lexer would go back over what the machine cannot read beside the longer match."""
+        place = next((p for p in self._search() if p.control in narrowed), None)
+        place = place or _Place(next(iter(narrowed)), (), ())
+        kind = next(members(narrowed[place.control]))
+        longer, names = self._longer(place.control, kind), self._ended_terminals(place.control)
+        readings = (f"{names} ends and the next lexeme begins", f"it goes on with {longer}")
+        rule = self.builder.network.frames[min(self._frames(place.control))].rule
+        what = (
+            f"after {self._quoted(place)}, {self._symbol_words(kind)} may go on with {longer}, or begin the next lexeme after "
+            f"{names}: a later character tells which, and the lexer cannot go back that far here"
+        )
+        fix = (
+            "Let the shorter lexeme end with a condition that decides, such as (?![.]), make one terminal of both, or let the "
+            'next lexeme stand in the same rule without recursion; or compile with mode="characters".'
+        )
+        return self._error(what, place, kind, readings, rule, fix)
+
+    def _ended_terminals(self, control: int) -> str:
+        """Names of the terminals that may end in a control."""
+        builder = self.builder
+        return self._terminals(i for i in builder.sets[control][0] if i in builder.point and builder.after[i] >= 0) or "it"
+
+    def _longer(self, control: int, kind: int) -> str:
+        """Names of the terminals whose lexemes go on with a symbol."""
+        arcs = self.builder.arcs
+        return self._terminals(i for i in self.builder.sets[control][0] if any(mask >> kind & 1 for mask, _ in arcs[i]))
+
+    def _terminals(self, items: Iterable[int]) -> str:
+        point, terminals = self.builder.point, self.builder.lexicon.terminals
+        names = dict.fromkeys(terminals[point[i][0]].name for i in sorted(items) if i in point and point[i][0] >= 0)
+        return " or ".join(list(names)[:2])
 
     def _conflict(self, place: _Place, kind: int) -> GrammarConflictError:
         readings = [

@@ -24,13 +24,11 @@ from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, 
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import competitor_sets
 from fsa_compile.grammar.frame_actions import Action, Begin, Call, Entry, FrameTables, Shadow, Young, first_symbols
-from fsa_compile.grammar.longest_match import first_and_last, gap_finder
+from fsa_compile.grammar.longest_match import called_terminals, first_and_last
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
 
-_LONG = 4
-"""Lexemes of more states than this are called, and so shared by the places where they may stand."""
 MOST_GENERATIONS = 4
 """Most lexemes that are read beside an older one which may still match: how far the lexer goes back."""
 _NEXT = MOST_GENERATIONS + 1
@@ -57,6 +55,8 @@ class FrameBuilder:
         self.back = back and longest and stacks == 1
         self.generation: dict[int, int] = {}
         self.uncalled = False
+        self.early: dict[int, int] = {}
+        self.too_far: dict[int, int] = {}
         self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
         self.lexicon = network.lexicon
         self.every = (1 << self.lexicon.num_classes) - 1
@@ -72,7 +72,10 @@ class FrameBuilder:
         self.guards: dict[int, int] = {}
         self.entry: dict[int, int] = {}
         self.place_frame: dict[int, tuple[int, int]] = {}
-        self.called_terminals = self._called_terminals()
+        self.called_terminals: dict[int, int] = {}
+        if longest:
+            dfas = [frame.dfa for frame in network.frames]
+            self.called_terminals, self.uncalled = called_terminals(dfas, self.lexicon.terminals, network.ignore, self.back)
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
@@ -86,7 +89,6 @@ class FrameBuilder:
         self.shadow_terminal: dict[int, int] = {}
         self.competitors: list[list[int]] = []
         if longest and stacks > 1:
-            dfas = [frame.dfa for frame in network.frames]
             self.competitors = competitor_sets(dfas, len(self.lexicon.terminals), network.ignore)
 
     @property
@@ -95,29 +97,6 @@ class FrameBuilder:
         return self.uncalled or bool(self.generation)
 
     # ---------------------------------------------------------------- items
-
-    def _called_terminals(self) -> dict[int, int]:
-        """Terminals that are frames: all that share first symbols, if one is long; with the number of their group."""
-        if not self.longest:
-            return {}
-        terminals = self.lexicon.terminals
-        groups: list[tuple[int, list[int]]] = []
-        for t, terminal in enumerate(terminals):
-            first, members = first_symbols(terminal.automaton.arcs[:1]), [t]
-            rest = []
-            for other, others in groups:
-                if other & first:
-                    first, members = first | other, members + others
-                else:
-                    rest.append((other, others))
-            groups = [*rest, (first, members)]
-        long = [members for _, members in groups if any(len(terminals[t].automaton.final) > _LONG for t in members)]
-        if self.back:
-            dfas = [frame.dfa for frame in self.network.frames]
-            gaps = gap_finder(dfas, terminals, self.network.ignore)
-            called = [members for members in long if not gaps(members)]
-            self.uncalled, long = called != long, called
-        return {t: i for i, members in enumerate(long) for t in members}
 
     def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
         self.arcs.append(arcs)
@@ -272,6 +251,17 @@ class FrameBuilder:
         """Symbols before which the guards of lexemes that are at their end forbid them to end."""
         return union(self.guards.get(i, 0) for i in self._at_end(going))
 
+    def _early(self, going: list[int], on: int) -> int:
+        """Symbols with which a longer match begins, where another lexeme may end, that does not match with them yet."""
+        if not self.longest or not going:
+            return 0
+        matching = [(mask, 0) for i in going for mask, q in self.arcs[i] if self._settles(q)]
+        return on & ~self._guarded(going) & ~first_symbols([matching])
+
+    def after_call(self, ended: frozenset[int], symbol: int) -> set[int]:
+        """The places after callees that have ended and that a stack symbol waits for."""
+        return {p for callee, where in self.symbol_places[symbol].items() if callee in ended for p in where}
+
     def _at_end(self, points: Iterable[int]) -> list[int]:
         """The points at the end of a lexeme. Of terminals that match the same text, it is the one with the least rank."""
         points = list(points)
@@ -286,6 +276,13 @@ class FrameBuilder:
         """Whether a point is at the end of a lexeme, of this stack or of another one."""
         t, q, _ = self.point[i]
         return t >= 0 and self.lexicon.terminals[t].automaton.final[q]
+
+    def _settles(self, i: int) -> bool:
+        """Whether the text that an item has read is a lexeme, or a word that is reserved: then no shorter one is read."""
+        if i not in self.point or self._matches(i):
+            return True
+        t, q, _ = self.point[i]
+        return t >= 0 and q in self.lexicon.terminals[t].reserved
 
     def places(self, c: int) -> set[int]:
         """The places of a control: those it holds, and those after lexemes that may end here."""
@@ -325,10 +322,12 @@ class FrameBuilder:
         ]
         calls: list[tuple[int, Any]] = []
         places = self.places(c)
+        early = self._early(going, on)
+        if early:
+            self.early[c] = early
         for p in places:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
-            if self.back and going:
-                early = on & ~self._guarded(going)
+            if early and self.back:
                 moves += [(mask & early, Young(target, _NEXT)) for mask, target in self.arcs[p]]
             moves += [(mask & rest, Begin(target)) for mask, target in self.begins.get(p, ())]
             calls += [(mask & rest, call) for mask, call in self.calls[p]]
@@ -343,6 +342,8 @@ class FrameBuilder:
         for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
             others = [x for x in found if type(x) is Shadow]
             parts = [(mask, self._own_entries(found, others))]
+            if len({x.generation for x in found if type(x) is Young}) > MOST_GENERATIONS:
+                self.too_far[c] = self.too_far.get(c, 0) | mask
             for add, entered in self._entered([x for x in found if type(x) is Call], words):
                 symbol = self._symbol(entered)
                 entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
@@ -409,7 +410,7 @@ class FrameBuilder:
             if level <= MOST_GENERATIONS and targets:
                 items += [self._aged(i, level) for i in targets]
                 level += 1
-            if any(i not in self.point or self._matches(i) for i in targets):
+            if any(self._settles(i) for i in targets):
                 break
         return items
 
@@ -450,8 +451,7 @@ class FrameBuilder:
         """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
         found = self.ret[c].get(symbol)
         if found is None:
-            ended, places = self.ended(c), self.symbol_places[symbol]
-            after = {p for callee, where in places.items() if callee in ended for p in where}
+            after = self.after_call(self.ended(c), symbol)
             only = self.guard(c)
             found = -1
             if after:

@@ -5,8 +5,8 @@ What holds in the lexical mode "longest":
 * Where terminals T may stand (given everything before), those in T and the ignored ones begin together. The lexeme goes on as
   long as one of them can. Where a longer match has begun and fails, the lexeme ends where it last matched: where `1` and `1.5`
   are numbers and `.` is a terminal, `1.foo` is read. The lexer goes back over `MOST_GENERATIONS` lexemes at most, and only where
-  the next lexeme belongs to the same rule's automaton and is not called (`frame_subsets`). Elsewhere a lexeme ends only before a
-  symbol with which no other could go on. (A lexer that always goes back accepts more; none accepts less.)
+  the next lexeme belongs to the same rule's automaton and is not called (`frame_subsets`). A grammar that needs more is refused
+  (`narrowing`). The beginning of a reserved word is no lexeme: `if` is not read as `i` and `f`.
 * Where two terminals that begin together match the same text, one of them is it: that of higher priority, then a plain string
   before a pattern, then the wider (by the longest text it can match), then the longer in the grammar's text, then the first name
   in alphabetical order. These are Lark's rules, but that Lark lets a terminal of higher priority also win with a shorter match.
@@ -32,10 +32,13 @@ from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.arrays.graphs import leading
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
+from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.terminals import WORD_BYTES, Automaton, Lexicon, Terminal, widest
 from fsa_compile.limits import Deadline
 
+_LONG = 4
+"""Lexemes of more states than this are called, and so shared by the places where they may stand."""
 _MOST_COMPARED = 2_000
 """Most sets of states that are looked at for places where a lexer would go back."""
 
@@ -77,11 +80,12 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         own = [context for context in contexts if context >> i & 1]
         winners = [j for j in members(union(own) & better[i] & rivals[i]) if _share_text(original[i], original[j])]
         always = [j for j in winners if all(context >> j & 1 for context in own)]
-        if winners and not _difference(original[i], [original[j] for j in winners if j in always or reserving >> j & 1]).arcs[0]:
+        taking = [original[j] for j in winners if j in always or reserving >> j & 1]
+        if winners and not _difference(original[i], taking)[0].arcs[0]:
             raise _never(lexicon, i, winners, grammar)
         reserved = [j for j in winners if reserving >> j & 1]
         if reserved:
-            t.automaton = _difference(original[i], [original[j] for j in reserved])
+            t.automaton, t.reserved = _difference(original[i], [original[j] for j in reserved])
         for j in winners:
             if not reserving >> j & 1:
                 t.ties = lexicon.terminals[j].ties = True
@@ -156,6 +160,36 @@ def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
     return mask
 
 
+def called_terminals(
+    frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int], back: bool
+) -> tuple[dict[int, int], bool]:
+    """Terminals that are called: all that share first symbols, if one is long; each with the number of its group.
+
+    Args:
+      frames: automata of the frames, the first one where texts start.
+      terminals: all of them, settled.
+      ignore: ignored terminals.
+      back: whether terminals from which a lexer goes back are to be left inline.
+
+    Returns:
+      them, and whether `back` left out any.
+    """
+    groups: list[tuple[int, list[int]]] = []
+    for t, terminal in enumerate(terminals):
+        first, alike = first_symbols(terminal.automaton.arcs[:1]), [t]
+        rest = []
+        for other, others in groups:
+            if other & first:
+                first, alike = first | other, alike + others
+            else:
+                rest.append((other, others))
+        groups = [*rest, (first, alike)]
+    long = [alike for _, alike in groups if any(len(terminals[t].automaton.final) > _LONG for t in alike)]
+    gaps = gap_finder(frames, terminals, ignore) if back else lambda _: False
+    called = [alike for alike in long if not gaps(alike)]
+    return {t: i for i, alike in enumerate(called) for t in alike}, called != long
+
+
 def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int]) -> Callable[[list[int]], bool]:
     """Tells whether lexemes of some terminals that begin together can end where a longer match has begun that may still fail.
 
@@ -165,7 +199,8 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
       ignore: ignored terminals.
 
     Returns:
-      a function of a list of terminals; it is False where what begins the longer match begins nothing that may follow.
+      a function of a list of terminals; it is False where what begins the longer match begins nothing that may follow, and True
+      where that is not known within `_MOST_COMPARED` sets.
     """
     automata = [t.automaton for t in terminals]
     first, last = first_and_last(frames)
@@ -183,13 +218,13 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
             state = todo.pop()
             next_ones = union(after_terminal[t] & ~terminals[t].guard.get(q, 0) for t, q in state if automata[t].final[q])
             for symbols, where in disjoint([(x, [(t, r)]) for t, q in state for x, r in automata[t].arcs[q]]):
-                if symbols & next_ones and not any(automata[t].final[q] for t, q in where):
+                if symbols & next_ones and not any(automata[t].final[q] or q in terminals[t].reserved for t, q in where):
                     return True
                 target = frozenset(where)
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
-        return False
+        return bool(todo)
 
     return has_gap
 
@@ -235,12 +270,13 @@ def _share_text(a: Automaton, b: Automaton) -> bool:
     return False
 
 
-def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
-    """The texts of one automaton that no other one accepts; initial state 0, trimmed."""
+def _difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, frozenset[int]]:
+    """The texts of one automaton that no other one accepts, initial state 0, trimmed; and the states of texts that one does."""
     first: tuple[int, tuple[tuple[int, int], ...]] = (0, tuple((i, 0) for i in range(len(others))))
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
     final: list[bool] = []
+    taken: list[bool] = []
     for p, beside in order:
         own: list[tuple[int, list[Any]]] = [(symbols, [target]) for symbols, target in whole.arcs[p]]
         read = union(symbols for symbols, _ in own)
@@ -253,12 +289,14 @@ def _difference(whole: Automaton, others: list[Automaton]) -> Automaton:
                 order.append(where)
             out.append((symbols, number[where]))
         arcs.append(out)
-        final.append(whole.final[p] and not any(others[i].final[q] for i, q in beside))
-    return trimmed(Automaton(arcs, final))
+        taken.append(whole.final[p] and any(others[i].final[q] for i, q in beside))
+        final.append(whole.final[p] and not taken[-1])
+    left, number = trimmed(Automaton(arcs, final))
+    return left, frozenset(number[q] for q, lost in enumerate(taken) if lost and q in number)
 
 
-def trimmed(automaton: Automaton) -> Automaton:
-    """The automaton without states that lead nowhere, arcs to one state joined."""
+def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:
+    """The automaton without states that lead nowhere, arcs to one state joined; and the new numbers of the states."""
     live = leading([[q for _, q in arcs] for arcs in automaton.arcs], [q for q, final in enumerate(automaton.final) if final])
     number = {q: i for i, q in enumerate(sorted({0, *live}))}
     left: list[list[tuple[int, int]]] = []
@@ -268,7 +306,7 @@ def trimmed(automaton: Automaton) -> Automaton:
             if target in live:
                 joined[number[target]] = joined.get(number[target], 0) | symbols
         left.append([(symbols, target) for target, symbols in joined.items()])
-    return Automaton(left, [automaton.final[q] for q in number])
+    return Automaton(left, [automaton.final[q] for q in number]), number
 
 
 def _finite(automaton: Automaton) -> bool:

@@ -81,6 +81,7 @@ class Terminal:
       guard: by final state, symbols before which the lexeme may not end there; `longest_match` says which.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
       ties: whether another terminal may match the same text at the same place.
+      reserved: states in which the text is a word that another terminal has taken from this one.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Terminal:
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
     rank: int = 0
     ties: bool = False
+    reserved: frozenset[int] = frozenset()
 
 
 class Lexicon:

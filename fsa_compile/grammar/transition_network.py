@@ -171,7 +171,6 @@ class _Builder:
     def _reachable(self) -> list[str]:
         """Rules that the start needs, in the grammar's order."""
 
-
         def named(name: str) -> list[str]:
             parts = inside(self.grammar.rules[name].body)
             return [node.name for node in parts if isinstance(node, Reference) and not self._is_lexeme(node.name)]
@@ -505,6 +504,7 @@ class _Builder:
         if node[0] == "core":
             return ("call", self._frame(node[1]))
         return (node[0], *(self._called(part, component) if isinstance(part, tuple) else part for part in node[1:]))
+
 
 def _without_first_loop(parts: list[Node], component: set[str]) -> Iterator[list[Node]]:
     """A recursion in a loop at the left end is one at the left end in the first round; no call may stand there."""

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fsa_compile.errors import ConstraintError, shown
+
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """A regular file, opened for reading.
@@ -25,5 +27,20 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def path_or_none(path: Any) -> Path | None:
-    """A path as users give it, None for what is none."""
-    return Path(path) if isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str) else None
+    """A path as users give it, None for what is none, or what no file system can hold."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or "\0" in text:
+        return None
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return None
+    return Path(text)
+
+
+def checked_path(path: Any, error: type[ConstraintError] = ConstraintError) -> Path:
+    """A path as users give it; raises an error of the given type for what is none."""
+    found = path_or_none(path)
+    if found is None:
+        raise error(f"a file's path is needed, not {shown(path)}", fix="Give a str or a Path.")
+    return found

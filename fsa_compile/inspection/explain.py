@@ -175,9 +175,10 @@ def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None
     Returns:
       Token ids, without an end-of-text id; empty when the text is accepted already.
 
-    >>> from fsa_compile import Vocabulary, compile_regex
-    >>> shortest_tokens(compile_regex("a{3}", Vocabulary.from_tokens([b"a", b"aa"])))
-    [0, 1]
+    Examples:
+      >>> from fsa_compile import Vocabulary, compile_regex
+      >>> shortest_tokens(compile_regex("a{3}", Vocabulary.from_tokens([b"a", b"aa"])))
+      [0, 1]
     """
     walk = constraint.walk() if walk is None else walk
     ids: list[int] = []
@@ -345,8 +346,9 @@ def spell(tokenizer: Any, text: str | bytes) -> list[int]:
 def token_text(written: bytes) -> str:
     r"""The bytes of a token for people: printable characters as they are, others escaped, bytes alone as `\x..`.
 
-    >>> token_text("é\n".encode()), token_text(b"\xc3")
-    ('é\\n', '\\xc3')
+    Examples:
+      >>> token_text("é\n".encode()), token_text(b"\xc3")
+      ('é\\n', '\\xc3')
     """
     text = written.decode("utf-8", errors="backslashreplace") if written else "∅"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -68,8 +68,9 @@ def lint(schema: Any) -> list[Note]:
     Raises:
       SchemaError: it is no schema.
 
-    >>> for note in lint({"type": "object", "propertes": {"age": {"type": "integer"}}}): print(note)
-    #/propertes: the keyword 'propertes' is not known, so it says nothing. Did you mean 'properties'?
+    Examples:
+      >>> for note in lint({"type": "object", "propertes": {"age": {"type": "integer"}}}): print(note)
+      #/propertes: the keyword 'propertes' is not known, so it says nothing. Did you mean 'properties'?
     """
     read = read_schema(schema, CompileLimits())
     draft = str(read.get("$schema", "")) if isinstance(read, dict) else ""

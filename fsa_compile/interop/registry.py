@@ -17,6 +17,7 @@ from fsa_compile.artifact.file import MAGIC, read_header
 from fsa_compile.artifact.item_trie import MAGIC as ITEMS_MAGIC
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.inputs.files import checked_path
 
 INDEX = "index.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -56,19 +57,20 @@ class Registry:
     Args:
       folder: where the files lie; made when first saved to.
 
-    >>> import tempfile
-    >>> from fsa_compile import Vocabulary, compile_choices
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     registry = Registry(folder)
-    ...     registry.save("answer", compile_choices(["yes", "no"], vocabulary)).name
-    ...     registry.names(), registry.load("answer", vocabulary).vocab_size
-    'answer.npz'
-    (['answer'], 3)
+    Examples:
+      >>> import tempfile
+      >>> from fsa_compile import Vocabulary, compile_choices
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b""], stop_ids=[2])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     registry = Registry(folder)
+      ...     registry.save("answer", compile_choices(["yes", "no"], vocabulary)).name
+      ...     registry.names(), registry.load("answer", vocabulary).vocab_size
+      'answer.npz'
+      (['answer'], 3)
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = checked_path(folder)
 
     def save(self, name: str, constraint: CompiledConstraint | CompiledItems, *, replace: bool = False) -> Path:
         """Writes a constraint and the index.

@@ -109,24 +109,23 @@ def compile_response_format(
       SchemaError: a schema in it is refused; the pointer leads through the request.
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> schema = {"type": "json_schema", "json_schema": {"name": "flag", "schema": {"type": "boolean"}}}
-    >>> compile_response_format(schema, vocabulary).walk().allowed().tolist()
-    [True, False, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> schema = {"type": "json_schema", "json_schema": {"name": "flag", "schema": {"type": "boolean"}}}
+      >>> compile_response_format(schema, vocabulary).walk().allowed().tolist()
+      [True, False, False, False]
     """
     limits = limits or CompileLimits()
     for name, given in (("response_format", response_format), ("tools", tools), ("tool_choice", tool_choice)):
         check_json(given, limits, FormatError, pointer=f"#/{name}", what="the request")
     root = requested(response_format, tools, tool_choice, parallel_tool_calls, tool_tags)
     source = json_text({"response_format": response_format, "tools": tools, "tool_choice": tool_choice})[:200]
-    filters = tuple(filters)  # read twice
-    request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
+    how: dict[str, Any] = {"canonical": canonical, "filters": tuple(filters), "limits": limits}
+    request = Request.of(tokenizer, source, max_depth=max_depth, **how)
     if isinstance(root, Json) and max_depth is None:
         with schemas_at(root):
-            return compile_json_schema(
-                root.schema, request.tokenizer, options=options, canonical=canonical, filters=filters, limits=limits
-            )
+            return compile_json_schema(root.schema, request.tokenizer, options=options, **how)
     return compile_format(root, request, options)
 
 

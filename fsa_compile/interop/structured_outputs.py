@@ -48,10 +48,11 @@ def compile_structured_outputs(
       FormatError: not well formed, an unknown field, none or several of the kinds.
       ConstraintError: as `compile_response_format`, `compile_regex`, `compile_grammar`.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b"n", b""], stop_ids=[3])
-    >>> compile_structured_outputs({"choice": ["no"]}, vocabulary).walk().allowed().tolist()
-    [False, True, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"no", b"n", b""], stop_ids=[3])
+      >>> compile_structured_outputs({"choice": ["no"]}, vocabulary).walk().allowed().tolist()
+      [False, True, False, False]
     """
     fields = members(params, _AT, optional=[*_KINDS, "disable_any_whitespace"])
     fields = {name: value for name, value in fields.items() if value is not False}
@@ -61,8 +62,7 @@ def compile_structured_outputs(
         raise FormatError(f"{what}, not {', '.join(fields) or 'none'}", pointer=_AT, fix="Leave the others out.")
     ((kind, value),) = fields.items()
     at = child(_AT, kind)
-    if compact:
-        options = dataclasses.replace(options or SchemaOptions(), whitespace="compact")
+    options = dataclasses.replace(options or SchemaOptions(), whitespace="compact") if compact else options
     common: dict[str, Any] = {"canonical": canonical, "filters": filters, "limits": limits}
     match kind:
         case "regex":

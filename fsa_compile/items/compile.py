@@ -44,9 +44,10 @@ def compile_items(
       UnsatisfiableError: no items.
       LimitError: more memory or time than the limits allow.
 
-    >>> walk = compile_items([[3, 1, 4], [3, 1, 5], [2]], 8).walk()
-    >>> walk.allowed().nonzero()[0].tolist()
-    [2, 3]
+    Examples:
+      >>> walk = compile_items([[3, 1, 4], [3, 1, 5], [2]], 8).walk()
+      >>> walk.allowed().nonzero()[0].tolist()
+      [2, 3]
     """
     if limits is not None and not isinstance(limits, CompileLimits):
         raise ConstraintError("limits must be CompileLimits", fix="Write limits=CompileLimits(max_seconds=...).")

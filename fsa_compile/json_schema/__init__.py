@@ -49,10 +49,9 @@ from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, enforceable, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, enforceable, open_places, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.open_objects import document_of, open_places
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
 from fsa_compile.json_schema.schema_pushdown import Aims, Reach, byte_machine
@@ -104,19 +103,16 @@ def compile_json_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
-    [True, False, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> compile_json_schema({"type": "boolean"}, vocabulary).walk().allowed().tolist()
+      [True, False, False, False]
     """
     options, limits = checked_options(options), limits or CompileLimits()
     given, schema = schema, read_schema(schema, limits)
     text = given if isinstance(given, str) else json_text(schema)
-    request = Request.of(
-        tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits
-    )
-    with deep_recursion():
-        open_ = open_places(Document(schema, options.draft)) if options.additional_properties else []
+    request = Request.of(tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
     depths = depths_of(options)
     read = options if depths is None and request.is_plain else without_counters(options)
 
@@ -129,7 +125,7 @@ def compile_json_schema(
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         else:
             made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
-        more = {"unenforced": left_out, "open_objects": open_}
+        more = {"unenforced": left_out, "open_objects": open_places(schema, options)}
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
     what = {"JSON Schema": text, "options": dataclasses.asdict(options)}

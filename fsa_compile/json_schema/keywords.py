@@ -45,10 +45,9 @@ from fsa_compile.json_schema.atoms import (
     holds_of,
 )
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.documents import Document
+from fsa_compile.json_schema.documents import Document, open_objects
 from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
 from fsa_compile.json_schema.keyword_types import check_keywords
-from fsa_compile.json_schema.open_objects import open_objects
 from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values

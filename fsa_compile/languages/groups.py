@@ -62,8 +62,9 @@ def text_until(*stops: str) -> Language:
     Raises:
       ConstraintError: no phrase, an empty one, or one that is no text.
 
-    >>> text_until("END").to_byte_dfa().accepts(b"so it ENDs. END")
-    False
+    Examples:
+      >>> text_until("END").to_byte_dfa().accepts(b"so it ENDs. END")
+      False
     """
     return _TextUntil(_checked_phrases(stops))
 

@@ -46,8 +46,9 @@ def grammar_text(name: str) -> str:
     Raises:
       ConstraintError: there is no such grammar.
 
-    >>> grammar_text("json").count("value:")
-    1
+    Examples:
+      >>> grammar_text("json").count("value:")
+      1
     """
     syntax = options(name)["syntax"]
     return resources.files(__name__).joinpath(f"{name}.{syntax}").read_text(encoding="utf-8")
@@ -76,8 +77,9 @@ def description(name: str) -> str:
     Raises:
       ConstraintError: there is no such grammar.
 
-    >>> description("arithmetic").partition(",")[0]
-    'Arithmetic with the usual precedence'
+    Examples:
+      >>> description("arithmetic").partition(",")[0]
+      'Arithmetic with the usual precedence'
     """
     lines = []
     for line in grammar_text(name).splitlines():

@@ -16,7 +16,12 @@ from fsa_compile.prompts.chat_bounds import (
     bounded_time,
     check_arguments,
     check_operator,
+    check_size,
 )
+
+_MOST_SOURCE = 1 << 20
+"""Characters of a template: models' own have up to some 20,000."""
+_MOST_INDENT = 100
 
 
 def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
@@ -42,6 +47,8 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
         what = f"running this chat template needs the package jinja2, which cannot be imported ({error})"
         fix = f'Install it with: {install_command("chat")}; or pass the name of a convention, such as template="gemma".'
         raise ChatTemplateError(what, fix=fix) from None
+    if len(source) > _MOST_SOURCE:
+        raise ChatTemplateError(f"the chat template has more than {_MOST_SOURCE:,} characters", fix="Do not use this file.")
     try:
         template = _compiled(source)
         parts, size = [], 0
@@ -69,12 +76,17 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _compiled(source: str) -> Any:
+    from jinja2.compiler import CodeGenerator
     from jinja2.exceptions import SecurityError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Bounded(ImmutableSandboxedEnvironment):
+        code_generator_class = _looked_at(CodeGenerator)
         intercepted_binops = BINARY
+
+        def sized(self, value: Any) -> Any:
+            return check_size(value, SecurityError)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             check_operator(operator, left, right, SecurityError)
@@ -107,7 +119,26 @@ def _compiled(source: str) -> Any:
     return environment.from_string(source)
 
 
+def _looked_at(generator: type) -> type:
+    """A generator of code in which every list, tuple and dict that a template writes is looked at when it is made."""
+
+    def sized(visit: Any) -> Any:
+        def run(self: Any, node: Any, frame: Any) -> None:
+            made = getattr(node, "ctx", "load") == "load"
+            self.write("environment.sized(" if made else "")
+            visit(self, node, frame)
+            self.write(")" if made else "")
+
+        return run
+
+    return type("Sized", (generator,), {name: sized(getattr(generator, name)) for name in ("visit_List", "visit_Tuple", "visit_Dict")})
+
+
 def _tojson(value: Any, indent: int | None = None, **_: Any) -> str:
+    import jinja2.exceptions
+
+    if isinstance(indent, int) and indent > _MOST_INDENT:
+        raise jinja2.exceptions.SecurityError("an indentation is too large")
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 

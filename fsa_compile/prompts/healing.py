@@ -101,11 +101,12 @@ def heal(
       ConstraintError: no prompt, no constraint, one for another vocabulary (`ArtifactError`), or a border that cannot be told
         exactly; says what to do.
 
-    >>> from fsa_compile import compile_regex
-    >>> vocabulary = Vocabulary.from_tokens([b" ", b"a", b" a", b"b", b"c", b""], stop_ids=[5])
-    >>> healed = heal([3, 0], compile_regex("a|c", vocabulary), vocabulary)
-    >>> healed.prompt, healed.written, healed.text([2])
-    ([3], b' ', 'a')
+    Examples:
+      >>> from fsa_compile import compile_regex
+      >>> vocabulary = Vocabulary.from_tokens([b" ", b"a", b" a", b"b", b"c", b""], stop_ids=[5])
+      >>> healed = heal([3, 0], compile_regex("a|c", vocabulary), vocabulary)
+      >>> healed.prompt, healed.written, healed.text([2])
+      ([3], b' ', 'a')
     """
     return heal_batch(
         [prompt], constraint, tokenizer, response_prefix=response_prefix, canonical=canonical, limits=limits

@@ -123,10 +123,11 @@ def compile_response(
       SchemaError: a schema is refused; the pointer leads to its place.
       ConstraintError: the protocol is not known, the vocabulary cannot spell the turn, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"yes", b"", b"", b""], special={"<think>": 1, "</think>": 2}, stop_ids=[3])
-    >>> compile_response(vocabulary, protocol="qwen3", response="yes", reasoning="required").walk().allowed().tolist()
-    [False, True, False, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"yes", b"", b"", b""], special={"<think>": 1, "</think>": 2}, stop_ids=[3])
+      >>> compile_response(vocabulary, protocol="qwen3", response="yes", reasoning="required").walk().allowed().tolist()
+      [False, True, False, False]
     """
     tokenizer = tokenizer_of(tokenizer)
     read = _Read(tokenizer, protocol, tools, tool_choice, strict)

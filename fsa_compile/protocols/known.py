@@ -15,7 +15,7 @@
 | `mistral` | Mistral Small 3.2, Magistral, Devstral | `[TOOL_CALLS]NAME[ARGS]{...}` |
 | `mistral-v3` | Mistral 7B v0.3, Nemo, Large 2 | `[TOOL_CALLS] [{"name": NAME, "arguments": {...}}]` |
 | `phi4` | Phi-4-mini | `<|tool_call|>[{"name": NAME, "arguments": {...}}]<|/tool_call|>` |
-| `olmo3` | OLMo 3 | `<function_calls>`, `NAME(key='text')` a line each, `</function_calls>` |
+| `olmo3` | OLMo 3 | `<function_calls>`, `NAME(key="text", other=true)` a line each, `</function_calls>` |
 """
 
 from __future__ import annotations
@@ -199,12 +199,13 @@ OLMO3 = Protocol(
     name="olmo3",
     reasoning=_THINK,
     calls=Calls(
-        all_begin="<function_calls>", all_end="</function_calls>", separator="\n", arguments=_PYTHON, preamble=_ANYWHERE
+        all_begin="<function_calls>", all_end="</function_calls>", separator="\n", arguments=CallSyntax("keywords"),
+        preamble=_ANYWHERE,
     ),
     tokens=("<function_calls>", "</function_calls>", "<think>", "</think>", "<|im_start|>", "<|im_end|>", "<|endoftext|>"),
     stops=("<|im_end|>", "<|endoftext|>"),
-    source="Model card and chat template of Olmo-3-7B-Instruct, November 2025; vLLM's parser olmo3.",
-)
+    source="Chat template of Olmo-3-7B-Instruct, November 2025: values by `tojson`; vLLM's parser olmo3.",
+)  # fmt: skip
 
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol

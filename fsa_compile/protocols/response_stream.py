@@ -263,7 +263,7 @@ class ResponseStream:
             if tool.builtin is not None:
                 continue
             begin, middle, _ = form_of(tool, self._protocol)
-            bracket = "(" if syntax_of(tool, self._protocol).style == "python" else "{"
+            bracket = "(" if syntax_of(tool, self._protocol).is_call else "{"
             lead = self._protocol.calls.all_begin + begin + tool.name + middle + bracket
             if self._buffer.startswith(lead):
                 return True

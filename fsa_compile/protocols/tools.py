@@ -78,7 +78,7 @@ def tools_of(tools: Any, protocol: Protocol, strict: bool) -> dict[str, Tool]:
         tool = _tool(given, child("#/tools", number), protocol, strict)
         if tool.name in out:
             raise FormatError(f"two tools are called {tool.name!r}", pointer=tool.pointer, fix="Rename one of them.")
-        if protocol.calls.arguments.style == "python" and tool.builtin is None and not _DOTTED(tool.name):
+        if protocol.calls.arguments.is_call and tool.builtin is None and not _DOTTED(tool.name):
             what = f"{tool.name!r} cannot be called in Python, as the protocol {protocol.name!r} writes calls"
             raise FormatError(what, pointer=tool.pointer, fix="Rename it: letters, digits and '_', and dots between names.")
         out[tool.name] = tool

@@ -115,7 +115,7 @@ class Turn:
         """The beginning of a call of a tool, up to the first byte of its arguments."""
         begin, middle, _ = form_of(tool, self.protocol)
         before = "" if tool.builtin else self.protocol.calls.all_begin
-        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).style == "python" else "{")
+        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).is_call else "{")
 
     def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
         """Calls; `opened`: behind what opens the first."""

@@ -89,10 +89,11 @@ def compile_type(
       UnsupportedTypeError: a part of the type cannot be enforced exactly; says where.
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
-    >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
-    [True, False, True, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"true", b"t", b"null", b""], stop_ids=[3])
+      >>> compile_type(bool | None, vocabulary).walk().allowed().tolist()
+      [True, False, True, False]
     """
     shape = shape_of(T, namespace, allow_code, limits)
     request = Request.of(
@@ -115,8 +116,9 @@ def parse(
       TypeTextError: the text is no value of the type; says where.
       UnsupportedTypeError: see `compile_type`.
 
-    >>> parse(list[int | None], "[1, null]")
-    [1, None]
+    Examples:
+      >>> parse(list[int | None], "[1, null]")
+      [1, None]
     """
     _check_text(text, "parse")
     return _read(shape_of(T, namespace, allow_code), text, _checked(style))
@@ -135,8 +137,9 @@ def dump(
     Raises:
       TypeTextError: it is no value of the type, or one of the few that have no text (NaN, infinities, halves of surrogates).
 
-    >>> dump(dict[str, float], {"a": 1.5})
-    '{"a": 1.5}'
+    Examples:
+      >>> dump(dict[str, float], {"a": 1.5})
+      '{"a": 1.5}'
     """
     shape = shape_of(T, namespace, allow_code)
     return write_json(shape, value) if _checked(style) == "json" else write_python(shape, value)
@@ -206,9 +209,10 @@ def parse_call(
     Raises:
       TypeTextError: there should be a call, and there is none.
 
-    >>> def add(x: int, y: int = 1): return x + y
-    >>> parse_call(add, '{"name": "add", "arguments": {"x": 3}}')()
-    4
+    Examples:
+      >>> def add(x: int, y: int = 1): return x + y
+      >>> parse_call(add, '{"name": "add", "arguments": {"x": 3}}')()
+      4
     """
     shape = shape_of_calls(functions, _checked(style), namespace, allow_code)
     _check_text(text, shape.name)

@@ -85,8 +85,9 @@ def load_tokenizer(
     Raises:
       TokenizerError: nothing there, no known format, a damaged file, or a tokenizer whose tokens have no exact bytes.
 
-    >>> load_tokenizer([b"a", b"b", b"ab"]).encode("aab")
-    [0, 2]
+    Examples:
+      >>> load_tokenizer([b"a", b"b", b"ab"]).encode("aab")
+      [0, 2]
     """
     if pattern is not None and not isinstance(pattern, str):
         raise TokenizerError(f"pattern is {type(pattern).__name__}, not str")

@@ -91,8 +91,9 @@ class Vocabulary:
         Raises:
           TokenizerError: a token is not bytes, an id is out of range or is text, a size is absurd.
 
-        >>> Vocabulary.from_tokens([b"yes", b"no", b""], special={"<eos>": 2}, stop_ids=[2]).decode([0, 2])
-        'yes'
+        Examples:
+          >>> Vocabulary.from_tokens([b"yes", b"no", b""], special={"<eos>": 2}, stop_ids=[2]).decode([0, 2])
+          'yes'
         """
         if isinstance(tokens, (bytes, bytearray, str, Mapping)) or not isinstance(tokens, Iterable):
             raise TokenizerError(

@@ -32,7 +32,7 @@ from fsa_compile.json_schema import with_bounds
 from fsa_compile.json_schema.container_base import SchemaParts
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
-from fsa_compile.json_schema.documents import Document, read_schema
+from fsa_compile.json_schema.documents import Document, document_of, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.open_objects import document_of
@@ -88,13 +88,14 @@ def compile_yaml_schema(
       SchemaError: the schema is not well formed (or one of the subclasses: it is refused, or has no values).
       ConstraintError: the vocabulary cannot spell it, or a limit is exceeded.
 
-    >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
-    >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
-    >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
-    >>> walk = compile_yaml_schema(schema, vocabulary).walk()
-    >>> walk.advance(0)
-    >>> walk.allowed().tolist()
-    [False, False, True, False]
+    Examples:
+      >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
+      >>> vocabulary = Vocabulary.from_tokens([b"- ", b"yes", b"'yes'", b""], stop_ids=[3])
+      >>> schema = {"type": "array", "items": {"const": "yes"}, "minItems": 1}
+      >>> walk = compile_yaml_schema(schema, vocabulary).walk()
+      >>> walk.advance(0)
+      >>> walk.allowed().tolist()
+      [False, False, True, False]
     """
     options, limits = _checked(options), limits or CompileLimits()
     given, schema = schema, read_schema(schema, limits)

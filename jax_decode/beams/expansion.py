@@ -291,9 +291,7 @@ def _best_in_part(most: int, allowed: Allowed, stop_ids: jax.Array) -> tuple[jax
     return x, jnp.take_along_axis(token, place, 1), total, raw
 
 
-def _by_noise(
-    ranking: Perturbed, rows: _Rows, allowed: Allowed | None, listed: _Listed | None, raw: jax.Array | None
-) -> _Found:
+def _by_noise(ranking: Perturbed, rows: _Rows, allowed: Allowed | None, listed: _Listed | None, raw: jax.Array | None) -> _Found:
     """By noise on the log-probability of every continuation; without `allowed` of those listed alone."""
     width, number = rows.logits.shape[1], jnp.arange(len(rows.alive), dtype=jnp.int32)[:, None]
     index, values = [jnp.full((1, 1), width, jnp.int32)], [rows.ends[:, None]]

@@ -42,9 +42,7 @@ class ModelDraft:
     same_noise: bool = False
 
 
-jax.tree_util.register_dataclass(
-    ModelDraft, data_fields=["decoder", "length"], meta_fields=["share_penalties", "same_noise"]
-)
+jax.tree_util.register_dataclass(ModelDraft, data_fields=["decoder", "length"], meta_fields=["share_penalties", "same_noise"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +65,7 @@ class PromptLookup:
 
 
 jax.tree_util.register_dataclass(PromptLookup, data_fields=["length"], meta_fields=["ngram", "share_penalties"])
+
 
 @dataclasses.dataclass(frozen=True)
 class ForcedText:

@@ -68,7 +68,6 @@ def steps_of(generation: Any, row: int = 0) -> Steps:
     return Steps(tokens=tokens, probability=np.exp(own), raw_probability=np.exp(raw), forbidden=1.0 - mass)
 
 
-
 def vocabulary_of(generation: Any, tokenizer: Any) -> Any:
     """What spells a result's tokens: the tokenizer given, or for None the vocabulary of this process that they belong to."""
     return speller(tokenizer, "" if generation.origin is None else generation.origin.fingerprint)
@@ -102,7 +101,7 @@ def row_as_html(generation: Any, tokenizer: Any, row: int, constraint: Any = Non
     short = "" if squeezed < 0 else f"; squeezed by its limit from token {squeezed} on (underlined)"
     return (
         f"<h2>Row {row}: {generation.status[row].name}</h2>\n{_prompt(generation, vocabulary, row)}"
-        f'<p>log-probability {total:.3f} among the allowed tokens, {raw:.3f} under the model alone{short}</p>\n'
+        f"<p>log-probability {total:.3f} among the allowed tokens, {raw:.3f} under the model alone{short}</p>\n"
         f'<div class="text">{"".join(spans)}</div>\n'
         f"<details><summary>{len(texts)} steps</summary>\n<table><tr>{head}</tr>\n" + "\n".join(lines) + "\n</table></details>"
     )

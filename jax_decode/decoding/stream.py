@@ -107,7 +107,7 @@ def stream(
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
 
-    Example:
+    Examples:
       >>> for piece in stream(decoder, prompt, tables, tokenizer=tokenizer, max_new_tokens=64, stopping=StopStrings("\\n")):
       ...     print(piece.text, end="", flush=True)
     """

@@ -94,9 +94,7 @@ def inverse_of(sampler: Sampler) -> jax.Array | None:
     return 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
 
 
-def drawn_logprob(
-    sampler: Sampler, allowed: Allowed, scores: Scores, parts: MaskParts | None, tokens: jax.Array
-) -> jax.Array:
+def drawn_logprob(sampler: Sampler, allowed: Allowed, scores: Scores, parts: MaskParts | None, tokens: jax.Array) -> jax.Array:
     """Log-probability with which the sampler draws tokens int32[n], float32[n]; -inf where it never does, and for -1."""
     y = scaled(clean(_at(allowed.logits, tokens)), inverse_of(sampler))
     ok = (tokens >= 0) & (tokens < allowed.logits.shape[1])

@@ -70,7 +70,7 @@ def check_model(decoder: Any, tables: ConstraintTables | None) -> None:
         raise DecodeError(what, fix="Compile the constraint for the tokenizer of this model.")
     if _MOST_PADDING * tables.vocab_size < decoder.vocab_size:
         what = f"the constraint is for a vocabulary of {tables.vocab_size:,} ids, the model has {decoder.vocab_size:,} logits"
-        fix = "Compile the constraint for the tokenizer of this model. (If it is, give the tokenizer its unused ids as b\"\".)"
+        fix = 'Compile the constraint for the tokenizer of this model. (If it is, give the tokenizer its unused ids as b"".)'
         raise DecodeError(f"{what}: they do not belong together", fix=fix)
 
 
@@ -99,6 +99,8 @@ def start_id(bos_id: Any, rows: list[list[int]], tokenizer: Any, tables: Any) ->
         return getattr(getattr(tokenizer, "vocabulary", tokenizer), "bos_id", None)
     known = recall(tables.fingerprint) if isinstance(tables, ConstraintTables) else None
     usual = getattr(known, "bos_id", None)
+    if usual is not None and any(row[:2] == [usual, usual] for row in rows):
+        warnings.warn(f"a prompt begins with {usual} twice, the id that starts a text of this vocabulary", stacklevel=2)
     if bos_id is None:
         if usual is not None and any(row[:1] != [usual] for row in rows):
             warnings.warn(

@@ -114,9 +114,7 @@ class _Constrained(_Base):
             allow_truncation=allow_truncation,
         )
         stops = [t for t in np.unique(jax.device_get(self._carried.start.stop_ids)).tolist() if t >= 0]
-        return super().__call__(
-            input_strings, max_generation_steps, *args, eos_tokens=stops, beam_size=beam_size, **kwargs
-        )
+        return super().__call__(input_strings, max_generation_steps, *args, eos_tokens=stops, beam_size=beam_size, **kwargs)
 
     def init_sample_state(self, *args: Any, **kwargs: Any) -> Any:
         state = super().init_sample_state(*args, **kwargs)

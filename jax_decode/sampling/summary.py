@@ -294,9 +294,7 @@ def _added(values: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, values)
 
 
-def _from(
-    threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int
-) -> jax.Array:
+def _from(threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
     """Sums over columns of numbers `e` where the allowed `x` are not below the threshold."""
     beside = zip(cut(x, words, num_words, NEVER), cut(e, None, num_words, 0.0))
     return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in beside)
@@ -323,9 +321,7 @@ def _best_column(mass: jax.Array, noise: Noise) -> tuple[jax.Array, jax.Array]:
     return best, jnp.where((score == best[:, None]) & (score != NEVER), item, NO_ITEM).min(1)
 
 
-def _best_token(
-    num_words: int, logits: jax.Array, words: jax.Array | None, top: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _best_token(num_words: int, logits: jax.Array, words: jax.Array | None, top: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The best allowed logit, and the lowest token that has it; `top` float32[B, W]: the best of every column.
 
     The columns that have it tell the token; only where more than a few do are all planes looked at once more.
@@ -360,9 +356,7 @@ def _best_token(
     return best, jax.lax.cond(several, of_all, of_columns)
 
 
-def _relative_to_maximum(
-    num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: _Rows
-) -> Summary:
+def _relative_to_maximum(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: _Rows) -> Summary:
     """Of any logits."""
     x = jax.lax.optimization_barrier(clean(logits))
     values = list(cut(x, words, num_words, NEVER))

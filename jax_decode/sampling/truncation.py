@@ -213,9 +213,7 @@ class _Border(NamedTuple):
 _Parts = Callable[[], Iterator[tuple[jax.Array, jax.Array]]]
 
 
-def _mass(
-    parts: _Parts, listed: jax.Array, base: jax.Array, part: Part | None, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def _mass(parts: _Parts, listed: jax.Array, base: jax.Array, part: Part | None, low: jax.Array, high: jax.Array) -> jax.Array:
     """Mass of the tokens from `low` up to `high`; the other arguments are those of `_search`."""
     ends = [_from_order(x)[:, None] for x in (low, high)]
 

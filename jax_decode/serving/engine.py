@@ -84,7 +84,7 @@ class Engine:
     Raises:
       DecodeError: an argument is wrong; says which, and what to do.
 
-    Example:
+    Examples:
       >>> engine = Engine(decoder, ConstraintPool(tokenizer), rows=8, max_prompt=32, max_new_tokens=64)
       >>> number = engine.submit(tokenizer.encode("A person: "), constraint)
       >>> texts = [tokenizer.decode(done.tokens) for done in engine.run()]

@@ -56,7 +56,7 @@ class ConstraintPool:
     Raises:
       DecodeError: there is no such profile, or no vocabulary.
 
-    Example:
+    Examples:
       >>> pool = ConstraintPool(tokenizer, profile="general")
       >>> slot = pool.add(constraint)
       >>> generate(decoder, prompt, pool.tables, constraint=slot, max_new_tokens=64)

@@ -23,6 +23,8 @@ def check_tables(tables: Any, where: str, *, optional: bool = False) -> None:
         return
     if _is_state(tables):
         raise DecodeError(f"{where}: a state was given as tables", fix=f"Write {where}(tables, state, ...), in this order.")
+    if hasattr(tables, "dtype"):
+        raise DecodeError(f"{where}: an array was given as tables", fix=f"Write {where}(tables, state, ...), in this order.")
     what = f"{where}: the tables are a {type(tables).__name__}"
     raise DecodeError(what, fix="Pass jax_decode.to_device(constraint); make it once, outside the loop.")
 

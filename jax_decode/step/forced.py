@@ -157,9 +157,7 @@ def take_run(
     return jax.lax.while_loop(lambda carry: carry[4].any(), take, start)[:3]
 
 
-def advance_some(
-    tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array, goes: jax.Array
-) -> ConstraintState:
+def advance_some(tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array, goes: jax.Array) -> ConstraintState:
     """`advance` of the rows `goes` bool[B]; the others stay where they are."""
     after = advance(tables, state, tokens)
     position = jax.tree.map(lambda new, old: select(goes, new, old), after.position, state.position)

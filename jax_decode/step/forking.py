@@ -26,7 +26,7 @@ def fork(state: ConstraintState, parent: Any) -> ConstraintState:
     Returns:
       The state of B' rows.
 
-    Example:
+    Examples:
       >>> fork(state, jnp.array([0, 0, 2]))  # row 0 twice, row 1 no more
     """
     parent = jnp.asarray(parent, jnp.int32)

@@ -24,9 +24,7 @@ _CHUNK = 8
 """Rows with several stacks that are worked on at once."""
 
 
-def by_rows(
-    tables: ConstraintTables, rule: Callable[..., Any], state: ConstraintState, *arguments: jax.Array
-) -> Any:
+def by_rows(tables: ConstraintTables, rule: Callable[..., Any], state: ConstraintState, *arguments: jax.Array) -> Any:
     """What a rule makes of every row.
 
     Args:

@@ -188,9 +188,7 @@ def init_state(
     )
 
 
-def _first_canonical(
-    tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array
-) -> jax.Array:
+def _first_canonical(tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array) -> jax.Array:
     """What canonical constraints know of the prompt, int32[B, 3]; int32[B, 0] where they are not canonical."""
     if tables.pairs is None:
         return jnp.zeros((len(constrained), 0), jnp.int32)

@@ -51,9 +51,7 @@ class PairTables:
 
 
 _STATIC = ["max_flips"]
-jax.tree_util.register_dataclass(
-    PairTables, [f.name for f in dataclasses.fields(PairTables) if f.name not in _STATIC], _STATIC
-)
+jax.tree_util.register_dataclass(PairTables, [f.name for f in dataclasses.fields(PairTables) if f.name not in _STATIC], _STATIC)
 
 
 def pair_arrays(rows: Any, planes: NDArray[np.uint32], width: int) -> tuple[dict[str, NDArray[Any]], int]:

@@ -107,7 +107,7 @@ GENERAL = _profile(
     "general",
     {
         "nodes": 24576, "groups": 32768, "arcs": 524288, "levels": 32768, "rows": 1280, "delta": 30720, "pushes": 768,
-        "symbols": 384, "increments": 8,
+        "symbols": 512, "increments": 8,
     },
     counters=True,
     max_groups=32, max_levels=16, max_candidates=128, search_depth=5, max_pops=6, max_push=4,
@@ -176,9 +176,7 @@ def closest(statics: Sizes, used: Sizes) -> Profile:
     return dataclasses.replace(_of_kind(statics, used)[-1], scale=GROWTH ** (MOST_SCALES - 1))
 
 
-def choose_profile(
-    asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool, vocab_size: int
-) -> Profile | None:
+def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool, vocab_size: int) -> Profile | None:
     """The profile that constraints get; None where they fit none and none was asked for.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import warnings
 
 import jsonschema
 import numpy as np
@@ -20,7 +21,7 @@ from fsa_compile.limits import CompileLimits, Deadline
 
 LIMITS = CompileLimits()
 MARK = "<q>"
-SYNTAXES = {"json": CallSyntax(), "python": CallSyntax("python"), "marked": CallSyntax("marked", MARK)}
+SYNTAXES = {"json": CallSyntax(), "python": CallSyntax("python"), "keywords": CallSyntax("keywords"), "marked": CallSyntax("marked", MARK)}
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -62,6 +63,8 @@ def written(style, value):
         return json.dumps(value, ensure_ascii=False)
     if style == "python":
         return "(" + ", ".join(f"{key}={inner!r}" for key, inner in value.items()) + ")"
+    if style == "keywords":
+        return "(" + ", ".join(f"{key}={json.dumps(inner, ensure_ascii=False)}" for key, inner in value.items()) + ")"
 
     def marked(inner):
         if isinstance(inner, str):
@@ -135,9 +138,12 @@ def test_random_texts_of_the_machine_are_valid(style, exhaustive):
             continue
         found += 1
         shown = text.decode()
-        if style == "python":
-            call = ast.parse(f"f{shown}", mode="eval").body
-            value = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if syntax.is_call:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # escapes of JSON that Python does not have
+                call = ast.parse(f"f{shown}", mode="eval").body
+            read = ast.literal_eval if style == "python" else json.loads
+            value = {keyword.arg: read(ast.get_source_segment(f"f{shown}", keyword.value)) for keyword in call.keywords}
         else:
             value = json.loads(json_of(syntax, shown, MARK))
         assert VALIDATOR.is_valid(value), shown
@@ -161,6 +167,7 @@ def test_strings_hold_none_of_some_texts():
         ("python", {"type": "object", "properties": {"class": {}}, "additionalProperties": False}, "an argument called 'class'"),
         ("python", {"type": "object", "properties": {"a b": {}}, "additionalProperties": False}, "an argument called 'a b'"),
         ("python", {"type": "object"}, "an argument of any name"),
+        ("keywords", {"type": "object"}, "an argument of any name"),
         ("marked", {"type": "object", "properties": {"a:b": {}}}, "the key 'a:b'"),
         ("json", {"type": "object", "properties": {"a": {"type": "strin"}}}, "strin"),
         ("json", {"type": "array"}, "no arguments satisfy"),
@@ -177,6 +184,6 @@ def test_syntaxes_and_texts_that_are_none():
         CallSyntax("xml")
     with pytest.raises(ConstraintError, match="with the mark"):
         CallSyntax("marked")
-    for style, text in (("python", "(1)"), ("python", "(a=f())"), ("python", "(**a)"), ("marked", "{a:1 b:2}"), ("json", "{a}"), ("marked", "{a:x}")):
+    for style, text in (("python", "(1)"), ("python", "(a=f())"), ("python", "(**a)"), ("keywords", "(a=True)"), ("keywords", "(a=1b=2)"), ("keywords", "(a=1) "), ("marked", "{a:1 b:2}"), ("json", "{a}"), ("marked", "{a:x}")):
         with pytest.raises(ArgumentsError):
             json_of(SYNTAXES[style], text, MARK)

@@ -110,7 +110,9 @@ class TestTerminals:
         line = Automaton([[(1, 1), (2, 2)], [(1, 2)], []], [False, False, True])
         assert widest(line) == 2
         assert widest(Automaton([[(1, 0), (2, 1)], []], [False, True])) == float("inf")
-        assert trimmed(Automaton([[(1, 1), (2, 2)], [], []], [False, True, False])) == Automaton([[(1, 1)], []], [False, True])
+        left, number = trimmed(Automaton([[(1, 1), (2, 2)], [], []], [False, True, False]))
+        assert left == Automaton([[(1, 1)], []], [False, True])
+        assert number == {0: 0, 1: 1}
 
 
 class TestLongestMatch:

@@ -23,7 +23,12 @@ def made():
     constraint = fsa_compile.compile_regex("[a-f]{3}[b-p]*c", vocabulary)
     decoder = toy(len(LETTERS))
     out = jax_decode.generate(
-        decoder, [[1, 2], [3]], jax_decode.to_device(constraint), max_new_tokens=8, key=jax.random.key(1), sampler=jax_decode.Categorical()
+        decoder,
+        [[1, 2], [3]],
+        jax_decode.to_device(constraint),
+        max_new_tokens=8,
+        key=jax.random.key(1),
+        sampler=jax_decode.Categorical(),
     )
     return vocabulary, constraint, decoder, out
 

@@ -57,8 +57,8 @@ TEMPLATES: dict[str, str] = {
     '{"name": {{ c.name | tojson }}, "arguments": {{ c.arguments | tojson }}}{% endfor %}]{% endif %}',
     "phi4": _THINK + "{{ content }}{% if calls %}<|tool_call|>[{% for c in calls %}{{ ', ' if not loop.first }}"
     '{"name": {{ c.name | tojson }}, "arguments": {{ c.arguments | tojson }}}{% endfor %}]<|/tool_call|>{% endif %}',
-    "olmo3": _THINK + "{{ content }}{% if calls %}<function_calls>{% for c in calls %}{{ '\n' if not loop.first }}" + _PYTHON
-    + "{% endfor %}</function_calls>{% endif %}",
+    "olmo3": _THINK + "{{ content }}{% if calls %}<function_calls>{% for c in calls %}{{ '\n' if not loop.first }}"
+    + _PYTHON.replace("x | repr", "x | tojson") + "{% endfor %}</function_calls>{% endif %}",
 }  # fmt: skip
 """What a template writes for an assistant's message, up to the token that ends the turn."""
 

@@ -143,7 +143,7 @@ def test_what_is_refused(tokenizer, folder, data_dir):
         ("{{ messages.__class__.__mro__ }}", "may not do"),
         ("{{ ''.__class__.__base__.__subclasses__() }}", "may not do"),
         ("{% for i in range(99999999) %}x{% endfor %}", "refuses the messages|may not do"),
-        ("{% for i in range(90000) %}{% for j in range(90000) %}{{ messages }}{% endfor %}{% endfor %}", "more than 16,777,216 characters"),
+        ("{% for i in range(90000) %}{% for j in range(90000) %}{{ messages }}{% endfor %}{% endfor %}", "more than 16,777,216 characters|may not do"),
         ("{{ messages.append(1) }}", "may not do"),
     ):
         with pytest.raises(ChatTemplateError, match=why):

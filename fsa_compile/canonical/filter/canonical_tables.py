@@ -90,10 +90,11 @@ class CanonicalTables:
         Raises:
           TokenizerError: an id is out of range.
 
-        >>> from fsa_compile.canonical.toy import toy_tables
-        >>> tables = toy_tables([b"a", b"b", b"ab"], [(0, 1)])
-        >>> tables.canonical_pair(1, 0), tables.canonical_pair(0, 1)
-        (True, False)
+        Examples:
+          >>> from fsa_compile.canonical.toy import toy_tables
+          >>> tables = toy_tables([b"a", b"b", b"ab"], [(0, 1)])
+          >>> tables.canonical_pair(1, 0), tables.canonical_pair(0, 1)
+          (True, False)
         """
         for token in (first, second):
             if not 0 <= token < self.vocab_size:

@@ -329,11 +329,12 @@ class _Layout:
         nodes, costs, registers = self.nodes, self.costs, self.registers
         symbol, place = nodes.symbol, nodes.symbol_place
         kind = registers.of_symbol[symbol]
-        missing = self._missing(kind, kind, place)
+        cost = costs.symbol_cost[symbol] + self._missing(kind, kind, place)
         entries = [entry for string in self.strings for entry in string]
         return {
             "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
-            "symbol_cost": np.minimum(costs.symbol_cost[symbol] + missing, UNREACHABLE),
+            # A symbol below which no text ends is pushed nowhere: any number that a file may hold does.
+            "symbol_cost": np.where(cost < UNREACHABLE, cost, MOST_COUNT - 1),
             "symbol_need": costs.symbol_need[symbol],
             "symbol_slope": self._slopes(kind, place),
             "push_offset": np.cumsum([0, *map(len, self.strings)]),

@@ -104,7 +104,12 @@ def test_the_small_denoiser_inside_a_pattern():
 
 @pytest.mark.parametrize(
     ("changed", "text"),
-    [({"length": 0}, "length is 0"), ({"block": 3}, "blocks of 3"), ({"temperature": 0}, "temperature"), ({"prompts": [0]}, "prompts are")],
+    [
+        ({"length": 0}, "length is 0"),
+        ({"block": 3}, "blocks of 3"),
+        ({"temperature": 0}, "temperature"),
+        ({"prompts": [0]}, "prompts are"),
+    ],
 )
 def test_mistakes_are_told(arbitrary, changed, text):
     given = {"prompts": np.zeros((1, 1), np.int32), "key": jax.random.key(0), "length": 4} | changed

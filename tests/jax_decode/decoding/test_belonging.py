@@ -100,7 +100,12 @@ def test_the_id_that_starts_a_text():
     """From the tokenizer, once; asked for by a number; left out by False; forgotten and doubled ones are said."""
     tables, options = tables_of("[c-p]{3}"), {"max_new_tokens": 4}
     with_start = jax_decode.generate(toy(SIZE), [1, 2, 3], tables, **options)
-    for prompt, more in (("ab", {"tokenizer": TOKENIZER}), ([2, 3], {"tokenizer": TOKENIZER}), ([1, 2, 3], {"tokenizer": TOKENIZER}), ([2, 3], {"bos_id": 1})):
+    for prompt, more in (
+        ("ab", {"tokenizer": TOKENIZER}),
+        ([2, 3], {"tokenizer": TOKENIZER}),
+        ([1, 2, 3], {"tokenizer": TOKENIZER}),
+        ([2, 3], {"bos_id": 1}),
+    ):
         out = jax_decode.generate(toy(SIZE), prompt, tables, **options, **more)
         assert out.origin.prompts == [[1, 2, 3]]
         np.testing.assert_array_equal(out.tokens[0], with_start.tokens[0])
@@ -109,6 +114,8 @@ def test_the_id_that_starts_a_text():
         jax_decode.generate(toy(SIZE), [[1, 2], [2, 3]], tables, **options)
     with pytest.warns(UserWarning, match="begins with bos_id=1 already"):
         jax_decode.generate(toy(SIZE), [1, 2], tables, bos_id=1, **options)
+    with pytest.warns(UserWarning, match="a prompt begins with 1 twice"):
+        jax_decode.generate(toy(SIZE), [1, 1, 2], tables, **options)
     pieces = jax_decode.stream(toy(SIZE), ["ab", "b"], tables, tokenizer=TOKENIZER, **options)
     assert [row.text for row in pieces.result] == ["", ""]
     list(pieces)
@@ -121,7 +128,9 @@ def test_text_needs_a_tokenizer():
 
 
 def test_the_tokenizer_ends_free_texts():
-    out = jax_decode.generate(toy(SIZE), "ab", tokenizer=TOKENIZER, max_new_tokens=100, key=jax.random.key(0), sampler=Categorical())
+    out = jax_decode.generate(
+        toy(SIZE), "ab", tokenizer=TOKENIZER, max_new_tokens=100, key=jax.random.key(0), sampler=Categorical()
+    )
     assert out.status[0].name == "FINISHED"
     assert out.stop_token == [0]
 
@@ -143,9 +152,17 @@ def narrowed(constraint, tokens, limit):
 @pytest.mark.parametrize("limit", [3, 6, 11, 30])
 def test_squeezed_is_what_the_walk_says(limit):
     """Every form of text, on several rows, against the walk on the host; drafts and streams agree."""
-    constraints = [fsa_compile.compile_regex(pattern, VOCABULARY) for pattern in PATTERNS] + [fsa_compile.compile_grammar(GRAMMAR, VOCABULARY)]
+    constraints = [fsa_compile.compile_regex(pattern, VOCABULARY) for pattern in PATTERNS] + [
+        fsa_compile.compile_grammar(GRAMMAR, VOCABULARY)
+    ]
     tables = jax_decode.to_device(constraints)
-    options = {"max_new_tokens": limit, "sampler": Categorical(), "key": jax.random.key(limit), "num_samples": 3, "allow_truncation": True}
+    options = {
+        "max_new_tokens": limit,
+        "sampler": Categorical(),
+        "key": jax.random.key(limit),
+        "num_samples": 3,
+        "allow_truncation": True,
+    }
     which = [*range(len(constraints)), None]
     prompts = [[1, 2]] * len(which)
     out = jax_decode.generate(toy(SIZE), prompts, tables, constraint=which, **options)

@@ -28,7 +28,9 @@ from jax_decode.errors import DecodeError
 from jax_decode.step.masking import mask
 from jax_decode.tables import profiles, tables
 
-WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b'abcdefghij0123456789 .{}":,'), b"ab", b"12", *[b""] * 34], stop_ids=[0])
+WORDS = fsa_compile.Vocabulary.from_tokens(
+    [b"", *(bytes([c]) for c in b'abcdefghij0123456789 .{}":,'), b"ab", b"12", *[b""] * 34], stop_ids=[0]
+)
 SIZE = 64
 SMALL = ["[a-j]{2,4}", "(ab|cd)*\\.", "[0-9]{1,3}", "a", "(12)+( ab)?"]
 POOL = "general x4"
@@ -176,7 +178,7 @@ def special(kind: str):
         return [(compiler.compile_items(items, WORDS), {}) for items in sets], WORDS
     if kind == "parallel":
         rules = (('x: "a" x "a" | "a"', 2), ('x: "a" x "a" | "b" x "b" | "a" | "b"', 3), ('x: "b" x "b" | "b"', 4))
-        return [(compiler.compile_grammar(f"start: \"dd\" x\n{rule}", WORDS, stacks=k), {}) for rule, k in rules], WORDS
+        return [(compiler.compile_grammar(f'start: "dd" x\n{rule}', WORDS, stacks=k), {}) for rule, k in rules], WORDS
     tokenizer = small_tokenizer()
 
     def record(*names: str) -> dict:
@@ -186,7 +188,9 @@ def special(kind: str):
     schemas = [record("a", "b"), record("name", "age", "city"), record(*"xyz")]
     if kind == "keys":
         any_order = compiler.SchemaOptions(key_order="any")
-        return [(compiler.compile_json_schema(schema, tokenizer, options=any_order), {}) for schema in schemas], tokenizer.vocabulary
+        return [
+            (compiler.compile_json_schema(schema, tokenizer, options=any_order), {}) for schema in schemas
+        ], tokenizer.vocabulary
     given = {"canonical": compiler.canonical_tables(tokenizer)}
     return [(compiler.compile_json_schema(schema, tokenizer, canonical=True), given) for schema in schemas], tokenizer.vocabulary
 

@@ -87,7 +87,9 @@ def test_rewinding_is_a_replay_of_what_was_kept(name, exhaustive):
     """Histories end at the end of the text, at the limit, and inside; the full count is 10,000 and more."""
     tables = jax_decode.to_device(CASES[name])
     batch, rounds = (5_000, 24) if exhaustive else (48, 12)
-    equal, taken, kept = map(np.asarray, histories(tables, first_state(tables, batch), jax.random.split(jax.random.key(5), rounds)))
+    equal, taken, kept = map(
+        np.asarray, histories(tables, first_state(tables, batch), jax.random.split(jax.random.key(5), rounds))
+    )
     assert equal.all()
     rejected = kept < taken
     assert (taken > 0).sum() >= (10_000 if exhaustive else 100)
@@ -97,5 +99,7 @@ def test_rewinding_is_a_replay_of_what_was_kept(name, exhaustive):
 
 def test_the_check_finds_states_that_were_not_taken_back():
     tables = jax_decode.to_device(CASES["regular"])
-    equal, taken, kept = map(np.asarray, histories(tables, first_state(tables, 16), jax.random.split(jax.random.key(5), 4), forget=False))
+    equal, taken, kept = map(
+        np.asarray, histories(tables, first_state(tables, 16), jax.random.split(jax.random.key(5), 4), forget=False)
+    )
     assert not equal[kept < taken].all()

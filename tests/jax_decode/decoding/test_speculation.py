@@ -46,7 +46,12 @@ def test_greedy_with_drafts_is_greedy(exhaustive):
     assert set(plain.status) == {Status.ACCEPTED}
     modes = [{"draft": ModelDraft(DRAFT, 3), "forced": 4}]
     if exhaustive:
-        modes += [{"forced": 8}, {"draft": PromptLookup(5)}, {"draft": PromptLookup(5), "forced": 3}, {"draft": ModelDraft(DRAFT, 7)}]
+        modes += [
+            {"forced": 8},
+            {"draft": PromptLookup(5)},
+            {"draft": PromptLookup(5), "forced": 3},
+            {"draft": ModelDraft(DRAFT, 7)},
+        ]
         modes += [{"draft": ModelDraft(DRAFT, 3, share_penalties=False), "forced": 4}]
     for mode in modes:
         drafted = jax_decode.generate(DECODER, prompts, tables, **options, **mode)

@@ -15,7 +15,27 @@ import jax_decode
 from fsa_compile import Vocabulary
 from jax_decode import Categorical, ForcedText, Greedy, ModelDraft, PromptLookup, Status
 
-TOKENS = [b"x", b"y", b"<", b">", b"c", b"<c", b"c>", b"<c>", b"x<", b">1", b"1", b"2", b"12", b"21", b"1;", b";", b"xy", b"yx<c>2", b""]
+TOKENS = [
+    b"x",
+    b"y",
+    b"<",
+    b">",
+    b"c",
+    b"<c",
+    b"c>",
+    b"<c>",
+    b"x<",
+    b">1",
+    b"1",
+    b"2",
+    b"12",
+    b"21",
+    b"1;",
+    b";",
+    b"xy",
+    b"yx<c>2",
+    b"",
+]
 STOP = len(TOKENS) - 1
 VOCABULARY = Vocabulary.from_tokens(TOKENS, stop_ids=[STOP])
 UNTIL = re.compile(r"(?:(?!<c>)[\s\S])*<c>[12]{2,9};")
@@ -62,7 +82,11 @@ def plain(exhaustive):
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         limits = [8 + i % 23 for i in range(len(KINDS) * EACH)]
         decoder = writer()
-        return decoder, limits, {sampler: decode(decoder, sampler, limits) for sampler in (Categorical(1.1), Greedy())[: 1 + exhaustive]}
+        return (
+            decoder,
+            limits,
+            {sampler: decode(decoder, sampler, limits) for sampler in (Categorical(1.1), Greedy())[: 1 + exhaustive]},
+        )
 
 
 def rows_of(kind: str) -> range:

@@ -157,7 +157,11 @@ def results(decoder, draft, tables, world, mode):
     else:
         return of_probability(decoder, tables, world, mode)
     texts = [[int(token) for token in text] for text in out.tokens]
-    return texts, [int(status) for status in out.status], np.concatenate([np.asarray(x) for x in (*out.logprobs, *out.raw_logprobs)])
+    return (
+        texts,
+        [int(status) for status in out.status],
+        np.concatenate([np.asarray(x) for x in (*out.logprobs, *out.raw_logprobs)]),
+    )
 
 
 def of_probability(decoder, tables, world, mode):
@@ -189,7 +193,11 @@ def of_probability(decoder, tables, world, mode):
     weighted = jax_decode.generate_smc(decoder, PROMPTS, tables, key=key, particles=4, proposal=proposal, **given)
     out = weighted.generation
     texts = [[int(token) for token in text] for text in out.tokens]
-    return texts, [int(status) for status in out.status], np.concatenate([*out.logprobs, *out.raw_logprobs, weighted.log_weights.reshape(-1)])
+    return (
+        texts,
+        [int(status) for status in out.status],
+        np.concatenate([*out.logprobs, *out.raw_logprobs, weighted.log_weights.reshape(-1)]),
+    )
 
 
 def own_loop(decoder, tables, which, stops):

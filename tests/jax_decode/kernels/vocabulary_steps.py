@@ -63,7 +63,9 @@ def chosen_by(name: str, logits, key, step, tables, state):
 
 def run(tokens: int, width: int, count: int, names: str = ",".join(CHOICES)) -> None:
     """Compares choices over `count` shards with one device."""
-    constraints = [hand_made.random_constraint(seed, tokens) for seed in (0, 1)] + [hand_made.one_of([[5, 7], [tokens - 1]], tokens)]
+    constraints = [hand_made.random_constraint(seed, tokens) for seed in (0, 1)] + [
+        hand_made.one_of([[5, 7], [tokens - 1]], tokens)
+    ]
     mesh = jax.make_mesh((count,), ("ids",), devices=jax.devices()[:count])
     one = jax_decode.to_device(constraints, logits_width=width)
     several = jax_decode.to_device(constraints, logits_width=width, sharding=NamedSharding(mesh, P()), vocabulary_axis="ids")
@@ -72,7 +74,9 @@ def run(tokens: int, width: int, count: int, names: str = ",".join(CHOICES)) -> 
     which = np.arange(BATCH) % 4 - 1
     key, step = rng.integers(0, 2**32, (BATCH, 2), np.uint32), np.zeros(BATCH, np.uint32)
     states = [jax_decode.init_state(tables, which.astype(np.int32)) for tables in (one, several)]
-    masks = [np.asarray(jax.jit(jax_decode.mask, static_argnames="width")(t, s, width=width)) for t, s in zip((one, several), states)]
+    masks = [
+        np.asarray(jax.jit(jax_decode.mask, static_argnames="width")(t, s, width=width)) for t, s in zip((one, several), states)
+    ]
     assert (masks[0] == masks[1]).all()
     assert masks[0].any(1).all()
     for name in names.split(","):
@@ -97,7 +101,15 @@ def run(tokens: int, width: int, count: int, names: str = ",".join(CHOICES)) -> 
                 last = max(last, float(np.abs(x - y, where=np.isfinite(x), out=np.zeros(x.shape)).max()))
         compiled = chosen.lower(jax.device_put(logits, spread), key, step, several, states[1]).compile()
         found = collectives(compiled.as_text())
-        report = {"tokens": tokens, "batch": BATCH, "shards": count, "sampler": name, "wrong": wrong, "error": last, "collectives": found}
+        report = {
+            "tokens": tokens,
+            "batch": BATCH,
+            "shards": count,
+            "sampler": name,
+            "wrong": wrong,
+            "error": last,
+            "collectives": found,
+        }
         print(json.dumps(report | {"columns": several.shards.columns}), flush=True)
 
 

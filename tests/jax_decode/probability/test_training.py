@@ -62,7 +62,9 @@ def test_gradients_are_finite_differences(name):
         return (found.constrained * weight + 0.5 * found.raw).sum()
 
     slope = (jax.grad(loss)(logits) * direction).sum()
-    np.testing.assert_allclose(slope, (loss(logits + 0.01 * direction) - loss(logits - 0.01 * direction)) / 0.02, rtol=5e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        slope, (loss(logits + 0.01 * direction) - loss(logits - 0.01 * direction)) / 0.02, rtol=5e-3, atol=1e-4
+    )
 
 
 def test_forbidden_tokens_have_no_gradient():

@@ -51,7 +51,11 @@ def _model():
 
 
 def _engine(pool, **sizes) -> Engine:
-    return Engine(_model(), pool, **{"rows": 4, "max_prompt": 16, "max_new_tokens": LIMIT, "steps": 4, "together": 2, "sampler": SAMPLER} | sizes)
+    return Engine(
+        _model(),
+        pool,
+        **{"rows": 4, "max_prompt": 16, "max_new_tokens": LIMIT, "steps": 4, "together": 2, "sampler": SAMPLER} | sizes,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +89,14 @@ def test_rows_are_those_of_generate_and_nothing_is_compiled(pool):
         tables = None if constraint is None else jax_decode.to_device(constraint, profile=pool.profile)
         stops = {} if tables is not None else {"stop_ids": list(pool.stop_ids)}
         due = jax_decode.generate(
-            _model(), prompt, tables, key=jax.random.key(seed), max_new_tokens=LIMIT, sampler=SAMPLER, num_samples=samples, **stops
+            _model(),
+            prompt,
+            tables,
+            key=jax.random.key(seed),
+            max_new_tokens=LIMIT,
+            sampler=SAMPLER,
+            num_samples=samples,
+            **stops,
         )
         for one in (d for d in done if d.request == number):
             assert one.tokens == due.tokens[one.sample].tolist(), (number, one)

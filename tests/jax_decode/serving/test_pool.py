@@ -18,7 +18,15 @@ from jax_decode.serving.extents import Extents, Piece, Shared, entries
 from jax_decode.serving.rows import move_row, put_row, swap_rows, take_rows
 
 LIMIT = 40
-PATTERNS = ["[a-z]{3,8}", "(yes|no), because [a-z ]{3,30}\\.", "[0-9]{4}-[0-9]{2}", "(ab|c)*d", "x", "[^\"]{0,200}", "(red|dark green|blue)( and more)?"]
+PATTERNS = [
+    "[a-z]{3,8}",
+    "(yes|no), because [a-z ]{3,30}\\.",
+    "[0-9]{4}-[0-9]{2}",
+    "(ab|c)*d",
+    "x",
+    '[^"]{0,200}',
+    "(red|dark green|blue)( and more)?",
+]
 SCHEMAS = [
     {"type": "array", "items": {"type": "integer"}},
     {"type": "object", "properties": {"a": {"type": "string", "maxLength": 90}, "b": {"type": "boolean"}}, "additionalProperties": False},
@@ -259,9 +267,7 @@ def test_streams_go_on_while_constraints_enter_and_leave(lenient):
         pool.remove(pool.add(_constraints()[i % 7]))
         if i % 2:
             pool.clear()
-    alone = jax_decode.generate(
-        decoder, "A person: ", together, **asked | {"constraint": 0}, sampler=jax_decode.Categorical(1.0)
-    )
+    alone = jax_decode.generate(decoder, "A person: ", together, **asked | {"constraint": 0}, sampler=jax_decode.Categorical(1.0))
     assert stream.result.text() == alone.text(_tokenizer())
 
 

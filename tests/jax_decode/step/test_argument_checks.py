@@ -103,7 +103,10 @@ def test_right_arguments_pass_everywhere():
 def test_a_state_says_how_its_rows_stand():
     after = jax_decode.advance(TABLES, STATE, jnp.array([5, 0], jnp.int32))
     assert repr(after) == "ConstraintState(2 rows: RUNNING (7 left), RUNNING (7 left))"
-    assert repr(jax_decode.advance(TABLES, after, jnp.array([6, 0], jnp.int32))) == "ConstraintState(2 rows: ACCEPTED (6 left), DEAD_END (6 left))"
+    assert (
+        repr(jax_decode.advance(TABLES, after, jnp.array([6, 0], jnp.int32)))
+        == "ConstraintState(2 rows: ACCEPTED (6 left), DEAD_END (6 left))"
+    )
     assert repr(jax_decode.init_state(TABLES, ROWS[:1])) == "ConstraintState(1 row: RUNNING)"
     seen = []
     jax.jit(lambda state: seen.append(repr(state)) or state.node)(STATE)

@@ -47,7 +47,9 @@ def test_the_only_token_is_the_mask_of_one():
     which = np.repeat(np.arange(len(constraints)), 24)
     limits = np.array([max(constraints[w].shortest_completion, 1) + i % 6 for i, w in enumerate(which)])
     state, found = jax_decode.init_state(tables, which, limits), []
-    step = jax.jit(lambda s, t: (s := jax_decode.advance(tables, s, t), jax_decode.mask(tables, s), jax_decode.only_token(tables, s)))
+    step = jax.jit(
+        lambda s, t: (s := jax_decode.advance(tables, s, t), jax_decode.mask(tables, s), jax_decode.only_token(tables, s))
+    )
     rng = np.random.default_rng(0)
     allowed = np.asarray(jax_decode.mask(tables, state))
     for _ in range(14):
@@ -132,7 +134,9 @@ def test_a_draft_model_reads_the_forced_texts_that_it_did_not_draft():
 
 
 def test_lookup_finds_the_longest_then_the_latest_match():
-    texts = jnp.array([[1, 2, 3, 1, 2, 4, 9, 1, 2, 0, 0, 0], [5, 6, 5, 7, 5, 0, 0, 0, 0, 0, 0, 0], [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0]])
+    texts = jnp.array(
+        [[1, 2, 3, 1, 2, 4, 9, 1, 2, 0, 0, 0], [5, 6, 5, 7, 5, 0, 0, 0, 0, 0, 0, 0], [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0]]
+    )
     assert look_up(texts.astype(jnp.int32), jnp.array([9, 5, 4], jnp.int32), 3).tolist() == [4, 7, -1]
     assert look_up(texts.astype(jnp.int32), jnp.array([5, 3, 1], jnp.int32), 3).tolist() == [3, 6, -1]
 
