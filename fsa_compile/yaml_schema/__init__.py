@@ -35,7 +35,6 @@ from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, document_of, read_schema
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.open_objects import document_of
 from fsa_compile.json_schema.schema_pushdown import Aims, Reach
 from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
