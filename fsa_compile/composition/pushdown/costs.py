@@ -75,11 +75,6 @@ class Costs:
     rests: Rests
     sets: SetCosts | None = None
 
-    @property
-    def unbounded(self) -> int:
-        """The number of controls without a distance."""
-        return int((self.distance[1:] >= _FAR).sum())
-
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
         return Costs(
@@ -164,14 +159,14 @@ def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: De
     """Least bounds of all controls, symbols and token sets.
 
     Needs come first, so that texts fit into the least stack. A way of few cells may come back to where it began, though: where
-    this leaves controls without a distance, the needs are those of the cheapest ways.
+    this leaves the start without a distance, the needs are those of the cheapest ways.
     """
     found = _Bounds(machine, arcs, groups, deadline).found()
-    if not found.unbounded:
+    if found.distance[machine.start] < _FAR:
         return found
     cheapest = _Bounds(machine, arcs, groups, deadline).cheapest()
     other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
-    return min(found, other, key=lambda costs: costs.unbounded)
+    return other if other.distance[machine.start] < _FAR else found
 
 
 class _Bounds:
