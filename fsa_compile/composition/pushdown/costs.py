@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -252,7 +252,8 @@ class _Bounds:
     def _find_needs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Needs of places, symbols and effects."""
         most = np.where(self.registers.low > 0, _FAR, 0)
-        for rounds in count():
+        rounds = 0
+        while True:
             need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most, 0)
             need = np.maximum(need, more[self.places.kind])
             symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
@@ -269,6 +270,7 @@ class _Bounds:
                 self.agreed = True
                 return need, symbol_need, token_need
             self.sets.check_rounds(rounds)
+            rounds += 1
 
     def _find_costs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Costs of places, symbols and iterations."""
