@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -74,11 +74,6 @@ class Costs:
     group_need: np.ndarray
     rests: Rests
     sets: SetCosts | None = None
-
-    @property
-    def unbounded(self) -> int:
-        """The number of controls without a distance."""
-        return int((self.distance[1:] >= _FAR).sum())
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
@@ -164,14 +159,14 @@ def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: De
     """Least bounds of all controls, symbols and token sets.
 
     Needs come first, so that texts fit into the least stack. A way of few cells may come back to where it began, though: where
-    this leaves controls without a distance, the needs are those of the cheapest ways.
+    this leaves the start without a distance, the needs are those of the cheapest ways.
     """
     found = _Bounds(machine, arcs, groups, deadline).found()
-    if not found.unbounded:
+    if found.distance[machine.start] < _FAR:
         return found
     cheapest = _Bounds(machine, arcs, groups, deadline).cheapest()
     other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
-    return min(found, other, key=lambda costs: costs.unbounded)
+    return other if other.distance[machine.start] < _FAR else found
 
 
 class _Bounds:
@@ -257,7 +252,8 @@ class _Bounds:
     def _find_needs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Needs of places, symbols and effects."""
         most = np.where(self.registers.low > 0, _FAR, 0)
-        for rounds in count():
+        rounds = 0
+        while True:
             need, symbol_need, more = self._solved(self._token_needs, self._needs_after, self._iteration_needs, most, 0)
             need = np.maximum(need, more[self.places.kind])
             symbol_need = np.maximum(symbol_need, more[self.registers.of_symbol])
@@ -274,6 +270,7 @@ class _Bounds:
                 self.agreed = True
                 return need, symbol_need, token_need
             self.sets.check_rounds(rounds)
+            rounds += 1
 
     def _find_costs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Costs of places, symbols and iterations."""
