@@ -131,7 +131,8 @@ def _looked_at(generator: type) -> type:
 
         return run
 
-    return type("Sized", (generator,), {name: sized(getattr(generator, name)) for name in ("visit_List", "visit_Tuple", "visit_Dict")})
+    displays = ("visit_List", "visit_Tuple", "visit_Dict")
+    return type("Sized", (generator,), {name: sized(getattr(generator, name)) for name in displays})
 
 
 def _tojson(value: Any, indent: int | None = None, **_: Any) -> str:
