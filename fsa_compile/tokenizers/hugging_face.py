@@ -135,8 +135,7 @@ def load_hugging_face(
     """
     model = _model_of(spec, source)
     kind = _model_type(model, source)
-    if kind == "BPE" or "merges" in model:
-        _check_pairs(model.get("merges"), f'{source}, "model" "merges"')
+    _check_pairs(model, kind, source)
     decoder = read_decoder(spec.get("decoder"), source)
     names = _model_names(model, kind, source)
     added = _checked_added(spec.get("added_tokens") or [], source)
@@ -155,13 +154,9 @@ def load_hugging_face(
         bos_id=default_bos_id(special) if bos_id is None else bos_id,
         logits_width=logits_width,
     )
+    kind = f"huggingface-{kind.lower()}"
     return HuggingFaceTokenizer(
-        vocabulary,
-        kind=f"huggingface-{kind.lower()}",
-        spec=spec,
-        decoder=decoder,
-        names=names.by_id,
-        source=source,
+        vocabulary, kind=kind, spec=spec, decoder=decoder, names=names.by_id, source=source
     )
 
 
@@ -415,8 +410,11 @@ def _without_special(
     return {**kept, "post_processor": None, "model": model, "added_tokens": added}, renamed
 
 
-def _check_pairs(merges: Any, where: str) -> None:
-    """Raises for merges that are no list of pairs of names."""
+def _check_pairs(model: Mapping[str, Any], kind: str, source: str) -> None:
+    """Raises for merges that are no list of pairs of names, and for their lack."""
+    if kind != "BPE" and "merges" not in model:
+        return
+    merges, where = model.get("merges"), f'{source}, "model" "merges"'
     if not isinstance(merges, list):
         what = f"the merges are {type(merges).__name__}, not a list"
         raise TokenizerError(what, where=where, fix="Export the tokenizer again.")

@@ -16,10 +16,10 @@ KEYWORDS = [
 """Names that mean something in a schema, to be put where they do not belong."""
 
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 3, 2**31, 2**63, 2**70, -(2**70), 0.1, 1e-7, 1e300, float("inf"), float("nan"), "", "a", "#", "#/$defs/a",
+    None, True, False, 0, 1, -1, 3, 40, 2**28, 2**31 - 1, 2**31, 2**53 - 1, 2**63, 2**70, -(2**70), 0.1, 1e-7, 1e300, float("inf"), float("nan"), "", "a", "#", "#/$defs/a",
     "#/nowhere", "/a~2", "^a*$", "(", "[z-a]", "\\", "(?<=a", "a{99999}", "\ud800", "\0", "é" * 40, "date", "uuid", "string", "integer",
     "object", "array", "http://[", [], [[]], [None], ["a", "a"], [{}], {}, {"": {}}, {"a": 5}, {"type": "string"}, b"a", (1,), {1: 2}, {"a"},
-    object, 1j,
+    object, 1j, {"const": {"\udc00": [1]}}, {"minLength": 40}, {"minItems": 2**27, "items": {"minLength": 2**27}},
 ]  # fmt: skip
 """Values of wrong types, of extreme sizes, and of other keywords."""
 
@@ -50,6 +50,12 @@ GRAMMARS = [
     'start: pair ("," pair)*\npair: KEY "=" value\nKEY: /[a-z]{1,4}/\nvalue: ESCAPED_STRING | KEY\n%import common.ESCAPED_STRING\n',
     'start: _list{item}\n_list{x}: "[" x ("," x)* "]"\nitem: "a".."f" | start\n',
     'start: "x"~2..4 [tail]\ntail: T.2 | U\nT: "t"i\nU: /u+?v/ | "w" -> w\n',
+]
+
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "f", "description": "F.", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}},
+    {"type": "function", "function": {"name": "g", "strict": True, "parameters": {"properties": {"b": {"enum": [1, "x"]}}, "required": ["b"]}}},
+    {"type": "function", "function": {"name": "h"}},
 ]
 
 FORMATS: list[Any] = [

@@ -501,6 +501,14 @@ def test_any_entry_may_be_odd(built, tmp_path, name):
     assert 10 < loaded < 150
 
 
+@pytest.mark.parametrize("merges", [None, 5, "a b", {}, [5], [None], [""], ["ab"], ["a b c"], [["a", 5]], [["a"]], [1.5], ["a b", {}]])
+def test_merges_that_are_no_pairs(built, merges):
+    spec = json.loads(built["gemma_like"].to_str())
+    spec["model"]["merges"] = merges
+    with pytest.raises(TokenizerError, match=r"the merges are|no pair of names"):
+        load_hugging_face(spec, source="f")
+
+
 @pytest.mark.parametrize("merges", [["a b"], [["a", "b"]], [["a", ""]]])
 def test_merges_that_would_end_the_process(built, merges):
     """The package cuts the prefix off blindly and aborts, so such a file must not reach it."""

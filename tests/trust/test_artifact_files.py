@@ -66,6 +66,34 @@ def test_offsets_that_wrap_around(kind, made, tmp_path):
         check_contents(changed(c, **{name: offset}), tmp_path)
 
 
+COUNTS = {
+    "characters": lambda low, high: {"type": "string", "minLength": low, "maxLength": high},
+    "characters of a pattern": lambda low, high: {"type": "string", "pattern": "^[a-c]*$", "minLength": low, "maxLength": high},
+    "elements": lambda low, high: {"type": "array", "minItems": low, "maxItems": high},
+    "elements of one kind": lambda low, high: {"type": "array", "items": {"type": "null"}, "minItems": low, "maxItems": high},
+    "within each other": lambda low, high: {"type": "array", "minItems": 40, "items": {"minLength": low, "maxLength": high}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("bounds", [(40, None), (0, 40), (0, 2**28 - 1), (0, 2**31), (0, 2**53 - 1), (40, 2**32), (2**22, None), (500, 600)])
+def test_what_counts_is_read_back(name, bounds, tmp_path):
+    schema = {key: value for key, value in COUNTS[name](*bounds).items() if value is not None}
+    if isinstance(schema.get("items"), dict):
+        schema["items"] = {key: value for key, value in schema["items"].items() if value is not None}
+    made = fsa_compile.compile_json_schema(schema, every_byte())
+    made.save(tmp_path / "c.npz")
+    read = CompiledConstraint.load(tmp_path / "c.npz")
+    assert all(np.array_equal(getattr(read, array), getattr(made, array)) for array in ARRAYS)
+    assert read.walk().allowed().any()
+
+
+def test_texts_that_are_too_long():
+    for schema in ({"type": "array", "minItems": 2**28 - 1}, {"type": "array", "minItems": 9**5, "items": {"type": "string", "minLength": 9**5}}):
+        with pytest.raises(fsa_compile.ConstraintError, match="more tokens than counters hold"):
+            fsa_compile.compile_json_schema(schema, every_byte())
+
+
 def test_push_strings_that_do_not_fit_into_memory(made, tmp_path):
     c = made["stack"]
     count, longest = 20_000, 20_000
@@ -156,6 +184,18 @@ def test_pipes(tmp_path):
         CompiledConstraint.load(tmp_path / "pipe.npz")
     with pytest.raises(TokenizerError, match="no regular file"):
         fsa_compile.load_tokenizer(tmp_path / "pipe.npz")
+
+
+def test_what_is_not_replaced(made, tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "folder.npz").mkdir()
+    for path in (tmp_path / "pipe.npz", tmp_path / "folder.npz", ""):
+        with pytest.raises(OSError, match="not replaced"):
+            made["regular"].save(path)
+    for path in (None, 5, "a\0b", "\ud800"):
+        with pytest.raises(ArtifactError, match="path is needed"):
+            made["regular"].save(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.npz", "pipe.npz"]
 
 
 EXTRAS = {

@@ -63,6 +63,7 @@ SLOW = {
     "long choices": lambda limits: fsa_compile.compile_choices(["x" * 1_000_000] * 3, LETTERS, limits=limits),
     "union of numbers": lambda limits: compile_type(Union[tuple(Literal[i] for i in range(500))], LETTERS, limits=limits),  # noqa: UP007
     "nested lists": lambda limits: compile_type(nested_list(200), LETTERS, style="python", limits=limits),
+    "tuple of many": lambda limits: compile_type(tuple[tuple([int] * 3_000)], LETTERS, style="python", limits=limits),
     "YAML": lambda limits: fsa_compile.compile_yaml_schema({"minimum": 10**1190 + 7}, LETTERS, limits=limits),
 }  # fmt: skip
 

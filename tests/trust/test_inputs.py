@@ -46,6 +46,28 @@ def shared(depth: int) -> dict[str, Any]:
     return schema
 
 
+def shared_type(depth: int) -> Any:
+    """A type of few objects that has 2 ** depth parts."""
+    found: Any = int
+    for _ in range(depth):
+        found = tuple[found, found]
+    return found
+
+
+def nested_type(depth: int) -> Any:
+    found: Any = int
+    for _ in range(depth):
+        found = list[found]
+    return found
+
+
+def takes(given: Any) -> Any:
+    def called(value): ...
+
+    called.__annotations__["value"] = given
+    return called
+
+
 CYCLE: dict[str, Any] = {}
 CYCLE["properties"] = {"a": CYCLE}
 
@@ -91,6 +113,15 @@ SCHEMAS: dict[str, tuple[Any, type[ConstraintError], str]] = {
     "hostile value": ({"const": Hostile()}, SchemaError, "#/const"),
     "bytes that are no text": (b"\xff{}", SchemaError, "utf-8"),
     "long": ({"const": "x" * (17 << 20)}, LimitError, "max_input"),
+    "count that no text has": ({"minLength": 2**31}, SchemaError, "#/minLength"),
+    "elements that no text has": ('{"items":{"minItems":1e15}}', SchemaError, "#/items/minItems"),
+    "half of a character in a key": ({"properties": {"a": {"required": ["b", "\ud800"]}}}, SchemaError, "#/properties/a/required/1"),
+    "half of a character in a name": ({"properties": {"\udc00/": {}}}, SchemaError, "#/properties/\\udc00~1"),
+    "half of a character in a list": ('{"enum":["a", {"b": ["\\ud83d"]}]}', SchemaError, "#/enum/1/b/0"),
+    "half of a character in a value": ({"not": {"const": {"\ud800": 1}}}, SchemaError, "#/not/const/\\ud800"),
+    "half of a character in a need": ({"dependentRequired": {"a": ["\ud800"]}}, SchemaError, "#/dependentRequired/a/0"),
+    "half of a character in a dependency": ({"dependencies": {"\ud800": ["a"]}}, SchemaError, "#/dependencies/\\ud800"),
+    "half of a character in a pattern": ({"patternProperties": {"\ud800": {}}}, SchemaError, "#/patternProperties"),
     "pattern that is none": ({"x-fsa-spelling": 5}, ConstraintError, "#/x-fsa-spelling"),
 }
 
@@ -137,6 +168,15 @@ CALLS: dict[str, tuple[Any, type[ConstraintError]]] = {
     "literal": (lambda: fsa_compile.compile_type(Literal[10**5000], LETTERS), UnsupportedTypeError),
     "keywords that are no list": (lambda: fsa_compile.SchemaOptions(unenforced=5), ConstraintError),
     "type that is none": (lambda: fsa_compile.compile_type(Hostile(), LETTERS), ConstraintError),
+    "type of few objects": (lambda: fsa_compile.compile_type(shared_type(24), LETTERS, limits=LIMITS), LimitError),
+    "type of few objects that is read": (lambda: fsa_compile.parse(shared_type(60), "[]"), LimitError),
+    "type of few objects in a call": (lambda: fsa_compile.compile_call(takes(shared_type(24)), LETTERS, limits=LIMITS), LimitError),
+    "deep type": (lambda: fsa_compile.compile_type(nested_type(100_000), LETTERS, limits=LIMITS), LimitError),
+    "half of a character in a tag": (lambda: fsa_compile.ToolTags(begin="<a>", end="\ud800"), ConstraintError),
+    "folder that is none": (lambda: fsa_compile.read_manifest(None), ConstraintError),
+    "cache that is none": (lambda: fsa_compile.CompileCache(5), ConstraintError),
+    "registry that is none": (lambda: fsa_compile.Registry(b"a"), ConstraintError),
+    "limits of a folder": (lambda: fsa_compile.compile_folder({"a": {"regex": "a"}}, LETTERS, ".", workers=1, limits=5), ConstraintError),
     "limits": (lambda: fsa_compile.compile_json_schema({}, LETTERS, limits=5), ConstraintError),
     "options": (lambda: fsa_compile.compile_json_schema({}, LETTERS, options=5), ConstraintError),
     "schema as text": (lambda: fsa_compile.compile_structured_outputs({"json": '{"minimum":1e999999}'}, LETTERS), LimitError),

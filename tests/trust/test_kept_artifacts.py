@@ -68,6 +68,17 @@ def test_folders_and_unfinished_files(tmp_path):
     assert set(tmp_path.iterdir()) == {file, new}
 
 
+def test_files_of_constraints(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no regular file"):
+        compile_folder(tmp_path / "pipe", LETTERS, tmp_path / "out", workers=1)
+    (tmp_path / "lines").write_bytes(b'{"name": "a", "regex": "a"}\n\xff\n')
+    with pytest.raises(ConstraintError, match="line 2"):
+        compile_folder(tmp_path / "lines", LETTERS, tmp_path / "out", workers=1)
+    with pytest.raises(ConstraintError, match="path is needed"):
+        compile_folder(5, LETTERS, tmp_path / "out", workers=1)
+
+
 def test_no_entry_of_a_folder_stops_the_others(tmp_path):
     cycle: dict = {}
     cycle["json"] = cycle

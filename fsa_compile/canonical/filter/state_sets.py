@@ -6,6 +6,8 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from fsa_compile.limits import check_time
+
 _MOST = 1 << 16
 
 
@@ -46,6 +48,7 @@ class StateSets:
         key = number * self._num_classes + kind
         found = self._after.get(key)
         if found is None:
+            check_time("finding what a tokenizer may have written last")
             parts = (self._states_after(state, kind) for state in self._sets[number])
             found = self._after[key] = self.number(frozenset[int]().union(*parts))
         return found
