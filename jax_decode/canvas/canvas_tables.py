@@ -41,6 +41,7 @@ class CanvasTables:
       block_class: int32[C, N / BLOCK], class of each block.
       held_row, held_class: int32[C, H], the classes of each wide set, by ascending set.
       holds: bool[C, R, K], whether a set holds a class.
+      end_token: int32[C, Z], what may stand behind a text: stop ids and padding.
     """
 
     distance: jax.Array
@@ -55,6 +56,7 @@ class CanvasTables:
     held_row: jax.Array
     held_class: jax.Array
     holds: jax.Array
+    end_token: jax.Array
 
     @property
     def vocab_size(self) -> int:
@@ -102,7 +104,8 @@ def to_canvas(
     for c in given:
         automaton = unfold(c, max_depth=max_depth, max_states=max_states)
         ends = [int(t) for t in c.stop_ids if t >= 0]
-        laid.append(_laid_out(_with_end(automaton, ends, sorted({*ends, *(int(t) for t in pad_ids)})), c.vocab_size))
+        behind = sorted({*ends, *(int(t) for t in pad_ids)})
+        laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size) | {"end_token": np.array(behind, np.int32)})
     sizes = {f: max(len(one[f]) for one in laid) for f in laid[0] if f not in ("holds", "token_class")}
     sizes = {name: _room(n) for name, n in sizes.items()}
     sizes["order"] = sizes["block_class"] * BLOCK
@@ -125,7 +128,7 @@ def _room(size: int) -> int:
 
 def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
     """Padding: distances of dead states, tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
-    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
+    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN, "end_token": _NO_TOKEN}.get(name, 0)
     out = np.full(size, fill, array.dtype)
     out[: len(array)] = array
     return out

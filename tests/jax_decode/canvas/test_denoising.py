@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles.canvases import MANY, logprobs_of
+from oracles.canvases import MANY, canvases, logprobs_of
 
 import fsa_compile as fc
 import models
 from jax_decode import canvas, key_words
 from jax_decode.canvas.canvas import by_row, fill_with_confidence, read
+from jax_decode.canvas.denoising import _denoised
 from jax_decode.errors import DecodeError
 from models.denoiser import CANVAS, Denoiser
 from models.tiny import tiny_config
@@ -65,6 +66,61 @@ def test_every_text_is_complete_and_in_its_language(arbitrary, block, steps):
     assert sorted(np.unique(out.settled)) == list(range(8 // (block or 8) * steps))
 
 
+def free_probabilities(model, constraint, length):
+    """Of every canvas of the language: its probability under the model's own sampler, one position after another."""
+    out = {}
+    for row in map(tuple, canvases(constraint, length).tolist()):
+        probability = 1.0
+        for i, token in enumerate(row):
+            seen = jnp.asarray([[*row[:i], *[model.mask_id] * (length - i)]], jnp.int32)
+            logits = np.array(model(jnp.zeros((1, 1), jnp.int32), seen)[0, i], np.float64)
+            logits[model.mask_id] = -np.inf
+            probability *= np.exp(logits[token] - np.logaddexp.reduce(logits))
+        out[row] = probability
+    return out
+
+
+def test_weights_from_the_left_are_those_of_the_models_own_sampler(arbitrary):
+    """For every canvas of the language, the mean weight with which it is drawn is its probability under the free sampler."""
+    constraint, rows, length = fc.compile_regex("(ab|b)[ac]?b?", MANY), 3000, 4
+    given = (jnp.zeros((rows, 1), jnp.int32), canvas.to_canvas(constraint), key_words(jax.random.split(jax.random.key(5), rows)))
+    settings = (jnp.float32(1.0), jnp.zeros(rows, jnp.int32), jnp.bool_(True))
+    tokens, settled, weights = jax.device_get(_denoised(arbitrary, *given, *settings, length=length, block=2, steps=2))
+    assert (settled == np.arange(length)).all()
+    exact = free_probabilities(arbitrary, constraint, length)
+    likely = {row: p for row, p in exact.items() if p > 0.02 * sum(exact.values())}
+    assert len(likely) > 4
+    for row, probability in likely.items():
+        each = np.exp(weights.astype(np.float64)) * (tokens == row).all(1)
+        assert abs(each.mean() - probability) < 5 * each.std() / np.sqrt(rows)
+    assert np.exp(weights.astype(np.float64)).mean() == pytest.approx(sum(exact.values()), rel=0.1)
+
+
+def test_of_many_draws_one_is_kept_as_rejection_would(arbitrary):
+    constraint, rows, length = fc.compile_regex("(ab|b)[ac]?b?", MANY), 500, 4
+    exact = free_probabilities(arbitrary, constraint, length)
+    distances = []
+    for draws in (1, 12):
+        given = {"key": jax.random.key(1), "length": length, "block": 2, "steps": 2, "left_to_right": True, "draws": draws}
+        out = canvas.denoise(arbitrary, np.zeros((rows, 1), np.int32), canvas.to_canvas(constraint), **given)
+        assert out.log_weights.shape == (rows, draws)
+        shares = [(out.tokens == row).all(1).mean() for row in exact]
+        assert sum(shares) == pytest.approx(1)
+        distances.append(0.5 * np.abs(np.array(shares) - np.array(list(exact.values())) / sum(exact.values())).sum())
+    assert distances[1] < 0.08
+    assert distances[0] > 2 * distances[1]
+
+
+def test_what_ends_a_text_is_settled_last(arbitrary):
+    """A model that is surest of the end: the text is settled before it all the same."""
+    ends = dataclasses.replace(arbitrary, table=arbitrary.table.at[0].set(3.0))
+    tables = canvas.to_canvas(fc.compile_regex("[a-z]{2,7}", MANY))
+    out = canvas.denoise(ends, np.zeros((64, 1), np.int32), tables, key=jax.random.key(2), length=8, steps=8)
+    end = out.tokens == 0
+    assert end.any(1).mean() > 0.5
+    assert not end[out.settled < 2].any()  # every text has two letters, and one position is settled in a step
+
+
 def test_rows_without_a_canvas_are_marked(arbitrary):
     tables = canvas.to_canvas([fc.compile_regex("[ab]{40}", MANY), fc.compile_regex("[ab]{2}", MANY)])
     out = canvas.denoise(arbitrary, np.zeros((2, 1), np.int32), tables, key=jax.random.key(0), length=4, which=[0, 1])
@@ -108,6 +164,7 @@ def test_the_small_denoiser_inside_a_pattern():
         ({"length": 0}, "length is 0"),
         ({"block": 3}, "blocks of 3"),
         ({"temperature": 0}, "temperature"),
+        ({"draws": 0}, "draws is 0"),
         ({"prompts": [0]}, "prompts are"),
     ],
 )
