@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import jax
 import jax.numpy as jnp
 import numpy as np
-from device_step import RESULTS, SAMPLERS, Bench, looped, model_cases, random_constraint, sampler_step
+from device_step import RESULTS, SAMPLERS, Bench, _model, looped, model_cases, random_constraint, sampler_step
 
 import fsa_compile
 from jax_decode.kernels.noise import key_words
@@ -121,6 +121,19 @@ def kernels_of(program: Any, steps: int) -> dict[str, Any]:
     return {"events_per_step": {name: round(n, 1) for name, n in counts.items() if n}}
 
 
+def attempted(bench: Bench, what: str, function: Any, *arguments: Any, **facts: Any) -> Any:
+    """What a function returns; None where the time is up or it raises, which is noted: a part that fails costs no other."""
+    if bench.over():
+        return None
+    try:
+        return function(*arguments)
+    except Exception as error:
+        bench.rows.append({"case": what, **facts, "error": f"{type(error).__name__}: {error}"[:300]})
+        print(f"{what}: {type(error).__name__}: {error}"[:300], flush=True)
+        bench.write()
+        return None
+
+
 def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables], samplers: list[str]) -> None:
     """Steps without a model."""
     logits = jax.random.normal(jax.random.key(0), (batch, vocab_size), jnp.float32) * 3
@@ -137,8 +150,9 @@ def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, Const
             mine = bench.case(kind, run, steps, **facts)
             if mine and free:
                 bench.rows[-1] |= {"ratio": round(mine / free, 4), "difference_us": round(mine - free, 2)}
-            if mine and name == "greedy" and not bench.over():
-                bench.rows[-1] |= kernels_of(run, steps)
+            if mine and name == "greedy":
+                row = bench.rows[-1]
+                row |= attempted(bench, "kernels per step", kernels_of, run, steps, kind=kind, **facts) or {}
         bench.write()
 
 
@@ -148,15 +162,11 @@ def host_masks(bench: Bench, which: str, batch: int, vocab_size: int) -> None:
         if bench.over():
             return
         facts = {"B": batch, "V": vocab_size, "model": which, "library": name}
-        try:
-            fill, accept = filler(vocabulary_of(vocab_size), batch)
-        except ImportError as error:
-            bench.rows.append({"case": "model + host masks", **facts, "skipped": str(error)})
+        made = attempted(bench, "model + host masks", lambda: filler(vocabulary_of(vocab_size), batch), **facts)  # noqa: B023
+        decoder = attempted(bench, f"model {which}", _model, which, vocab_size, **facts)
+        if made is None or decoder is None:
             continue
-        from device_step import _model
-
-        decoder = _model(which, vocab_size)
-        cache = decoder.init_cache(batch, 128)
+        (fill, accept), cache = made, decoder.init_cache(batch, 128)
 
         @jax.jit
         def step(decoder: Any, token: Any, cache: Any, packed: Any) -> Any:
@@ -242,16 +252,19 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=420, help="seconds after which no case begins")
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes: does it run?")
     parser.add_argument("--model", default="gemma3-1b")
+    parser.add_argument("--output", type=Path, help="by default a file named after the device, in benchmarks/results")
     args = parser.parse_args()
     args.steps, args.reps, args.samplers = (2, 1, ["greedy"]) if args.tiny else (64, 10, ["greedy", "categorical"])
     batches, sizes = ([2], [1024]) if args.tiny else ([64, 8, 256, 1], [131_072, 262_144, 32_768])
     bench = Bench(args)
-    bench.file = RESULTS / re.sub("^device_step", "accelerator_tiny" if args.tiny else "accelerator", bench.file.name)
-    bench.header |= {"tokens": verify(sizes[0]), "retraces": retraces(sizes[0])}
+    name = re.sub("^device_step", "accelerator_tiny" if args.tiny else "accelerator", bench.file.name)
+    bench.file = args.output or RESULTS / name
+    for what, function in (("tokens", verify), ("retraces", retraces)):
+        bench.header[what] = attempted(bench, what, function, sizes[0])
     bench.write()
     for vocab_size in sizes:
-        kinds = kinds_of(vocab_size)
-        regular = {"regular": kinds["regular"]}
+        regular = {"regular": to_device(random_constraint(vocab_size))}
+        kinds = attempted(bench, "constraints", kinds_of, vocab_size, V=vocab_size) or regular
         for batch in batches:
             if vocab_size == sizes[0]:
                 model_cases(bench, "small" if args.tiny else args.model, batch, vocab_size, kinds["regular"])
@@ -259,9 +272,9 @@ def main() -> None:
             first = batch == batches[0] and not args.tiny
             samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "top-p 0.95"]
             step_cases(bench, batch, vocab_size, kinds if first or args.tiny else regular, samplers)
-    if tables := canonical_tables():
+    if tables := attempted(bench, "canonical constraints", canonical_tables):
         step_cases(bench, batches[0], tables.vocab_size, {"canonical": tables}, ["greedy", "categorical"])
-    bench.header["memory"] = jax.devices()[0].memory_stats()
+    bench.header["memory"] = jax.devices()[0].memory_stats()  # None on a CPU
     bench.write()
     print(f"{time.perf_counter() - bench.start:.0f} s; wrote {bench.file}")
 

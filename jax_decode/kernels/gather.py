@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
@@ -10,18 +10,45 @@ import jax.numpy as jnp
 import numpy as np
 
 _UNROLL, _LOOPED = 16, 3
+_VALUE_BITS = 24
 Carry = TypeVar("Carry")
 
 
 def read(table: jax.Array, *index: jax.Array) -> jax.Array:
-    """`table[index]` for indices known to be inside (tables are padded for reads past a node's own entries)."""
-    return table.at[index].get(mode="promise_in_bounds")
+    """`table[index]` for int32 indices known to be inside (tables are padded for reads past a node's own entries)."""
+    shape = jnp.broadcast_shapes(*(x.shape for x in index))
+    # Along one axis: a TPU's compiler would lay out indices [B, 1] anew for every table.
+    flat = tuple(jnp.broadcast_to(x, shape).reshape(-1) for x in index)
+    found = table.at[flat].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return found.reshape(*shape, *table.shape[len(index) :])
+
+
+class Fields:
+    """The records at an index, read field by field: `fields[c]` are those of column c, of the index's shape.
+
+    A compiler for TPUs would write a whole narrow table anew, every record padded to 128 lanes, to read records as rows; single
+    numbers it reads where they lie. What is not asked for is not read.
+
+    Args:
+      table: its last axis are the columns.
+      index: int32 for every other axis, known to be inside.
+    """
+
+    def __init__(self, table: jax.Array, *index: jax.Array) -> None:
+        self._table, self._index = table, index
+
+    def __getitem__(self, column: int) -> jax.Array:
+        return read(self._table, *self._index, jnp.int32(column))
+
+    def of(self, columns: Sequence[int]) -> tuple[jax.Array, ...]:
+        """Several of them."""
+        return tuple(self[column] for column in columns)
 
 
 def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
     """The largest of `entry(0) .. entry(count - 1)` and 0, int32[*shape].
 
-    `entry` takes int32[1, …, n] and returns int32[*shape, n].
+    `entry` takes places that broadcast to int32[*shape, n] and returns that.
 
     Args:
       entry: values of several entries of all rows.
@@ -30,7 +57,7 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
     """
 
     def together() -> jax.Array:
-        return jnp.maximum(entry(places(count, shape)).max(-1), 0)
+        return jax.lax.reduce(entry(places(count, shape)), np.int32(0), jax.lax.max, (len(shape),))
 
     def unrolled() -> jax.Array:
         best = jnp.zeros((*shape, 1), jnp.int32)
@@ -42,30 +69,25 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
 
 
 def last_of(entry: Callable[[jax.Array], tuple[jax.Array, jax.Array]], count: int, shape: tuple[int, ...]) -> jax.Array:
-    """The value of the last of `entry(0) .. entry(count - 1)` that counts, int32[*shape], at least 0; 0 where none does.
+    """The value of the last of `entry(0) .. entry(count - 1)` that counts, int32[*shape]; 0 where none does.
 
-    `entry`: like that of `largest`, but returns whether an entry counts, bool, and its value, int32.
+    `entry`: like that of `largest`, but returns whether an entry counts, bool, and its value, int32 from 0 below 2 ** 24; there
+    are at most 127 entries.
     """
 
-    def together() -> jax.Array:
-        place = places(count, shape)
-        counts, value = entry(place)
-        last = jnp.where(counts, place, -1).max(-1)
-        return jnp.where(counts & (place == last[..., None]), value, 0).max(-1)
+    def placed(i: jax.Array) -> jax.Array:  # place and value in one number: one reduction tells both
+        counts, value = entry(i)
+        return jnp.where(counts, (i << _VALUE_BITS) | value, 0)
 
-    def unrolled() -> jax.Array:
-        kept = jnp.zeros((*shape, 1), jnp.int32)
-        for i in range(count):
-            counts, value = entry(_place(i, shape))
-            kept = jnp.where(counts, value, kept)
-        return kept[..., 0]
-
-    return _by_device(together, unrolled, count)
+    return largest(placed, count, shape) & ((1 << _VALUE_BITS) - 1)
 
 
 def places(count: int, shape: tuple[int, ...]) -> jax.Array:
-    """0 .. count - 1, int32[1, …, count], along a last axis of arrays of a shape."""
-    return jnp.asarray(np.arange(count, dtype=np.int32).reshape(*(1,) * len(shape), count))
+    """0 .. count - 1 along a last axis of arrays of a shape, int32[*shape, count].
+
+    Of the whole shape: a smaller one would be an operation of its own on a TPU.
+    """
+    return jax.lax.broadcasted_iota(jnp.int32, (*shape, count), len(shape))
 
 
 def _place(i: int, shape: tuple[int, ...]) -> jax.Array:
@@ -82,7 +104,7 @@ def repeated(
     step: Callable[[Carry, jax.Array | int], tuple[Carry, tuple[jax.Array, ...]]], carry: Carry, first: int, end: int
 ) -> tuple[Carry, tuple[jax.Array, ...]]:
     """The last carry of `carry, out = step(carry, i)` for i from `first` below `end`, and all `out`, int32 of one shape, stacked
-    in front.
+    behind.
 
     Unrolled for an accelerator, where every turn of a loop is a launch; a loop on a CPU, which compiles its body once.
     """
@@ -93,16 +115,25 @@ def repeated(
             return carry, jnp.stack(jnp.broadcast_arrays(*out))  # one array to write to in place of many
 
         last, outs = jax.lax.scan(together, carry, jnp.arange(first, end, dtype=jnp.int32))
-        return last, tuple(outs[:, k] for k in range(outs.shape[1]))
+        return last, tuple(jnp.moveaxis(outs[:, k], 0, -1) for k in range(outs.shape[1]))
 
     def unrolled() -> tuple[Carry, tuple[jax.Array, ...]]:
         last, outs = carry, []
         for i in range(first, end):
             last, out = step(last, i)
             outs.append(out)
-        return last, tuple(jnp.stack(out) for out in zip(*outs))
+        return last, tuple(stacked(out) for out in zip(*outs))
 
     return unrolled() if end - first < _LOOPED else jax.lax.platform_dependent(cpu=looped, default=unrolled)
+
+
+def stacked(parts: Sequence[jax.Array]) -> jax.Array:
+    """Few arrays of one shape stacked behind, by selection: elementwise, where a TPU's compiler would write one after another."""
+    place = places(len(parts), parts[0].shape)
+    out = jnp.broadcast_to(parts[0][..., None], place.shape)
+    for i, part in enumerate(parts[1:], 1):
+        out = jnp.where(place == i, part[..., None], out)
+    return out
 
 
 def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, jax.Array, list[jax.Array]]:

@@ -26,6 +26,7 @@ from jax_decode.kernels.planes import (
     planes,
     scaled,
 )
+from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
 
@@ -119,7 +120,11 @@ def _column_best(allowed: Allowed, inverse: jax.Array | None, high: jax.Array | 
 
 def _best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
     listed = _listed(allowed, inverse)
-    best = jnp.maximum(_column_best(allowed, inverse).max(1), listed.max(1, initial=-jnp.inf))
+    return _best_of(allowed, _column_best(allowed, inverse), listed)
+
+
+def _best_of(allowed: Allowed, top: jax.Array, listed: jax.Array) -> jax.Array:
+    best = jnp.maximum(top.max(1), listed.max(1, initial=-jnp.inf))
     return best if allowed.part is None else allowed.part.largest(best)
 
 
@@ -163,7 +168,7 @@ class _Border(NamedTuple):
 
     low, high: int32, in the order of the floats; above: float32, mass from `high` on; between: float32, mass of the tokens
     between the two, and `error`, how wrong that may be; weight_low, weight_high: float32, what the two count for in the next
-    guess; side: int32, which of them moved last.
+    guess.
     """
 
     low: jax.Array
@@ -173,30 +178,27 @@ class _Border(NamedTuple):
     error: jax.Array
     weight_low: jax.Array
     weight_high: jax.Array
-    side: jax.Array
 
     def told(self, place: jax.Array, mass: jax.Array, wanted: jax.Array) -> _Border:
         """With the mass of the tokens from a place between the two up to `high`."""
         whole = self.above + mass
         enough = whole >= wanted
         ratio = jnp.abs(jnp.log(jnp.maximum(whole, 1e-30) / wanted))
-        side = jnp.where(enough, 1, -1).astype(jnp.int32)
-        again = jnp.where(side == self.side, 0.5, 1.0)
         return _Border(
             jnp.where(enough, place, self.low),
             jnp.where(enough, self.high, place),
             jnp.where(enough, self.above, self.above + mass),
             jnp.where(enough, mass, self.between - mass),
             jnp.where(enough, _SUM_ERROR * mass, self.error),
-            jnp.where(enough, ratio, self.weight_low * again),
-            jnp.where(enough, self.weight_high * again, ratio),
-            side,
+            jnp.where(enough, ratio, self.weight_low),
+            jnp.where(enough, self.weight_high, ratio),
         )
 
-    def guess(self) -> jax.Array:
-        """Where mass reaches what is wanted if its logarithm is linear in the logit; far from all logits the place half way."""
+    def guess(self, beside: jax.Array) -> jax.Array:
+        """Where mass reaches what is wanted if its logarithm is linear in the logit, but for `beside`, float32[], of the way from
+        `low` to `high`; far from all logits the place half way."""
         low, high = _from_order(self.low), _from_order(self.high)
-        share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37)
+        share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37) + beside
         guess = jnp.where(low > _FAR, _to_order(low + (high - low) * share), self.half_way())
         return jnp.clip(guess, self.low + 1, self.high - 1)
 
@@ -213,24 +215,55 @@ class _Border(NamedTuple):
 _Parts = Callable[[], Iterator[tuple[jax.Array, jax.Array]]]
 
 
-def _mass(parts: _Parts, listed: jax.Array, base: jax.Array, part: Part | None, low: jax.Array, high: jax.Array) -> jax.Array:
-    """Mass of the tokens from `low` up to `high`; the other arguments are those of `_search`."""
-    ends = [_from_order(x)[:, None] for x in (low, high)]
+class _Tokens(NamedTuple):
+    """The tokens that a search is among.
 
-    def of(y: jax.Array, e: jax.Array) -> jax.Array:
-        return jnp.where((y >= ends[0]) & (y < ends[1]), e, 0.0)
+    parts: of every plane scaled logits [B, n] or in tiles [B, n / 128, 128], -inf where not allowed, and their exponentials
+    relative to `base` float32[B]; listed: scaled logits of the candidates, [B, M]; part: of the vocabulary, see `Allowed`.
+    """
 
-    columns = functools.reduce(jnp.add, (of(y, e) for y, e in parts()))
-    whole = columns.sum(1) + of(listed, jnp.exp(listed - base[:, None])).sum(1)
-    return whole if part is None else part.total(whole)
+    parts: _Parts
+    listed: jax.Array
+    base: jax.Array
+    part: Part | None
+
+    def mass(self, low: jax.Array, high: jax.Array) -> jax.Array:
+        """Mass of the tokens from `low` up to `high`."""
+        def of(y: jax.Array, e: jax.Array) -> jax.Array:
+            ends = [_rows_of(y, _from_order(x)) for x in (low, high)]
+            return jnp.where((y >= ends[0]) & (y < ends[1]), e, 0.0)
+
+        columns = functools.reduce(jnp.add, (of(y, e) for y, e in self.parts()))
+        whole = _row_sums(columns) + of(self.listed, jnp.exp(self.listed - self.base[:, None])).sum(1)
+        return whole if self.part is None else self.part.total(whole)
+
+    def below(self, high: jax.Array) -> jax.Array:
+        """The largest logit below `high`."""
+        def under(y: jax.Array) -> jax.Array:
+            return jnp.where(y < _rows_of(y, _from_order(high)), y, NEVER)
+
+        most = functools.reduce(jnp.maximum, (under(y) for y, _ in self.parts())).reshape(len(high), -1).max(1)
+        most = jnp.maximum(most, under(self.listed).max(1, initial=NEVER))
+        return _to_order(most if self.part is None else self.part.largest(most))
 
 
-def _below(parts: _Parts, listed: jax.Array, _: jax.Array, part: Part | None, high: jax.Array) -> jax.Array:
-    """The largest logit below `high`."""
-    end = _from_order(high)[:, None]
-    most = functools.reduce(jnp.maximum, (jnp.where(y < end, y, NEVER) for y, _ in parts())).max(1)
-    most = jnp.maximum(most, jnp.where(listed < end, listed, NEVER).max(1, initial=NEVER))
-    return _to_order(most if part is None else part.largest(most))
+def _rows_of(x: jax.Array, numbers: jax.Array) -> jax.Array:
+    """Numbers [B] that broadcast over the rows of x [B, ...]."""
+    return numbers.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def _row_sums(columns: jax.Array) -> jax.Array:
+    """Sums of rows float32[B, W] or [B, W / 128, 128], [B].
+
+    For a CPU added up in tiles first: its compiler hands a long sum to a library, and then writes every plane that `columns`
+    adds up to memory.
+    """
+
+    def by_tiles(columns: jax.Array) -> jax.Array:
+        tiles = jax.lax.optimization_barrier(columns).reshape(len(columns), -1, LANES)
+        return functools.reduce(jnp.add, [tiles[:, i] for i in range(tiles.shape[1])]).sum(1)
+
+    return jax.lax.platform_dependent(columns, cpu=by_tiles, default=lambda x: x.reshape(len(x), -1).sum(1))
 
 
 class _Found(NamedTuple):
@@ -243,10 +276,13 @@ class _Found(NamedTuple):
 
 
 _FAR = -1e30
-_GUESSES = 24
-"""Guesses before every second one goes to the next logit below `high`, and every fourth half way: where many are equal."""
+_TURNS, _GUESSES = 8, 24
+"""Guesses before all others go half way, and before every second one goes to the next logit below: where many are equal."""
 _FEW = 64
 """Tokens between two thresholds that are sorted."""
+_BESIDE = 1 / 16
+_SHARE, _LEAST_SAMPLED = 16, 512
+"""Of all columns about one in so many is a sample, where there are at least so many."""
 _SUM_ERROR = 4e-6
 """Relative error of a sum of exponentials, generously."""
 
@@ -256,32 +292,33 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
 
     A search leaves few tokens between two thresholds; those alone are sorted.
     """
-    best, listed = _best(allowed, inverse), _listed(allowed, inverse)
-    size = jnp.float32(allowed.logits.shape[1] * (1 if allowed.part is None else allowed.part.shards.count))
+    top, listed = _column_best(allowed, inverse), _listed(allowed, inverse)
+    best = _best_of(allowed, top, listed)
+    guesses = _guesses(allowed, inverse, p, top, best)
 
-    def of_planes(logits: jax.Array, words: jax.Array | None, listed: jax.Array, best: jax.Array) -> _Found:
-        base = finite(best)[:, None]
-        own = allowed._replace(logits=logits, words=words)
+    def of_planes(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
+        listed, best, *guesses = rows
+        base, own = finite(best), allowed._replace(logits=logits, words=words)
+        return _search(_tokens(own, inverse, listed, base), p, best, guesses)
 
-        def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
-            yield from ((y, jnp.exp(y - base)) for y in _scaled_planes(own, inverse))
-
-        return _search(parts, listed, best, p, size, allowed.part)
-
-    def by_few(logits: jax.Array, words: jax.Array | None, listed: jax.Array, best: jax.Array) -> _Found:
-        def of_block(logits: jax.Array, words: jax.Array | None, listed: jax.Array, best: jax.Array) -> _Found:
+    def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
+        def of_block(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
+            listed, best, *guesses = rows
             y = jax.lax.optimization_barrier(scaled(clean(logits), inverse))
+            y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, words, allowed.num_words, NEVER)), 1))
             e = jax.lax.optimization_barrier(jnp.exp(y - finite(best)[:, None]))
+            tiles = [x.reshape(len(x), -1, allowed.num_words // LANES, LANES) for x in (y, e)]
 
             def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
-                yield from zip(cut(y, words, allowed.num_words, NEVER), cut(e, None, allowed.num_words, 0.0))
+                yield from ((tiles[0][:, b], tiles[1][:, b]) for b in range(tiles[0].shape[1]))
 
-            return _search(parts, listed, best, p, size, None)
+            return _search(_Tokens(parts, listed, finite(best), None), p, best, guesses)
 
-        return by_blocks(of_block, logits, words, listed, best)
+        return by_blocks(of_block, logits, words, *rows)
 
     forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
-    found = jax.lax.platform_dependent(allowed.logits, allowed.words, listed, best, default=of_planes, **forms)
+    rows = (listed, best, *guesses)
+    found = jax.lax.platform_dependent(allowed.logits, allowed.words, *rows, default=of_planes, **forms)
     low, high = _from_order(found.low), _from_order(found.high)
     y = _best_of_columns(allowed, inverse, _FEW, high)
     y = _largest(jnp.where(y >= low[:, None], y, NEVER), min(_FEW, y.shape[1]))
@@ -290,56 +327,103 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
     return jnp.where((p >= 1) | (best == NEVER), LOWEST, jnp.maximum(border, low))
 
 
-def _search(
-    parts: _Parts,
-    listed: jax.Array,
-    best: jax.Array,
-    p: jax.Array,
-    size: jax.Array,
-    part: Part | None,
-) -> _Found:
+def _tokens(allowed: Allowed, inverse: jax.Array | None, listed: jax.Array, base: jax.Array) -> _Tokens:
+    def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
+        yield from ((y, jnp.exp(y - base[:, None])) for y in _scaled_planes(allowed, inverse))
+
+    return _Tokens(parts, listed, base, allowed.part)
+
+
+def _guesses(
+    allowed: Allowed, inverse: jax.Array | None, p: jax.Array, top: jax.Array, best: jax.Array
+) -> list[jax.Array]:
+    """Places to look for the border of probability p at, int32[B] each: one that is not above it, two it probably is between.
+    `top`: of `_column_best`; `best`: of all.
+
+    From a search among a sixteenth of the columns: the tokens below the border are many, so that a sample tells their mass well;
+    most of those with much mass are the best of their columns, whose mass is known.
+    """
+    base, count = finite(best), jnp.float32(allowed.logits.shape[1])
+    if allowed.part is not None:
+        count = count * allowed.part.shards.count
+    # All tokens below this together have less than what may be missing.
+    least = _to_order(base - jnp.log(count / jnp.maximum(1 - p, 1e-7)))
+    num_words, some = allowed.num_words, max(allowed.num_words // _SHARE // LANES, 1) * LANES
+    if num_words < _LEAST_SAMPLED:
+        return [least]
+    none = (best == NEVER) | (p >= 1)
+    starts = range(0, allowed.logits.shape[1], num_words)
+    logits = jnp.concatenate([allowed.logits[:, lo : lo + some] for lo in starts], 1)
+    words = None if allowed.words is None else allowed.words[:, :some]
+    sample = allowed._replace(logits=logits, words=words, columns=Columns(some))
+    tokens = _tokens(sample, inverse, jnp.zeros((len(best), 0)), base)
+    lowest, highest = _to_order(jnp.full_like(best, LOWEST)), _to_order(base) + 1
+    mass, of_best = tokens.mass(lowest, highest), jnp.exp(top - base[:, None])
+    others = mass - of_best[:, :some].sum(1) if allowed.part is None else mass
+    every = num_words / some * others + (of_best.sum(1) if allowed.part is None else 0)
+    wanted = jnp.maximum(mass - (1 - p) * every * (some / num_words), 1e-3 * mass)
+    near = _narrowed(tokens, _border(lowest, highest, mass, wanted), [least], wanted, none | (mass == 0))
+    low, high = _from_order(near.low), _from_order(near.high)
+    return [least, *(_to_order(jnp.maximum(x, LOWEST)) for x in (low - (high - low), high + (high - low)))]
+
+
+def _search(tokens: _Tokens, p: jax.Array, best: jax.Array, guesses: list[jax.Array]) -> _Found:
     """Two thresholds with at most `_FEW` tokens between them, or tokens of equal logits alone.
 
-    Every evaluation is a pass over the logits, so few are wanted: regula falsi with halved weights (the Illinois method). Ties
-    are met by going from token to token.
-
     Args:
-      parts: of every plane scaled logits [B, W], -inf where not allowed, and their exponentials relative to the best.
-      listed: scaled logits of the candidates, [B, M]; best: the best of all, [B].
-      p: probability wanted; size: number of logits; part: of the vocabulary, see `Allowed`.
+      tokens: all; best: the best scaled logit of all, [B].
+      p: probability wanted.
+      guesses: of `_guesses`.
     """
-    base = finite(best)
-    mass, below = (functools.partial(f, parts, listed, base, part) for f in (_mass, _below))
+    lowest, highest = _to_order(jnp.full_like(best, LOWEST)), _to_order(tokens.base) + 1
+    total = tokens.mass(lowest, highest)
+    wanted = p * total
+    none = (best == NEVER) | (p >= 1)
+    border = _narrowed(tokens, _border(lowest, highest, total, wanted), guesses, wanted, none)
+    return _Found(border.low, border.high, border.above, wanted)
+
+
+def _border(low: jax.Array, high: jax.Array, mass: jax.Array, wanted: jax.Array) -> _Border:
+    """Before anything is known but the mass between the two ends."""
+    weights = (jnp.abs(jnp.log(jnp.maximum(x, 1e-30))) for x in (mass / wanted, wanted))
+    return _Border(low, high, jnp.zeros_like(mass), mass, _SUM_ERROR * mass, *weights)
+
+
+def _narrowed(
+    tokens: _Tokens, border: _Border, guesses: list[jax.Array], wanted: jax.Array, done: jax.Array
+) -> _Border:
+    """The border narrowed until it is settled: at given places, then by regula falsi, a little to both sides of what it says, so
+    that both ends come near. Ties are met by going from token to token.
+
+    `guesses`: the first is a place that is not above the border; looked at where no other is below it. Rows that are `done`,
+    bool[B], stay wherever they are.
+    """
 
     def settled(border: _Border) -> jax.Array:
         """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
-        few = border.between + border.error < _FEW * jnp.exp(_from_order(border.low) - base)
-        return (border.high - border.low == 1) | few | (best == NEVER) | (p >= 1)
+        few = border.between + border.error < _FEW * jnp.exp(_from_order(border.low) - tokens.base)
+        return (border.high - border.low == 1) | few | done
 
     def another(carry: tuple[jax.Array, _Border]) -> tuple[jax.Array, _Border]:
         count, border = carry
         to_token = (count >= _GUESSES) & (count % 2 == 0)
         place = jax.lax.cond(
             to_token,
-            lambda: jnp.clip(below(border.high), border.low, border.high - 1),
-            lambda: jnp.where(count % 4 == 3, border.middle(), border.guess()),
+            lambda: jnp.clip(tokens.below(border.high), border.low, border.high - 1),
+            lambda: jnp.where(count < _TURNS, border.guess(jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)), border.middle()),
         )
-        moved = border.told(place, mass(place, border.high), wanted)
+        place = jnp.where((count == 0) & (border.low < least), jnp.clip(least, border.low + 1, border.high - 1), place)
+        moved = border.told(place, tokens.mass(place, border.high), wanted)
         # The next token below `high` that has enough is the border.
         moved = moved._replace(high=jnp.where(to_token & (moved.low == place), place + 1, moved.high))
-        done = settled(border)
-        return count + 1, _Border(*(jnp.where(done, old, new) for old, new in zip(border, moved)))
+        stays = settled(border)
+        return count + 1, _Border(*(jnp.where(stays, old, new) for old, new in zip(border, moved)))
 
-    lowest, highest = jnp.full_like(best, LOWEST), _to_order(base) + 1
-    total = mass(_to_order(lowest), highest)
-    wanted = p * total
-    zero, side = jnp.zeros_like(total), jnp.zeros_like(highest)
-    border = _Border(_to_order(lowest), highest, zero, total, _SUM_ERROR * total, -jnp.log(p) + zero, jnp.log(wanted), side)
-    # All tokens below the first guess together have less than what may be missing.
-    first = jnp.clip(_to_order(base - jnp.log(size / jnp.maximum(1 - p, 1e-7))), border.low + 1, highest - 1)
-    border = border.told(first, mass(first, highest), wanted)
-    _, border = jax.lax.while_loop(lambda carry: ~settled(carry[1]).all(), another, (jnp.int32(0), border))
-    return _Found(border.low, border.high, border.above, wanted)
+    least, *others = guesses
+    for guess in others:
+        place = jnp.clip(guess, border.low + 1, border.high - 1)
+        border = border.told(place, tokens.mass(place, border.high), wanted)
+    return jax.lax.while_loop(lambda carry: ~settled(carry[1]).all(), another, (jnp.int32(0), border))[1]
 
 
 def _to_order(x: jax.Array) -> jax.Array:

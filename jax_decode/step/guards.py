@@ -7,7 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import read
+from jax_decode.kernels.gather import Fields, read
 from jax_decode.tables.guard_layout import ADDED, ALL, FIRST_UNSET, NUM_UNSET, POPS
 from jax_decode.tables.tables import ConstraintTables
 
@@ -16,11 +16,11 @@ Words = tuple[jax.Array, ...]
 
 def allows(tables: ConstraintTables, guard: jax.Array, used: Words) -> jax.Array:
     """Whether guards int32[B, n] allow sets, bool[B, n]; guard 0 allows every one."""
-    record = read(tables.guards, guard)
-    fits = ~_misses(tables, record[..., ALL], used)
+    record = Fields(tables.guards, guard)
+    fits = ~_misses(tables, record[ALL], used)
     for i in range(tables.max_unset):
-        there = i < record[..., NUM_UNSET]
-        fits &= ~there | _misses(tables, jnp.where(there, record[..., FIRST_UNSET] + i, 0), used)
+        there = i < record[NUM_UNSET]
+        fits &= ~there | _misses(tables, jnp.where(there, record[FIRST_UNSET] + i, 0), used)
     return fits
 
 
@@ -32,7 +32,7 @@ def _misses(tables: ConstraintTables, mask: jax.Array, used: Words) -> jax.Array
 
 def after_guard(tables: ConstraintTables, guard: jax.Array, used: Words) -> Words:
     """Sets after guards int32[B, n]."""
-    return tuple(own | more for own, more in zip(used, with_keys(tables, read(tables.guards, guard)[..., ADDED])))
+    return tuple(own | more for own, more in zip(used, with_keys(tables, Fields(tables.guards, guard)[ADDED])))
 
 
 def with_keys(tables: ConstraintTables, row: jax.Array) -> Words:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import joined, last_of, read
+from jax_decode.kernels.gather import Fields, joined, last_of, places, read
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
@@ -107,8 +107,7 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
         free = at.node == FREE
         offset, count = (jnp.where(free, tables.nodes[FREE, column], 0) for column in (LEVEL_OFFSET, LEVEL_COUNT))
     else:
-        record = read(tables.nodes, at.node)
-        offset, count = record[..., LEVEL_OFFSET], record[..., LEVEL_COUNT]
+        offset, count = Fields(tables.nodes, at.node).of((LEVEL_OFFSET, LEVEL_COUNT))
     if tables.items is not None and at.item is not None:  # all other sources of such a row are dead
         own = levels_of(tables.items, jnp.maximum(at.item, 0))
         first = (at.item >= 0)[:, None] & (jnp.arange(offset.shape[1])[None] == 0)
@@ -116,11 +115,11 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
 
     # Levels ascend by cost and then by need, so the last that fits has the largest index.
     def fitting(i: jax.Array) -> tuple[jax.Array, jax.Array]:
-        level = read(tables.levels, offset[..., None] + i)
-        fits = (i < count[..., None]) & (level[..., LEVEL_COST] <= cost[..., None])
+        level = Fields(tables.levels, offset[..., None] + i)
+        fits = (i < count[..., None]) & (level[LEVEL_COST] <= cost[..., None])
         if need is not None:
-            fits &= level[..., LEVEL_NEED] <= need[..., None]
-        return fits, level[..., LEVEL_ROW]
+            fits &= level[LEVEL_NEED] <= need[..., None]
+        return fits, level[LEVEL_ROW]
 
     row = last_of(fitting, tables.max_levels, offset.shape)
     return jnp.where(state.running[:, None], row, 0)
@@ -164,28 +163,35 @@ def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
         arcs, fits = own(tables, state, at)
         if state.node.shape[1] > 1:
             fits &= _first_of_kind(tables, mask_rows(tables, state, at), arcs, fits)
-        token = jnp.concatenate([arcs, stops], axis=1)
-        allowed = jnp.concatenate([fits, allowed], axis=1)
+        # Selected rather than concatenated: stays elementwise over the whole list.
+        of_arc = _slots(tables, state) < tables.max_candidates
+        behind = ((0, 0), (tables.max_candidates, 0))
+        token, allowed = (jnp.where(of_arc, x, jnp.pad(y, behind)) for x, y in ((arcs, token), (fits, allowed)))
     allowed &= state.running[:, None]
     return jnp.where(allowed, token, 0), allowed
 
 
+def _slots(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
+    """Places in the candidate list, int32[B, M + E]; those from M on are none of an arc."""
+    return places(tables.max_candidates + state.stop_ids.shape[1], state.remaining.shape)
+
+
 def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
-    """Tokens of the arcs of all sources without mask row, int32[B, M], and which exist and fit the limits."""
-    record = read(tables.nodes, at.node)
-    count = jnp.where(record[..., LEVEL_COUNT] == 0, record[..., ARC_COUNT], 0)
+    """Tokens of the arcs of all sources without mask row, int32[B, M + E], and which exist and fit the limits."""
+    record = Fields(tables.nodes, at.node)
+    count = jnp.where(record[LEVEL_COUNT] == 0, record[ARC_COUNT], 0)
     cost, need = limits(tables, state, at)
-    slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
-    fields = [record[..., ARC_OFFSET], cost] if need is None else [record[..., ARC_OFFSET], cost, need]
+    slots = _slots(tables, state)
+    fields = [record[ARC_OFFSET], cost] if need is None else [record[ARC_OFFSET], cost, need]
     exists, place, (offset, *limit) = joined(count, slots, *fields, *at.used)
     arc = jnp.where(exists, offset + place, 0)
-    arcs = read(tables.arcs, arc)
-    fits = exists & (arcs[..., ARC_COST] <= limit[0])
+    arcs = Fields(tables.arcs, arc)
+    fits = exists & (arcs[ARC_COST] <= limit[0])
     if need is not None:
-        fits &= arcs[..., ARC_NEED] <= limit[1]
+        fits &= arcs[ARC_NEED] <= limit[1]
     if at.used:
-        fits &= allowed_by(tables, read(tables.arc_sets, arc)[..., 0], tuple(limit[2:]))
-    token = arcs[..., ARC_TOKEN]
+        fits &= allowed_by(tables, Fields(tables.arc_sets, arc)[0], tuple(limit[2:]))
+    token = arcs[ARC_TOKEN]
     if tables.pairs is not None and tables.filter is not None:
         words = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
@@ -203,10 +209,10 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
 
 
 def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
-    """Tokens of the children of tries' nodes without mask row, int32[B, M], and which exist and fit the limits."""
+    """Tokens of the children of tries' nodes without mask row, int32[B, M + E], and which exist and fit the limits."""
     assert tables.items is not None
     assert at.item is not None
-    slots = jnp.arange(tables.max_candidates, dtype=jnp.int32)[None]
+    slots = _slots(tables, state)
     token, fits = listed_children(tables.items, jnp.maximum(at.item, 0), slots, budget(tables, state, at))
     return token, fits & (at.item >= 0)[:, None]
 
@@ -220,7 +226,7 @@ def _unless(tables: ConstraintTables, state: ConstraintState) -> list[tuple[jax.
 
 
 def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, fits: jax.Array) -> jax.Array:
-    """Which listed tokens, bool[B, M], are in no bit row and were not listed before: sources of several stacks overlap."""
+    """Which listed tokens, bool[B, M + E], are in no bit row and were not listed before: sources of several stacks overlap."""
     column, plane = tables.columns.place(token)
     bit = words_at(tables, rows, column) >> plane.astype(jnp.uint32)
     order = jnp.arange(token.shape[1], dtype=jnp.int32)

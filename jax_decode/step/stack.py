@@ -7,13 +7,14 @@ an earlier position is restored by its few small arrays alone.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
-from jax_decode.kernels.gather import read, repeated
+from jax_decode.kernels.gather import Fields, read, repeated
 from jax_decode.step.guards import Words, allows, children_at, with_keys
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import FILTER
@@ -67,13 +68,13 @@ class Sources(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """What a token appends: cell int32[B, n, PM, 5 or 6]; and of the stack after it, [B, n].
+    """What a token appends: 5 or 6 columns of cells, int32[B, n, PM] each; and of the stack after it, [B, n].
 
     length: how many cells; cost, depth: of the top cell; need: depth of stack that the suspended frames of the new cells may
     take; content: a hash of the stack, uint32, None where a single stack is followed.
     """
 
-    cell: jax.Array
+    columns: list[jax.Array]
     length: jax.Array
     cost: jax.Array
     depth: jax.Array
@@ -97,13 +98,13 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
         if used:
             offset = children_at(tables, node, tuple(used))
         else:
-            offset = read(tables.frames, node, jnp.full_like(node, DELTA_OFFSET))
-        child = jnp.where(top > 0, read(tables.delta, jnp.where(top > 0, offset + cell[..., SYMBOL], 0)), 0)
-        below = (child, cell[..., PARENT], cell[..., REGISTER], *(cell[..., FIRST_KEYS + w] for w in range(len(used))))
-        return below, (node, top, cell[..., COST], cell[..., DEPTH], register, *used)
+            offset = Fields(tables.frames, node)[DELTA_OFFSET]
+        child = jnp.where(top > 0, read(tables.delta, jnp.where(top > 0, offset + cell[SYMBOL], 0)), 0)
+        below = (child, cell[PARENT], cell[REGISTER], *(cell[FIRST_KEYS + w] for w in range(len(used))))
+        return below, (node, top, cell[COST], cell[DEPTH], register, *used)
 
     _, found = repeated(popped, (first, state.top, state.register, *used), 0, tables.max_pops + 1)
-    fields = [jnp.moveaxis(field, 0, 2).reshape(first.shape[0], -1) for field in found]
+    fields = [field.reshape(first.shape[0], -1) for field in found]
     if used:
         twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
         fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
@@ -143,11 +144,11 @@ def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     at = without_twins(tables, at)
 
     def together() -> jax.Array:
-        return (read(tables.nodes, at.node)[..., ACCEPT] > 0).any(1)
+        return (Fields(tables.nodes, at.node)[ACCEPT] > 0).any(1)
 
     def one_by_one() -> jax.Array:  # stays elementwise over [B]
         columns = [at.node[:, s] for s in range(at.node.shape[1])]
-        return functools.reduce(jnp.logical_or, [read(tables.nodes, x)[..., ACCEPT] > 0 for x in columns])
+        return functools.reduce(jnp.logical_or, [Fields(tables.nodes, x)[ACCEPT] > 0 for x in columns])
 
     accept = [] if tables.only_items else [jax.lax.platform_dependent(cpu=together, tpu=together, default=one_by_one)]
     if tables.items is not None and at.item is not None:
@@ -163,7 +164,7 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
         other = jnp.zeros_like(of_item) if tables.only_items else shortest(tables, at._replace(item=None))
         return jnp.where(at.item >= 0, of_item, other)
     if not tables.has_stack:
-        return read(tables.nodes, at.node[:, 0])[..., DISTANCE]
+        return Fields(tables.nodes, at.node[:, 0])[DISTANCE]
     at = halves(at)[0] if tables.partners else without_twins(tables, at)
     each = tables.max_pops + 1
     node = at.node[:, ::each]
@@ -171,24 +172,24 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     if at.used:  # another distance where some required key is still to be read next
         own = [read(tables.set_nodes, node, jnp.full_like(node, column)) for column in (WANTED, WANTED_DISTANCE)]
         wanted = (own[0] > 0) & allows(tables, own[0], tuple(word[:, ::each] for word in at.used))
-        total += jnp.where(wanted, own[1] - read(tables.nodes, node)[..., DISTANCE], 0)
+        total += jnp.where(wanted, own[1] - Fields(tables.nodes, node)[DISTANCE], 0)
     return jnp.where(node > 0, total, UNREACHABLE).min(1)
 
 
 def completion(tables: ConstraintTables, node: jax.Array, register: jax.Array, cost: jax.Array) -> jax.Array:
     """Tokens within which configurations can be completed, int32[B, n]; `cost` is that of their cells."""
-    own = read(tables.nodes, node)[..., DISTANCE]
+    own = Fields(tables.nodes, node)[DISTANCE]
     return own + cost + slope_at(tables, node, register)
 
 
 def slope_at(tables: ConstraintTables, node: jax.Array, register: jax.Array) -> jax.Array | int:
     """What the slopes of nodes add to costs at the registers of their frames."""
-    return _sloped(read(tables.counters, node)[..., SLOPE], register) if tables.has_counters else 0
+    return _sloped(Fields(tables.counters, node).of(SLOPE), register) if tables.has_counters else 0
 
 
 def node_at(tables: ConstraintTables, base: jax.Array, register: jax.Array) -> jax.Array:
     """Nodes of base nodes whose frames have these registers."""
-    return base + _rung(read(tables.counters, base)[..., LADDER], register) if tables.has_counters else base
+    return base + _rung(Fields(tables.counters, base).of(LADDER), register) if tables.has_counters else base
 
 
 def number(tables: ConstraintTables, value: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -227,29 +228,29 @@ def pushed(
     """
     under = _cells_at(state.cell, below)
     several = tables.stacks > 1
-    record = read(tables.pushes, push, jnp.zeros_like(push))
-    symbol, deep, more = record[..., ENTRY_SYMBOL], record[..., ENTRY_NEED] - 1, record[..., ENTRY_COST]
+    record = Fields(tables.pushes, push, jnp.zeros_like(push))
+    symbol, deep, more = record[ENTRY_SYMBOL], record[ENTRY_NEED] - 1, record[ENTRY_COST]
     if tables.has_counters:
-        symbol += _rung(read(tables.symbols, symbol)[..., LADDER], register)
-        of_symbol = read(tables.symbols, symbol)
-        more, deep = of_symbol[..., SYMBOL_COST] + _sloped(of_symbol[..., SLOPE], register), of_symbol[..., SYMBOL_NEED]
+        symbol += _rung(Fields(tables.symbols, symbol).of(LADDER), register)
+        of_symbol = Fields(tables.symbols, symbol)
+        more, deep = of_symbol[SYMBOL_COST] + _sloped(of_symbol.of(SLOPE), register), of_symbol[SYMBOL_NEED]
     none = jnp.zeros_like(push)
-    top = _Top(under[..., COST], under[..., DEPTH], none, none, under[..., CONTENT] if several else none)
-    exists = record[..., ENTRY_NEED] > 0
+    top = _Top(under[COST], under[DEPTH], none, none, under[CONTENT] if several else none)
+    exists = record[ENTRY_NEED] > 0
     top, first = _put(top, exists, (symbol, below, register, *used), more, deep, several)
 
     def another(top: _Top, i: jax.Array | int) -> tuple[_Top, tuple[jax.Array, ...]]:
-        entry = read(tables.pushes, push, jnp.full_like(push, i))
+        entry = Fields(tables.pushes, push, jnp.full_like(push, i))
         keys = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i))) if used else ()
-        cell = (entry[..., ENTRY_SYMBOL], alloc + (i - 1), entry[..., ENTRY_REGISTER], *keys)
-        return _put(top, entry[..., ENTRY_NEED] > 0, cell, entry[..., ENTRY_COST], entry[..., ENTRY_NEED] - 1, several)
+        cell = (entry[ENTRY_SYMBOL], alloc + (i - 1), entry[ENTRY_REGISTER], *keys)
+        return _put(top, entry[ENTRY_NEED] > 0, cell, entry[ENTRY_COST], entry[ENTRY_NEED] - 1, several)
 
-    cells = jnp.stack(first, -1)[None]
+    columns = [column[..., None] for column in first]
     if tables.max_push > 1:
         top, others = repeated(another, top, 1, tables.max_push)
-        cells = jnp.concatenate([cells, jnp.stack(others, -1)])
+        columns = [jnp.concatenate([x, y], -1) for x, y in zip(columns, others)]
     content = top.content.astype(jnp.uint32) if several else None
-    return Cells(jnp.moveaxis(cells, 0, -2), top.length, top.cost, top.depth, top.need, content)
+    return Cells(columns, top.length, top.cost, top.depth, top.need, content)
 
 
 class _Top(NamedTuple):
@@ -282,29 +283,28 @@ def _put(
     return _Top(cost, depth, need, top.length + one, content), tuple(columns)
 
 
-def appended(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
-    """The cells [B, M, *] with new ones [B, n, *] from `alloc` int32[B] on."""
-    if new.shape[1] > _MOST_SELECTED:
+def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:
+    """The cells [B, M, *] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
+    new = [column.reshape(len(cell), -1) for column in columns]
+    if new[0].shape[1] > _MOST_SELECTED:
         return _scattered(cell, new, alloc)
     return jax.lax.platform_dependent(cell, new, alloc, tpu=_selected, default=_scattered)
 
 
-def _scattered(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
+def _scattered(cell: jax.Array, new: list[jax.Array], alloc: jax.Array) -> jax.Array:
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
-    place = alloc[:, None] + jnp.arange(new.shape[1], dtype=jnp.int32)[None]
-    return cell.at[batch, place].set(new, mode="promise_in_bounds", unique_indices=True)
+    place = alloc[:, None] + jnp.arange(new[0].shape[1], dtype=jnp.int32)[None]
+    return cell.at[batch, place].set(jnp.stack(new, -1), mode="promise_in_bounds", unique_indices=True)
 
 
-def _selected(cell: jax.Array, new: jax.Array, alloc: jax.Array) -> jax.Array:
-    """One elementwise pass over every column, for a compiler that would lay out the cells anew for a scatter."""
-    place = jnp.arange(cell.shape[1], dtype=jnp.int32)[None] - alloc[:, None]
-    columns = []
-    for c in range(cell.shape[2]):
-        column = cell[:, :, c]
-        for i in range(new.shape[1]):
-            column = jnp.where(place == i, new[:, i, c][:, None], column)
-        columns.append(column)
-    return jnp.stack(columns, -1)
+def _selected(cell: jax.Array, new: list[jax.Array], alloc: jax.Array) -> jax.Array:
+    """One elementwise pass, for a compiler that would lay out the cells anew for a scatter."""
+    place = jax.lax.broadcasted_iota(jnp.int32, cell.shape, 1) - alloc[:, None, None]
+    column = jax.lax.broadcasted_iota(jnp.int32, cell.shape, 2)
+    for c, numbers in enumerate(new):
+        for i in range(numbers.shape[1]):
+            cell = jnp.where((place == i) & (column == c), numbers[:, i][:, None, None], cell)
+    return cell
 
 
 def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Array:
@@ -313,22 +313,24 @@ def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Arra
     return content * jnp.uint32(HASH_PARENT) + own + jnp.uint32(1)
 
 
-def _cells_at(cell: jax.Array, index: jax.Array) -> jax.Array:
-    """Cells int32[B, n, *] at indices int32[B, n]."""
+def _cells_at(cell: jax.Array, index: jax.Array) -> list[jax.Array]:
+    """The columns of cells at indices int32[B, n]."""
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
     batch = jnp.broadcast_to(batch, index.shape)
 
-    def by_columns() -> jax.Array:  # for reads of whole cells the TPU's compiler would pad every cell to 128 lanes, in a copy
-        return jnp.stack([read(cell[:, :, c], batch, index) for c in range(cell.shape[2])], -1)
+    def by_slices() -> list[jax.Array]:  # for single numbers out of three axes the TPU's compiler would write the cells anew
+        return [read(cell[:, :, c], batch, index) for c in range(cell.shape[2])]
 
-    return jax.lax.platform_dependent(tpu=by_columns, default=lambda: read(cell, batch, index))
+    def by_numbers() -> list[jax.Array]:
+        return list(Fields(cell, batch, index).of(range(cell.shape[2])))
 
-
-def _rung(ladder: jax.Array, register: jax.Array) -> jax.Array:
-    first = jnp.clip(register - ladder[..., 0], 0, ladder[..., 1])
-    return first + jnp.clip(register - ladder[..., 2], 0, ladder[..., 3])
+    return jax.lax.platform_dependent(tpu=by_slices, default=by_numbers)
 
 
-def _sloped(slope: jax.Array, register: jax.Array) -> jax.Array:
-    distance, step = jnp.maximum(slope[..., 0] - register, 0), slope[..., 1]
-    return slope[..., 2] * jax.lax.div(distance + step - 1, step)
+def _rung(ladder: Sequence[jax.Array], register: jax.Array) -> jax.Array:
+    return jnp.clip(register - ladder[0], 0, ladder[1]) + jnp.clip(register - ladder[2], 0, ladder[3])
+
+
+def _sloped(slope: Sequence[jax.Array], register: jax.Array) -> jax.Array:
+    distance, step = jnp.maximum(slope[0] - register, 0), slope[1]
+    return slope[2] * jax.lax.div(distance + step - 1, step)

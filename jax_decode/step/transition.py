@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import joined, largest, places, read
+from jax_decode.kernels.gather import Fields, joined, largest, places, read
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
@@ -38,7 +38,9 @@ from jax_decode.tables.concatenation import (
     ARC_TOKEN,
     FREE,
     GROUP_COUNT,
+    GROUP_NEXT,
     GROUP_OFFSET,
+    GROUP_ROW,
     SEARCH_FANOUT,
 )
 from jax_decode.tables.items import child, node_in
@@ -193,17 +195,17 @@ def _own_step(tables: ConstraintTables, state: ConstraintState, at: Sources, tok
         return _several(tables, state, at, tokens)
     taken, keys = _guarded(tables, at, tokens) if tables.key_words else (_only(tables, at, tokens), None)
     length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None], keys)
-    cell = appended(state.cell, cells.cell[:, 0], state.alloc)
+    cell = appended(state.cell, cells.columns, state.alloc)
     return dataclasses.replace(state, **fields, alloc=state.alloc + length[:, 0], cell=cell)
 
 
 def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> jax.Array:
     """Target of a text token in [0, V) from each node int32[B] of a regular constraint, int32[B]; 0 where it is forbidden."""
-    record = read(tables.nodes, node)  # [B] rather than [B, 1] throughout: an accelerator's vector registers are wide
+    record, of_rows = Fields(tables.nodes, node), Fields(tables.nodes, node[:, None])
 
     def target(i: jax.Array) -> jax.Array:
-        hit, group = _group_hits(tables, record[:, None], tokens, i)
-        return jnp.where(hit, group[..., 1], 0)
+        hit, group = _group_hits(tables, of_rows, tokens, i)
+        return jnp.where(hit, group[GROUP_NEXT], 0)
 
     found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
     if tables.search_depth:
@@ -238,7 +240,7 @@ def _landed(
 
 def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
-    record = read(tables.nodes, at.node)
+    record = Fields(tables.nodes, at.node)
     taken, _ = _only_group(tables, at, record, tokens)
     if not tables.search_depth:
         return taken
@@ -249,7 +251,7 @@ def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken)))
 
 
-def _only_group(tables: ConstraintTables, at: Sources, record: jax.Array, tokens: jax.Array) -> tuple[_Taken, Words]:
+def _only_group(tables: ConstraintTables, at: Sources, record: Fields, tokens: jax.Array) -> tuple[_Taken, Words]:
     """The one wide token set that holds each row's token, [B, 1], and the set of keys of its source."""
 
     def numbered(i: jax.Array) -> jax.Array:
@@ -263,21 +265,21 @@ def _only_group(tables: ConstraintTables, at: Sources, record: jax.Array, tokens
 def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, _Keys]:
     """Like `_only` with sets of keys: of a source's arcs with the row's token, the one whose guard allows its set."""
     plain = without_twins(tables, at)
-    taken, of_group = _only_group(tables, plain, read(tables.nodes, plain.node), tokens)
-    record = read(tables.nodes, at.node)
+    taken, of_group = _only_group(tables, plain, Fields(tables.nodes, plain.node), tokens)
+    record = Fields(tables.nodes, at.node)
     _, last, _ = _last_arcs(tables, record, tokens[:, None])
     chosen = jnp.zeros_like(last)
     for back in range(tables.max_repeats):
         arc = jnp.maximum(last - back, 0)
-        hit = (last - back >= record[..., ARC_OFFSET]) & (record[..., ARC_COUNT] > 0)
-        hit &= read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None]
-        hit &= allows(tables, read(tables.arc_sets, arc, jnp.zeros_like(arc)), at.used)
+        hit = (last - back >= record[ARC_OFFSET]) & (record[ARC_COUNT] > 0)
+        hit &= Fields(tables.arcs, arc)[ARC_TOKEN] == tokens[:, None]
+        hit &= allows(tables, Fields(tables.arc_sets, arc)[0], at.used)
         chosen = jnp.where(hit, arc + 1, chosen)
     some = chosen > 0
     arc, cell, register, *used = (_bits(jnp.where(some, x, 0)) for x in (chosen - 1, at.cell, at.register, *at.used))
     hit = _any(some.astype(jnp.int32)) > 0
     other = _arc_taken(tables, hit, arc, cell, register)
-    guard, held = (jnp.where(hit, read(tables.arc_sets, arc, jnp.full_like(arc, i)), 0) for i in range(2))
+    guard, held = (jnp.where(hit, x, 0) for x in Fields(tables.arc_sets, arc).of(range(2)))
     words = tuple(jnp.where(hit, x, y) for x, y in zip(used, of_group))
     return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken))), _Keys(guard, held, words)
 
@@ -293,12 +295,12 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
     node, register = fields["node"], fields["register"]
     assert cells.content is not None
     fits = completion(tables, node, register, cells.cost) < budget(tables, state, at)[:, None]
-    need = jnp.maximum(cells.need, cells.depth + read(tables.frames, node, jnp.full_like(node, NEED)))
+    need = jnp.maximum(cells.need, cells.depth + Fields(tables.frames, node)[NEED])
     fits &= need <= state.depth_limit[:, None]
     left = taken.target > 0
     fits &= left
     left = jnp.where(fits.any(1)[:, None], fits, left)
-    own = read(tables.frames, state.node[:, 0], jnp.full_like(state.node[:, 0], PARALLEL))  # of tables that follow more
+    own = Fields(tables.frames, state.node[:, 0])[PARALLEL]  # of tables that follow more
     chosen, exists = [], []
     for i in range(count):
         first = jnp.argmax(left, 1).astype(jnp.int32)[:, None]
@@ -314,14 +316,14 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
         state,
         **{name: jnp.where(exist, field, 0) for name, field in fields.items()},
         alloc=state.alloc + jnp.where(cells.length.any(1), count * tables.max_push, 0),
-        cell=appended(state.cell, cells.cell.reshape(len(tokens), -1, state.cell.shape[2]), state.alloc),
+        cell=appended(state.cell, cells.columns, state.alloc),
         dropped=state.dropped | left.any(1),
     )
 
 
 def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """Every token set that holds each row's token, [B, n] with target 0 where a place holds none: groups, then arcs."""
-    record = read(tables.nodes, at.node)
+    record = Fields(tables.nodes, at.node)
     slots = jnp.arange(tables.max_groups, dtype=jnp.int32)[None]
     hit, _ = _group_hits(tables, record, tokens, slots)
     group, cell, register = _group_fields(record, slots, at.cell, at.register)
@@ -330,43 +332,43 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
         _, last, _ = _last_arcs(tables, record, tokens[:, None])
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
         arc = last[..., None] - back
-        inside = (arc >= record[..., ARC_OFFSET][..., None]) & (record[..., ARC_COUNT] > 0)[..., None]
+        inside = (arc >= record[ARC_OFFSET][..., None]) & (record[ARC_COUNT] > 0)[..., None]
         arc = jnp.maximum(arc, 0)
-        hit = inside & (read(tables.arcs, arc, jnp.full_like(arc, ARC_TOKEN)) == tokens[:, None, None])
+        hit = inside & (Fields(tables.arcs, arc)[ARC_TOKEN] == tokens[:, None, None])
         own = (hit, arc, at.cell[..., None], at.register[..., None])
         parts.append(_arc_taken(tables, *(jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in own)))
     return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
 
 
 def _group_taken(tables: ConstraintTables, hit: jax.Array, group: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
-    effect = read(tables.group_effects, group)
-    target = jnp.where(hit, read(tables.groups, group)[..., 1], 0)
-    return _Taken(target, jnp.where(hit, effect[..., PUSH], 0), effect[..., ADD], effect[..., SET], cell, register)
+    effect = Fields(tables.group_effects, group)
+    target = jnp.where(hit, Fields(tables.groups, group)[GROUP_NEXT], 0)
+    return _Taken(target, jnp.where(hit, effect[PUSH], 0), effect[ADD], effect[SET], cell, register)
 
 
 def _arc_taken(tables: ConstraintTables, hit: jax.Array, arc: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
-    effect = read(tables.arc_effects, arc)
-    target = jnp.where(hit, read(tables.arcs, arc)[..., ARC_NEXT], 0)
-    return _Taken(target, jnp.where(hit, effect[..., PUSH], 0), effect[..., ADD], effect[..., SET], cell, register)
+    effect = Fields(tables.arc_effects, arc)
+    target = jnp.where(hit, Fields(tables.arcs, arc)[ARC_NEXT], 0)
+    return _Taken(target, jnp.where(hit, effect[PUSH], 0), effect[ADD], effect[SET], cell, register)
 
 
-def _group_hits(tables: ConstraintTables, record: jax.Array, tokens: jax.Array, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Which of a row's groups hold its token, bool[B, n], and their records, int32[B, n, 2], for places int32[1, n] in the list
-    of the groups of all its sources."""
+def _group_hits(tables: ConstraintTables, record: Fields, tokens: jax.Array, slots: jax.Array) -> tuple[jax.Array, Fields]:
+    """Which of a row's groups hold its token, bool[B, n], and their records, for places int32[1, n] in the list of the groups of
+    all its sources."""
     word, plane = (x[:, None] for x in tables.columns.place(tokens))
-    exists, place, (offset,) = joined(record[..., GROUP_COUNT], slots, record[..., GROUP_OFFSET])
-    group = read(tables.groups, jnp.where(exists, offset + place, 0))
-    bits = read(tables.rows, group[..., 0], jnp.broadcast_to(word, exists.shape))
+    exists, place, (offset,) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET])
+    group = Fields(tables.groups, jnp.where(exists, offset + place, 0))
+    bits = read(tables.rows, group[GROUP_ROW], jnp.broadcast_to(word, exists.shape))
     return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group
 
 
-def _group_fields(record: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, ...]:
+def _group_fields(record: Fields, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, ...]:
     """Index of the groups at places int32[1 or B, n] of the joint list, and fields of the sources they belong to, [B, n]."""
-    exists, place, (offset, *chosen) = joined(record[..., GROUP_COUNT], slots, record[..., GROUP_OFFSET], *fields)
+    exists, place, (offset, *chosen) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET], *fields)
     return jnp.where(exists, offset + place, 0), *chosen
 
 
-def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _last_arcs(tables: ConstraintTables, record: Fields, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Whether each node has an arc with its token, bool[...]; the index of the last one, and the largest target, int32[...], 0
     where it has none.
 
@@ -375,25 +377,25 @@ def _last_arcs(tables: ConstraintTables, record: jax.Array, tokens: jax.Array) -
 
     Args:
       tables: from `to_device`.
-      record: int32[..., 8], records of the nodes.
+      record: of the nodes, [...].
       tokens: int32, broadcasts to [...].
     """
-    at, end = record[..., ARC_OFFSET], record[..., ARC_OFFSET] + record[..., ARC_COUNT]
+    at, end = record[ARC_OFFSET], record[ARC_OFFSET] + record[ARC_COUNT]
     tokens = jnp.broadcast_to(tokens, at.shape)
     last = tables.arcs.shape[0] - 1
 
     def reached(at: jax.Array, stride: int, i: jax.Array) -> jax.Array:
-        """How far a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
+        """Where a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
         probe = at[..., None] + (i + 1) * stride
-        below = read(tables.arcs, jnp.minimum(probe, last))[..., ARC_TOKEN] <= tokens[..., None]
-        return jnp.where((probe < end[..., None]) & below, (i + 1) * stride, 0)
+        below = Fields(tables.arcs, jnp.minimum(probe, last))[ARC_TOKEN] <= tokens[..., None]
+        return jnp.where((probe < end[..., None]) & below, probe, at[..., None])
 
     for level in reversed(range(1, tables.search_depth)):
-        at += largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
+        at = largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
     place = at[..., None] + places(SEARCH_FANOUT, at.shape)
-    arcs = read(tables.arcs, jnp.minimum(place, last))
-    mine = (place < end[..., None]) & (arcs[..., ARC_TOKEN] == tokens[..., None])
-    arc, target = (jnp.where(mine, x, 0).max(-1) for x in (place, arcs[..., ARC_NEXT]))
+    arcs = Fields(tables.arcs, jnp.minimum(place, last))
+    mine = (place < end[..., None]) & (arcs[ARC_TOKEN] == tokens[..., None])
+    arc, target = (jnp.where(mine, x, 0).max(-1) for x in (place, arcs[ARC_NEXT]))
     return mine.any(-1), arc, target
 
 

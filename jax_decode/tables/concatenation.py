@@ -22,11 +22,13 @@ DEAD = 0
 """Node that allows nothing."""
 FREE = 1
 """Node of a row without a constraint: every id of the tokenizer, back to itself."""
-SEARCH_FANOUT = 8
+SEARCH_FANOUT = 32
 """Branching of the search among a node's arcs; its depth is static."""
 
 GROUP_OFFSET, GROUP_COUNT, ARC_OFFSET, ARC_COUNT, LEVEL_OFFSET, LEVEL_COUNT, DISTANCE, ACCEPT = range(8)
 """Columns of `ConstraintTables.nodes`."""
+GROUP_ROW, GROUP_NEXT = range(2)
+"""Columns of `ConstraintTables.groups`."""
 ARC_TOKEN, ARC_NEXT, ARC_COST, ARC_NEED = range(4)
 """Columns of `ConstraintTables.arcs`."""
 LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)

@@ -91,17 +91,17 @@ def _profile(
 REGULAR = _profile(
     "regular",
     {"nodes": 1024, "groups": 256, "arcs": 16384, "levels": 256, "rows": 128},
-    max_groups=8, max_levels=8, max_candidates=64, search_depth=3, max_pops=0, max_push=0,
+    max_groups=8, max_levels=8, max_candidates=64, search_depth=2, max_pops=0, max_push=0,
 )  # fmt: skip
 WIDE = _profile(
     "wide",
     {"nodes": 4096, "groups": 5120, "arcs": 147456, "levels": 5120, "rows": 1024},
-    max_groups=32, max_levels=16, max_candidates=128, search_depth=5, max_pops=0, max_push=0,
+    max_groups=32, max_levels=16, max_candidates=128, search_depth=3, max_pops=0, max_push=0,
 )  # fmt: skip
 NESTED = _profile(
     "nested",
     {"nodes": 768, "groups": 576, "arcs": 16384, "levels": 1152, "rows": 192, "delta": 384, "pushes": 48},
-    max_groups=8, max_levels=8, max_candidates=128, search_depth=3, max_pops=4, max_push=4,
+    max_groups=8, max_levels=8, max_candidates=128, search_depth=2, max_pops=4, max_push=4,
 )  # fmt: skip
 GENERAL = _profile(
     "general",
@@ -110,7 +110,7 @@ GENERAL = _profile(
         "symbols": 512, "increments": 8,
     },
     counters=True,
-    max_groups=32, max_levels=16, max_candidates=128, search_depth=5, max_pops=6, max_push=4,
+    max_groups=32, max_levels=16, max_candidates=128, search_depth=3, max_pops=6, max_push=4,
 )  # fmt: skip
 
 PROFILES = {profile.name: profile for profile in (REGULAR, WIDE, NESTED, GENERAL)}
@@ -125,13 +125,13 @@ KEYS = _profile(
         "symbols": 64, "increments": 4, "keys": 64, "guards": 64,
     },
     counters=True, key_words=2,
-    max_groups=8, max_levels=16, max_candidates=128, search_depth=5, max_pops=4, max_push=4,
+    max_groups=8, max_levels=16, max_candidates=128, search_depth=3, max_pops=4, max_push=4,
     max_repeats=2, max_unset=1, max_conditions=1,
 )  # fmt: skip
 PARALLEL = _profile(
     "parallel",
     {"nodes": 1024, "groups": 576, "arcs": 16384, "levels": 1152, "rows": 192, "delta": 768, "pushes": 96},
-    max_groups=32, max_levels=8, max_candidates=512, search_depth=3, max_pops=4, max_push=4, max_repeats=4, stacks=8,
+    max_groups=32, max_levels=8, max_candidates=512, search_depth=2, max_pops=4, max_push=4, max_repeats=4, stacks=8,
 )  # fmt: skip
 ITEMS = _profile(
     "items",

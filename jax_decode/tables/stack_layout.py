@@ -22,7 +22,7 @@ FIRST_KEYS = 5
 """First of the columns of a cell with the suspended frame's set of keys, where constraints have such sets."""
 DELTA_OFFSET, NEED, PARALLEL = range(3)
 """Columns of `ConstraintTables.frames`; the last is how many stacks their constraint is followed on, 0 for one."""
-LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = slice(0, 4), slice(4, 7), 7, 8
+LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = range(4), range(4, 7), 7, 8
 """Columns of `ConstraintTables.counters` and `ConstraintTables.symbols` (cost and need of the latter only)."""
 PUSH, ADD, SET = range(3)
 """Columns of `ConstraintTables.group_effects` and `arc_effects`."""

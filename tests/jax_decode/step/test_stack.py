@@ -187,7 +187,7 @@ def test_both_forms_of_appending_cells_agree():
     for row in range(4):
         want[row, alloc[row] : alloc[row] + 3] = new[row]
     for form in (_scattered, _selected):
-        assert (np.asarray(form(cell, new, alloc)) == want).all()
+        assert (np.asarray(form(cell, [new[..., c] for c in range(6)], alloc)) == want).all()
 
 
 def test_too_many_configurations_are_dropped_and_said_to_be():
