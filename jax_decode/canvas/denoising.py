@@ -91,13 +91,7 @@ def denoise(
       DecodeError: an argument is wrong.
     """
     block = length if block is None else block
-    for name, value in (("length", length), ("block", block), ("steps", steps), ("draws", draws)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise DecodeError(f"{name} is {value!r}", fix="Give a whole number of at least 1.")
-    if length % block:
-        raise DecodeError(f"a canvas of {length} tokens is not made of blocks of {block}", fix="Let block divide length.")
-    if not temperature > 0:
-        raise DecodeError(f"the temperature is {temperature!r}", fix="Give a number above 0; near 0 the best tokens are taken.")
+    _check({"length": length, "block": block, "steps": steps, "draws": draws}, temperature)
     prompts = jnp.asarray(prompts)
     if prompts.ndim != 2 or not jnp.issubdtype(prompts.dtype, jnp.integer):
         raise DecodeError(f"the prompts are {prompts.dtype}{list(prompts.shape)}", fix="Pass int32[B, P].")
@@ -110,6 +104,17 @@ def denoise(
     noise = np.random.default_rng(np.asarray(words).reshape(-1)).gumbel(size=weights.shape)
     kept = np.arange(len(weights)) * draws + (weights + noise).argmax(1)
     return Denoised(tokens[kept], settled[kept], weights)
+
+
+def _check(numbers: dict[str, Any], temperature: Any) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise DecodeError(f"{name} is {value!r}", fix="Give a whole number of at least 1.")
+    if numbers["length"] % numbers["block"]:
+        what = f"a canvas of {numbers['length']} tokens is not made of blocks of {numbers['block']}"
+        raise DecodeError(what, fix="Let block divide length.")
+    if not temperature > 0:
+        raise DecodeError(f"the temperature is {temperature!r}", fix="Give a number above 0; near 0 the best tokens are taken.")
 
 
 @functools.partial(jax.jit, static_argnames=("length", "block", "steps"))

@@ -124,24 +124,25 @@ def _with_room(decoder: Any, request: Request, more: int) -> Request:
 
 
 class _Written(NamedTuple):
-    """tokens: int32[B, T], -1 past the end; logprobs, raw: float32[B, T]; count: int32[B]; status: int32[B]; dropped: bool[B]."""
+    """tokens: int32[B, T], -1 past the end; logprobs, raw: float32[B, T]; taken: int32[B], how many; status: int32[B];
+    dropped: bool[B]."""
 
     tokens: jax.Array
     logprobs: jax.Array
     raw: jax.Array
-    count: jax.Array
+    taken: jax.Array
     status: jax.Array
     dropped: jax.Array
 
     def taking(self, yes: jax.Array, choice: Any, after: ConstraintState) -> _Written:
         """With the tokens of the rows in `yes`."""
         rows = jnp.arange(len(yes), dtype=jnp.int32)
-        place = jnp.where(yes & (choice.token >= 0), self.count, self.tokens.shape[1])
+        place = jnp.where(yes & (choice.token >= 0), self.taken, self.tokens.shape[1])
         put = {name: (getattr(self, name), value) for name, value in
                (("tokens", choice.token), ("logprobs", choice.logprob), ("raw", choice.raw_logprob))}  # fmt: skip
         return self._replace(
             **{name: buffer.at[rows, place].set(value, mode="drop") for name, (buffer, value) in put.items()},
-            count=self.count + (yes & (choice.token >= 0)).astype(jnp.int32),
+            taken=self.taken + (yes & (choice.token >= 0)).astype(jnp.int32),
             status=jnp.where(yes, after.status, self.status),
             dropped=jnp.where(yes, after.dropped, self.dropped),
         )
@@ -181,7 +182,8 @@ def _run(
 
     def nothing(width: int) -> _Written:
         shape, none = (len(keys), width), jnp.zeros(len(keys), jnp.int32)
-        return _Written(jnp.full(shape, -1, jnp.int32), *[jnp.zeros(shape, jnp.float32)] * 2, none, none, none > 0)
+        zeros = jnp.zeros(shape, jnp.float32)
+        return _Written(jnp.full(shape, -1, jnp.int32), zeros, zeros, none, none, none > 0)
 
     def going(c: _Carry) -> jax.Array:
         return (c.state.running | (c.phase < len(bridge))).any() & (c.step < draft + len(bridge) + steps)
@@ -219,7 +221,7 @@ def _either(yes: jax.Array, one: ConstraintState, other: ConstraintState) -> Con
     return jax.tree.map(lambda a, b: jnp.where(yes.reshape(-1, *[1] * (a.ndim - 1)), a, b), one, other)
 
 
-def _collected(request: Request, out: tuple[_Written, _Written], draft_stops: Any, num_samples: int) -> Drafted:
+def _collected(request: Request, out: Any, draft_stops: Any, num_samples: int) -> Drafted:
     single = request.prompts.single and num_samples == 1
     draft, answer = out
     rows = request.rows(num_samples)
