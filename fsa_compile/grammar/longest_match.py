@@ -293,8 +293,8 @@ def difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, fr
         arcs.append(out)
         taken.append(whole.final[p] and any(others[i].final[q] for i, q in beside))
         final.append(whole.final[p] and not taken[-1])
-    left, number = trimmed(Automaton(arcs, final))
-    return left, frozenset(number[q] for q, lost in enumerate(taken) if lost and q in number)
+    left, place = trimmed(Automaton(arcs, final))
+    return left, frozenset(place[q] for q, lost in enumerate(taken) if lost and q in place)
 
 
 def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:

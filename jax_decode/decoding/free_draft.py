@@ -127,12 +127,12 @@ class _Written(NamedTuple):
     """tokens: int32[B, T], -1 past the end; logprobs, raw: float32[B, T]; taken: int32[B], how many; status: int32[B];
     dropped: bool[B]."""
 
-    tokens: jax.Array
-    logprobs: jax.Array
-    raw: jax.Array
-    taken: jax.Array
-    status: jax.Array
-    dropped: jax.Array
+    tokens: Any
+    logprobs: Any
+    raw: Any
+    taken: Any
+    status: Any
+    dropped: Any
 
     def taking(self, yes: jax.Array, choice: Any, after: ConstraintState) -> _Written:
         """With the tokens of the rows in `yes`."""
