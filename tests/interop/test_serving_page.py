@@ -26,5 +26,5 @@ def test_the_page_is_true(capsys):
     assert names["must_apply"]
     assert isinstance(names["calls"], fsa_compile.CompiledConstraint)
     listed = set(re.findall(r"`(\w+)`", text[text.index("\nFormats:") : text.index("Refused, with")]))
-    assert listed - {"excludes", "max_chars", "exclude_tokens", "trigger_tokens", "begin", "end"} == set(structural_tags._Reader()._kinds)
+    assert listed - {"excludes", "max_chars", "max_tokens", "exclude_tokens", "trigger_tokens", "begin", "end"} == set(structural_tags._Reader()._kinds)
     assert max(len(block.splitlines()) for block in python_blocks(text)) <= 25
