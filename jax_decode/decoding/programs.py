@@ -34,6 +34,9 @@ Signature: TypeAlias = Hashable
 _Recorded: TypeAlias = dict[tuple[str, Signature], jax.stages.Compiled]
 
 _MAGIC = b"constrax programs 1\n"
+_ANEW = {"xla_embed_ir_in_executable": False}
+"""The default, but given: so a program is compiled anew. One that JAX has read from its cache on disk cannot be written again."""
+_CACHED_FROM = "jax_persistent_cache_min_compile_time_secs"
 _RECORDING: contextvars.ContextVar[_Recorded | None] = contextvars.ContextVar("recording", default=None)
 _PROGRAMS: dict[str, Program[..., Any]] = {}
 
@@ -61,9 +64,10 @@ class Program(Generic[P, R]):
         signature = _signature(arguments, sizes)
         compiled = None if signature is None else self.loaded.get(signature)
         if recording is not None and signature is not None:
-            kept = recording.get((self._name, signature), compiled)
-            compiled = self.jitted.lower(*arguments, **sizes).compile() if kept is None else kept
-            recording[self._name, signature] = compiled
+            compiled = recording.get((self._name, signature))
+            if compiled is None:
+                compiled = self.jitted.lower(*arguments, **sizes).compile(_ANEW)
+                recording[self._name, signature] = compiled
         result: R = self.jitted(*arguments, **sizes) if compiled is None else compiled(*arguments)
         return result
 
@@ -114,11 +118,13 @@ def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
       ...     jax_decode.warm_up(decoder, profile="general", vocabulary=tokenizer, batch=[1, 8])
     """
     recorded: _Recorded = {}
-    token = _RECORDING.set(recorded)
+    token, before = _RECORDING.set(recorded), jax.config.values[_CACHED_FROM]
+    jax.config.update(_CACHED_FROM, float("inf"))  # or a later process would read these programs from JAX's cache
     try:
         yield
     finally:
         _RECORDING.reset(token)
+        jax.config.update(_CACHED_FROM, before)
     if not recorded:
         fix = "Call warm_up, generate or another loop within, on one device."
         raise DecodeError("no program has run within export_programs", where=str(path), fix=fix)

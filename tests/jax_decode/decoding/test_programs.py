@@ -14,7 +14,7 @@ from oracles.toy_decoder import toy
 
 import fsa_compile
 import jax_decode
-from jax_decode.decoding import loop
+from jax_decode.decoding import programs
 from jax_decode.errors import DecodeError
 from models.tiny import tiny_gemma
 
@@ -76,13 +76,14 @@ def _as_models_need_it():
 
 
 @pytest.fixture
-def exported(tmp_path):
+def exported(tmp_path, monkeypatch):
     """A file of the programs of one call, and what the call gives."""
-    path, before = tmp_path / "programs.bin", dict(loop.decode.loaded)
+    path = tmp_path / "programs.bin"
+    for program in programs._PROGRAMS.values():
+        monkeypatch.setattr(program, "loaded", {})
     with jax_decode.export_programs(path):
         expected = generated(tiny_gemma(4, "gemma1-mqa", SIZE))
-    yield path, expected
-    loop.decode.loaded = before
+    return path, expected
 
 
 def generated(decoder, most: int = 6):
@@ -97,6 +98,32 @@ def test_calls_of_other_sizes_or_decoders_compile_as_ever(exported):
     assert len(generated(tiny_gemma(4, "gemma1-mha", SIZE)).tokens[0]) == 3
     assert len(generated(tiny_gemma(4, "gemma1-mqa", SIZE), most=40).tokens[0]) == 3
     assert jax.jit(lambda x: x + 1)(1) == 2
+
+
+@pytest.fixture
+def cached(tmp_path):
+    """JAX's cache of programs on disk, in a folder of its own, for every program."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: jax.config.values[name] for name in names}
+    jax_decode.keep_programs(tmp_path / "cache")
+    jax.config.update(names[1], 0.0)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_programs_that_came_from_a_cache_or_a_file_are_exported_whole(cached, exported, tmp_path):
+    decoder, (path, expected) = tiny_gemma(4, "gemma1-mqa", SIZE), exported
+    for _ in range(2):
+        jax.clear_caches()
+        generated(decoder)  # the second time from JAX's cache
+    jax_decode.load_programs(path)
+    for name in ("once", "twice"):
+        jax.clear_caches()
+        with jax_decode.export_programs(tmp_path / name):
+            generated(decoder)
+        assert jax_decode.load_programs(tmp_path / name) >= 3
+        assert generated(decoder).tokens[0].tolist() == expected.tokens[0].tolist()
 
 
 def test_files_that_do_not_fit_are_refused_with_the_reason(exported, tmp_path):
