@@ -13,6 +13,7 @@ VENV ?= .venv
 PARITY_VENV ?= .venv-parity
 GEMMA4_VENV ?= .venv-gemma4
 BENCH_VENV ?= .venv-bench
+SERVERS_VENV ?= .venv-servers
 JAX_EXTRA ?= cuda12
 WORKERS ?= 2
 BIN := $(VENV)/bin
@@ -129,6 +130,16 @@ test-gemma4: $(GEMMA4_VENV)/.installed  ## the same with gemma 4 (Python 3.12 or
 .PHONY: test-ray
 test-ray: .venv-ray/.installed  ## batches on a Ray cluster of this machine
 	.venv-ray/bin/python -m pytest -c /dev/null --rootdir . --import-mode importlib -p no:cacheprovider tests/integrations/test_ray.py
+
+# vLLM as it is published (some gigabytes); tpu-inference needs Python 3.12 and is tested where it is installed beside it.
+$(SERVERS_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(SERVERS_VENV)
+	$(SERVERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -e '.[compile,decode]' 'pytest>=8' 'vllm==0.33.0'
+	@touch $@
+
+.PHONY: test-servers
+test-servers: $(SERVERS_VENV)/.installed  ## the backend in vLLM's own manager, constraints in its TPU runner's loop (minutes, not in CI)
+	PYTHONPATH=.:tests JAX_PLATFORMS=cpu $(SERVERS_VENV)/bin/python -m pytest -o filterwarnings=default -p no:cacheprovider tests/interop/test_vllm_backend.py tests/integrations/test_tpu_inference.py $(ARGS)
 
 # Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.
 BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/grammar_speed.py benchmarks/device_step.py benchmarks/conformance.py
