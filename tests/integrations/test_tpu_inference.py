@@ -170,7 +170,7 @@ def served(loop, count: int, rows: int, seed: int) -> collections.Counter:
 def test_requests_in_the_loop_get_the_tokens_of_the_hosts_masks(loop, exhaustive):
     met = served(loop, 10_000 if exhaustive else 150, 64 if exhaustive else 8, seed=1)
     assert met["single steps"] > 5
-    assert met["tokens"] > 5 * met["requests"]
+    assert met["tokens"] > 3 * met["requests"]
 
 
 def test_other_requests_compile_nothing(loop):
