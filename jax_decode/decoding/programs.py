@@ -111,7 +111,8 @@ def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
       path: the file; replaced at once when the block ends, and not touched when it ends with an error.
 
     Raises:
-      DecodeError: no program has run, or one cannot be written because its decoder's structure cannot be pickled.
+      DecodeError: no program has run, one cannot be written because its decoder's structure cannot be pickled, or the file
+        cannot.
 
     Examples:
       >>> with jax_decode.export_programs("programs.bin"):
@@ -135,10 +136,14 @@ def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
         fix = "Let the decoder be a registered dataclass of an importable module; functions inside it need names, too."
         raise DecodeError(f"a program cannot be written: {error}", where=str(path), fix=fix) from None
     header = json.dumps(_here() | {"sha256": hashlib.sha256(body).hexdigest()}).encode()
-    folder = Path(path).resolve().parent
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-        file.write(_MAGIC + header + b"\n" + body)
-    Path(file.name).replace(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=Path(path).resolve().parent) as folder:
+            whole = Path(folder) / "programs"
+            whole.write_bytes(_MAGIC + header + b"\n" + body)
+            whole.replace(path)
+    except OSError as error:
+        fix = "Give the path of a file in a folder that can be written."
+        raise DecodeError(f"the programs cannot be written: {error.strerror}", where=str(path), fix=fix) from None
 
 
 def load_programs(path: str | os.PathLike[str]) -> int:

@@ -156,5 +156,8 @@ def test_what_cannot_be_exported_says_why_and_leaves_the_file_alone(tmp_path):
     assert path.read_bytes() == b"old"
     with pytest.raises(DecodeError, match=r"cannot be written: .*lambda"), jax_decode.export_programs(path):
         generated(toy(SIZE, 4))
+    nowhere = tmp_path / "no folder" / "programs.bin"
+    with pytest.raises(DecodeError, match="cannot be written: No such file"), jax_decode.export_programs(nowhere):
+        generated(tiny_gemma(4, "gemma1-mqa", SIZE))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
