@@ -15,12 +15,13 @@ from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArr
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
-from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields
 
 _MANY_GROUPS = 48
 """Above this many wide sets of a node, NumPy looks for those that hold a token."""
 
 
+@named_fields
 class HostWalk(BitmaskWalk):
     """Where a text stands in its constraint.
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError
 from jax_decode.tables.tables import ConstraintTables
 
@@ -16,6 +17,7 @@ MAX_DRAFT = 32
 """Most tokens that may be drafted before one pass of the target."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class ModelDraft:
     """Drafts by a smaller model over the same tokens.
@@ -45,6 +47,7 @@ class ModelDraft:
 jax.tree_util.register_dataclass(ModelDraft, data_fields=["decoder", "length"], meta_fields=["share_penalties", "same_noise"])
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class PromptLookup:
     """Drafts copied from where the last few tokens stood before, in the prompt or in the text; no second model.
@@ -67,6 +70,7 @@ class PromptLookup:
 jax.tree_util.register_dataclass(PromptLookup, data_fields=["length"], meta_fields=["ngram", "share_penalties"])
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class ForcedText:
     """Drafts what the constraint forces and nothing else; no second model.

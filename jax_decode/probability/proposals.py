@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.errors import DecodeError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import NEVER, clean, log_add, log_sum
@@ -25,12 +26,14 @@ from jax_decode.tables.tables import ConstraintTables
 _PLAIN = Categorical(None)  # temperature 1, as `samplers.prepared` writes it
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Masked:
     """Draws among the allowed tokens; the weight is their mass."""
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["max_rejects"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Rejection:
@@ -106,6 +109,7 @@ class _Trials(NamedTuple):
     draws: jax.Array
 
 
+@named_arguments
 def weighted_rejection(
     logits: jax.Array,
     key: jax.Array,

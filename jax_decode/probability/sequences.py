@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.requests import Asked, Request, read_request
-from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, Room, walk_tree
@@ -67,6 +67,7 @@ class Sequences:
         return [tokenizer.decode(row.tolist()) for row in self.tokens]
 
 
+@named_arguments
 @on_automatic_axes
 def enumerate_sequences(
     decoder: Any,

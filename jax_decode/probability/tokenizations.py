@@ -9,9 +9,10 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 
 
+@named_arguments
 def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstraint]:
     """A constraint for every text that allows exactly the token sequences that write its bytes.
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError
 
 _T = TypeVar("_T")
@@ -31,11 +32,13 @@ def _sampler(*static: str) -> Callable[[type[_T]], type[_T]]:
     return register
 
 
+@named_fields
 @_sampler()
 class Greedy:
     """The most probable allowed token; among equals the lowest id."""
 
 
+@named_fields
 @_sampler()
 class Categorical:
     """A draw from the model's distribution over the allowed tokens.
@@ -47,6 +50,7 @@ class Categorical:
     temperature: Any = 1.0
 
 
+@named_fields
 @_sampler("k")
 class TopK:
     """A draw among the k most probable allowed tokens; ties with the k-th are all kept.
@@ -60,6 +64,7 @@ class TopK:
     temperature: Any = 1.0
 
 
+@named_fields
 @_sampler()
 class TopP:
     """A draw from the smallest set of most probable allowed tokens whose probability is at least p.
@@ -73,6 +78,7 @@ class TopP:
     temperature: Any = 1.0
 
 
+@named_fields
 @_sampler()
 class MinP:
     """A draw among the allowed tokens at least p times as probable as the most probable one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError
 
 GROWTH = 4
@@ -21,6 +22,7 @@ _OVER_FEW = {"nested": {"max_candidates": 64}}
 Sizes = Mapping[str, int]
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class Profile:
     """What is static of constraints on the device, and for how much their tables have room.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -52,6 +52,31 @@ _FEW = 64
 """Constraints that there is always room for in a profile."""
 SLACK = {"groups": 32, "arcs": 128, "levels": 32}
 """Entries past a node's own that may be read in any profile."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Remarks:
+    """What a user is told of constraints, beside the tables. All remarks are equal, so that none is a part of a program.
+
+    Attributes:
+      unenforced: places in their schemas that constraints leave out, by the constraint's index; see `SchemaOptions.unenforced`.
+    """
+
+    unenforced: Mapping[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, constraints: Sequence[CompiledConstraint | CompiledItems]) -> Remarks:
+        """Of constraints in their order."""
+        return cls({i: c.unenforced for i, c in enumerate(constraints) if isinstance(c, CompiledConstraint) and c.unenforced})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Remarks)
+
+    def __hash__(self) -> int:
+        return hash(Remarks)
+
+    def __repr__(self) -> str:
+        return "Remarks()"  # a tree's structure is compared by what it prints, too
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +137,7 @@ class ConstraintTables:
       items: tries of the constraints that are sets of items; None where none is. Their nodes are numbers from N on.
       shards: how the vocabulary is spread over devices, None where it is not.
       profile: that the sizes come from, None for sizes of the constraints' own.
+      remarks: what users are told, no part of a program.
     """
 
     nodes: jax.Array
@@ -157,6 +183,7 @@ class ConstraintTables:
     items: ItemTables | None = None
     shards: Shards | None = None
     profile: Profile | None = None
+    remarks: Remarks = Remarks()
 
     @property
     def has_stack(self) -> bool:
@@ -205,7 +232,8 @@ class ConstraintTables:
         )
 
 
-_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str", "Shards | None", "Profile | None")]
+_KINDS = ("int", "str", "Shards | None", "Profile | None", "Remarks")
+_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in _KINDS]
 jax.tree_util.register_dataclass(
     ConstraintTables,
     data_fields=[f.name for f in dataclasses.fields(ConstraintTables) if f.name not in _STATIC],
@@ -273,7 +301,7 @@ def to_device(
         arrays["unless"], excepted = exceptions(constraints, rows, nodes, in_buckets=chosen is not None)
         more |= _canonical_tables(canonical, columns, excepted, place, chosen) | {"partners": int(own.partners)}
     more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
-    return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)
+    return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen, remarks=Remarks.of(every))
 
 
 def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[Columns, Any]:
