@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from jax_decode.canvas.canvas import by_row, fill_with_confidence, read
 from jax_decode.canvas.canvas_tables import CanvasTables
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.kernels.noise import gumbel, key_words, threefry
 from jax_decode.kernels.planes import NEVER
 
@@ -108,7 +108,7 @@ def denoise(
 
 def _check(numbers: dict[str, Any], temperature: Any) -> None:
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        if not is_whole(value, 1):
             raise DecodeError(f"{name} is {value!r}", fix="Give a whole number of at least 1.")
     if numbers["length"] % numbers["block"]:
         what = f"a canvas of {numbers['length']} tokens is not made of blocks of {numbers['block']}"

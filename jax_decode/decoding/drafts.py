@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.tables.tables import ConstraintTables
 
 MAX_DRAFT = 32
@@ -148,7 +148,7 @@ def _check_rewind(decoder: Any, what: str) -> None:
 
 
 def _whole(value: Any, what: str, most: int, fix: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
+    if not is_whole(value, 1, most):
         raise DecodeError(f"{what} is {value!r}, not a whole number from 1 to {most}", fix=fix)
     return int(value)
 

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import NEVER, clean, log_add, log_sum
@@ -69,7 +68,7 @@ def check_proposal(proposal: Any) -> None:
         raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked() or Rejection(max_rejects).")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects
-        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most <= 1 << 16:
+        if not is_whole(most, 0, 1 << 16):
             raise DecodeError(f"max_rejects is {most!r}", where="Rejection", fix="Give a whole number from 0 to 65,536.")
 
 

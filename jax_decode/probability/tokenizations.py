@@ -30,7 +30,10 @@ def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstrai
       DecodeError: a text is none, or no token sequence writes it.
     """
     vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
+    if not all(hasattr(vocabulary, name) for name in ("tokens", "stop_ids", "fingerprint")):
+        what = f"a {type(tokenizer).__name__} is no tokenizer"
+        raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
+    if not isinstance(texts, Sequence) or isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
         raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix="Give a list of strings.")
     spelled = [text.encode() for text in texts]
     ids = _ids_of(vocabulary, spelled)

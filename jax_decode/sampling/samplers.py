@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 
 _T = TypeVar("_T")
 _LEAST = 1e-30
@@ -101,9 +101,7 @@ def check_sampler(sampler: Any) -> None:
         names = "Greedy(), Categorical(temperature), TopK(k), TopP(p), MinP(p)"
         raise DecodeError(f"the sampler is {sampler!r}", fix=f"Give one of {names}.")
     name = type(sampler).__name__
-    if isinstance(sampler, TopK) and (
-        isinstance(sampler.k, bool) or not isinstance(sampler.k, (int, np.integer)) or sampler.k < 1
-    ):
+    if isinstance(sampler, TopK) and not is_whole(sampler.k, 1):
         raise DecodeError(f"k must be a whole number of at least 1, not {sampler.k!r}", where=name)
     if isinstance(sampler, (TopP, MinP)):
         _check_number(sampler.p, "p", 1.0, name, "Give a probability in (0, 1].")

@@ -194,6 +194,9 @@ def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, cou
         alike = [profile.over(vocab_size) for profile in _of_kind(statics, used)]
         fits = (profile for profile in alike if not profile.lacks(statics, used, counters))
         return next(fits, None) or alike[-1].scaled(statics, used, counters)
+    if not isinstance(asked, (str, Profile)):
+        what = f"the profile is a {type(asked).__name__}"
+        raise DecodeError(what, fix=f"Give a name out of {', '.join(_BY_NAME)}, another's tables.profile, or none.")
     if isinstance(asked, str) and asked in _BY_NAME:
         own = _BY_NAME[asked].over(vocab_size)
         chosen = own.scaled(statics, used, counters) or own

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
@@ -490,6 +490,9 @@ def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dic
 
 def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:
     """Raises `DecodeError` unless canonical constraints come with the tables they were made with, and others without."""
+    if canonical is not None and not hasattr(canonical, "identity"):
+        what = f"'canonical' is a {type(canonical).__name__}, not the tables of a tokenizer"
+        raise DecodeError(what, fix="Pass canonical=fsa_compile.canonical_tables(tokenizer), or leave it out.")
     identity = "" if canonical is None else canonical.identity
     for i, c in enumerate(constraints):
         if c.canonical.tables != identity:
@@ -517,6 +520,8 @@ def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstra
     for i, c in enumerate(constraints):
         if not isinstance(c, (CompiledConstraint, CompiledItems)):
             raise DecodeError(f"{what}, not {type(c).__name__}", where=f"constraint {i}", fix=fix)
+    if logits_width is not None and not is_whole(logits_width, 1):
+        raise DecodeError(f"logits_width is {logits_width!r:.60}", fix="Pass the number of the model's logits.")
     first = constraints[0]
     for i, c in enumerate(constraints):
         if (c.fingerprint, c.vocab_size) != (first.fingerprint, first.vocab_size):
