@@ -11,10 +11,10 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
 from fsa_compile.composition.counter.counter_artifact import assemble_counter
 from fsa_compile.composition.counter.counter_walk import counts_alone, walk_counter
-from fsa_compile.composition.pushdown.stack_contexts import with_contexts
 from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
 from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone
+from fsa_compile.composition.pushdown.stack_contexts import with_contexts
 from fsa_compile.composition.regular.regular_artifact import assemble
 from fsa_compile.composition.regular.trie_walk import walk_tokens
 from fsa_compile.composition.shared_loops import known_tokens
