@@ -63,6 +63,8 @@ FLAT_STATES = 512
 """Schemas without recursion and counters are compiled without a stack up to this size; larger ones walk faster with one."""
 BOUND_DEPTH = "Set SchemaOptions.max_object_depth and max_array_depth: values that nest deeper are left out then."
 """What to do about schemas whose values nest without bound, for canonical constraints."""
+_MOST_APART = 60_000
+"""Most states of a byte machine whose frames are shared less for the sake of a bound."""
 _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
@@ -115,7 +117,8 @@ def compile_json_schema(
 
     def make(apart: bool) -> CompiledConstraint:
         def build(kept: Any) -> ByteMachine:
-            return schema_machine(kept, options=read, limits=limits, deadline=request.deadline, outcomes_apart=apart)
+            own = dataclasses.replace(read, max_controls=min(read.max_controls, _MOST_APART)) if apart else read
+            return schema_machine(kept, options=own, limits=limits, deadline=request.deadline, outcomes_apart=apart)
 
         machine, left_out = enforceable(schema, options.unenforced, build)
         if depths is None:
