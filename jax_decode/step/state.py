@@ -15,6 +15,7 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.step.argument_checks import check_room, checked_indices
 from jax_decode.tables.canonical import first_canonical
 from jax_decode.tables.concatenation import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START
+from jax_decode.tables.stack_layout import CELL
 from jax_decode.tables.tables import ConstraintTables
 
 MAX_DEPTH = 64
@@ -162,7 +163,7 @@ def init_state(
     remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
     record = tables.constraints[index]
     node = jnp.where(constrained, record[:, START], FREE)
-    top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, 5), jnp.int32)
+    top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, CELL), jnp.int32)
     if tables.has_stack:
         max_tokens = _known_most(limits) if max_tokens is None else max_tokens
         pushes = constrained & (record[:, PUSHES] > 0)
@@ -208,7 +209,7 @@ def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:
         canonical=none,
         used=none,
         alloc=zeros,
-        cell=jnp.zeros((rows, 0, 5), jnp.int32),
+        cell=jnp.zeros((rows, 0, CELL), jnp.int32),
         depth_limit=zeros,
         dropped=jnp.zeros(rows, bool),
         remaining=limits,

@@ -114,7 +114,7 @@ class ConstraintTables:
       increments: uint16[I, V].
       spelling: int32[N], the longest token of a node whose tokens all begin one and the same text, -1 for others; of no elements
         where the vocabulary is not known.
-      initial: int32[C, PM + 1, 5 or 6], the first cells of every row: none, then the initial stack; `stack_layout` names the
+      initial: int32[C, PM + 1, 6 or 7], the first cells of every row: none, then the initial stack; `stack_layout` names the
         columns.
       keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next three have no
         elements where no constraint has sets; `guard_layout` names the columns.
