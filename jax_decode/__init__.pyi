@@ -53,6 +53,8 @@ from .probability.text_scores import TextScores as TextScores
 from .probability.text_scores import score_texts as score_texts
 from .probability.tokenizations import tokenizations as tokenizations
 from .probability.training import TokenLogprobs as TokenLogprobs
+from .probability.training import importance_weights as importance_weights
+from .probability.training import sampled_log_mass as sampled_log_mass
 from .probability.training import token_logprobs as token_logprobs
 from .probability.weights import log_weights as log_weights
 from .sampling.samplers import Categorical as Categorical
