@@ -42,6 +42,7 @@ from .probability.options import Options as Options
 from .probability.options import option_probabilities as option_probabilities
 from .probability.particles import WeightedGeneration as WeightedGeneration
 from .probability.particles import generate_smc as generate_smc
+from .probability.proposals import LookAhead as LookAhead
 from .probability.proposals import Masked as Masked
 from .probability.proposals import Rejection as Rejection
 from .probability.proposals import weighted_rejection as weighted_rejection

@@ -59,7 +59,7 @@ logging.disable(logging.WARNING)
 
 # %%
 FORM = r'\{"answer": (\d{1,2})\}'
-STEPS, PROMPTS, GENERATIONS = 30, 8, 4
+STEPS, PROMPTS, GENERATIONS = 20, 8, 4
 
 
 def questions(seed=0):
@@ -148,7 +148,8 @@ untrained = rl_cluster.RLCluster(
 )
 plt.figure(figsize=(7, 3))
 prompts = [prompt for prompt in next(questions(1))["prompts"] for _ in range(GENERATIONS)]
-for name, cluster in {"before": untrained} | {name: run[0] for name, run in runs.items() if name != "no constraint"}.items():
+trained = {name: cluster for name, (cluster, _) in runs.items() if name != "no constraint"}
+for name, cluster in {"before": untrained, **trained}.items():
     out = cluster.generate(prompts)
     rows = np.array([np.pad(row, (0, 16 - len(row)), constant_values=tokenizer.pad_id()) for row in out.tokens])
     given = jax.numpy.asarray(out.left_padded_prompt_tokens), jax.numpy.asarray(rows)
