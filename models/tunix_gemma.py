@@ -23,7 +23,7 @@ def to_tunix(model: Gemma) -> Any:
       ModelError: google-tunix is not installed.
     """
     try:
-        gemma3 = importlib.import_module("tunix.models.gemma3.model")
+        gemma3: Any = importlib.import_module("tunix.models.gemma3.model")
     except ModuleNotFoundError as error:
         raise ModelError(
             f"{error.name} is not installed, a package of google-tunix or one that it needs", fix="pip install google-tunix"
@@ -42,10 +42,10 @@ def to_tunix(model: Gemma) -> Any:
     finally:
         gemma3.GEMMA3_ATTENTION_PATTERN = before
     state = nnx.state(other, nnx.Param)
-    values = dict(nnx.to_flat_state(state))
+    values: dict[Any, Any] = dict(nnx.to_flat_state(state))
     for name, value in layouts.flatten(model.params).items():
         layer, _, rest = name.partition("/")
-        path = ("layers", int(layer[6:]), *rest.split("/")) if layer.startswith("layer_") else tuple(name.split("/"))
+        path: tuple[Any, ...] = ("layers", int(layer[6:]), *rest.split("/")) if layer.startswith("layer_") else tuple(name.split("/"))
         if rest == "mlp/gating_einsum":
             for part, kernel in zip(("gate_proj", "up_proj"), value):
                 values[(*path[:-1], part, "kernel")].set_value(kernel.T)

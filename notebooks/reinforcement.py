@@ -30,9 +30,15 @@ if "google.colab" in sys.modules:
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", package, "google-tunix"], check=True)
 
 # %%
+import contextlib
+import io
 import logging
 import random
 import re
+import warnings
+
+warnings.simplefilter("ignore")  # the trainer's warnings and logs are not what this is about
+logging.disable(logging.WARNING)
 
 import jax
 import matplotlib.pyplot as plt
@@ -50,7 +56,6 @@ from fsa_compile import draw
 from jax_decode.integrations.tunix import constrained_rollout
 
 plt.rcParams.update(draw.STYLE)  # the colours of the library's pictures
-logging.disable(logging.WARNING)
 
 # %% [markdown]
 # ## Task and reward
@@ -111,7 +116,8 @@ def train(constraint, importance=False):
         seen.append((np.mean(rewards), completions, cluster.rollout.sampler.compilations))
         return rewards
 
-    GRPOLearner(cluster, grpo, reward_fns=noted).train(questions())
+    with contextlib.redirect_stderr(io.StringIO()):  # progress bars
+        GRPOLearner(cluster, grpo, reward_fns=noted).train(questions())
     return cluster, seen
 
 

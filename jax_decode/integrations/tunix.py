@@ -84,7 +84,7 @@ class _Constrained(_Base):
         self._shardings: Any = None
         prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo", "each"))
         decode = jax.jit(self._carrying(self._decode_fn), donate_argnums=(2,))
-        self._programs = prefill, decode
+        self._programs: tuple[Any, Any] = prefill, decode
         self._compiled_prefill_fn = lambda params, *args, **kwargs: prefill(
             self._carried, self._as_compiled(params), *args, each=self._each, **kwargs
         )

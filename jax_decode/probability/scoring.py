@@ -129,7 +129,7 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
         padded[i, : len(row)], counts[i] = row, len(row)
     fed = PromptBatch(request.prompts.tokens, request.prompts.lengths, request.cache_length + block)
     fed, given = jax.device_put((fed, _Given(request.rows(each).astype(np.int32), padded, counts)))
-    out = teacher_forced(decoder, request.tables, state, fed, given, block=block)
+    out: Any = teacher_forced(decoder, request.tables, state, fed, given, block=block)
     traced = isinstance(out.raw, jax.core.Tracer)
     out = out if traced else jax.device_get(out)
     stopped = out.accepted & out.running & (out.goes_on | always_stop)
