@@ -49,23 +49,59 @@ class Rejection:
     max_rejects: Any = 32
 
 
-Proposal = Masked | Rejection
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["candidates", "slots"])
+@dataclasses.dataclass(frozen=True)
+class LookAhead:
+    """Draws among the allowed tokens, weighted by an estimate of the probability that a text completes behind them.
+
+    The estimates are a table on the device, one number for each place in the constraint and last token, learned while rows are
+    drawn. Weights are unbiased whatever it says; they are the more even the better it is. A mask alone goes where completions are
+    improbable, and loses particles there.
+
+    Attributes:
+      candidates: how many of the most probable allowed tokens are looked behind, in every step of every row; each costs a step of
+        the constraint.
+      slots: numbers in the table; places that share one share its estimate.
+      values: float32[slots], logarithms of the estimates, 0 where nothing is known; None at first. `WeightedGeneration.proposal`
+        has what was learned, for the next call.
+    """
+
+    candidates: int = 32
+    slots: int = 4096
+    values: Any = None
+
+    def with_values(self, values: Any) -> LookAhead:
+        """With another table."""
+        return dataclasses.replace(self, values=values)
+
+
+Proposal = Masked | Rejection | LookAhead
 
 
 class Draw(NamedTuple):
     """token: int32[B], -1 where nothing is allowed; log_weight: float32[B], -inf there; raw_logprob: float32[B]; draws: int32[B],
-    tokens drawn from the model's own distribution."""
+    tokens drawn from the model's own distribution; twist: float32[B], logarithm of what the token's probability was multiplied
+    by."""
 
     token: jax.Array
     log_weight: jax.Array
     raw_logprob: jax.Array
     draws: jax.Array
+    twist: Any = 0.0
 
 
 def check_proposal(proposal: Any) -> None:
     """Raises `DecodeError` unless it is a proposal whose numbers make sense."""
     if not isinstance(proposal, Proposal):
-        raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked() or Rejection(max_rejects).")
+        raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked(), Rejection(max_rejects) or LookAhead().")
+    if isinstance(proposal, LookAhead):
+        for name in ("candidates", "slots"):
+            value = getattr(proposal, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 1 << 24:
+                raise DecodeError(f"{name} is {value!r}", where="LookAhead", fix="Give a whole number from 1 to 16,777,216.")
+        if proposal.values is not None and np.shape(proposal.values) != (proposal.slots,):
+            what = f"the values have the shape {list(np.shape(proposal.values))}, there are {proposal.slots} slots"
+            raise DecodeError(what, where="LookAhead", fix="Pass WeightedGeneration.proposal of an earlier call, or no values.")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects
         if not is_whole(most, 0, 1 << 16):
@@ -73,7 +109,12 @@ def check_proposal(proposal: Any) -> None:
 
 
 def draw(
-    proposal: Proposal, logits: jax.Array, key: jax.Array, step: jax.Array, tables: ConstraintTables, state: ConstraintState
+    proposal: Masked | Rejection,
+    logits: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    tables: ConstraintTables,
+    state: ConstraintState,
 ) -> Draw:
     """Draws a token for every row; see `sampling.sample` for the arguments."""
     if isinstance(proposal, Masked):
