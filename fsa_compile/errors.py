@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import numbers
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -50,6 +51,11 @@ def shown(value: Any, width: int = 60) -> str:
         return f"{value!r:.{width}}"
     except Exception:
         return f"a value of type {type(value).__name__:.{width}}"
+
+
+def is_whole(value: Any, least: int, most: int = (1 << 31) - 1) -> bool:
+    """Whether a value is a whole number between two bounds, both allowed; no truth value and no array is one."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 class CallError(ConstraintError, TypeError):

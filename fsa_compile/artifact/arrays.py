@@ -428,11 +428,11 @@ def _regular_arrays(c: ConstraintArrays) -> dict[str, np.ndarray]:
 
 def check_vocabulary(constraint: Any, vocabulary: Any, *, where: str = "") -> None:
     """Raises `ArtifactError` unless a constraint (or items) was compiled for this vocabulary (or tokenizer)."""
-    if not hasattr(constraint, "vocab_size"):
+    if not all(hasattr(constraint, name) for name in ("vocab_size", "fingerprint")):
         what = f"a compiled constraint is needed, not {type(constraint).__name__}"
         raise ArtifactError(what, where=where, fix="Pass what compile_... or load returned, then the tokenizer.")
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
-    if not hasattr(vocabulary, "fingerprint"):
+    if not all(hasattr(vocabulary, name) for name in ("fingerprint", "tokens")):
         what = f"a vocabulary or tokenizer is needed to check the constraint, not {type(vocabulary).__name__}"
         raise ArtifactError(what, where=where, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if constraint.fingerprint != vocabulary.fingerprint:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.palette import ACCENT, FILL, HEAT, INK, LINE, STYLE
-from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, naming
+from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, is_whole, naming
 from fsa_compile.inspection.automaton_graphs import (
     MOST_NODES,
     Automaton,
@@ -152,8 +152,10 @@ def build_graph(
     pieces: bool = False,
 ) -> Graph:
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
-    if max_nodes is not None and max_nodes < 1:
-        raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
+    if max_nodes is not None and not is_whole(max_nodes, 1):
+        raise ConstraintError(f"max_nodes is {max_nodes!r:.60}, so there is nothing to draw", fix="Give 1 or more.")
+    if not is_whole(max_labels, 0):
+        raise ConstraintError(f"max_labels is {max_labels!r:.60}", fix="Give a whole number.")
     nodes = MOST_NODES if max_nodes is None else max_nodes
     if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
         from fsa_compile.inspection.draw_transducer import transducer_graph  # needs pynini, which drawing does not

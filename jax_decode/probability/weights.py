@@ -44,6 +44,8 @@ def log_weights(generation: Generation) -> Floats:
     Raises:
       DecodeError: the model's logits were NaN in one of the rows.
     """
+    if not isinstance(generation, Generation):
+        raise DecodeError(f"a {type(generation).__name__} is no result of generate", fix="Pass what generate returned.")
     for row, status in enumerate(generation.status):
         if status == Status.NOT_A_NUMBER:
             raise no_numbers(f"in row {row}")

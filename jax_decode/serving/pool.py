@@ -15,7 +15,7 @@ import numpy as np
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError, PoolFullError
+from jax_decode.errors import DecodeError, PoolFullError, is_whole
 from jax_decode.kernels.row_layout import only_tokens, packed
 from jax_decode.serving.device_writes import Tables, Written, warm, write
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
@@ -69,7 +69,7 @@ class ConstraintPool:
         self, vocabulary: Any, *, profile: Profile | str = "general", slots: int = 256, logits_width: int | None = None
     ) -> None:
         known = getattr(vocabulary, "vocabulary", vocabulary)
-        if not all(hasattr(known, name) for name in ("fingerprint", "stop_ids")):
+        if not all(hasattr(known, name) for name in ("fingerprint", "stop_ids")) or isinstance(known, ConstraintTables):
             what = f"a pool is of one vocabulary, not of a {type(vocabulary).__name__}"
             raise DecodeError(what, fix="Pass the tokenizer, its vocabulary, or a constraint.")
         size = getattr(known, "vocab_size", None) or len(known.tokens)
@@ -211,7 +211,7 @@ class ConstraintPool:
           DecodeError: the slot is not in use.
         """
         with self._lock:
-            if slot not in self._uses:
+            if not is_whole(slot, 0) or slot not in self._uses:
                 what = f"slot {slot!r} is not in use"
                 raise DecodeError(what, fix="Remove what add(...) returned, once for every call.")
             self._uses[slot] -= 1

@@ -44,6 +44,15 @@ def check_state(tables: ConstraintTables | None, state: Any, where: str) -> None
         raise DecodeError(what, fix="Make the state with init_state(tables, ...) of the same tables.")
 
 
+def check_rows(state: Any, where: str, **rows: Any) -> None:
+    """Checks the arguments of functions that copy rows of a state, whose numbers are one or several."""
+    check_state(None, state, where)
+    for name, value in rows.items():
+        numbers_of(value, f"{where}: {name} is no row's number, and no numbers of rows")
+        if np.ndim(value) > 1:
+            raise DecodeError(f"{where}: {name} has shape {tuple(np.shape(value))}", fix="Pass one row's number, or int32[n].")
+
+
 def check_advance(tables: ConstraintTables | None, state: Any, tokens: Any) -> None:
     """Checks the arguments of `advance`."""
     check_tables(tables, "advance", optional=True)
@@ -117,9 +126,11 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
     return jnp.asarray(which, jnp.int32)
 
 
-def check_room(max_depth: Any, max_tokens: Any) -> None:
+def check_room(rows: int, max_depth: Any, max_tokens: Any) -> None:
     """Checks the limits of `init_state` on stacks."""
     numbers_of(max_depth, "init_state: max_depth is no whole number")
+    if np.shape(max_depth) not in ((), (rows,)):
+        raise DecodeError(f"init_state: max_depth has shape {np.shape(max_depth)}", fix=f"Pass one number, or int32[{rows}].")
     if max_tokens is not None and not is_whole(max_tokens, 0):
         raise DecodeError(f"init_state: max_tokens is {max_tokens!r:.60}", fix="Give a whole number; it is static.")
 

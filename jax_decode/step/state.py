@@ -157,8 +157,8 @@ def init_state(
     Raises:
       DecodeError: a wrong shape, dtype or known value; or the tables have stacks, and for how many tokens is not known.
     """
-    check_room(max_depth, max_tokens)
     which = checked_indices(tables, which, limits, stop_ids)
+    check_room(len(which), max_depth, max_tokens)
     index, constrained = jnp.maximum(which, 0), which >= 0
     remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
     record = tables.constraints[index]
