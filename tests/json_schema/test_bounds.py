@@ -7,7 +7,15 @@ import random
 import pytest
 from json_schema.random_schemas import random_schema
 
-from fsa_compile import BudgetError, CompileLimits, ConstraintError, SchemaOptions, Vocabulary, compile_json_schema, compile_yaml_schema
+from fsa_compile import (
+    BudgetError,
+    CompileLimits,
+    ConstraintError,
+    SchemaOptions,
+    Vocabulary,
+    compile_json_schema,
+    compile_yaml_schema,
+)
 
 BYTES = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
 NO_STRINGS = {"not": {"items": {"type": "string"}}}
