@@ -20,6 +20,7 @@ cells than their symbol allows, so that they keep limits of depth too.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def without_contexts(c: CompiledConstraint) -> CompiledConstraint:
         return c
     size = c.context
     per_node = ("accept", "distance", "need", "ladder", "level_slope", "delta_offset")
-    changes = {name: getattr(c, name)[:size] for name in per_node}
+    changes: dict[str, Any] = {name: getattr(c, name)[:size] for name in per_node}
     changes |= {f"{kind}_offset": getattr(c, f"{kind}_offset")[: size + 1] for kind in ("group", "arc", "level")}
     return dataclasses.replace(c, context=0, **changes)
 
@@ -155,7 +156,7 @@ def _with_nodes(c: CompiledConstraint, table: np.ndarray, less: np.ndarray) -> C
         return np.concatenate((values, own.astype(values.dtype)))
 
     none = np.zeros(more, np.int64)
-    changes = {
+    changes: dict[str, Any] = {
         "accept": longer("accept", none),
         "distance": longer("distance", less),
         "need": longer("need", none),
