@@ -19,6 +19,8 @@ PRINTED = {
     "tokenization": r"^healed +\[▁kettle\].*\n +the kett\|le .*$",
     # a text, a value, the picture's row, why a text is refused
     "welcome": r"^yes, because .*\.\nPerson\(name='Ada Lovelace', born=1815, .*\n(.*\n)*.*ACCEPTED 'yes, because .*\nrefused after .*\nallowed there: ",
+    # two tools one after the other, and every call inside the constraint runs
+    "agents": r"^gemma4: Tell Clara .*\n(.*\n)*?    calls   find_email\(.*\n(.*\n)*?    calls   send_mail\(.*\n(.*\n)*gemma4 .* inside 100%\nqwen3 .* inside 100%$",
     # valid shares, and the probability of the pattern
     "diffusion": r"^without +\d+% .*\ninside +100% in the form.*\nlog-probability of the pattern",
     # no program after the first step, every rollout in the form only with a constraint
@@ -34,7 +36,7 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    names = ["diffusion", "grammars", "quickstart", "reinforcement", "speculative_and_mass", "structured_output", "tokenization", "welcome"]
+    names = ["agents", "diffusion", "grammars", "quickstart", "reinforcement", "speculative_and_mass", "structured_output", "tokenization", "welcome"]
     assert [path.stem for path in NOTEBOOKS] == names
     assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == names
 

@@ -119,12 +119,7 @@ class _Nondeterministic:
         """The node's texts between two states."""
         match node:
             case Text(text=text):
-                here = begin
-                for byte in text.encode():
-                    there = self.state()
-                    self.moves[here].append((1 << byte, there))
-                    here = there
-                self.free[here].append(end)
+                self._text(text.encode(), begin, end)
             case Json():
                 key = json.dumps(node.schema, sort_keys=False, default=repr)
                 number, _ = self.schemas.setdefault(key, (len(self.schemas), node))
@@ -158,6 +153,18 @@ class _Nondeterministic:
                 self.free[last].append(end)
             case _:
                 self._automaton(node, begin, end)
+
+    def _text(self, text: bytes, begin: int, end: int) -> None:
+        if not text:
+            self.free[begin].append(end)
+            return
+        first, more = len(self.free), len(text) - 1
+        if first + more > self._limits.max_states:
+            raise LimitError("max_states", self._limits.max_states, "Writing out the text around the values")
+        self.free += [[] for _ in range(more)]
+        self.calls += [[] for _ in range(more)]
+        self.moves += [[(1 << byte, there)] for byte, there in zip(text[1:], (*range(first + 1, first + more), end))]
+        self.moves[begin].append((1 << text[0], first if more else end))
 
     def _repeated(self, node: Repeated, begin: int, end: int) -> None:
         here = begin
@@ -246,7 +253,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
 
     @functools.cache
     def closure(state: int) -> frozenset[int]:
-        return frozenset(reach([state], build.free.__getitem__))
+        return frozenset(reach([state], build.free.__getitem__)) if build.free[state] else frozenset((state,))
 
     @functools.cache
     def number(states: int | frozenset[int]) -> int:
@@ -262,8 +269,13 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     moves: list[tuple[int, int, int]] = []
     calls: dict[int, dict[int, int]] = {}
     for at, states in enumerate(order, 1):
-        deadline.check("Writing out the text around the values")
-        moves += [(at, mask, number(there)) for mask, there in _parted([m for state in states for m in build.moves[state]])]
+        if not at & 63:
+            deadline.check("Writing out the text around the values")
+        read = [m for state in states for m in build.moves[state]]
+        if len(read) == 1:
+            moves.append((at, read[0][0], number(read[0][1])))
+        else:
+            moves += [(at, mask, number(there)) for mask, there in _parted(read)]
         called: dict[int, set[int]] = {}
         for state in states:
             for schema, target in build.calls[state]:

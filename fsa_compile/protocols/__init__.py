@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machine
 from fsa_compile.call_syntax.syntax import CallSyntax
@@ -136,8 +137,23 @@ def compile_response(
     source = f"a turn of the protocol {read.protocol.name}"
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     bounds = _checked_bounds(max_reasoning_chars, max_reasoning_tokens)
-    root = _turn(read, request, response, reasoning, parallel_tool_calls, bounds, options)
-    return compile_format(root, request, options)
+
+    def made() -> CompiledConstraint:
+        root = _turn(read, request, response, reasoning, parallel_tool_calls, bounds, options)
+        return compile_format(root, request, options)
+
+    if not request.is_plain or max_depth is not None or not (response is None or isinstance(response, str)):
+        return made()
+    try:
+        turn = json_text([[tool.name, tool.pointer, tool.builtin is None, tool.schema] for tool in read.tools.values()])
+    except (TypeError, ValueError, RecursionError):
+        return made()  # which says what is wrong with the schema
+    asked = (response, read.choice, reasoning, parallel_tool_calls, bounds, options, request.limits)
+    return _KEPT.get((turn, asked, read.key), made)
+
+
+_KEPT: SizedMemo[CompiledConstraint] = SizedMemo(64 << 20, lambda made: made.nbytes, largest=32 << 20)
+"""The turns that were compiled last: the requests of one conversation ask for the same."""
 
 
 def _turn(
@@ -258,6 +274,13 @@ class _Read:
         self.protocol = protocol_of_tokenizer(tokenizer, protocol)
         self.marks = Marks(self.protocol, vocabulary)
         self.choice, self.tools = chosen(tool_choice, tools_of(tools, self.protocol, strict))
+        self._vocabulary = vocabulary
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a constraint depends on beside the request: the vocabulary, and the names that are its special tokens."""
+        width = self._vocabulary.logits_width
+        return repr(self.protocol), self._vocabulary.fingerprint, width, tuple(self.marks.special.items()), self._vocabulary.bos_id
 
 
 def _template(tokenizer: Any) -> str:

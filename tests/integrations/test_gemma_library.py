@@ -327,6 +327,32 @@ def test_grammars_with_a_stack_counters_and_canonical_tokens(small):
         assert ids[:-1] == small.our_tokenizer.encode(text)
 
 
+def test_turns_of_a_chat_model(small):
+    """Calls as Gemma 3 is prompted for them, and a thought before a value of a schema, from hot sampling; both are read back."""
+
+    def get_weather(city: str, days: int = 1) -> str:
+        return f"{city} {days}"
+
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    asked = [
+        {"protocol": "gemma3-python", "tools": [get_weather], "tool_choice": "required"},
+        {"protocol": "qwen3", "response": schema},
+    ]
+    constraints = [fsa_compile.compile_response(small.our_tokenizer, **given) for given in asked]
+    tables = jax_decode.to_device(constraints)
+    model, params = constrain(small.model, small.params, tables, constraint=[0, 1], max_new_tokens=LIMIT)
+    sampler = small.sampler(model, params, sampling=small.gm.text.RandomSampling(temperature=1.5))
+    for seed in range(3):
+        out = sampler.sample([BIO, OTHER], rng=seed, return_state=True)
+        assert statuses(out.state, params) == [Status.ACCEPTED] * 2
+        calls, value = (
+            fsa_compile.parse_response(text_of(small, out.state, row), small.our_tokenizer, **given) for row, given in enumerate(asked)
+        )
+        assert calls.calls
+        assert all(call() == f"{call.arguments['city']} {call.arguments.get('days', 1)}" for call in calls.calls)
+        assert set(value.content) == {"ok"}
+
+
 def test_the_parameters_keep_the_dtype_of_the_cache(small, person):
     """The sampler takes it from the first leaf: the model's leaves come before the tables, whose first ones are integers."""
     half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), small.params)

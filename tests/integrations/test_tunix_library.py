@@ -148,3 +148,37 @@ def test_what_beams_do_not_give_and_short_limits_are_refused(sampler, tokenizer)
         sampler(PROMPTS[:1], LIMIT, beam_size=2, return_logprobs=True)
     with pytest.raises(jax_decode.DecodeError, match="below the number of tokens of the shortest text"):
         sampler(PROMPTS[:1], 3, constraint=0)
+
+
+def test_turns_with_special_tokens():
+    """Thinking, answers and calls in the tokens of two protocols, read back from the ids of hot samples."""
+    from models.small_agent import small_agent_tokenizer_path
+
+    def get_weather(city: str, days: int = 1) -> str:
+        return f"{city} {days}"
+
+    path = str(small_agent_tokenizer_path())
+    tokenizer = fsa_compile.load_tokenizer(path)
+    config = gemma3.ModelConfig(
+        num_layers=1, num_embed=2176, embed_dim=16, hidden_dim=32, num_heads=1, head_dim=16, num_kv_heads=1,
+        sliding_window_size=32, param_dtype=np.float32,
+    )  # fmt: skip
+    asked = [
+        {"protocol": "gemma4", "tools": [get_weather], "tool_choice": "required", "reasoning": "required", "max_reasoning_tokens": 5},
+        {"protocol": "qwen3", "tools": [get_weather], "tool_choice": "required", "reasoning": "off"},
+    ]
+    constraints = [fsa_compile.compile_response(tokenizer, parallel_tool_calls=False, **given) for given in asked]
+    sampler = constrained_sampler(
+        gemma3.Gemma3(config, rngs=nnx.Rngs(0)),
+        sentencepiece.SentencePieceProcessor(model_file=path),
+        CacheConfig(cache_size=128, num_layers=1, num_kv_heads=1, head_dim=16),
+        jax_decode.to_device(constraints),
+    )
+    for seed in range(3):
+        out = sampler(PROMPTS[:2], constraint=[0, 1], seed=seed, max_generation_steps=72, temperature=1.5, max_prompt_length=16)
+        assert sampler.statuses == [Status.ACCEPTED] * 2
+        for row, given in enumerate(asked):
+            ids = [int(token) for token in out.tokens[row] if int(token) != 0]
+            read = {name: value for name, value in given.items() if name != "max_reasoning_tokens"}
+            (call,) = fsa_compile.parse_response(ids, tokenizer, **read).calls
+            assert call() == f"{call.arguments['city']} {call.arguments.get('days', 1)}"

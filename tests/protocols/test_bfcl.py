@@ -7,6 +7,7 @@ import random
 import jsonschema
 import numpy as np
 import pytest
+from oracles.call_readers import read_calls
 from oracles.call_writers import ONE_CALL, write_turn
 from protocols import bfcl
 from protocols.turns import ids_of, real_vocabulary, refused_at, small_vocabulary
@@ -69,25 +70,39 @@ def test_gold_calls_come_back_and_wrong_ones_are_refused(name, data_dir, exhaust
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_random_turns_are_valid_calls(name, data_dir, exhaustive):
-    """What the masks let through, drawn at random, reads back as calls that are valid under their schemas."""
-    protocol = PROTOCOLS[name]
-    vocabulary = small_vocabulary(protocol, special=True)
-    rng = np.random.default_rng(25)
-    _, functions, _ = chosen(data_dir, "multiple", False, name)[0]
+    """What the masks let through, drawn at random, are valid calls for independent readers, and ours finds the same ones."""
+    rng = random.Random(25)
+    entries = [chosen(data_dir, "multiple", False, f"{name}{number}")[0] for number in range(12 if exhaustive else 1)]
+    for _, functions, _ in entries:
+        random_turns(name, functions, 560 if exhaustive else 5, rng)
+
+
+def random_turns(name, functions, count, rng):
+    """Checks random turns of a set of functions."""
+    vocabulary = small_vocabulary(PROTOCOLS[name], special=True)
+    tokens, special = list(vocabulary.tokens), dict(vocabulary.special)
     schemas = {f["name"]: jsonschema.Draft202012Validator(bfcl.json_schema(f["parameters"])) for f in functions}
-    constraint = compile_response(vocabulary, protocol=name, tools=functions, tool_choice="required")
-    most = 300
-    for _ in range(6_000 if exhaustive else 5):
-        walk, ids = constraint.walk(), []
-        while len(ids) < most and not (walk.accepting and rng.random() < 0.5):
-            allowed = [t for t in np.flatnonzero(walk.allowed(remaining=most - len(ids))) if t not in vocabulary.stop_ids]
-            if not allowed:
-                break
-            special = [t for t in allowed if not vocabulary.tokens[t]]  # so that strings end
-            token = int(rng.choice(special if special and rng.random() < 0.2 else allowed))
-            walk.advance(token, remaining=most - len(ids))
-            ids.append(token)
-        assert walk.accepting
-        found = parse_response(ids, vocabulary, protocol=name, tools=functions, tool_choice="required")
-        assert found.calls
-        assert all(schemas[call.name].is_valid(call.arguments) for call in found.calls), found
+    constraint = compile_response(vocabulary, protocol=name, tools=functions, tool_choice="required", reasoning="off")
+    for _ in range(count):
+        ids = random_turn(constraint, vocabulary, rng)
+        calls = read_calls(name, ids, tokens, special)
+        assert calls
+        assert all(schemas[called].is_valid(arguments) for called, arguments in calls), calls
+        found = parse_response(ids, vocabulary, protocol=name, tools=functions, tool_choice="required", reasoning="off")
+        assert [(call.name, call.arguments) for call in found.calls] == calls
+
+
+def random_turn(constraint, vocabulary, rng, most=300):
+    """Ids of a turn, each drawn from the tokens that are allowed, special ones more often, so that strings end."""
+    walk, ids = constraint.walk(), []
+    stops = set(vocabulary.stop_ids)
+    while len(ids) < most and not (walk.accepting and rng.random() < 0.5):
+        allowed = [t for t in np.flatnonzero(walk.allowed(remaining=most - len(ids))).tolist() if t not in stops]
+        if not allowed:
+            break
+        special = [t for t in allowed if not vocabulary.tokens[t] or vocabulary.tokens[t] in b"\"'"]
+        token = rng.choice(special if special and rng.random() < 0.2 else allowed)
+        walk.advance(token, remaining=most - len(ids))
+        ids.append(token)
+    assert walk.accepting
+    return ids
