@@ -24,7 +24,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "json_compact": {"syntax": "lark", "mode": "longest"},
     "json_object": {"syntax": "gbnf", "mode": "characters"},
     "json_tutorial": {"syntax": "lark", "mode": "longest"},
-    "python_functions": {"syntax": "lark", "mode": "longest"},
+    "python": {"syntax": "lark", "mode": "longest"},
     "python_values": {"syntax": "lark", "mode": "longest"},
     "sql": {"syntax": "lark", "mode": "longest"},
     "sql_select": {"syntax": "lark", "mode": "longest"},
