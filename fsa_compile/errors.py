@@ -10,7 +10,8 @@ import contextlib
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -146,6 +147,22 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
             return f"{name} has no argument {unknown[0]!r}", f"Write {right}. {takes}" if right else takes
         return f"{name}: {error}", takes
     return None
+
+
+def in_options(text: str, names: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """An error's text for a command line: arguments of functions become the command's options.
+
+    Args:
+      text: of the error.
+      names: arguments as Python has them, `max_seconds`, that are options of the command, `--max-seconds`.
+      others: more words, and what they are replaced by; first.
+    """
+    for word, other in (others or {}).items():
+        text = text.replace(word, other)
+    for name in sorted(names, key=len, reverse=True):
+        end = r"(=True\b|\b)" if "_" in name else "=True"
+        text = re.sub(rf"(?<![\w.-])(CompileLimits\.|SchemaOptions\.)?{name}{end}", "--" + name.replace("_", "-"), text)
+    return text
 
 
 class PatternError(ConstraintError):

@@ -6,7 +6,9 @@ are kept as attributes.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
+from typing import Any
 
 from fsa_compile.errors import naming
 
@@ -31,6 +33,11 @@ class CallError(DecodeError, TypeError):
 
 named_arguments = naming(CallError)
 """A public function whose calls with wrong arguments raise `CallError`, which names the right ones."""
+
+
+def is_whole(value: Any, least: int, most: int = (1 << 31) - 1) -> bool:
+    """Whether a value is a whole number between two bounds, both allowed; no truth value and no array is one."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 def _command(extra: str) -> str:

@@ -18,9 +18,10 @@ from fsa_compile.artifact.file import MAGIC, VERSIONS, fields_of_header, header_
 from fsa_compile.artifact.item_trie import MAGIC as MAGIC_OF_ITEMS
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError
-from jax_decode.errors import DecodeError, MissingPackageError
+from jax_decode.errors import DecodeError, MissingPackageError, named_arguments
 
 
+@named_arguments
 def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.PathLike[str]) -> None:
     """Writes a constraint as an Orbax checkpoint; complete when this returns.
 
@@ -49,6 +50,7 @@ def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.Pa
         checkpointer.save(path, args=args)
 
 
+@named_arguments
 def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledConstraint | CompiledItems:
     """Reads what `save_orbax` wrote, with all the checks of `CompiledConstraint.load` (or `CompiledItems.load`).
 

@@ -11,6 +11,9 @@ from .errors import ConfigError as ConfigError
 from .errors import ModelError as ModelError
 from .gemma import Gemma as Gemma
 from .kv_cache import KVCache as KVCache
+from .small_agent import load_small_agent as load_small_agent
+from .small_agent import small_agent_template as small_agent_template
+from .small_agent import small_agent_tokenizer_path as small_agent_tokenizer_path
 from .small_model import load_small as load_small
 from .small_model import small_tokenizer_path as small_tokenizer_path
 from .tiny import tiny_gemma as tiny_gemma

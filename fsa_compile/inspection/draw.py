@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,7 +84,7 @@ class Drawing:
         if shutil.which("dot") is None:
             return None
         done = subprocess.run(["dot", "-Tsvg"], input=self.dot.encode(), capture_output=True, check=False)
-        return done.stdout.decode() if done.returncode == 0 else None
+        return _labels_on_top(done.stdout.decode()) if done.returncode == 0 else None
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         svg = self._svg()
@@ -99,6 +100,19 @@ class Drawing:
         figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
         pyplot().close(figure)
         return {"image/png": buffer.getvalue()}
+
+
+_EDGE = re.compile(r'<g id="[^"]*" class="edge">.*?</g>\n', re.DOTALL)
+_TEXT = re.compile(r"<text .*?</text>\n", re.DOTALL)
+
+
+def _labels_on_top(svg: str) -> str:
+    """A picture by Graphviz whose arcs' labels are drawn after all arcs, on a white rim: it lets arcs pass through labels."""
+    labels = [text for edge in _EDGE.findall(svg) for text in _TEXT.findall(edge)]
+    below = _EDGE.sub(lambda edge: _TEXT.sub("", edge.group()), svg)
+    head, end, tail = below.rpartition("</g>\n</svg>")
+    rim = '<g class="labels" style="paint-order: stroke; stroke: white; stroke-width: 4px; stroke-linejoin: round">\n'
+    return "".join([head, rim, *labels, "</g>\n", end, tail]) if end else svg
 
 
 @naming(CallError)

@@ -26,6 +26,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "json_tutorial": {"syntax": "lark", "mode": "longest"},
     "python_functions": {"syntax": "lark", "mode": "longest"},
     "python_values": {"syntax": "lark", "mode": "longest"},
+    "sql": {"syntax": "lark", "mode": "longest"},
     "sql_select": {"syntax": "lark", "mode": "longest"},
     "tags": {"syntax": "lark", "mode": "characters"},
     "toml": {"syntax": "lark", "mode": "characters"},

@@ -68,7 +68,8 @@ GEMMA3_JSON = Protocol(
     calls=Calls(begin='{"name": "', middle='", "parameters": ', end="}", many=False),
     tokens=_GEMMA3,
     stops=("<end_of_turn>", "<eos>"),
-    source="Function calling with Gemma, ai.google.dev/gemma/docs/capabilities/function-calling, 2025: JSON style.",
+    source="Function calling with Gemma, ai.google.dev/gemma/docs/capabilities/function-calling, 2025: JSON style; the prompt "
+    "asks for one object.",
 )
 
 GEMMA3_PYTHON = Protocol(
@@ -86,11 +87,16 @@ HARMONY = Protocol(
     calls=Calls(
         begin="<|channel|>commentary to=functions.", middle=" <|constrain|>json<|message|>", many=False,
         preamble=Section(begin="<|channel|>commentary<|message|>", end="<|end|>"),
+        also=(
+            Calls(begin=" to=functions.", middle="<|channel|>commentary <|constrain|>json<|message|>"),
+            Calls(begin=" to=functions.", middle="<|channel|>commentary json<|message|>"),
+        ),
     ),
     join="<|start|>assistant",
     tokens=("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"),
     stops=("<|return|>", "<|call|>"),
-    source="OpenAI harmony response format, cookbook.openai.com/articles/openai-harmony, August 2025.",
+    source="OpenAI harmony response format, cookbook.openai.com/articles/openai-harmony, August 2025: the recipient behind the "
+    "channel; before it, as its library renders calls, and as the chat template of gpt-oss does, which writes `json` alone.",
 )  # fmt: skip
 
 QWEN3 = Protocol(
@@ -127,7 +133,8 @@ LLAMA32 = Protocol(
     calls=Calls(all_begin="[", all_end="]", separator=", ", arguments=_PYTHON),
     tokens=_LLAMA3,
     stops=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-    source="Llama 3.2 text prompt format, github.com/meta-llama/llama-models, September 2024: lists of calls.",
+    source="Llama 3.2 text prompt format, github.com/meta-llama/llama-models, September 2024: "
+    "`[get_user_info(user_id=7890, special='black')]`.",
 )
 
 LLAMA4 = Protocol(
@@ -180,19 +187,32 @@ MISTRAL = Protocol(
 
 MISTRAL_V3 = Protocol(
     name="mistral-v3",
-    calls=_json_objects(all_begin="[TOOL_CALLS] [", all_end="]", preamble=_ANYWHERE),
+    calls=_json_objects(
+        all_begin="[TOOL_CALLS] [", all_end="]", id_behind=', "id": "', preamble=_ANYWHERE,
+        also=(_json_objects(all_begin="[TOOL_CALLS][", all_end="]", id_behind=', "id": "'),),
+    ),
     tokens=_MISTRAL,
     stops=("</s>",),
-    source="mistral-common, tokenizer v3, and the model card of Mistral-7B-Instruct-v0.3, May 2024.",
+    source="mistral-common, tokenizer v3; chat templates of Mistral-7B-Instruct-v0.3, May 2024, and of Mistral-Nemo, July 2024, "
+    "which has no space before the list; both write ids of calls behind their arguments.",
 )
 
 PHI4 = Protocol(
     name="phi4",
     reasoning=_THINK,
-    calls=_json_objects(all_begin="<|tool_call|>[", all_end="]<|/tool_call|>", preamble=_ANYWHERE),
+    calls=_json_objects(
+        all_begin="<|tool_call|>[", all_end="]<|/tool_call|>", preamble=_ANYWHERE,
+        also=(
+            Calls(
+                all_begin="<|tool_call|>[", all_end="]<|/tool_call|>", begin='{"name":"', middle='","arguments":', end="}",
+                separator=",",
+            ),
+        ),
+    ),
     tokens=("<|tool_call|>", "<|/tool_call|>", "<think>", "</think>", "<|end|>", "<|user|>", "<|assistant|>", "<|endoftext|>"),
     stops=("<|end|>", "<|endoftext|>"),
-    source="Model cards of Phi-4-mini-instruct, February 2025, and Phi-4-mini-reasoning, April 2025.",
+    source="Model cards of Phi-4-mini-instruct, February 2025, and Phi-4-mini-reasoning, April 2025; without spaces as Ollama's "
+    "template of phi4-mini writes calls. (vLLM's template prompts for another form, a list behind `functools`: not read.)",
 )
 
 OLMO3 = Protocol(

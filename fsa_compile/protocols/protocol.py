@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsa_compile.call_syntax.syntax import JSON, PYTHON, CallSyntax
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,11 @@ class Calls:
       arguments: how they are written.
       many: whether a turn may hold several.
       call_id: the mark before an id of 9 letters and digits that may stand between name and `middle`; "" for none.
+      id_behind: the text before an id, in quotation marks, that may stand behind the arguments; "" for none.
       preamble: how content before calls is written; None: a turn is content or calls.
       builtins: tools that are asked for by their name alone.
+      also: other ways to write the same calls, one of them for a whole turn; their openings begin with text, or with the token
+        that this one's does. `many`, `preamble` and `builtins` are this one's.
     """
 
     all_begin: str = ""
@@ -70,8 +73,15 @@ class Calls:
     arguments: CallSyntax = JSON
     many: bool = True
     call_id: str = ""
+    id_behind: str = ""
     preamble: Section | None = None
     builtins: Mapping[str, Builtin] = dataclasses.field(default_factory=dict)
+    also: tuple[Calls, ...] = ()
+
+    @property
+    def ways(self) -> tuple[Calls, ...]:
+        """Every way to write the calls."""
+        return (self, *self.also)
 
     @property
     def opening(self) -> str:
@@ -79,6 +89,7 @@ class Calls:
         return self.all_begin + self.begin
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
     """How a model writes a turn.

@@ -30,7 +30,7 @@ class Marks:
         self.special = {name: vocabulary.special[name] for name in names if name in vocabulary.special}
         self.texts = tuple(name for name in names if name not in self.special)
         calls = protocol.calls
-        written = calls.all_begin + calls.begin + calls.middle + calls.end + calls.separator + calls.all_end
+        written = "".join([w.all_begin + w.begin + w.middle + w.end + w.separator + w.all_end for w in calls.ways])
         self.within_calls = tuple(name for name in self.texts if name in written)
         self._letter = {name: chr(_FIRST + place) for place, name in enumerate(self.special)}
         self._name = {letter: name for name, letter in self._letter.items()}
@@ -71,12 +71,14 @@ class Marks:
 
     def until(self, mark: str, rest: Format, pointer: str) -> Format:
         """Free text, a mark where it first occurs, and the rest."""
-        first, *others = self.pieces(mark)
-        behind = Parts((*others, rest))
-        match first:
+        return self.until_first(mark, Parts((*self.pieces(mark)[1:], rest)), pointer)
+
+    def until_first(self, mark: str, behind: Format, pointer: str) -> Format:
+        """Free text, the first piece of a mark where it first occurs, and what stands behind it."""
+        match self.pieces(mark)[0]:
             case Text(text=text):
                 return Parts((Until(text, (text,), self.imitated(text), pointer), behind))
-            case _:
+            case first:
                 return Parts((FreeText(self.texts, pointer), first, behind))
 
     # reading

@@ -121,6 +121,7 @@ class ResponseStream:
         self._has_calls = has_calls and bool(tools)
         self._unspaced = begun
         self._calls = 0
+        self._ways = protocol.calls.ways
         self._tool: Tool | None = None
         self._id = ""
         self._arguments = ""
@@ -231,19 +232,20 @@ class ResponseStream:
         ways: list[tuple[str, str]] = []
         if self._has_calls:
             ways = [(form.begin, f"builtin {name}") for name, form in self._builtins()]
-            if self._protocol.is_marked:
-                ways.append((calls.opening, "name"))
-            elif self._begins_call() is not False:
-                if self._begins_call() is None:
-                    return
-                ways.append((calls.opening, "name"))
+            if not self._protocol.is_marked and self._begins_call() is None:
+                return
+            if self._protocol.is_marked or self._begins_call():
+                ways += [(way.opening, "name") for way in calls.ways]
             if calls.preamble is not None and calls.preamble.begin:
                 ways.append((calls.preamble.begin, "preamble"))
         if content.begin:
             ways.append((content.begin, "text"))
+        before = self._buffer
         found = self._first_of(*ways)
         if self._phase.startswith("builtin "):
             self._builtin(out)
+        elif self._phase == "name":
+            self._ways = tuple(way for way in calls.ways if before.startswith(self._marks.read(way.opening)))
         elif found is False:
             if content.begin or any(self._buffer.startswith(token) for token in self._call_tokens()):
                 self._refuse("neither an answer nor a call begins here")
@@ -319,15 +321,18 @@ class ResponseStream:
         self._buffer = ""
 
     def _in_name(self, out: list[Event]) -> None:
-        calls = self._protocol.calls
-        middle, mark = self._marks.read(calls.middle), self._marks.read(calls.call_id)
-        id_of = f"(?:{re.escape(mark)}({ID_PATTERN}))?" if mark else "()"
-        found = re.match(f"({self._names.pattern}){id_of}{re.escape(middle)}", self._buffer)
-        if found:
-            self._id = found[2] or ""
-            self._buffer = self._buffer[found.end() :]
-            self._begin(self._tools[found[1]], out)
-        elif self._over or len(self._buffer) > max(map(len, self._tools)) + len(middle) + len(mark) + 9:
+        longest = 0
+        for way in self._ways:
+            middle, mark = self._marks.read(way.middle), self._marks.read(way.call_id)
+            id_of = f"(?:{re.escape(mark)}({ID_PATTERN}))?" if mark else "()"
+            found = re.match(f"({self._names.pattern}){id_of}{re.escape(middle)}", self._buffer)
+            if found:
+                self._id, self._ways = found[2] or "", (way,)
+                self._buffer = self._buffer[found.end() :]
+                self._begin(self._tools[found[1]], out)
+                return
+            longest = max(longest, len(middle) + len(mark) + 9)
+        if self._over or len(self._buffer) > max(map(len, self._tools)) + longest:
             self._refuse("no tool has this name")
 
     def _begin(self, tool: Tool, out: list[Event]) -> None:
@@ -352,7 +357,6 @@ class ResponseStream:
         if taken:
             out.append(ArgumentsDelta(self._calls, self._marks.shown(taken)))
         if size is not None:
-            self._finish_call(tool, out)
             self._phase = "end"
 
     def _finish_call(self, tool: Tool, out: list[Event]) -> None:
@@ -381,12 +385,28 @@ class ResponseStream:
 
     def _in_end(self, out: list[Event]) -> None:
         """Behind arguments: the end of the call, then another call or the end of all."""
-        assert self._tool is not None
-        if self._take(form_of(self._tool, self._protocol)[2], "done" if self._tool.builtin else "more") is False:
+        tool = self._tool
+        assert tool is not None
+        if tool.builtin is None and not self._id and self._ways[0].id_behind and not self._takes_id(self._ways[0].id_behind):
+            return
+        found = self._take(tool.builtin.end if tool.builtin else self._ways[0].end, "done" if tool.builtin else "more")
+        if found:
+            self._finish_call(tool, out)
+        elif found is False:
             self._refuse("the call does not end here")
 
+    def _takes_id(self, mark: str) -> bool:
+        """Takes an id behind a call's arguments away; False where it is not known yet whether there is one."""
+        mark = self._marks.read(mark)
+        found = re.match(f'{re.escape(mark)}({ID_PATTERN})"', self._buffer)
+        if found:
+            self._id, self._buffer = found[1], self._buffer[found.end() :]
+            return True
+        known = self._buffer[: len(mark)] != mark[: len(self._buffer)] or len(self._buffer) > len(mark) + 9
+        return self._over or known
+
     def _in_more(self, out: list[Event]) -> None:
-        calls = self._protocol.calls
+        calls = self._ways[0]
         ways = [(calls.separator + calls.begin, "name")]
         if calls.all_end:
             ways = [(calls.all_end, "done"), *ways]

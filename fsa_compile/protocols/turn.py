@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.tree import NOTHING, FewTokens, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
-from fsa_compile.protocols.protocol import Protocol, Section
+from fsa_compile.protocols.protocol import Calls, Protocol, Section
 from fsa_compile.protocols.protocol_marks import Marks
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
 
@@ -93,7 +93,7 @@ class Turn:
             before = self._until(calls.preamble, Parts((self._gap(), made)))
             return OneOf((self._section(section, self._free()), before, made))
         behind = self._calls(arguments, opened=True)
-        return OneOf((self._section(section, self._free()), self.marks.until(calls.opening, behind, "#/tools")))
+        return OneOf((self._section(section, self._free()), self.marks.until_first(calls.opening, behind, "#/tools")))
 
     def _section(self, section: Section, content: Format) -> Format:
         return Parts((self.marks.format(section.begin), content, self.marks.format(section.end)))
@@ -118,25 +118,30 @@ class Turn:
         return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).is_call else "{")
 
     def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
-        """Calls; `opened`: behind what opens the first."""
-        calls, marks = self.protocol.calls, self.marks
+        """Calls; `opened`: behind the first piece of what opens them, without built-in tools."""
         own = [tool for tool in self.tools.values() if tool.builtin is None]
         built = [self._builtin(tool, arguments) for tool in self.tools.values() if tool.builtin is not None]
-        if not own:
-            return OneOf(tuple(built))
-        call = Parts((OneOf(tuple(self._call(tool, arguments) for tool in own)), marks.format(calls.end)))
-        several = Joined(call, marks.format(calls.separator + calls.begin)) if self.many and calls.many else call
-        opening = NOTHING if opened else marks.format(calls.opening)
-        return OneOf((Parts((opening, several, marks.format(calls.all_end))), *built))
+        ways = [self._written(way, own, arguments, opened) for way in self.protocol.calls.ways if own]
+        return OneOf((*ways, *built))
 
-    def _call(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
+    def _written(self, way: Calls, own: Sequence[Tool], arguments: Callable[[Tool], Format], opened: bool) -> Format:
+        """Calls of the user's tools, written in one way."""
+        marks = self.marks
+        id_behind = Parts((marks.format(way.id_behind), Regex(ID_PATTERN, "#/tools"), Text('"')))
+        end = Parts((Repeated(id_behind, 0, 1), marks.format(way.end))) if way.id_behind else marks.format(way.end)
+        call = Parts((OneOf(tuple(self._call(way, tool, arguments) for tool in own)), end))
+        several = Joined(call, marks.format(way.separator + way.begin)) if self.many and self.protocol.calls.many else call
+        opening = Parts(tuple(marks.pieces(way.opening)[opened:]))
+        return Parts((opening, several, marks.format(way.all_end)))
+
+    def _call(self, way: Calls, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
         """A call from its name to its arguments."""
-        calls, marks = self.protocol.calls, self.marks
+        marks = self.marks
         name: list[Format] = [Text(tool.name)]
-        if calls.call_id:
-            id_of = Parts((marks.format(calls.call_id), Regex(ID_PATTERN, "#/tools")))
+        if way.call_id:
+            id_of = Parts((marks.format(way.call_id), Regex(ID_PATTERN, "#/tools")))
             name.append(Repeated(id_of, 0, 1))
-        return Parts((*name, marks.format(calls.middle), arguments(tool)))
+        return Parts((*name, marks.format(way.middle), arguments(tool)))
 
     def _builtin(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
         form, marks = tool.builtin, self.marks

@@ -174,16 +174,18 @@ def by_row(function: Callable[[CanvasTables, Row], Any], tables: CanvasTables, r
 
 @functools.partial(jax.jit, static_argnames="draws")
 def _filled(tables: CanvasTables, rows: Row, *, draws: bool) -> Filled:
-    return by_row(functools.partial(_fill, draws), tables, rows)
+    return by_row(functools.partial(fill, draws), tables, rows)
 
 
 @jax.custom_vjp
 @jax.jit
 def _log_mass(tables: CanvasTables, rows: Row) -> jax.Array:
-    def one(tables: CanvasTables, row: Row) -> jax.Array:
-        return backward(LOG, tables, edges_of(tables, row).weight, row.remaining)[0][row.state]
+    return by_row(mass_of, tables, rows)
 
-    return by_row(one, tables, rows)
+
+def mass_of(tables: CanvasTables, row: Row) -> jax.Array:
+    """The log-probability of the constraint in one row, float32[]."""
+    return backward(LOG, tables, edges_of(tables, row).weight, row.remaining)[0][row.state]
 
 
 def _log_mass_forward(tables: CanvasTables, rows: Row) -> tuple[jax.Array, tuple[CanvasTables, Row]]:
@@ -232,7 +234,7 @@ def edges_of(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Edges:
 
 def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Array]:
     """A sample of one row, and the log-probability of each of its tokens given that the constraint holds, float32[L]."""
-    filled = _fill(True, tables, row)
+    filled = fill(True, tables, row)
     _, of_class, listed = _rest_of_tokens(tables, row)
     token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
     wide = of_class[tables.token_class[token], position]
@@ -255,7 +257,8 @@ def _rest_of_tokens(tables: CanvasTables, row: Row) -> tuple[jax.Array, jax.Arra
     return mass, LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
 
 
-def _fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
+def fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
+    """One row: an exact sample, or the most probable canvas."""
     x, positions = row.logprobs, jnp.arange(len(row.logprobs))
     values, edges = edges_of(tables, row, LOG if draws else MAX)
     before, behind = backward(LOG if draws else MAX, tables, edges, row.remaining)

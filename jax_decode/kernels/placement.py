@@ -12,12 +12,13 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 
 _ROWS: contextvars.ContextVar[NamedSharding | None] = contextvars.ContextVar("rows", default=None)
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
+@named_arguments
 @contextlib.contextmanager
 def sharded_rows(mesh: Mesh, axis: str) -> Iterator[None]:
     """Within, `generate`, `stream`, `beam_search` and their relatives spread the rows of a batch over an axis of a mesh.

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jax_decode.errors import DecodeError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import NEVER, clean, log_add, log_sum
@@ -25,12 +25,14 @@ from jax_decode.tables.tables import ConstraintTables
 _PLAIN = Categorical(None)  # temperature 1, as `samplers.prepared` writes it
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Masked:
     """Draws among the allowed tokens; the weight is their mass."""
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["max_rejects"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Rejection:
@@ -102,7 +104,7 @@ def check_proposal(proposal: Any) -> None:
             raise DecodeError(what, where="LookAhead", fix="Pass WeightedGeneration.proposal of an earlier call, or no values.")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects
-        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most <= 1 << 16:
+        if not is_whole(most, 0, 1 << 16):
             raise DecodeError(f"max_rejects is {most!r}", where="Rejection", fix="Give a whole number from 0 to 65,536.")
 
 
@@ -147,6 +149,7 @@ class _Trials(NamedTuple):
     draws: jax.Array
 
 
+@named_arguments
 def weighted_rejection(
     logits: jax.Array,
     key: jax.Array,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.planes import NEVER
 from jax_decode.step.argument_checks import check_tables
 from jax_decode.step.masking import mask
@@ -34,6 +34,7 @@ class TokenLogprobs(NamedTuple):
     constrained: jax.Array
 
 
+@named_arguments
 def token_logprobs(
     logits: jax.Array,
     tokens: jax.Array,

@@ -14,6 +14,7 @@ import numpy as np
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError, PoolFullError
 from jax_decode.kernels.row_layout import only_tokens, packed
 from jax_decode.serving.device_writes import Tables, Written, warm, write
@@ -22,7 +23,7 @@ from jax_decode.serving.relocation import TOGETHER, Alone, Body, Places, alone, 
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
 from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
 from jax_decode.tables.stack_layout import DELTA_OFFSET
-from jax_decode.tables.tables import SLACK, ConstraintTables, to_device
+from jax_decode.tables.tables import SLACK, ConstraintTables, Remarks, to_device
 
 _OF_ROWS = ("rows", "only")
 _STEP = 5
@@ -40,6 +41,7 @@ class _Resident:
     slots: int = 0
 
 
+@named_fields
 class ConstraintPool:
     """Constraints of one vocabulary on the device, which come and go while rows decode.
 
@@ -188,6 +190,9 @@ class ConstraintPool:
                 slot = self._entered(body, constraint, grow)
             self._idle.pop(slot, None)
             self._uses[slot] = self._uses.get(slot, 0) + 1
+            left_out = self._tables.remarks.unenforced
+            if constraint.unenforced != left_out.get(slot, ()):
+                self._replace({"remarks": Remarks({**left_out, slot: constraint.unenforced})})
             return slot
 
     def check(self, constraint: CompiledConstraint) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.step.state import ConstraintState
 
 
+@named_arguments
 def put_row(state: ConstraintState, row: Any, other: ConstraintState, source: Any = 0) -> ConstraintState:
     """The state with a row of another state in place of one of its own.
 
@@ -36,6 +37,7 @@ def put_row(state: ConstraintState, row: Any, other: ConstraintState, source: An
     return jax.tree.map(lambda own, given: own.at[at].set(given.at[of].get(mode="clip"), mode="drop"), state, other)
 
 
+@named_arguments
 def take_rows(state: ConstraintState, rows: Any) -> ConstraintState:
     """A copy of some rows, int32[n]: set it aside, and `put_row` it back where there is room; the tables may have changed since.
 
@@ -45,11 +47,13 @@ def take_rows(state: ConstraintState, rows: Any) -> ConstraintState:
     return jax.tree.map(lambda leaf: leaf.at[at].get(mode="clip"), state)
 
 
+@named_arguments
 def move_row(state: ConstraintState, source: Any, target: Any) -> ConstraintState:
     """The state whose row `target` is a copy of row `source`: moves a row into a free place, or forks it."""
     return put_row(state, target, state, source)
 
 
+@named_arguments
 def swap_rows(state: ConstraintState, one: Any, other: Any) -> ConstraintState:
     """The state with two rows, int32[] each, exchanged."""
     one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)

@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.step.state import ConstraintState, Position
 
 _SHARED = -1
 """Axis of a leaf without rows."""
 
 
+@named_arguments
 def fork(state: ConstraintState, parent: Any) -> ConstraintState:
     """The state whose row b is a copy of row `parent[b]`, stacks and counters included.
 
@@ -33,11 +34,13 @@ def fork(state: ConstraintState, parent: Any) -> ConstraintState:
     return jax.tree.map(lambda leaf: leaf.at[parent].get(mode="promise_in_bounds"), state)
 
 
+@named_arguments
 def rewind(state: ConstraintState, position: Position) -> ConstraintState:
     """The state back at an earlier `state.position`, row by row; see `ConstraintState.rewound`."""
     return state.rewound(position)
 
 
+@named_arguments
 def fork_cache(decoder: Any, cache: Any, parent: Any, *, length: int = 1) -> Any:
     """A decoder's cache whose row b is a copy of row `parent[b]`.
 

@@ -62,6 +62,21 @@ TEMPLATES: dict[str, str] = {
 }  # fmt: skip
 """What a template writes for an assistant's message, up to the token that ends the turn."""
 
+_HARMONY = "{% for c in calls %} to=functions.{{ c.name }}<|channel|>commentary CONTENT<|message|>{{ c.arguments | tojson }}{% endfor %}"
+_MISTRAL = (
+    "{{ content }}[TOOL_CALLS]SPACE[{% for c in calls %}{% set out = c | tojson %}{{ ', ' if not loop.first }}"
+    "{{ out[:-1] }}, \"id\": \"{{ 'abcdefgh%d' % loop.index }}\"}{% endfor %}]"
+)
+OTHER_WAYS: dict[str, tuple[str, ...]] = {
+    "harmony": (_HARMONY.replace("CONTENT", "<|constrain|>json"), _HARMONY.replace("CONTENT", "json")),
+    "mistral-v3": (_MISTRAL.replace("SPACE", " "), _MISTRAL.replace("SPACE", "")),
+    "phi4": (
+        "{{ content }}<|tool_call|>[{% for c in calls %}{{ ',' if not loop.first }}"
+        '{"name":"{{ c.name }}","arguments":{{ c.arguments | compact }}}{% endfor %}]<|/tool_call|>',
+    ),
+}
+"""Other ways in which a protocol's published templates and libraries write calls."""
+
 ONE_CALL = frozenset({"gemma3-json", "harmony"})
 """Protocols whose turns hold one call."""
 CONTENT_OR_CALLS = frozenset({"gemma3-json", "gemma3-python", "llama3", "llama3.2", "llama4"})
@@ -69,10 +84,11 @@ CONTENT_OR_CALLS = frozenset({"gemma3-json", "gemma3-python", "llama3", "llama3.
 THINKING = frozenset({"gemma4", "harmony", "qwen3", "deepseek-v3", "deepseek-v3.1", "mistral", "phi4", "olmo3"})
 
 
-def write_turn(protocol: str, *, thought: str = "", content: str = "", calls: Sequence[tuple[str, Any]] = ()) -> str:
-    """The text of a turn; calls are (name, arguments)."""
+def write_turn(protocol: str, *, thought: str = "", content: str = "", calls: Sequence[tuple[str, Any]] = (), way: int | None = None) -> str:
+    """The text of a turn; calls are (name, arguments); `way`: place in `OTHER_WAYS`."""
     environment = jinja2.Environment(keep_trailing_newline=True, autoescape=False)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.filters["compact"] = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     environment.filters["repr"] = repr
     named = [{"name": name, "arguments": arguments} for name, arguments in calls]
-    return environment.from_string(TEMPLATES[protocol]).render(thought=thought, content=content, calls=named)
+    return environment.from_string(TEMPLATES[protocol] if way is None else OTHER_WAYS[protocol][way]).render(thought=thought, content=content, calls=named)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import regex
-from oracles.call_writers import CONTENT_OR_CALLS, ONE_CALL, THINKING, write_turn
+from oracles.call_writers import CONTENT_OR_CALLS, ONE_CALL, OTHER_WAYS, THINKING, write_turn
 from protocols.turns import ids_of, names_of, refused_at, small_vocabulary
 
 from fsa_compile import PROTOCOLS, Protocol, ResponseError, Vocabulary, compile_response, parse_response, response_stream
@@ -81,6 +81,26 @@ def test_every_kind_of_turn(name, special):
         assert found.content == ({"ok": True} if response else says or None)
         assert [(call.name, call.arguments) for call in found.calls] == calls
         assert [call() for call in found.calls] == ["Rome for 3", "red [1.5, -2.0] it's {1}, <b>\"q\""][: len(calls)]
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["tokens", "text"])
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name, ways in OTHER_WAYS.items() for way in range(len(ways))])
+def test_other_ways_to_write_calls(name, way, special):
+    """All that a model's templates and libraries write is accepted, and read token by token as at once."""
+    vocabulary = small_vocabulary(PROTOCOLS[name], special)
+    asked = {"tools": TOOLS, "protocol": name}
+    calls = [FIRST] if name in ONE_CALL else [FIRST, SECOND]
+    content = "" if name == "harmony" else "Let me see."
+    ids = ids_of(write_turn(name, content=content, calls=calls, way=way), vocabulary)
+    for more in ({}, {"tool_choice": "required"}):
+        if not (content and more):
+            assert refused_at(compile_response(vocabulary, **asked, **more), ids) is None
+    found = parse_response(ids, vocabulary, **asked)
+    assert [(call.name, call.arguments) for call in found.calls] == calls
+    assert [call.id for call in found.calls] == (["abcdefgh1", "abcdefgh2"] if name == "mistral-v3" else [""] * len(calls))
+    stream = response_stream(vocabulary, **asked)
+    events = [event for token in ids for event in stream.feed([token])] + stream.finish()
+    assert [event.call for event in events if isinstance(event, CallFinished)] == list(found.calls)
 
 
 @pytest.mark.parametrize("name", sorted(THINKING))

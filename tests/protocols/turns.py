@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
-from fsa_compile import Vocabulary, load_tokenizer
+from fsa_compile import PROTOCOLS, Vocabulary, load_tokenizer
 from fsa_compile.protocols import Protocol
 
 PIECES = [b"he", b"llo", b"get_", b"weather", b'{"', b'": ', b'", "', b"\n\n", b"</", b"think>", b"tool_call>", b"<|", b"call:", b"}}", b"'}"]
@@ -26,11 +27,37 @@ def small_vocabulary(protocol: Protocol, special: bool) -> Vocabulary:
     return Vocabulary.from_tokens([*tokens, *[b""] * len(names)], special=ids, stop_ids=stops)
 
 
+FAMILIES = {
+    "llama2/tokenizer.model": ("gemma4", "functiongemma", "gemma3-json", "gemma3-python"),  # Gemma's kind of vocabulary
+    "llama3/tokenizer.model": ("llama3", "llama3.2", "deepseek-v3.1"),
+    "llama4/tokenizer.model": ("llama4", "harmony", "phi4"),
+    "qwen/qwen.tiktoken": ("qwen3", "mistral", "mistral-v3"),
+    "gpt2": ("deepseek-v3", "olmo3"),
+}
+"""Vocabularies that can be had here, each for the protocols whose models have one of its kind."""
+
+
 @functools.cache
-def real_tokenizer(folder: Path, names: tuple[str, ...], stops: tuple[str, ...]):
-    """Llama 3's 128,000 tokens with other special tokens."""
-    ids = {name: 128_000 + place for place, name in enumerate(names)}
-    return load_tokenizer(folder / "tokenizers" / "llama3" / "tokenizer.model", special_tokens=ids, stop_ids=[ids[n] for n in stops])
+def real_vocabulary(folder: Path, protocol: str) -> tuple[Vocabulary, Callable[[str], list[int]]]:
+    """A published vocabulary in which a protocol's special tokens take the place of its own; and what encodes text with it."""
+    path = next(path for path, protocols in FAMILIES.items() if protocol in protocols)
+    tokenizer = load_tokenizer(folder / "tokenizers" / path)
+    own = set(tokenizer.vocabulary.special.values())
+    tokens = [b"" if token in own else text for token, text in enumerate(tokenizer.vocabulary.tokens)]
+    names = names_of(PROTOCOLS[protocol])
+    ids = {name: len(tokens) + place for place, name in enumerate(names)}
+    stops = [ids[name] for name in PROTOCOLS[protocol].stops]
+    vocabulary = Vocabulary.from_tokens([*tokens, *[b""] * len(names)], special=ids, stop_ids=stops)
+    break_ = tokenizer.encode("\n")  # no token holds a break and more at its beginning; it stands before what a text begins with
+
+    def encode(text: str) -> list[int]:
+        if not path.startswith("llama2"):
+            return list(tokenizer.encode(text))
+        ids = list(tokenizer.encode("\n" + text))
+        assert ids[: len(break_)] == break_
+        return ids[len(break_) :]
+
+    return vocabulary, encode
 
 
 def ids_of(text: str, vocabulary: Vocabulary, encode=None) -> list[int]:
