@@ -49,6 +49,7 @@ class Rejection:
     max_rejects: Any = 32
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["candidates", "slots"])
 @dataclasses.dataclass(frozen=True)
 class LookAhead:
@@ -97,10 +98,11 @@ def check_proposal(proposal: Any) -> None:
     if isinstance(proposal, LookAhead):
         for name in ("candidates", "slots"):
             value = getattr(proposal, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= 1 << 24:
+            if not is_whole(value, 1, 1 << 24):
                 raise DecodeError(f"{name} is {value!r}", where="LookAhead", fix="Give a whole number from 1 to 16,777,216.")
-        if proposal.values is not None and np.shape(proposal.values) != (proposal.slots,):
-            what = f"the values have the shape {list(np.shape(proposal.values))}, there are {proposal.slots} slots"
+        shape = (proposal.slots,) if proposal.values is None else jnp.shape(proposal.values)
+        if shape != (proposal.slots,):
+            what = f"the values have the shape {list(shape)}, there are {proposal.slots} slots"
             raise DecodeError(what, where="LookAhead", fix="Pass WeightedGeneration.proposal of an earlier call, or no values.")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects
