@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models import layouts
-from models.errors import ModelError
+from models.errors import ModelError, named_arguments
 from models.gemma import Gemma
 
 
+@named_arguments
 def to_tunix(model: Gemma) -> Any:
     """The same network with the same parameters as a `tunix.models.gemma3.model.Gemma3`, an NNX module.
 
@@ -45,7 +46,8 @@ def to_tunix(model: Gemma) -> Any:
     values: dict[Any, Any] = dict(nnx.to_flat_state(state))
     for name, value in layouts.flatten(model.params).items():
         layer, _, rest = name.partition("/")
-        path: tuple[Any, ...] = ("layers", int(layer[6:]), *rest.split("/")) if layer.startswith("layer_") else tuple(name.split("/"))
+        of_layer = layer.startswith("layer_")
+        path: tuple[Any, ...] = ("layers", int(layer[6:]), *rest.split("/")) if of_layer else tuple(name.split("/"))
         if rest == "mlp/gating_einsum":
             for part, kernel in zip(("gate_proj", "up_proj"), value):
                 values[(*path[:-1], part, "kernel")].set_value(kernel.T)

@@ -143,8 +143,10 @@ plt.title("GRPO with and without a constraint", loc="left");
 # %% [markdown]
 # ## Both log-probabilities
 #
-# What a mask has sampled is not what the model would have written: before training, the form is very improbable under the model itself. Rewards for
-# texts inside the constraint raise their probability under the model, so that in the end it hardly needs the mask. A point is a rollout.
+# What a mask has sampled is not what the model would have written: the form is very improbable under the model itself. Rewards compare texts of the
+# form with each other, so training decides which of them is written, and hardly whether the form is: the mask remains needed. Weights of texts that
+# differ by many nats under the model leave little of a group but its most probable text, so that weighted runs learn more slowly, and not for every
+# seed. What they improve is the model's own distribution given the form. A point is a rollout.
 
 # %%
 untrained = rl_cluster.RLCluster(
@@ -152,7 +154,7 @@ untrained = rl_cluster.RLCluster(
     tokenizer=tokenizer,
     cluster_config=runs["constraint"][0].cluster_config,
 )
-plt.figure(figsize=(7, 3))
+plt.figure(figsize=(9, 3))
 prompts = [prompt for prompt in next(questions(1))["prompts"] for _ in range(GENERATIONS)]
 trained = {name: cluster for name, (cluster, _) in runs.items() if name != "no constraint"}
 for name, cluster in {"before": untrained, **trained}.items():
@@ -165,4 +167,5 @@ for name, cluster in {"before": untrained, **trained}.items():
     plt.scatter(masked, own, s=12, label=f"{name}: {own.mean():.1f}")
 plt.xlabel("log-probability under the mask")
 plt.ylabel("under the model alone")
-plt.legend(title="mean under the model alone");
+plt.legend(title="mean under the model alone", loc="upper left", bbox_to_anchor=(1, 1))
+plt.tight_layout();

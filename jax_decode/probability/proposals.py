@@ -49,6 +49,7 @@ class Rejection:
     max_rejects: Any = 32
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["candidates", "slots"])
 @dataclasses.dataclass(frozen=True)
 class LookAhead:
@@ -99,8 +100,9 @@ def check_proposal(proposal: Any) -> None:
             value = getattr(proposal, name)
             if not is_whole(value, 1, 1 << 24):
                 raise DecodeError(f"{name} is {value!r}", where="LookAhead", fix="Give a whole number from 1 to 16,777,216.")
-        if proposal.values is not None and jnp.shape(proposal.values) != (proposal.slots,):
-            what = f"the values have the shape {list(jnp.shape(proposal.values))}, there are {proposal.slots} slots"
+        shape = (proposal.slots,) if proposal.values is None else jnp.shape(proposal.values)
+        if shape != (proposal.slots,):
+            what = f"the values have the shape {list(shape)}, there are {proposal.slots} slots"
             raise DecodeError(what, where="LookAhead", fix="Pass WeightedGeneration.proposal of an earlier call, or no values.")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects

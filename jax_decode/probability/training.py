@@ -87,6 +87,7 @@ def token_logprobs(
     return TokenLogprobs(jnp.where(real, raw, 0.0), jnp.where(real, jnp.where(fits, inside, NEVER), 0.0))
 
 
+@named_arguments
 def importance_weights(logprobs: TokenLogprobs, groups: Any = None) -> jax.Array:
     """Weights of texts that were sampled under the mask, as if the model had written them; no gradient goes through them.
 
@@ -112,6 +113,7 @@ def importance_weights(logprobs: TokenLogprobs, groups: Any = None) -> jax.Array
     return jnp.where(jnp.isneginf(log_weights), 0.0, jnp.exp(log_weights - total) * same.sum(1, dtype=jnp.float32))
 
 
+@named_arguments
 def sampled_log_mass(logprobs: TokenLogprobs) -> jax.Array:
     """Estimate of a constraint's log-mass under the model, as a loss: differentiable through the model's log-probabilities.
 
