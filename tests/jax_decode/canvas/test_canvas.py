@@ -9,6 +9,7 @@ import pytest
 from oracles.canvases import MANY, WIDE, canvases, logprobs_of
 
 import fsa_compile as fc
+import models
 from fsa_compile.vocabulary import Vocabulary
 from jax_decode import canvas, key_words
 from jax_decode.errors import DecodeError
@@ -86,6 +87,7 @@ CASES = {
     "pattern": (lambda: fc.compile_regex(r"[a-z ]{1,3}[0-9]|12", MANY), 3, {}),
     "counter": (lambda: fc.compile_regex(r"[ab]{3,900}", MANY), 4, {}),
     "stack": (lambda: fc.compile_grammar('start: "[" start? "]"', MANY), 5, {"max_depth": 3}),
+    "several stacks": (lambda: fc.compile_grammar('start: "a" start "a" | "b" start "b" | "a" | "b"', FEW, stacks=3), 4, {"max_depth": 4}),
     "schema": (lambda: fc.compile_json_schema({"type": "array", "items": {"type": "array", "items": {"const": 1}}}, MANY), 4, {"max_depth": 2}),
     "any order": (
         lambda: fc.compile_json_schema(
@@ -107,7 +109,7 @@ def test_kinds_of_constraints_against_their_walks(name, remaining):
     rows = canvases(constraint, length, remaining=remaining, pad_ids=[3], **given)
     assert len(rows), "a case without any canvas shows nothing"
     tables = canvas.to_canvas(constraint, pad_ids=[3], **given)
-    check_against(tables, logprobs_of(3, 1, length, len(MANY.tokens))[0], rows, remaining=remaining)
+    check_against(tables, logprobs_of(3, 1, length, constraint.vocab_size)[0], rows, remaining=remaining)
 
 
 @pytest.mark.parametrize("pattern", ["[a-z]{1,3}", "[a-z]{2}[n-z0-9]|[a-f][a-z]{2,4}", "[^!]{1,2}a?"])
@@ -230,6 +232,7 @@ def test_another_constraint_of_the_same_sizes_compiles_nothing():
     [
         (lambda: canvas.to_canvas("a*"), "to_canvas|compiled constraint"),
         (lambda: canvas.to_canvas([]), "no constraints"),
+        (lambda: canvas.to_canvas(fc.compile_regex("a+", fc.load_tokenizer(models.small_tokenizer_path()), canonical=True)), "canonical=True"),
         (lambda: canvas.to_canvas(fc.compile_grammar('start: "[" start "]" | "x"', MANY), max_depth=0), None),
         (lambda: canvas.to_canvas(fc.compile_regex("[ab]{3,9000}", MANY), max_states=100), "more than 100 states"),
         (lambda: canvas.to_canvas([fc.compile_regex("a", MANY), fc.compile_regex("a", FEW)]), "different vocabularies"),
