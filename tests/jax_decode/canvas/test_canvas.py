@@ -67,8 +67,10 @@ def all_rows(length, width):
 
 
 def test_random_patterns_over_every_canvas(exhaustive):
-    """All 6^4 canvases are judged by `re`."""
+    """All 6^4 canvases are judged by `re`, by random distributions of which some are sharp: the best, marginals, the mass; and of
+    samples a statistic of each, whose sum over all patterns is a sum over many degrees of freedom."""
     rng = np.random.default_rng(0)
+    total, degrees = 0.0, 0
     rows, length = all_rows(4, 6), 4
     texts, ended = [], []
     for row in rows.tolist():
@@ -80,7 +82,29 @@ def test_random_patterns_over_every_canvas(exhaustive):
         pattern = patterns_of(rng)
         inside = np.array([bool(re.fullmatch(pattern.encode(), t)) for t in texts]) & ended
         tables = canvas.to_canvas(fc.compile_regex(pattern, FEW))
-        check_against(tables, logprobs_of(seed, 1, length, 6)[0], rows[inside])
+        x = logprobs_of(seed, 1, length, 6, float(rng.choice([0.3, 2.0, 8.0])))[0]
+        check_against(tables, x, rows[inside])
+        statistic, own = chi_square(tables, x, rows[inside], seed)
+        total, degrees = total + statistic, degrees + own
+        assert statistic < own + 6 * np.sqrt(2 * own) + 25, pattern
+    assert degrees > 25
+    assert abs(total - degrees) < 4 * np.sqrt(2 * degrees) + 10
+
+
+def chi_square(tables, x, rows, seed, draws=512):
+    """Of samples over all canvases, those of fewer than five expected together: the statistic and its degrees of freedom."""
+    if not len(rows):
+        return 0.0, 0
+    keys = key_words(jax.random.split(jax.random.key(seed), draws))
+    got = canvas.sample(tables, jnp.broadcast_to(jnp.asarray(x), (draws, *x.shape)), keys)
+    number = {tuple(row): i for i, row in enumerate(rows.tolist())}
+    counts = np.bincount([number[tuple(row)] for row in np.asarray(got.tokens).tolist()], minlength=len(rows))
+    weight = weights(x, rows)
+    expected = draws * np.exp(weight - np.logaddexp.reduce(weight))
+    few = expected < 5
+    observed, expected = np.append(counts[~few], counts[few].sum()), np.append(expected[~few], expected[few].sum())
+    kept = expected > 1  # what is rarer still is left out
+    return float(((observed - expected)[kept] ** 2 / expected[kept]).sum()), max(int(kept.sum()) - 1, 0)
 
 
 CASES = {
