@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.canvas.canvas import by_row, fill, mass_of, read
-from jax_decode.canvas.canvas_tables import CanvasTables
+from jax_decode.canvas.canvas import by_row, fill_and_settle, mass_of, read
+from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.noise import gumbel, threefry
 from jax_decode.kernels.planes import NEVER, finite, log_sum
 from jax_decode.probability.resampling import effective_size, systematic
@@ -101,8 +101,7 @@ def trajectories(
             tokens = drawn(x, words, jnp.where(known, now, -1))
         else:
             rows = read(tables, x, words, fixed=jnp.where(known, now, -1), state=p.state, **asked)
-            tokens, _, mass, behind = by_row(functools.partial(fill, True), tables, rows)
-            after = by_row(mass_of, tables, rows._replace(fixed=jnp.where(settle | known, tokens, -1)))
+            (tokens, _, mass, behind), after = by_row(fill_and_settle, tables, rows, settle | known)
             weight = (p.log_weight if draws > 1 else p.log_weight + mass) - finite(after)
             state = jnp.where(at % steps == steps - 1, behind, p.state)
             p = p._replace(log_weight=jnp.where(mass > NEVER, weight, NEVER), state=state)
@@ -120,10 +119,21 @@ def trajectories(
 
 
 def drawn(x: jax.Array, key: jax.Array, fixed: jax.Array) -> jax.Array:
-    """Tokens drawn from every position on its own, int32[B, L]; arguments as in `canvas.read`."""
-    index = jnp.arange(x.shape[2], dtype=jnp.uint32)[None, :]
-    noise = jax.vmap(lambda l: gumbel(key, jnp.full(len(x), l, jnp.uint32), index), out_axes=1)(jnp.arange(x.shape[1]))
-    return jnp.where(fixed >= 0, fixed, (x + noise).argmax(-1).astype(jnp.int32))
+    """Tokens drawn from every position on its own, int32[B, L]: a block of the vocabulary first, then a token of it.
+
+    Arguments as in `canvas.read`.
+    """
+    rows, length, width = x.shape
+    blocks = jnp.pad(x, ((0, 0), (0, 0), (0, -width % BLOCK)), constant_values=NEVER).reshape(rows, length, -1, BLOCK)
+
+    def best(kind: int, of: jax.Array) -> jax.Array:
+        index = jnp.arange(of.shape[2], dtype=jnp.uint32)[None, :]
+        noise = jax.vmap(lambda l: gumbel(key, jnp.full(rows, l, jnp.uint32), index), out_axes=1)(2 * jnp.arange(length) + kind)
+        return (of + noise).argmax(2).astype(jnp.int32)
+
+    part = best(0, jax.nn.logsumexp(blocks, axis=3))
+    within = best(1, jnp.take_along_axis(blocks, part[..., None, None], 2)[:, :, 0])
+    return jnp.where(fixed >= 0, fixed, part * BLOCK + within)
 
 
 def _choice(x: jax.Array, known: jax.Array, wanted: jax.Array, left_to_right: jax.Array) -> jax.Array:
