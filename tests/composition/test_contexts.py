@@ -69,6 +69,7 @@ def test_contexts_are_added_and_taken_away():
     plain = without_contexts(constraint)
     assert constraint.context == plain.num_nodes
     assert plain.context == 0
+    assert plain.delta.max() < plain.num_nodes
     again = with_contexts(plain)
     assert (again.context, again.num_nodes) == (constraint.context, constraint.num_nodes)
     text = [byte + 1 for byte in b"[[[[1"]

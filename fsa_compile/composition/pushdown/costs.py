@@ -164,7 +164,9 @@ def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: De
     found = _Bounds(machine, arcs, groups, deadline).found()
     if found.distance[machine.start] < _FAR:
         return found
-    cheapest = _Bounds(machine, arcs, groups, deadline).cheapest()
+    cheapest = _Bounds(machine, arcs, groups, deadline).cheapest(machine.start)
+    if cheapest is None:
+        return found
     other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
     return other if other.distance[machine.start] < _FAR else found
 
@@ -214,13 +216,16 @@ class _Bounds:
         if registers.counts:
             self._separate_iterations()
 
-    def cheapest(self) -> tuple[np.ndarray, np.ndarray]:
-        """bool[W], ways that are cheapest from their places, whatever they need; bool[Q], likewise endings."""
+    def cheapest(self, start: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """bool[W], ways that are cheapest from their places, whatever they need; bool[Q], likewise endings. None where no way
+        leads from the start to an end."""
         if self.sets is not None:
             self.sets.count_leads()
             self.agreed = True
         best = np.full((len(self.must_iterate), STRIDE + 2), _FAR)
         distance, symbol_cost, known, asked = self._at_most(self._token_costs, self._costs_after, self._iterating, best, 1)
+        if distance[start] >= _FAR:
+            return None
         ways = self._token_costs(distance, symbol_cost, known)[self.effect] <= distance[self.place]
         return ways, self.may_close & (self._ending(asked) <= distance)
 

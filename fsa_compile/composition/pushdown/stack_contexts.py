@@ -55,7 +55,7 @@ def without_contexts(c: CompiledConstraint) -> CompiledConstraint:
     per_node = ("accept", "distance", "need", "ladder", "level_slope", "delta_offset")
     changes: dict[str, Any] = {name: getattr(c, name)[:size] for name in per_node}
     changes |= {f"{kind}_offset": getattr(c, f"{kind}_offset")[: size + 1] for kind in ("group", "arc", "level")}
-    return dataclasses.replace(c, context=0, **changes)
+    return dataclasses.replace(c, context=0, delta=c.delta[: int(c.delta_offset[size:].min())], **changes)
 
 
 class _Rows:
