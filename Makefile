@@ -114,8 +114,8 @@ $(GEMMA4_VENV)/.installed: $(PINNED)-gemma4.txt $(PINNED)-common.txt
 	@touch $@
 
 .PHONY: test-parity
-test-parity: $(PARITY_VENV)/.installed  ## logits beside the gemma package; constraints in its and tunix's samplers (minutes, not in CI)
-	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations $(ARGS)
+test-parity: $(PARITY_VENV)/.installed  ## logits beside the gemma package; constraints in its and tunix's samplers, with the notebook (minutes, not in CI)
+	PYTHONPATH=. $(TEST_ENV) $(PARITY_VENV)/bin/python -m pytest -o filterwarnings=default tests/models/parity tests/integrations 'tests/test_notebooks.py::test_the_notebook_runs[reinforcement]' $(ARGS)
 
 .PHONY: test-gemma4
 test-gemma4: $(GEMMA4_VENV)/.installed  ## the same with gemma 4 (Python 3.12 or later; minutes, not in CI)
@@ -163,6 +163,11 @@ bench-accelerator: $(BENCH_VENV)/.installed  ## what a constraint costs on this 
 .PHONY: notebook
 notebook: $(VENV)/.installed-test  ## run the notebooks' sources and store the outputs
 	cd notebooks && for name in welcome quickstart grammars structured_output speculative_and_mass tokenization diffusion agents; do ../$(BIN)/jupytext --to ipynb $$name.py && ../$(BIN)/jupyter-execute --inplace $$name.ipynb; done
+
+.PHONY: notebook-tunix
+notebook-tunix: $(VENV)/.installed-test $(PARITY_VENV)/.installed  ## the same for the notebook that needs google-tunix
+	$(BIN)/jupytext --to ipynb notebooks/reinforcement.py
+	cd notebooks && PYTHONPATH=.. ../$(PARITY_VENV)/bin/jupyter-execute --inplace reinforcement.ipynb
 
 .PHONY: clean
 clean:  ## remove the environment and caches

@@ -1,6 +1,6 @@
 """Which sampler writes the model's own distribution given a constraint, and what does a sample cost?
 
-    python benchmarks/league.py [--quick] [--only NAME] [--output FILE]
+    python benchmarks/league.py [--quick] [--only NAME] [--resume] [--output FILE]
 
 One harness, one model, one set of constraints for all samplers. Constraints are of the kinds that grammar-aligned decoding is
 tried on (bit vectors, string expressions, conditional programs), over a vocabulary of 24 tokens and two random models, and tasks
@@ -37,11 +37,13 @@ from numpy.typing import NDArray
 import fsa_compile as fc
 import jax_decode
 import models
-from jax_decode import Adaptive, FunctionDecoder, Masked, Rejection
+from jax_decode import Adaptive, FunctionDecoder, LookAhead, Masked, Rejection
 
 RESULTS = Path(__file__).parent / "results" / "league.json"
 BUDGET = 100_000
 """Passes of the model after which a sampler that rejects gives up."""
+UNLISTED = 1e-3
+"""The share of its mass that a case's list of texts may leave out, at most."""
 CHAIN = 10
 """Steps of a Markov chain for every sample."""
 PARTICLES = 8
@@ -112,7 +114,7 @@ class Case:
     exact: dict[Prefix, float]
     mass: float
     draws: int
-    least: float
+    others: float
 
 
 def random_model(seed: int) -> tuple[FunctionDecoder, Callable[[Prefix], NDArray[np.float64]]]:
@@ -183,12 +185,15 @@ def cases(quick: bool, only: str) -> Iterator[Case]:
             continue
         prompt = [tokenizer.vocabulary.bos_id, *tokenizer.encode(text)]
         tree = Tree(small_model(decoder, prompt, 96), made[which], limit)
-        yield _case(f"small/{name}", decoder, prompt, tables, which, tree, 100 if quick else 300, 1e-7)
+        yield _case(f"small/{name}", decoder, prompt, tables, which, tree, 100 if quick else 300, 1e-6)
 
 
 def _case(name: str, decoder: Any, prompt: list[int], tables: Any, which: int, tree: Tree, draws: int, least: float) -> Case:
-    exact = tree.texts(least)
-    return Case(name, decoder, prompt, tables, which, tree.limit, tree, exact, sum(exact.values()), draws, least)
+    exact, others = tree.texts(least)
+    while others > UNLISTED * sum(exact.values()):
+        least /= 30
+        exact, others = tree.texts(least)
+    return Case(name, decoder, prompt, tables, which, tree.limit, tree, exact, sum(exact.values()), draws, others)
 
 
 def divergence(counts: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
@@ -201,7 +206,7 @@ def divergence(counts: NDArray[np.float64], expected: NDArray[np.float64]) -> fl
 def judged(case: Case, texts: list[Prefix], rng: Any) -> dict[str, float]:
     """Divergence, and that of exact samples. Texts too improbable to be listed count together."""
     listed = {text: i for i, text in enumerate(case.exact)}
-    rest = max(case.least / case.mass, 1e-12)
+    rest = max(case.others / case.mass, 1e-12)
     expected = np.array([*case.exact.values(), rest * case.mass]) / (case.mass * (1 + rest))
     counts = np.zeros(len(expected))
     for text, number in Counter(texts).items():
@@ -234,16 +239,17 @@ def on_device(case: Case, method: Adaptive, rows: int) -> tuple[list[Prefix], di
     return _texts(out.generation, range(found)), costs | {"tries": int(out.tries[0]) / found}
 
 
-def particles(case: Case, proposal: Any) -> tuple[list[Prefix], dict[str, float]]:
-    """One draw of every group of particles."""
+def particles(case: Case, proposal: Any, size: int = PARTICLES) -> tuple[list[Prefix], dict[str, float]]:
+    """One draw of every group of particles; of groups of one, all are kept, without weights."""
     groups = min(case.draws, 100)
-    given = {"max_new_tokens": case.limit, "constraint": [case.which] * groups, "particles": PARTICLES, "proposal": proposal}
+    given = {"max_new_tokens": case.limit, "constraint": [case.which] * groups, "particles": size}
     run = functools.partial(jax_decode.generate_smc, case.decoder, [case.prompt] * groups, case.tables, **given)
-    run(key=jax.random.key(0))
+    run(key=jax.random.key(0), proposal=proposal)
     texts, passes, begin = [], 0, time.process_time()
     for seed in range(-(-case.draws // groups)):
-        out = run(key=jax.random.key(1 + seed))
-        texts += _texts(out.generation, out.draw(seed)[:, 0])
+        out = run(key=jax.random.key(1 + seed), proposal=proposal)
+        proposal = out.proposal if isinstance(proposal, LookAhead) else proposal
+        texts += _texts(out.generation, range(groups) if size == 1 else out.draw(seed)[:, 0])
         passes += int(out.generation.work.target_passes.sum())
     seconds = time.process_time() - begin
     return texts, {"passes": passes / len(texts), "cpu_ms": 1000 * seconds / len(texts)}
@@ -268,6 +274,8 @@ def samplers(case: Case) -> dict[str, Callable[[], tuple[list[Prefix], dict[str,
     return {name: functools.partial(reference, case, draw) for name, draw in slow.items()} | {
         "SMC": functools.partial(particles, case, Masked()),
         "AWRS": functools.partial(particles, case, Rejection(8)),
+        "look-ahead masks": functools.partial(particles, case, LookAhead(), 1),
+        "SMC, look-ahead": functools.partial(particles, case, LookAhead()),
         "generate_exact": functools.partial(on_device, case, Adaptive(), 16),
         "generate_exact, one row": functools.partial(on_device, case, Adaptive(scout=False), 1),
         "generate_exact, reject=False": functools.partial(on_device, case, Adaptive(reject=False), 16),
@@ -277,15 +285,15 @@ def samplers(case: Case) -> dict[str, Callable[[], tuple[list[Prefix], dict[str,
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Over all cases, for every sampler: how many are within the noise, and costs beside those of CARS."""
     out = {}
-    for name in results[0]["samplers"]:
-        rows = [(r["samplers"][name], r["samplers"]["CARS"]) for r in results]
+    for name in results[-1]["samplers"]:
+        rows = [(r["samplers"][name], r["samplers"]["CARS"]) for r in results if name in r["samplers"]]
         enough = [row for row, _ in rows if row["samples"]]
         out[name] = {
             "within noise": sum(row["kl"] <= row["noise"] for row in enough),
             "cases with samples": len(enough),
-            "median KL": float(np.median([row["kl"] for row in enough])),
-            "largest KL": max(row["kl"] for row in enough),
-            "median passes": float(np.median([row["passes"] for row in enough])),
+            "median KL": float(np.median([row["kl"] for row in enough or [{"kl": 0.0}]])),
+            "largest KL": max((row["kl"] for row in enough), default=0.0),
+            "median passes": float(np.median([row["passes"] for row in enough or [{"passes": 0.0}]])),
             "passes at most CARS's": sum(row["passes"] <= cars["passes"] for row, cars in rows if row["samples"]),
         }
         if "cpu_ms" in rows[0][0]:
@@ -298,15 +306,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few samples")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--resume", action="store_true", help="run only what the file does not have yet")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     rng, results = np.random.default_rng(0), []
+    if args.resume and args.output.exists():
+        results = json.loads(args.output.read_text(encoding="utf-8"))["cases"]
+    known = {row["case"]: row for row in results}
     for case in cases(args.quick, args.only):
-        row: dict[str, Any] = {"case": case.name, "texts": len(case.exact), "mass": case.mass, "samplers": {}}
+        row: dict[str, Any] = known.get(case.name) or {"case": case.name, "samplers": {}}
+        row |= {"texts": len(case.exact), "mass": case.mass, "unlisted": case.others}
         for name, run in samplers(case).items():
-            texts, costs = run()
-            row["samplers"][name] = ({"samples": 0} if not texts else judged(case, texts, rng)) | costs
-        results.append(row)
+            if name not in row["samplers"]:
+                texts, costs = run()
+                row["samplers"][name] = ({"samples": 0} if not texts else judged(case, texts, rng)) | costs
+        if case.name not in known:
+            results.append(row)
         shown = {
             k: (round(v.get("kl", -1), 4), round(v.get("noise", -1), 4), round(v["passes"], 2))
             for k, v in row["samplers"].items()

@@ -70,22 +70,24 @@ class Tree:
             walk.rewind(1)
         return Node(tokens, self.model(prefix)[tokens], ends)
 
-    def texts(self, least: float) -> dict[Prefix, float]:
-        """The probability of every text whose beginnings are all at least this probable."""
+    def texts(self, least: float) -> tuple[dict[Prefix, float], float]:
+        """The probability of every text whose beginnings all have at least this one, and a bound of that of the others."""
         found: dict[Prefix, float] = {}
+        others = 0.0
         left: list[tuple[Prefix, float]] = [((), 1.0)]
         while left:
             prefix, probability = left.pop()
             node = self.at(prefix)
             for token, p, ends in zip(node.tokens.tolist(), node.probabilities.tolist(), node.ends.tolist()):
                 if probability * p < least:
+                    others += probability * p
                     continue
                 text = (*prefix, token)
                 if ends:
                     found[text] = probability * p
                 else:
                     left.append((text, probability * p))
-        return found
+        return found, others
 
 
 def _drawn(rng: Any, weights: NDArray[np.float64]) -> int:

@@ -22,7 +22,7 @@ from constrax.turns import TurnPlan
 from constrax.wanted import Constraint, Each, plan_of, same
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.arrays import UNBOUNDED, check_vocabulary
-from fsa_compile.errors import naming, right_name
+from fsa_compile.errors import named_fields, naming, right_name
 from jax_decode.decoding.result import Generation
 from jax_decode.step.state import Status
 
@@ -54,6 +54,7 @@ class _Asked:
     stop_ids: tuple[int, ...] = ()
 
 
+@named_fields
 class LanguageModel:
     """A model with its tokenizer, made by `constrax.load`.
 

@@ -86,7 +86,7 @@ def _decoder(model: Any, checkpoint: Any, dtype: Any) -> tuple[Any, list[Any]]:
     if model == "small":
         if checkpoint is not None:
             raise UseError("the small model brings its own checkpoint", fix="Leave the checkpoint out, or name another size.")
-        return models.load_small(dtype=dtype or "float32"), [models.small_tokenizer_path()]
+        return models.load_small(dtype="float32" if dtype is None else dtype), [models.small_tokenizer_path()]
     if model in models.CONFIGS:
         if checkpoint is None:
             fix = f"Pass its folder: constrax.load({model!r}, 'folder'). docs/welcome.md says how to get one."

@@ -32,6 +32,7 @@ from typing import Any
 import fsa_compile
 from constrax.errors import UseError
 from fsa_compile.compiler.grammars import is_grammar
+from fsa_compile.errors import named_fields
 
 FORMS = (
     "Give a regular expression, a list of strings, a JSON Schema (a dict), a type such as a dataclass, a function to call, "
@@ -39,6 +40,7 @@ FORMS = (
 )
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class Regex:
     """A pattern, where a plain string might be taken for something else.
@@ -52,6 +54,7 @@ class Regex:
     flags: int = 0
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class Grammar:
     """A grammar in Lark's syntax or in GBNF.
@@ -65,6 +68,7 @@ class Grammar:
     start: str | None = None
 
 
+@named_fields
 class Each:
     """A constraint of its own for every prompt of a list, `None` for free text.
 

@@ -10,7 +10,9 @@ import contextlib
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import numbers
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -49,6 +51,11 @@ def shown(value: Any, width: int = 60) -> str:
         return f"{value!r:.{width}}"
     except Exception:
         return f"a value of type {type(value).__name__:.{width}}"
+
+
+def is_whole(value: Any, least: int, most: int = (1 << 31) - 1) -> bool:
+    """Whether a value is a whole number between two bounds, both allowed; no truth value and no array is one."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
 class CallError(ConstraintError, TypeError):
@@ -146,6 +153,22 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
             return f"{name} has no argument {unknown[0]!r}", f"Write {right}. {takes}" if right else takes
         return f"{name}: {error}", takes
     return None
+
+
+def in_options(text: str, names: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """An error's text for a command line: arguments of functions become the command's options.
+
+    Args:
+      text: of the error.
+      names: arguments as Python has them, `max_seconds`, that are options of the command, `--max-seconds`.
+      others: more words, and what they are replaced by; first.
+    """
+    for word, other in (others or {}).items():
+        text = text.replace(word, other)
+    for name in sorted(names, key=len, reverse=True):
+        end = r"(=True\b|\b)" if "_" in name else "=True"
+        text = re.sub(rf"(?<![\w.-])(CompileLimits\.|SchemaOptions\.)?{name}{end}", "--" + name.replace("_", "-"), text)
+    return text
 
 
 class PatternError(ConstraintError):

@@ -42,6 +42,7 @@ from .probability.options import Options as Options
 from .probability.options import option_probabilities as option_probabilities
 from .probability.particles import WeightedGeneration as WeightedGeneration
 from .probability.particles import generate_smc as generate_smc
+from .probability.proposals import LookAhead as LookAhead
 from .probability.proposals import Masked as Masked
 from .probability.proposals import Rejection as Rejection
 from .probability.proposals import weighted_rejection as weighted_rejection
@@ -53,6 +54,8 @@ from .probability.text_scores import TextScores as TextScores
 from .probability.text_scores import score_texts as score_texts
 from .probability.tokenizations import tokenizations as tokenizations
 from .probability.training import TokenLogprobs as TokenLogprobs
+from .probability.training import importance_weights as importance_weights
+from .probability.training import sampled_log_mass as sampled_log_mass
 from .probability.training import token_logprobs as token_logprobs
 from .probability.weights import log_weights as log_weights
 from .sampling.samplers import Categorical as Categorical

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fsa_compile.errors import in_options
 from jax_decode.decoding.compilation import keep_programs
 from jax_decode.errors import DecodeError
 
@@ -35,6 +36,21 @@ prompts may have several lines. With --one-prompt the whole file, or standard in
 _ESCAPE, _ESCAPED = re.compile(r"\\([nt\\])"), {"n": "\n", "t": "\t", "\\": "\\"}
 
 
+_WORDS = {
+    "num_samples": "--n",
+    "TopK": "--top-k",
+    "TopP": "--top-p",
+    "MinP": "--min-p",
+    "the p ": "the value ",
+    "k must be": "the value must be",
+    "\n  Categorical\n": "\n  --temperature\n",
+    "number; for temperature 0 use Greedy()": "number, or 0 for the most probable token",
+    ", or one per prompt": "",
+    ", or pass a GemmaConfig": "",
+}
+"""What errors call things for which the command has options."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
@@ -52,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         if isinstance(error, OSError) or hasattr(error, "what"):
-            print(f"jax-decode: error: {_said(error)}", file=sys.stderr)
+            print(f"jax-decode: error: {in_options(_said(error), vars(args), _WORDS)}", file=sys.stderr)
             return 2
         if os.environ.get("CONSTRAX_TRACEBACK"):
             raise

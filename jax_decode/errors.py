@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fsa_compile.errors import is_whole as is_whole
 from fsa_compile.errors import naming
 
 

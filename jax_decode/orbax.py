@@ -18,9 +18,16 @@ from fsa_compile.artifact.file import MAGIC, VERSIONS, fields_of_header, header_
 from fsa_compile.artifact.item_trie import MAGIC as MAGIC_OF_ITEMS
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError
-from jax_decode.errors import DecodeError, MissingPackageError
+from jax_decode.errors import DecodeError, MissingPackageError, named_arguments
 
 
+def _path(path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+        raise DecodeError(f"{path!r:.60} is no path", fix="Give the path of a folder.")
+    return Path(path).absolute()
+
+
+@named_arguments
 def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.PathLike[str]) -> None:
     """Writes a constraint as an Orbax checkpoint; complete when this returns.
 
@@ -31,8 +38,9 @@ def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.Pa
     Raises:
       DecodeError: Orbax is not installed, or something is at `path` already.
     """
-    ocp = _import_orbax()
-    path = Path(path).absolute()
+    ocp, path = _import_orbax(), _path(path)
+    if not isinstance(constraint, (CompiledConstraint, CompiledItems)):
+        raise DecodeError(f"a {type(constraint).__name__} is no compiled constraint", fix="Pass the constraint, then the folder.")
     if path.exists():
         raise DecodeError("there is something here already", where=str(path), fix="Give a folder that does not exist.")
     if isinstance(constraint, CompiledItems):
@@ -49,6 +57,7 @@ def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.Pa
         checkpointer.save(path, args=args)
 
 
+@named_arguments
 def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> CompiledConstraint | CompiledItems:
     """Reads what `save_orbax` wrote, with all the checks of `CompiledConstraint.load` (or `CompiledItems.load`).
 
@@ -60,8 +69,7 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
       DecodeError: Orbax is not installed, or this is no such checkpoint.
       fsa_compile.errors.ArtifactError: its contents are wrong, or it belongs to another vocabulary.
     """
-    ocp = _import_orbax()
-    path = Path(path).absolute()
+    ocp, path = _import_orbax(), _path(path)
     bad = "this is not a constraint checkpoint"
     fix = "Give a folder written by save_orbax."
     if not path.is_dir():

@@ -79,6 +79,8 @@ def to_html(generation: Generation, tokenizer: Any = None, *, title: str = "Gene
     Returns:
       A page of HTML that needs nothing else.
     """
+    if not isinstance(generation, Generation):
+        raise DecodeError(f"a {type(generation).__name__} is no result of generate", fix="Pass what generate returned.")
     rows = [row_as_html(generation, tokenizer, row, _checked(constraint)) for row in range(len(generation))]
     name = html.escape(title)
     return (

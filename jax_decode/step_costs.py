@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.sampling import sample
@@ -106,6 +106,7 @@ class StepReport:
         return f"<table>{caption}<tr>{head}</tr>{body}</table><p>{html.escape(self.sizes)}</p>"
 
 
+@named_arguments
 def step_report(
     tables: ConstraintTables,
     *,

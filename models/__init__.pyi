@@ -18,3 +18,4 @@ from .small_model import load_small as load_small
 from .small_model import small_tokenizer_path as small_tokenizer_path
 from .tiny import tiny_gemma as tiny_gemma
 from .transformer import Transformer as Transformer
+from .tunix_gemma import to_tunix as to_tunix

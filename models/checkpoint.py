@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 
 from models import layouts, safetensors_io
 from models.config import GemmaConfig, get_config
-from models.errors import CheckpointError, ConfigError
+from models.errors import CheckpointError, ConfigError, named_arguments
 from models.gemma import Gemma, abstract_params
 from models.matching import check_parameters, check_storage_dtypes
 
@@ -34,6 +34,7 @@ _DAMAGED = "It is incomplete or damaged: copy or download it again."
 _ORBAX_MARKS = ("_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt")
 
 
+@named_arguments
 def load(
     name_or_config: str | GemmaConfig | None, path: str | os.PathLike[str], *, dtype: DTypeLike | None = None
 ) -> Gemma:
@@ -69,6 +70,7 @@ def load(
     return _load_orbax(_orbax_root(location), config, named, dtype)
 
 
+@named_arguments
 def save(decoder: Gemma, path: str | os.PathLike[str]) -> None:
     """Save a model as an Orbax checkpoint in the official nested layout, with its configuration beside it.
 

@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from typing import Any
 
-from models.errors import ConfigError
+from models.errors import ConfigError, named_arguments, named_fields
 
 
 class Attention(enum.Enum):
@@ -19,6 +19,7 @@ class Attention(enum.Enum):
     GLOBAL = "global"
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GemmaConfig:
     """Architecture of one Gemma text model.
@@ -202,6 +203,7 @@ CONFIGS: dict[str, GemmaConfig] = {
 }
 
 
+@named_arguments
 def get_config(name: str) -> GemmaConfig:
     """The published configuration called `name`, for example `"gemma3-270m"`.
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from models.errors import ModelError
+from models.errors import ModelError, named_arguments, named_fields
 from models.gemma import Gemma
 
 PROMPT, CANVAS, BLOCK = 80, 48, 16
@@ -21,6 +21,7 @@ PAD_ID, EOS_ID, MASK_ID = 0, 1, 3
 """What stands before a short prompt, what ends a text and fills the canvas behind it, and what is not known yet."""
 
 
+@named_fields
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Denoiser:
@@ -60,6 +61,7 @@ class Denoiser:
         return self.model.forward(both)[:, prompt.shape[1] :]
 
 
+@named_arguments
 def load_small_denoiser(dtype: Any = "float32") -> Denoiser:
     """The small denoiser, about 1.5 million parameters; it knows the prompts of the small model.
 

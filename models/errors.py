@@ -1,4 +1,4 @@
-"""Exceptions of the model half. Imports nothing.
+"""Exceptions of the model half. Imports nothing of the package.
 
 Every text has three parts, in this order: what is wrong, where, what to do; they are attributes too. This package does
 not import the compiling half, so its base class is its own.
@@ -6,6 +6,13 @@ not import the compiling half, so its base class is its own.
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Kind = TypeVar("_Kind")
 _INSTALL = (
     'Install it with: pip install "constrax[models] @ git+https://github.com/constrax/constrax" '
     '(in a clone: pip install ".[models]")'
@@ -45,3 +52,30 @@ class ConfigError(ModelError):
 
 class CheckpointError(ModelError):
     """A checkpoint that is missing, incomplete, or does not fit the configuration."""
+
+
+class CallError(ModelError, TypeError):
+    """A call whose arguments do not fit the function: an unknown name, one too many, one too few."""
+
+
+def named_arguments(function: _Function) -> _Function:
+    """A public function whose calls with wrong arguments raise `CallError`, which names the right ones."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            known = [name for name in signature.parameters if name != "self"]
+            name = function.__qualname__.removesuffix(".__init__")
+            raise CallError(f"{name}: {error}", fix=f"{name} takes {', '.join(known)}.") from None
+        return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def named_fields(kind: type[_Kind]) -> type[_Kind]:
+    """A class whose constructor is one of the `named_arguments`."""
+    kind.__init__ = named_arguments(kind.__init__)  # type: ignore[method-assign]
+    return kind

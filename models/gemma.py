@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 
 from models import kv_cache
 from models.config import GemmaConfig
-from models.errors import ModelError
+from models.errors import ModelError, named_fields
 from models.kv_cache import KVCache
 from models.transformer import Transformer
 
@@ -38,6 +38,7 @@ def abstract_params(config: GemmaConfig, dtype: DTypeLike = jnp.float32) -> Para
     return jax.tree.map(lambda x: x, _structure(config, jnp.dtype(dtype).name)[1])
 
 
+@named_fields
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Gemma:

@@ -9,7 +9,7 @@ import importlib.resources
 import pathlib
 from typing import TYPE_CHECKING
 
-from models.errors import CheckpointError
+from models.errors import CheckpointError, named_arguments
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike
@@ -29,6 +29,7 @@ def _shipped(name: str) -> pathlib.Path:
     return path
 
 
+@named_arguments
 def small_tokenizer_path() -> pathlib.Path:
     """The SentencePiece `.model` file of the small model.
 
@@ -47,6 +48,7 @@ def small_checkpoint_path() -> pathlib.Path:
     return _shipped("checkpoint")
 
 
+@named_arguments
 def load_small(dtype: DTypeLike = "float32") -> Gemma:
     """The small trained model, about 1.5 million parameters; it knows the prompts of `tools.small_model.corpus`.
 

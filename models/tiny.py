@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from models.config import Attention, GemmaConfig, gemma1, gemma2, gemma3
-from models.errors import ConfigError
+from models.errors import ConfigError, named_arguments
 from models.gemma import Gemma
 
 _WINDOW = 8  # short, so that tests pass it soon
@@ -45,6 +45,7 @@ def tiny_config(variant: str = "gemma3", vocab_size: int = 64) -> GemmaConfig:
     raise ConfigError(f"There is no tiny variant {variant!r}.", fix=f"Use one of {', '.join(VARIANTS)}.")
 
 
+@named_arguments
 def tiny_gemma(
     seed: int = 0, variant: str = "gemma3", vocab_size: int = 64, dtype: DTypeLike = jnp.float32
 ) -> Gemma:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect as signatures
 from pathlib import Path
 
 import jax
 import pynini
 import pytest
 
+import constrax
 import fsa_compile
 import jax_decode
 import models
@@ -140,6 +142,34 @@ def test_mistakes(mistake, tmp_path, monkeypatch):
     assert isinstance(caught.value, (fsa_compile.ConstraintError, jax_decode.DecodeError, models.ModelError)), caught.value
     assert not isinstance(caught.value, fsa_compile.DefectError), caught.value
     assert says in str(caught.value), str(caught.value)
+
+
+MADE_HERE = {
+    "Call", "CanonicalTables", "ChatPrompt", "Choice", "CompiledConstraint", "CompiledItems", "Constraint", "ConstraintState",
+    "ConstraintTables", "Drafted", "ExactGeneration", "Finished", "Generation", "Healed", "Hypotheses", "KVCache", "Mass",
+    "Response", "Scores", "Sequences", "Streamed", "TextScores", "TextStream", "TokenLogprobs", "ToolCall",
+    "WeightedGeneration", "Work",
+}
+"""Public classes that only this package makes objects of."""
+ABSTRACT = {"Language", "Tokenizer", "Decoder", "Status", "Attention"}
+
+
+@pytest.mark.parametrize("package", [constrax, fsa_compile, jax_decode, models], ids=lambda package: package.__name__)
+def test_wrong_arguments_of_everything_public(package):
+    names, tried = set(package.__all__) - MADE_HERE - ABSTRACT, 0
+    for name in names:
+        function = getattr(package, name)
+        if not callable(function) or (isinstance(function, type) and issubclass(function, Exception)):
+            continue
+        for arguments, options in (((), {}), ((), {"no_such_argument": 1}), ((None,) * 40, {})):
+            try:
+                signatures.signature(function).bind(*arguments, **options)
+            except TypeError:
+                tried += 1
+                with pytest.raises((fsa_compile.ConstraintError, jax_decode.DecodeError, models.ModelError, constrax.UseError)) as caught:
+                    function(*arguments, **options)
+                assert not isinstance(caught.value, fsa_compile.DefectError), name
+    assert tried >= 2 * len(names) // 3
 
 
 def test_a_grammar_as_a_pattern_is_told():

@@ -85,8 +85,8 @@ PAGES = {
         r"^(yes|no), because [a-z ]{3,60}\. -\d+\.\d+$",
         r"-> '(yes|no), because [a-z ]{3,60}\.'$",
     ],
-    "probabilities": [r"Options given the constraint", r"^\[-\d+\.\d+\] (good|bad|badly)$"],
-    "exact_samples": [r"^\[100\] \[\d+\] \[\[-\d+", r"^\[\d+\]$"],
+    "probabilities": [r"Options given the constraint", r"^\[-\d+\.\d+\] (good|bad|badly)$", r"^\d+\.\d+ \d+\.\d+$"],
+    "exact_samples": [r"^\[100\] \[\d+\] \[\[-\d+", r"^\[\d+\]$", r"^(\[\d+\.\d+\]\n){3}"],
     "canvas": [r'^\{.*"born".*\}$', r"^\[-\d+"],
     "inspection": [r"^False \d+$", r"refused", r"^(yes|no), because [a-z ]+\.$"],
 }

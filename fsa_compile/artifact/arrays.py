@@ -37,6 +37,10 @@ source beside it; a token may occur there several times, with guards of which at
 frame of a node under conditions on its set, `pop_guard` lists these, and its children begin at `pop_offset[node, case]`, bit i of
 the case saying whether condition i holds. Costs may be negative in such constraints.
 
+What a cell costs may depend on the cells below (`context` is not 0). Every cell then has a *context*, a node without tokens that
+no token leads to: the child of the context below by the cell's symbol, the first one below being `context`. Its `distance` is
+what the cell costs less than its symbol does.
+
 Costs count tokens, needs count stack cells. The text can be finished in `distance[node]` + cost of all cells tokens. The
 tokens of a level of source n_d need, themselves included, at most `level_cost` tokens besides the cost of the cells left
 after the d pops, and at most `level_need` cells besides those left. Where a counter is far below its lower bound, a
@@ -121,7 +125,7 @@ class ConstraintArrays:
       push_register: int32[U], registers of the frames they suspend; that of a string's first symbol is not used, except in
         `initial_push`.
       symbol_ladder: int32[P, 4], of base symbols.
-      symbol_cost: int32[P], tokens to the end of the suspended frame after the return to it.
+      symbol_cost: int32[P], tokens to the end of the suspended frame after the return to it, whatever lies below.
       symbol_need: int32[P], cells beyond those below the symbol that this may take.
       symbol_slope: int32[P, 3], slope of `symbol_cost`, by the register of the suspended frame.
       keys: uint32[Q, W'], masks of keys, key i is bit i % 32 of word i // 32; row 0 is empty. The arrays from here to
@@ -135,6 +139,7 @@ class ConstraintArrays:
       delta_offset: int32[N], where the P children of each node begin in `delta`, a multiple of P.
       delta: int32[*], segments of P: source after popping each symbol, 0 for none; equal segments are shared.
       initial_push: push string of the stack at the start.
+      context: the context of the empty stack; 0 where every cell costs what its symbol does.
       max_pops: D, the longest path in `delta`: most cells one token pops.
       max_push: length of the longest push string.
       stacks: how many configurations are followed at once; 1 for a deterministic constraint.
@@ -185,6 +190,7 @@ class ConstraintArrays:
     delta_offset: np.ndarray = dataclasses.field(default_factory=_regular)
     delta: np.ndarray = dataclasses.field(default_factory=_regular)
     initial_push: int = 0
+    context: int = 0
     max_pops: int = 0
     max_push: int = 0
     stacks: int = 1
@@ -381,6 +387,7 @@ SCALARS: dict[str, type] = {
     "source": str,
     "start": int,
     "initial_push": int,
+    "context": int,
     "max_pops": int,
     "max_push": int,
     "stacks": int,
@@ -421,11 +428,11 @@ def _regular_arrays(c: ConstraintArrays) -> dict[str, np.ndarray]:
 
 def check_vocabulary(constraint: Any, vocabulary: Any, *, where: str = "") -> None:
     """Raises `ArtifactError` unless a constraint (or items) was compiled for this vocabulary (or tokenizer)."""
-    if not hasattr(constraint, "vocab_size"):
+    if not all(hasattr(constraint, name) for name in ("vocab_size", "fingerprint")):
         what = f"a compiled constraint is needed, not {type(constraint).__name__}"
         raise ArtifactError(what, where=where, fix="Pass what compile_... or load returned, then the tokenizer.")
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
-    if not hasattr(vocabulary, "fingerprint"):
+    if not all(hasattr(vocabulary, name) for name in ("fingerprint", "tokens")):
         what = f"a vocabulary or tokenizer is needed to check the constraint, not {type(vocabulary).__name__}"
         raise ArtifactError(what, where=where, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if constraint.fingerprint != vocabulary.fingerprint:

@@ -178,11 +178,34 @@ def _check_pops(c: ConstraintArrays, need: _Need) -> None:
     _check_ids(c.delta, "delta", 0, n, need)
     children = c.delta.reshape(-1, p)
     segments = c.pop_offset.T // p if c.has_sets else c.delta_offset[None] // p
+    segments = _without_contexts(c, children, segments, need)
     need(not children[segments[:, 0]].any(), "the dead node has children")
     few = 0 <= c.max_pops <= MAX_POPS and c.max_pops * (n + len(c.delta)) <= _MOST_POPPED
     need(few, f"'max_pops' {c.max_pops} is out of range")
     exact = _longest_path(children, segments, c.max_pops) == c.max_pops
     need(exact, f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
+
+
+def _without_contexts(c: ConstraintArrays, children: np.ndarray, segments: np.ndarray, need: _Need) -> np.ndarray:
+    """The segments of nodes whose children tokens come to: contexts have none, and may lead back to themselves."""
+    need(0 <= c.context < c.num_nodes, f"context {c.context} is not one of {c.num_nodes} nodes")
+    if not c.context:
+        return segments
+    need(not c.has_sets and not c.is_canonical, "constraints with sets of keys, and canonical ones, have no contexts")
+    of_node, is_context = segments[0], np.zeros(c.num_nodes, bool)
+    todo = np.array([c.context])
+    while len(todo):
+        is_context[todo] = True
+        todo = np.unique(children[of_node[todo]])
+        todo = todo[~is_context[todo] & (todo > 0)]
+    sized = sum(np.diff(getattr(c, f"{kind}_offset")) for kind in ("group", "arc", "level"))
+    need(not (sized[is_context].any() or c.accept[is_context].any()), "a context has tokens, or accepts")
+    child = children[of_node[is_context]]
+    need((np.where(child > 0, c.distance[child], 0) <= c.symbol_cost).all(), "a cell costs less than nothing")
+    others = ~is_context
+    inside = not is_context[children[of_node[others]]].any() and others[c.start] and others[c.group_next].all()
+    need(inside and others[c.effects[1:, 0]].all(), "a token leads to a context")
+    return np.where(is_context, segments[:, :1], segments)
 
 
 def _longest_path(children: np.ndarray, segments: np.ndarray, most: int) -> int:

@@ -8,12 +8,14 @@ from fsa_compile.artifact.step_memo import Mask
 
 
 class Cell(NamedTuple):
-    """One suspended frame: its effective symbol, its register, the cost of this cell and all below it, and its set of keys."""
+    """One suspended frame: its effective symbol, its register, the cost of this cell and all below it, its set of keys, and its
+    context."""
 
     symbol: int
     register: int
     cost: int
     used: int = 0
+    context: int = 0
 
 
 class Configuration(NamedTuple):

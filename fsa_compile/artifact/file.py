@@ -31,7 +31,9 @@ KEYS_VERSION = 3
 """Version of the files of other constraints with sets of keys."""
 PLAIN_VERSION = 2
 """Version of the files of all others: they are what they were before there were any."""
-VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION)
+CONTEXT_VERSION = 5
+"""Version of the files of constraints whose cells cost what lies below them makes them: those have neither keys nor filters."""
+VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION)
 _MAX_HEADER = 64 << 20
 _MOST_MEMBERS = 4 * len(ARRAYS)
 _MAX_NPY_HEADER = 1_024
@@ -43,12 +45,19 @@ def version_of(constraint: ConstraintArrays) -> int:
     """The version of a constraint's file."""
     if constraint.is_canonical:
         return FORMAT_VERSION
+    if constraint.context:
+        return CONTEXT_VERSION
     return KEYS_VERSION if constraint.has_sets else PLAIN_VERSION
+
+
+def _scalars(version: int) -> list[str]:
+    """The scalar fields that files of a version hold."""
+    return [name for name in SCALARS if name != "context" or version == CONTEXT_VERSION]
 
 
 def header_fields(constraint: ConstraintArrays) -> dict[str, Any]:
     """What a header says of a constraint beside its arrays."""
-    fields = {name: getattr(constraint, name) for name in SCALARS} | constraint.canonical.header()
+    fields = {name: getattr(constraint, name) for name in _scalars(version_of(constraint))} | constraint.canonical.header()
     return fields | {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
 
 
@@ -58,7 +67,7 @@ def fields_of_header(header: dict[str, Any], bad: Callable[[str], ArtifactError]
     Raises:
       ArtifactError: `bad`, where what is said of canonical tokens is of a wrong type.
     """
-    fields = {name: header[name] for name in SCALARS} | {"stop_ids": tuple(header["stop_ids"])}
+    fields = {name: header[name] for name in _scalars(header["format_version"])} | {"stop_ids": tuple(header["stop_ids"])}
     if header["format_version"] == FORMAT_VERSION:
         return fields | {"canonical": CanonicalPart.of_header(header, bad)}
     extra = {name: value for name, value in header["extra"].items() if name not in NAMES}
@@ -226,15 +235,15 @@ def _check_header(header: Any, bad: Any) -> None:
         raise bad("this is not a constraint file: its header does not say so")
     version = header.get("format_version")
     if version not in VERSIONS:
-        newer = isinstance(version, int) and version > FORMAT_VERSION
+        newer = isinstance(version, int) and version > VERSIONS[-1]
         raise bad(
-            f"the file has format version {version}; this constrax reads versions {PLAIN_VERSION} to {FORMAT_VERSION}",
+            f"the file has format version {version}; this constrax reads versions {VERSIONS[0]} to {VERSIONS[-1]}",
             "Upgrade constrax." if newer else "Compile and save the constraint again.",
         )
-    for name, kind in SCALARS.items():
+    for name in _scalars(version):
         value = header.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise bad(f"the header's '{name}' is missing or not of type {kind.__name__}")
+        if not isinstance(value, SCALARS[name]) or isinstance(value, bool):
+            raise bad(f"the header's '{name}' is missing or not of type {SCALARS[name].__name__}")
     if not isinstance(header.get("arrays"), dict):
         raise bad("the header does not list the arrays")
     if not 0 < header["vocab_size"] < 2**24:

@@ -15,12 +15,13 @@ from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArr
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
-from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields
 
 _MANY_GROUPS = 48
 """Above this many wide sets of a node, NumPy looks for those that hold a token."""
 
 
+@named_fields
 class HostWalk(BitmaskWalk):
     """Where a text stands in its constraint.
 
@@ -45,7 +46,7 @@ class HostWalk(BitmaskWalk):
     def __repr__(self) -> str:
         if self.finished:
             return f"HostWalk(ended after {self.num_tokens} tokens)"
-        may = "may end here" if self.accepting else f"at least {self.distance} more to an end"
+        may = "may end here" if self.accepting else f"{self.distance} more are enough"
         return f"HostWalk(after {self.num_tokens} tokens: {int(self.allowed().sum()):,} may come next; {may})"
 
     @classmethod
@@ -99,7 +100,8 @@ class HostWalk(BitmaskWalk):
 
     @property
     def distance(self) -> int:
-        """Number of further tokens within which the text can be completed; the least one for a regular constraint."""
+        """Number of further tokens within which the text can be completed; the least one for a regular constraint, else a bound
+        (docs/limits.md says how far it can be off)."""
         found = self._history[-1]
         if found.distance is None:
             found.distance = min(self._distance(at) for at in self.configurations)
@@ -439,12 +441,13 @@ class HostWalk(BitmaskWalk):
         """The stack with a push string on top; `first` is the register of its first cell, None for the string's own, and `used`
         that cell's set of keys."""
         c, m = self.constraint, self._memo
-        cost = stack[-1].cost if stack else 0
+        cost, context = (stack[-1].cost, stack[-1].context) if stack else (0, c.context)
         for i in range(m.push_offset[push], m.push_offset[push + 1]):
             base, register = m.push_symbol[i], m.push_register[i] if first is None else first
             symbol = base + _rung(m.symbol_ladder, base, register)
-            cost += m.symbol_cost[symbol] + sloped(m.symbol_slope, symbol, register)
-            stack += (Cell(symbol, register, min(cost, int(UNREACHABLE)), used),)
+            context = m.delta[m.delta_offset[context] + symbol] if context else 0
+            cost += m.symbol_cost[symbol] + sloped(m.symbol_slope, symbol, register) - (m.distance[context] if context else 0)
+            stack += (Cell(symbol, register, min(cost, int(UNREACHABLE)), used, context),)
             cost, first = stack[-1].cost, None
             used = self._keys[c.push_keys[i + 1]] if c.has_sets and i + 1 < m.push_offset[push + 1] else 0
         return stack

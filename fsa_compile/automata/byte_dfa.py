@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.integers import occupied
-from fsa_compile.errors import LimitError
+from fsa_compile.errors import LimitError, named_fields
 from fsa_compile.limits import CompileLimits, check_time
 
 _FULL_TABLE_STATES = 2048
@@ -22,6 +22,7 @@ _EVERY_BYTE = np.arange(256, dtype=np.uint8)
 _ROWS_AT_ONCE = 1 << 15
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByteDfa:
     """A trimmed deterministic automaton over bytes.

@@ -8,12 +8,13 @@ from typing import Any
 
 from fsa_compile.batch.folder import Record, compile_folder, read_constraints
 from fsa_compile.compiler.arguments import vocabulary_of
-from fsa_compile.errors import MissingPackageError
+from fsa_compile.errors import CallError, MissingPackageError, naming
 
 _PARTS_PER_CORE = 4
 """So that a part with slow constraints does not keep the others waiting for long."""
 
 
+@naming(CallError)
 def compile_on_ray(
     constraints: Mapping[str, Mapping[str, Any]] | str | os.PathLike[str],
     tokenizer: Any,

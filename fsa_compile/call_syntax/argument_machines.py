@@ -22,18 +22,15 @@ from fsa_compile.call_syntax.syntax import MARK, CallSyntax
 from fsa_compile.errors import SchemaError, UnsatisfiableSchemaError, flat_enough
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.atoms import OBJECT
-from fsa_compile.json_schema.container_base import SchemaParts
+from fsa_compile.json_schema.container_base import Attempts, SchemaParts
 from fsa_compile.json_schema.containers import Frames
-from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, document_of, read_schema
-from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.schema_pushdown import Reach, byte_machines
 from fsa_compile.json_schema.string_spelling import Speller
-from fsa_compile.json_schema.values import Values
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.regex_automaton import build_automaton
@@ -95,17 +92,19 @@ def _built(
     if syntax.style == "marked":
         options = dataclasses.replace(options, whitespace="compact")
     document = document_of(joined, options, of_defs=True)
-    dead: set[Any] = set()
+    attempts = Attempts(document, options)
     with deep_recursion(), flat_enough():
-        while True:
-            build = _Build(document, count, syntax, special, imitations, options, limits, deadline, dead)
-            try:
-                if not build.poisoned:
-                    machine, starts = build.result()
-                    break
-                dead |= build.poisoned
-            finally:
-                build.release()
+        try:
+            while True:
+                build = _Build(document, count, syntax, special, imitations, options, limits, deadline, attempts)
+                try:
+                    if build.is_last:
+                        machine, starts = build.result()
+                        break
+                finally:
+                    build.release()
+        finally:
+            attempts.release()
     if special:
         machine = _with_mark(machine, marks[syntax.mark])
     return Arguments(machine, tuple(starts))
@@ -168,11 +167,9 @@ class _Build:
 
     def __init__(
         self, document: Document, count: int, syntax: CallSyntax, special: bool, without: TextDfa | None, options: SchemaOptions,
-        limits: CompileLimits, deadline: Deadline, dead: set[Any],
+        limits: CompileLimits, deadline: Deadline, attempts: Attempts,
     ) -> None:  # fmt: skip
-        decisions = Decisions(options.max_formula)
-        values = Values(decisions, options.max_orders)
-        keywords = Keywords(document, decisions, values, options)
+        decisions, values, keywords = attempts.decisions, attempts.values, attempts.keywords
         self._controls = controls = Controls(options.max_controls, deadline)
 
         def scalars_of(kind: Any, speller: Speller, pool: Any = controls, *more: Any) -> Any:
@@ -180,7 +177,7 @@ class _Build:
 
         def parts_of(speller: Speller, scalars: Scalars) -> SchemaParts:
             derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
-            return SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
+            return SchemaParts(controls, speller, scalars, attempts, derivatives, options)
 
         frames: Frames
         if syntax.style in ("json", "keywords"):
@@ -200,7 +197,7 @@ class _Build:
             marked = scalars_of(MarkedScalars, raw) if special else scalars_of(TextMarkedScalars, raw, controls, syntax.mark)
             parts = parts_of(raw, marked)
             frames = MarkedFrames(parts, marked)
-        self._parts = (*parts[:-2], frames)
+        self._parts = (*(part for part in parts[:-1] if part is not attempts), frames)
         self._end = controls.new()
         self._symbol = controls.symbol(((1, self._end),))
         try:
@@ -214,7 +211,7 @@ class _Build:
             self.release()
             raise
         self._reach = Reach(controls, self._end)
-        self.poisoned = {key for control in self._reach.poisoned if (key := frames.state_keys.get(control)) is not None}
+        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys)
 
     def result(self) -> tuple[ByteMachine, list[int]]:
         """The machine, and where each tool's arguments begin."""

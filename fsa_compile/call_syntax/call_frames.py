@@ -113,11 +113,9 @@ class CallFrames(_BareKeys):
 
     def _own_order(self, number: int) -> int:
         """An order like another, of arguments."""
-        self._orders.append(self._orders[number])
-        self._sorted.append(self._sorted[number])
-        self._positions.append(self._positions[number])
-        self._argument_orders.add(len(self._orders) - 1)
-        return len(self._orders) - 1
+        own = self._numbered(self._orders[number], "arguments")
+        self._argument_orders.add(own)
+        return own
 
     def _is_call(self, place: Any) -> bool:
         if isinstance(place, Place):

@@ -16,7 +16,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.filter.token_filter import NONE
-from fsa_compile.errors import ArtifactError, BudgetError
+from fsa_compile.errors import ArtifactError, BudgetError, named_fields
 
 
 class _Position(NamedTuple):
@@ -26,6 +26,7 @@ class _Position(NamedTuple):
     finished: bool
 
 
+@named_fields
 class CanonicalWalk(BitmaskWalk):
     """Where a token sequence stands in a canonical constraint.
 

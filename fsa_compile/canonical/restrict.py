@@ -35,6 +35,7 @@ from fsa_compile.canonical.lazy_product.decision import DecidedDistances
 from fsa_compile.canonical.lazy_product.lazy_artifact import assemble_lazy
 from fsa_compile.canonical.stacks.stack_artifact import assemble_stack
 from fsa_compile.canonical.stacks.stack_search import decided_distances
+from fsa_compile.composition.pushdown.stack_contexts import without_contexts
 from fsa_compile.errors import ConstraintError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -97,7 +98,7 @@ def with_stack(
       LimitError: out of time.
     """
     state, last = tables.after(prompt)
-    found = decided_distances(constraint, tables, deadline, state, last)
+    found = decided_distances(without_contexts(constraint), tables, deadline, state, last)
     if found is None:
         return None
     narrowed, distances = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import re
 import sys
 import warnings
@@ -110,9 +111,13 @@ def limits_of(args: argparse.Namespace) -> CompileLimits:
 
 
 def tokenizer_of(args: argparse.Namespace) -> Any:
-    """The tokenizer that `--tokenizer` names."""
+    """The tokenizer that `--tokenizer` names; `small` is that of the model that comes with the package, which is not imported."""
     from fsa_compile.tokenizers import load_tokenizer
 
+    if args.tokenizer == "small" and not Path("small").exists() and (found := importlib.util.find_spec("models")) is not None:
+        for folder in found.submodule_search_locations or ():
+            if (path := Path(folder) / "small" / "tokenizer.model").is_file():
+                return load_tokenizer(path)
     return load_tokenizer(args.tokenizer)
 
 

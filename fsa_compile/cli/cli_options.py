@@ -29,7 +29,7 @@ def compile_options(command: argparse.ArgumentParser, *, tokenizer_required: boo
     """Tokenizer, form of the output, and how constraints are compiled that are not compiled yet."""
     command.add_argument(
         "--tokenizer", required=tokenizer_required, metavar="PATH",
-        help="SentencePiece .model, tiktoken ranks, tokenizer.json, or GPT-2's pair of files in a folder",
+        help="SentencePiece .model, tiktoken ranks, tokenizer.json, GPT-2's pair of files in a folder; or 'small'",
     )  # fmt: skip
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument("--flags", default="", metavar="LETTERS", help="pattern flags as in (?…): a i m s x")

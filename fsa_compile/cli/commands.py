@@ -33,7 +33,7 @@ from fsa_compile.cli.cli_inputs import (
 )
 from fsa_compile.cli.cli_options import Intermixed, compile_options, schema_options
 from fsa_compile.cli.cli_output import as_json, cut, facts_of, in_bytes, inspected, print_json, sentence, sizes, text_of, title
-from fsa_compile.errors import ArtifactError, ConstraintError, MissingPackageError
+from fsa_compile.errors import ArtifactError, ConstraintError, MissingPackageError, in_options
 from fsa_compile.inspection.explain import explain, sample, shortest_tokens, spell, statistics
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args))
     except (ConstraintError, OSError, UnicodeDecodeError) as error:
         said = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
-        print(f"fsa-compile: error: {said}", file=sys.stderr)
+        print(f"fsa-compile: error: {in_options(said, vars(args))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fsa-compile: interrupted", file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.errors import ArtifactError, ConstraintError, named_fields
 from fsa_compile.inputs.files import checked_path
 from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.limits import MOST_DIGITS, CompileLimits
@@ -25,6 +25,7 @@ _ABANDONED = 3_600.0
 _ANY_SIZE = CompileLimits(max_input=1 << 62, max_values=1 << 62, max_nesting=1 << 20, max_digits=MOST_DIGITS)
 
 
+@named_fields
 class CompileCache:
     """A folder of artifacts. Several processes may use it at the same time.
 

@@ -14,6 +14,7 @@ from fsa_compile.composition.counter.counter_walk import counts_alone, walk_coun
 from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
 from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone
+from fsa_compile.composition.pushdown.stack_contexts import with_contexts
 from fsa_compile.composition.regular.regular_artifact import assemble
 from fsa_compile.composition.regular.trie_walk import walk_tokens
 from fsa_compile.composition.shared_loops import known_tokens
@@ -116,9 +117,10 @@ def compose_machine(
             machine, counted, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}
         )
     arcs = walk_machine(machine, tables, limits, deadline)
-    return assemble_machine(
+    made = assemble_machine(
         machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
     )
+    return with_contexts(made)
 
 
 def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str) -> None:

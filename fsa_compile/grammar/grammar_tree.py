@@ -143,6 +143,7 @@ class Grammar:
       mode: the lexical mode.
       text: source text; all offsets count in it. Nodes that come from an import carry the span of the import statement.
       indentation: where blocks are told by indentation.
+      called: rules that are frames of their own, whether or not their recursion needs one.
     """
 
     rules: dict[str, Rule]
@@ -151,6 +152,7 @@ class Grammar:
     mode: LexicalMode
     text: str
     indentation: Indentation | None = None
+    called: tuple[str, ...] = ()
 
 
 def inside(body: Expression) -> Iterator[Expression]:

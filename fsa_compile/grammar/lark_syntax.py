@@ -14,6 +14,7 @@ Departures from Lark, each for the sake of one clear meaning:
   alternatives within a terminal means nothing.
 * `%declare` is for indentation only: `%declare _INDENT _DEDENT`, as Lark's `Indenter` has them. The newline terminal is called
   `_NEWLINE` or `_NL`. Each block is indented by four spaces and at most ten are open, unless `%indent 2 6` says otherwise.
+* `%call name` gives a rule a frame of its own on the stack in every place; the language stays as it is.
 * Imports from files are refused.
 
 Source: https://lark-parser.readthedocs.io, "Grammar Reference".
@@ -51,7 +52,7 @@ _RULE_NAME = re.compile(r"_?[a-z][_a-z0-9]*").fullmatch
 _TERMINAL_NAME = re.compile(r"_?[A-Z][_A-Z0-9]*").fullmatch
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "\\": "\\", '"': '"'}
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
-_DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%override", "%extend")
+_DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%call", "%override", "%extend")
 _NEWLINES = ("_NEWLINE", "NEWLINE", "_NL", "NL")
 _ATOMS = ("%until", "%token")
 _COUNTS: dict[Kind, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -90,6 +91,7 @@ class _Parser(GrammarText):
         self.statements: list[tuple[str, Definition]] = []
         self.declared: dict[str, str] = {}
         self.indent: tuple[int, ...] = ()
+        self.called = list[Token]()
 
     def parse(self, start: str, mode: LexicalMode) -> Grammar:
         while self.peek.kind != "end":
@@ -103,7 +105,18 @@ class _Parser(GrammarText):
         self.check_ignored(mode)
         settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode == "longest")
         indentation = self.indentation(mode)
-        return Grammar(rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation)
+        return Grammar(
+            rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation, called=self.calls()
+        )
+
+    def calls(self) -> tuple[str, ...]:
+        """The rules named by `%call`."""
+        for token in self.called:
+            definition = self.definitions.get(self.spelled(token))
+            if definition is None or definition.terminal or definition.parameters:
+                fix = f"Name rules of this grammar.{suggestion(self.spelled(token), self.definitions)}"
+                self.syntax(f"%call names {self.spelled(token)}, which is no rule", token.start, token.end, fix=fix)
+        return tuple(map(self.spelled, self.called))
 
     # Tokens
 
@@ -151,6 +164,11 @@ class _Parser(GrammarText):
         elif name == "%indent":
             self.at += 1
             self.indent = tuple(int(self.spelled(self.expect("number", "after %indent"))) for _ in range(2))
+        elif name == "%call":
+            self.at += 1
+            self.called.append(self.expect("name", "after %call"))
+            while more := self.taken("name"):
+                self.called.append(more)
         else:
             self.unknown_directive(token)
         if not self.taken("line end") and self.peek.kind != "end":

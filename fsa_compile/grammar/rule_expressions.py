@@ -85,6 +85,28 @@ def without(node: Node, speaking: set[str]) -> Node:
             return EMPTY if part == EMPTY else (node[0], part, *node[2:])
 
 
+def with_calls(node: Node, numbers: dict[str, int], nullable: set[str]) -> Node:
+    """The expression with references to some rules as calls of frames.
+
+    Args:
+      node: the expression.
+      numbers: the frame of each rule that is called.
+      nullable: rules that have the empty text, which is no text of a frame.
+    """
+    match node[0]:
+        case "rule" if node[1] in numbers:
+            call: Node = ("call", numbers[node[1]])
+            return choice(call, EMPTY) if node[1] in nullable else call
+        case "terminal" | "rule" | "core" | "call" | "count":
+            return node
+        case "sequence":
+            return sequence(*(with_calls(part, numbers, nullable) for part in node[1:]))
+        case "choice":
+            return choice(*(with_calls(branch, numbers, nullable) for branch in node[1:]))
+        case _:
+            return (node[0], with_calls(node[1], numbers, nullable), *node[2:])
+
+
 def strong_components(needs: dict[str, list[str]]) -> list[set[str]]:
     """Strongly connected components of a graph, those without needs in others first. Source: R. Tarjan, 1972."""
     index: dict[str, int] = {}

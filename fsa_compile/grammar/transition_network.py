@@ -32,6 +32,7 @@ from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     speaks,
     strong_components,
     terminals_in,
+    with_calls,
     without,
 )
 from fsa_compile.grammar.terminals import Lexicon
@@ -149,6 +150,8 @@ class _Builder:
         self._drop_blank_rules()
         self._find_nullable()
         self.bodies = {name: self._counting(body) for name, body in self.bodies.items()}
+        numbers = {name: self._frame(name) for name in self.grammar.called if name in self.bodies}
+        self.bodies = {name: with_calls(body, numbers, self.nullable) for name, body in self.bodies.items()}
         counted = set(self.frame_of)
         if blocks:
             call_lines(self.bodies, set(blocks), self._can_be_empty, self._group)

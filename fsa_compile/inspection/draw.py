@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.palette import ACCENT, FILL, HEAT, INK, LINE, STYLE
-from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, naming
+from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, is_whole, naming
 from fsa_compile.inspection.automaton_graphs import (
     MOST_NODES,
     Automaton,
@@ -83,7 +84,7 @@ class Drawing:
         if shutil.which("dot") is None:
             return None
         done = subprocess.run(["dot", "-Tsvg"], input=self.dot.encode(), capture_output=True, check=False)
-        return done.stdout.decode() if done.returncode == 0 else None
+        return _labels_on_top(done.stdout.decode()) if done.returncode == 0 else None
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         svg = self._svg()
@@ -99,6 +100,19 @@ class Drawing:
         figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
         pyplot().close(figure)
         return {"image/png": buffer.getvalue()}
+
+
+_EDGE = re.compile(r'<g id="[^"]*" class="edge">.*?</g>\n', re.DOTALL)
+_TEXT = re.compile(r"<text .*?</text>\n", re.DOTALL)
+
+
+def _labels_on_top(svg: str) -> str:
+    """A picture by Graphviz whose arcs' labels are drawn after all arcs, on a white rim: it lets arcs pass through labels."""
+    labels = [text for edge in _EDGE.findall(svg) for text in _TEXT.findall(edge)]
+    below = _EDGE.sub(lambda edge: _TEXT.sub("", edge.group()), svg)
+    head, end, tail = below.rpartition("</g>\n</svg>")
+    rim = '<g class="labels" style="paint-order: stroke; stroke: white; stroke-width: 4px; stroke-linejoin: round">\n'
+    return "".join([head, rim, *labels, "</g>\n", end, tail]) if end else svg
 
 
 @naming(CallError)
@@ -138,8 +152,10 @@ def build_graph(
     pieces: bool = False,
 ) -> Graph:
     """The part of an automaton that is drawn; the arguments are `draw`'s."""
-    if max_nodes is not None and max_nodes < 1:
-        raise ConstraintError(f"max_nodes is {max_nodes}, so there is nothing to draw", fix="Give 1 or more.")
+    if max_nodes is not None and not is_whole(max_nodes, 1):
+        raise ConstraintError(f"max_nodes is {max_nodes!r:.60}, so there is nothing to draw", fix="Give 1 or more.")
+    if not is_whole(max_labels, 0):
+        raise ConstraintError(f"max_labels is {max_labels!r:.60}", fix="Give a whole number.")
     nodes = MOST_NODES if max_nodes is None else max_nodes
     if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
         from fsa_compile.inspection.draw_transducer import transducer_graph  # needs pynini, which drawing does not

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.bitmask import BitmaskWalk, host_array, write_row
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import CallError, ConstraintError, named_fields, naming
 from fsa_compile.interop.jump_forward import forced_bytes
 from fsa_compile.interop.walks import check_tokenizer, walk_of
 
 
+@named_fields
 class Matcher:
     """Follows one generated text and says which tokens may come next.
 
@@ -170,6 +171,7 @@ class Matcher:
         return None if self.max_tokens is None else max(self.max_tokens - len(self._taken), 0)
 
 
+@naming(CallError)
 def step_matchers(
     matchers: Sequence[Matcher], tokens: Sequence[int | None] | None, bitmask: Any, indices: Sequence[int] | None = None
 ) -> tuple[list[bool], list[bool]]:

@@ -16,7 +16,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.file import MAGIC, read_header
 from fsa_compile.artifact.item_trie import MAGIC as ITEMS_MAGIC
 from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.errors import ArtifactError, ConstraintError
+from fsa_compile.errors import ArtifactError, ConstraintError, named_fields
 from fsa_compile.inputs.files import checked_path
 
 INDEX = "index.json"
@@ -47,6 +47,7 @@ class Entry:
     bytes: int
 
 
+@named_fields
 class Registry:
     """A folder with one file per constraint, `NAME.npz`, and an index for programs that only want to look, `index.json`.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical, Request
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 from fsa_compile.formats.format_machines import compile_format, schemas_at
 from fsa_compile.formats.request import FormatError, child, elements, flag, members, text
 from fsa_compile.formats.tree import Format, FreeText, Json, OneOf, Parts, Text, separated
@@ -31,6 +31,7 @@ _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToolTags:
     """How a model writes a tool call: `begin{"name": NAME, "arguments": ARGUMENTS}end`.

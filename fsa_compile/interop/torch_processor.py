@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fsa_compile.errors import ConstraintError, MissingPackageError
+from fsa_compile.errors import ConstraintError, MissingPackageError, named_fields
 from fsa_compile.interop.batch_masks import BatchMasks
 
 
+@named_fields
 class ConstraintLogitsProcessor:
     """A logits processor, `(input_ids, scores) -> scores`, that lets constrained rows write nothing else.
 

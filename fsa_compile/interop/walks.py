@@ -8,7 +8,7 @@ from fsa_compile.artifact.arrays import check_vocabulary
 from fsa_compile.artifact.bitmask import BitmaskWalk
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, is_whole
 
 
 def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None, max_tokens: int | None = None) -> BitmaskWalk:
@@ -27,6 +27,9 @@ def walk_of(constraint: Any, tables: Any = None, max_depth: int | None = None, m
     if not isinstance(constraint, CompiledItems | CompiledConstraint):
         what = f"a compiled constraint is needed, not {type(constraint).__name__}"
         raise ConstraintError(what, fix="Make one with fsa_compile.compile_regex, compile_json_schema, compile_items, ...")
+    for name, limit in (("max_tokens", max_tokens), ("max_depth", max_depth)):
+        if limit is not None and not is_whole(limit, 0):
+            raise ConstraintError(f"{name} is {limit!r:.60}", fix="Give a whole number, or leave it out for no limit.")
     if max_tokens is not None and max_tokens < constraint.shortest_completion:
         raise BudgetError(max_tokens, constraint.shortest_completion)
     if isinstance(constraint, CompiledItems):

@@ -45,18 +45,15 @@ from fsa_compile.errors import (
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
-from fsa_compile.json_schema.container_base import SchemaParts
+from fsa_compile.json_schema.container_base import Attempts, SchemaParts
 from fsa_compile.json_schema.containers import Frames
-from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, document_of, enforceable, open_places, read_schema
-from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions, checked_options
 from fsa_compile.json_schema.schema_pushdown import Aims, Reach, byte_machine
 from fsa_compile.json_schema.string_spelling import Speller
-from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
 
 if TYPE_CHECKING:
@@ -66,6 +63,8 @@ FLAT_STATES = 512
 """Schemas without recursion and counters are compiled without a stack up to this size; larger ones walk faster with one."""
 BOUND_DEPTH = "Set SchemaOptions.max_object_depth and max_array_depth: values that nest deeper are left out then."
 """What to do about schemas whose values nest without bound, for canonical constraints."""
+_MOST_APART = 60_000
+"""Most states of a byte machine whose frames are shared less for the sake of a bound."""
 _SOURCE = 200
 """Characters of the schema's text that are kept in an artifact, for people."""
 
@@ -118,7 +117,8 @@ def compile_json_schema(
 
     def make(apart: bool) -> CompiledConstraint:
         def build(kept: Any) -> ByteMachine:
-            return schema_machine(kept, options=read, limits=limits, deadline=request.deadline, outcomes_apart=apart)
+            own = dataclasses.replace(read, max_controls=min(read.max_controls, _MOST_APART)) if apart else read
+            return schema_machine(kept, options=own, limits=limits, deadline=request.deadline, outcomes_apart=apart)
 
         machine, left_out = enforceable(schema, options.unenforced, build)
         if depths is None:
@@ -179,16 +179,18 @@ def schema_machine(
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
     with deep_recursion():
         document = document_of(read_schema(schema, limits), options)
-    dead: set[Any] = set()
+    attempts = Attempts(document, options, apart=outcomes_apart)
     with deep_recursion(), flat_enough():
-        while True:
-            build = _Build(document, options, limits, deadline, dead, outcomes_apart)
-            try:
-                if not build.poisoned:
-                    return build.machine()
-                dead |= build.poisoned
-            finally:
-                build.release()
+        try:
+            while True:
+                build = _Build(document, options, limits, deadline, attempts)
+                try:
+                    if build.is_last:
+                        return build.machine()
+                finally:
+                    build.release()
+        finally:
+            attempts.release()
 
 
 class _Build:
@@ -200,20 +202,16 @@ class _Build:
         options: SchemaOptions,
         limits: CompileLimits,
         deadline: Deadline,
-        dead: set[Any],
-        apart: bool,
+        attempts: Attempts,
     ) -> None:
-        self._document, self._apart = document, apart
-        decisions = Decisions(options.max_formula)
-        values = Values(decisions, options.max_orders, apart=apart)
-        keywords = Keywords(document, decisions, values, options)
+        self._document, self._apart = document, attempts.values.apart
+        decisions, values, keywords = attempts.decisions, attempts.values, attempts.keywords
         self._controls = controls = Controls(options.max_controls, deadline)
         speller = Speller(controls)
         scalars = Scalars(controls, speller, decisions, keywords, options, limits)
-        derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
-        parts = SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, options, dead)
-        frames = Frames(parts)
-        self._parts = (*parts[:-2], frames)
+        self._derivatives = derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
+        frames = Frames(SchemaParts(controls, speller, scalars, attempts, derivatives, options))
+        self._parts = (controls, speller, scalars, derivatives, frames)
         self._end = controls.new()
         try:
             self._call = frames.call([(keywords.value(document.root), self._end)], "value")
@@ -222,11 +220,11 @@ class _Build:
             self.release()
             raise
         self._reach = Reach(controls, self._end)
-        self.poisoned = {key for control in self._reach.poisoned if (key := frames.state_keys.get(control)) is not None}
+        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys)
 
     def machine(self) -> ByteMachine:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
-            raise UnsatisfiableSchemaError("no JSON value satisfies the schema", pointer="#", fix="Loosen its conditions.")
+            raise self._derivatives.nothing("no JSON value satisfies the schema")
         symbol, entry = self._call
         if self._apart:
             symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)

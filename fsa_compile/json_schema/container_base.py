@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fsa_compile.json_schema.atoms import Found, Members, Names
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Derivatives
+from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClasses
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
@@ -24,22 +25,48 @@ _INDENTED = 1 << 7
 """Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
 
 
-class SchemaParts(NamedTuple):
-    """What the controls of containers are made with.
+class Attempts:
+    """What the attempts to build one machine have in common: numbers of formulas and orders mean the same in all of them.
 
     Attributes:
+      decisions, values, keywords: of the document.
+      orders: numbers of the orders of keys.
       dead: array and object states known to lead nowhere, by their key; they are treated as false.
     """
+
+    def __init__(self, document: Document, options: SchemaOptions, *, apart: bool = False) -> None:
+        self.decisions = Decisions(options.max_formula)
+        self.values = Values(self.decisions, options.max_orders, apart=apart)
+        self.keywords = Keywords(document, self.decisions, self.values, options)
+        self.orders: dict[Any, int] = {}
+        self.dead: set[Any] = set()
+
+    def are_over(self, poisoned: Iterable[int], state_keys: dict[int, Any]) -> bool:
+        """Whether no state of an attempt leads nowhere; those that do are dead from then on.
+
+        Args:
+          poisoned: controls of the attempt where nothing can follow.
+          state_keys: what they stand for.
+        """
+        found = {key for control in poisoned if (key := state_keys.get(control)) is not None}
+        self.dead |= found
+        return not found
+
+    def release(self) -> None:
+        """Empties the parts, which know each other, for the sake of Python's cycle collector."""
+        for part in (self.decisions, self.values, self.keywords):
+            vars(part).clear()
+
+
+class SchemaParts(NamedTuple):
+    """What the controls of containers are made with."""
 
     controls: Controls
     speller: Speller
     scalars: Scalars
-    decisions: Decisions
-    values: Values
-    keywords: Keywords
+    attempts: Attempts
     derivatives: Derivatives
     options: SchemaOptions
-    dead: set[Any]
 
 
 class ContainerBase(abc.ABC):
@@ -51,11 +78,11 @@ class ContainerBase(abc.ABC):
     """
 
     def __init__(self, parts: SchemaParts) -> None:
-        controls, speller, scalars, decisions, values, keywords, derivatives, options, dead = parts
+        controls, speller, scalars, attempts, derivatives, options = parts
         self._controls, self._speller, self._scalars = controls, speller, scalars
-        self._decisions, self._values, self._keywords, self._derivatives = decisions, values, keywords, derivatives
-        self._options, self._dead = options, dead
-        self.classes = KeyClasses(decisions, scalars, options)
+        self._decisions, self._values, self._keywords = attempts.decisions, attempts.values, attempts.keywords
+        self._derivatives, self._options, self._dead = derivatives, options, attempts.dead
+        self.classes = KeyClasses(self._decisions, scalars, options)
         self._newline = 0
         self._looked_at = 0  # number of variables that were searched for conditions on keys
         self._about_keys: set[int] = set()

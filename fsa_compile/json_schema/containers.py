@@ -38,25 +38,22 @@ class Place(NamedTuple):
 
 
 class Frames(ContainerBase):
-    """Makes the controls of values on demand.
-
-    Args:
-      dead: array and object states known to lead nowhere, by their key; they are treated as false.
-    """
+    """Makes the controls of values on demand."""
 
     def __init__(self, parts: SchemaParts) -> None:
         super().__init__(parts)
-        controls, _, scalars, decisions, values, keywords, derivatives, options, dead = parts
-        self._orders: list[Order] = []
-        self._order_number: dict[Order, int] = {}
-        self._sorted: list[tuple[str, ...]] = []
-        self._positions: list[dict[str, int]] = []
+        controls, _, scalars, attempts, derivatives, options = parts
+        decisions, keywords = attempts.decisions, attempts.keywords
+        self._order_number = attempts.orders
+        self._orders: dict[int, Order] = {}
+        self._sorted: dict[int, tuple[str, ...]] = {}
+        self._positions: dict[int, dict[str, int]] = {}
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
         self._differing = Differing(self, controls, scalars, decisions, keywords, derivatives, options)
         self._any_order: AnyOrder | None = None
         if options.key_order == "any":
-            self._any_order = AnyOrder(self, controls, decisions, keywords, derivatives, dead, values.apart)
+            self._any_order = AnyOrder(self, controls, attempts, derivatives)
 
     # values
 
@@ -190,14 +187,16 @@ class Frames(ContainerBase):
         for order in orders:
             known = set(order)
             order = order + tuple(key for key in every if key not in known)
-            number = self._order_number.get(order)
-            if number is None:
-                number = self._order_number[order] = len(self._orders)
-                self._orders.append(order)
-                self._sorted.append(tuple(sorted(order)))
-                self._positions.append({key: i for i, key in enumerate(order)})
-            at.append((number, 0))
+            at.append((self._numbered(order), 0))
         return Place(tuple(dict.fromkeys(at)))
+
+    def _numbered(self, order: Order, kind: str = "") -> int:
+        """The number of an order of one kind of object."""
+        number = self._order_number.setdefault((order, kind), len(self._order_number))
+        if number not in self._orders:
+            self._orders[number], self._sorted[number] = order, tuple(sorted(order))
+            self._positions[number] = {key: i for i, key in enumerate(order)}
+        return number
 
     def _left(self, place: Place) -> frozenset[str]:
         """The keys that may still come."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fsa_compile.artifact.arrays import MAX_KEYS
-from fsa_compile.errors import LimitError, UnsupportedSchemaError
+from fsa_compile.errors import LimitError, SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.atoms import (
     NUMBER,
     OBJECT,
@@ -82,6 +82,15 @@ class Derivatives:
         self._pruned: dict[tuple[int, int], int] = {}
         self._contradictions = Contradictions(decisions, keywords, self._together)
         self._known_together: dict[frozenset[int], bool] = {}
+
+    def nothing(self, what: str) -> SchemaError:
+        """The error for a schema of which nothing can be written; `what` is said where nothing satisfies it."""
+        if self._keywords.uncertain is None:
+            return UnsatisfiableSchemaError(what, pointer="#", fix="Loosen its conditions.")
+        return UnsupportedSchemaError(
+            "what satisfies the schema has several keys that it does not name, and such keys may be repeated",
+            pointer=self._keywords.uncertain, fix="Name the properties, or ask for fewer members.",
+        )  # fmt: skip
 
     # ends
 
@@ -189,6 +198,8 @@ class Derivatives:
         after = Count(
             atom.low, atom.high, atom.seen + 1, atom.repeated + (unnamed and atom.unnamed), unnamed or atom.unnamed
         )  # fmt: skip
+        if after.repeated and self._keywords.uncertain is None:
+            self._keywords.uncertain = self._keywords.origin.get(Count(atom.low, atom.high), "#")
         if after.high is None and after.sure >= after.low:
             return 1
         if after.high is not None and after.sure > after.high:

@@ -67,12 +67,14 @@ class Keywords:
     Attributes:
       tables: what `Members` atoms refer to.
       origin: JSON pointer where an atom was first read.
+      uncertain: that of a count that may be kept only if keys differ which the schema does not name; None for none.
     """
 
     def __init__(self, document: Document, decisions: Decisions, values: Values, options: SchemaOptions) -> None:
         self._document, self._decisions, self._values, self._options = document, decisions, values, options
         self.tables: list[MemberTable] = []
         self.origin: dict[Any, str] = {}
+        self.uncertain: str | None = None
         self._table_number: dict[Any, int] = {}
         self._read: dict[int, Value] = {}
         self._open: set[int] = set()

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 from fsa_compile.artifact.arrays import MAX_KEYS
 from fsa_compile.errors import UnsupportedSchemaError
 from fsa_compile.json_schema.atoms import Count, Has, Members, Names
-from fsa_compile.json_schema.container_base import ContainerBase
-from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
+from fsa_compile.json_schema.container_base import Attempts, ContainerBase
+from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
-from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.values import Order, Value
 
@@ -35,13 +34,18 @@ class _Frame(NamedTuple):
     """A kind of object: its declared keys, sorted (key i is bit i), and those that are required unconditionally.
 
     Objects of other conditions are of another kind, the same keys or not: bounds belong to a kind (`guard_costs`), and what an
-    object needs must not be asked of one inside it.
+    object needs must not be asked of one inside it. `formula` is what is asked of such an object.
     """
 
     kind: int
     keys: Order
     number: dict[str, int]
     required: int
+    formula: int
+
+    def key(self, seen: int, formula: int) -> Hashable:
+        """Tells a state of such objects from others, whichever number the kind has."""
+        return "free object", self.keys, self.required, self.formula, seen, formula
 
 
 class Place(NamedTuple):
@@ -58,14 +62,12 @@ class AnyOrder:
         self,
         frames: ContainerBase,
         controls: Controls,
-        decisions: Decisions,
-        keywords: Keywords,
+        attempts: Attempts,
         derivatives: Derivatives,
-        dead: set[Any],
-        apart: bool,
     ) -> None:
-        self._frames, self._controls, self._decisions = frames, controls, decisions
-        self._keywords, self._derivatives, self._dead, self._apart = keywords, derivatives, dead, apart
+        self._frames, self._controls, self._derivatives = frames, controls, derivatives
+        self._decisions, self._keywords = attempts.decisions, attempts.keywords
+        self._dead, self._apart = attempts.dead, attempts.values.apart
         self._kinds: dict[tuple[Order, int, int], _Frame] = {}
         self._of_kind: dict[int, _Frame] = {}
         self._matters: dict[tuple[int, int], int] = {}
@@ -107,7 +109,9 @@ class AnyOrder:
         known = self._kinds.get((keys, required, formula))
         if known is None:
             index = {key: i for i, key in enumerate(keys)}
-            known = self._kinds[keys, required, formula] = _Frame(self._controls.new_kind(required), keys, index, required)
+            known = self._kinds[keys, required, formula] = _Frame(
+                self._controls.new_kind(required), keys, index, required, formula
+            )
             self._of_kind[known.kind] = known
         return known, formula
 
@@ -190,7 +194,7 @@ class AnyOrder:
         if phase == "first":
             controls.firsts.add(control)
         if phase == "after":
-            frames.state_keys[control] = ("free object", place, formula)
+            frames.state_keys[control] = frame.key(place.seen, formula)
         return control
 
     def _can_be_met(
@@ -210,7 +214,7 @@ class AnyOrder:
         if not any(c in ends for c in classes.other):
             counts = [atom for v in d.support(formula) if isinstance(atom := d.atoms[v], Count)]
             if len(counts) == 1 and counts[0].low > counts[0].seen and self._is_simple(formula):
-                needed.append((tuple(spare), counts[0].low))
+                needed.append((tuple(spare), counts[0].low - counts[0].unnamed))
         self._controls.needed[control] = needed
         return all(len(found) >= least for found, least in needed)
 
@@ -259,7 +263,7 @@ class AnyOrder:
         cases: dict[tuple[Place, int], Value] = {}
         for g, condition in self._derivatives.object_step(formula, name, of_class.holds, coming):
             state = Place(frame.kind, seen & self._relevant(frame, g)), g
-            if ("free object", *state) not in self._dead:
+            if frame.key(state[0].seen, g) not in self._dead:
                 known = cases.get(state)
                 cases[state] = condition if known is None else self._frames.either(known, condition)
         values = [(condition, self._object(*state, "after")) for state, condition in cases.items()]

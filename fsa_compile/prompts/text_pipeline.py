@@ -10,7 +10,7 @@ from typing import Any
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
 from fsa_compile.compiler.arguments import filters_of
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 from fsa_compile.languages.language import Language
 from fsa_compile.prompts.chat import chat_prompt
 from fsa_compile.prompts.chat_errors import ChatTemplateError
@@ -19,6 +19,7 @@ from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelinePrompt(Healed):
     """A healed prompt, and how `generate` is to begin and end it.
@@ -32,6 +33,7 @@ class PipelinePrompt(Healed):
     bos_id: int | None
 
 
+@named_fields
 class TextPipeline:
     """Tokenizer, restriction of characters and other filters, canonical tokens and chat template of one model.
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fsa_compile.errors import named_fields
 from fsa_compile.formats.grammar_values import grammar_format
 from fsa_compile.formats.tree import Format, Json, Words
 from fsa_compile.json_schema.schema_options import SchemaOptions
@@ -19,6 +20,7 @@ from fsa_compile.python_types.type_errors import TypeTextError
 _POINTER = "#/response"
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class GrammarText:
     """A grammar in Lark's syntax or in GBNF, as an answer.

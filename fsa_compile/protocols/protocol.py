@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsa_compile.call_syntax.syntax import JSON, PYTHON, CallSyntax
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, named_fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,7 @@ class Calls:
         return self.all_begin + self.begin
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
     """How a model writes a turn.

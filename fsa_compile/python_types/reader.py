@@ -153,7 +153,7 @@ class Reader:
         plain = self._plain(T, place)
         if plain is not None:
             return constrained(plain, marks, place)
-        container = self._container(T, origin or T, args, place, scope)
+        container = self._container(T, origin or T, args, place, scope) if isinstance(T, collections.abc.Hashable) else None
         if container is not None:
             return constrained(container, marks, place)
         tag = next((mark.value for mark in marks if mark.name == "tag"), None)
@@ -203,7 +203,7 @@ class Reader:
     def _union(self, members: tuple[Any, ...], place: str, scope: Scope, marks: tuple[Condition, ...]) -> Shape:
         shapes: list[Shape] = []
         for member in members:
-            shape = self.read(member, place, scope, () if member in (None, type(None)) else marks)
+            shape = self.read(member, place, scope, () if member is None or member is type(None) else marks)
             shapes += shape.members if isinstance(shape, Either) else (shape,)
         return Either(tuple(dict.fromkeys(shapes))) if len(shapes) > 1 else shapes[0]
 
@@ -224,7 +224,7 @@ class Reader:
     def _plain(self, T: Any, place: str) -> Shape | None:
         if T is None or T is type(None):
             return Nothing()
-        if T in (Any, object):
+        if T is Any or T is object:
             return Anything()
         simple: dict[Any, Shape] = {
             bool: Truth(), int: Number("int"), float: Number("float"), str: Text(), bytes: Binary(),

@@ -31,3 +31,7 @@ class TypeTextError(ConstraintError):
     def __init__(self, what: str, *, place: str, fix: str = "") -> None:
         self.place = place
         super().__init__(what, where=f"at {place}", fix=fix)
+
+
+class UnwritableError(TypeTextError):
+    """A value of the type that no text of the constraint has."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from fsa_compile.python_types import spellings
 from fsa_compile.python_types.shapes import Field, Many, Mapping, Number, Option, Options, Record, Shape, Special, Text
-from fsa_compile.python_types.type_errors import TypeTextError
+from fsa_compile.python_types.type_errors import TypeTextError, UnwritableError
 
 T = TypeVar("T")
 _TYPES: dict[str, type] = {"int": int, "float": float, "Decimal": Decimal}
@@ -49,7 +49,7 @@ def number_value(shape: Number, value: Any, place: str) -> Any:
     finite = value.is_finite() if isinstance(value, Decimal) else value - value == 0
     written = spellings.number_text(shape, value) if finite else ""
     if _compiled(spellings.number_pattern(shape)).fullmatch(written) is None:
-        raise TypeTextError(f"{value!r:.40} cannot be written", place=place)
+        raise UnwritableError(f"{value!r:.40} cannot be written", place=place)
     if not spellings.holds(shape, Fraction(Decimal(written))):
         raise TypeTextError(f"{value!r:.40} is out of bounds, or no multiple", place=place)
     return value
@@ -80,7 +80,7 @@ def special_text(shape: Special, value: Any, place: str) -> str:
         raise TypeTextError(f"{value!r:.40} is no {shape.name}", place=place)
     written = shape.write(value)
     if _compiled(shape.pattern).fullmatch(written) is None:
-        raise TypeTextError(f"{value!r:.60} cannot be written", place=place)
+        raise UnwritableError(f"{value!r:.60} cannot be written", place=place)
     return written
 
 
@@ -99,8 +99,9 @@ def first(members: Iterable[Shape], attempt: Callable[[Shape], T], place: str) -
         try:
             return attempt(member)
         except TypeTextError as found:
-            deepest = error is None or len(found.place) > len(error.place)
-            error = found if deepest else error
+            rank = len(found.place), isinstance(found, UnwritableError)
+            if error is None or rank > (len(error.place), isinstance(error, UnwritableError)):
+                error = found
     raise TypeTextError(f"no member of the union fits ({error.what if error else ''})", place=error.place if error else place)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import known_vocabularies
-from fsa_compile.errors import TokenizerError
+from fsa_compile.errors import TokenizerError, named_fields
 
 MAX_TOKENS = 1 << 22
 """Most ids a vocabulary may have: sixteen times the largest published ones, small enough to allocate."""
@@ -27,6 +27,7 @@ MAX_TOKEN_BYTES = 1 << 16
 """Most bytes one token may write."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Vocabulary:
     """The bytes every token id contributes to a text, frozen.

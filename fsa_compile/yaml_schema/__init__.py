@@ -25,18 +25,15 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
-from fsa_compile.errors import ConstraintError, UnsatisfiableSchemaError, flat_enough
+from fsa_compile.errors import ConstraintError, flat_enough
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema import with_bounds
-from fsa_compile.json_schema.container_base import SchemaParts
-from fsa_compile.json_schema.decision_diagrams import Decisions
+from fsa_compile.json_schema.container_base import Attempts, SchemaParts
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.documents import Document, document_of, read_schema
-from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.schema_pushdown import Aims, Reach
-from fsa_compile.json_schema.values import Values
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.yaml_schema.yaml_containers import Codes, YamlFrames
 from fsa_compile.yaml_schema.yaml_options import DEFAULT_LAYOUT, Style, YamlOptions
@@ -138,13 +135,12 @@ def yaml_machine(
     deadline = deadline or Deadline(limits)
     with deep_recursion():
         document = document_of(read_schema(schema, limits), options.schema)
-    dead: set[Any] = set()
+    attempts = Attempts(document, options.schema, apart=outcomes_apart)
     with deep_recursion(), flat_enough():
         while True:
-            build = _Build(document, style, options, limits, deadline, dead, outcomes_apart)
-            if not build.poisoned:
+            build = _Build(document, style, options, limits, deadline, attempts)
+            if build.is_last:
                 return build.machine()
-            dead |= build.poisoned
 
 
 def _checked(options: YamlOptions | None) -> YamlOptions:
@@ -165,30 +161,26 @@ class _Build:
         options: YamlOptions,
         limits: CompileLimits,
         deadline: Deadline,
-        dead: set[Any],
-        apart: bool,
+        attempts: Attempts,
     ) -> None:
-        self._apart = apart
+        self._apart = attempts.values.apart
         schema = options.schema
-        decisions = Decisions(schema.max_formula)
-        values = Values(decisions, schema.max_orders, apart=apart)
-        keywords = Keywords(document, decisions, values, schema)
+        decisions, values, keywords = attempts.decisions, attempts.values, attempts.keywords
         self._controls = controls = Controls(schema.max_controls, deadline)
         speller = YamlSpeller(controls)
         scalars = YamlScalars(controls, speller, decisions, keywords, schema, limits)
         code = Codes()
         texts = Texts(controls, speller, scalars, decisions, options, code)
-        derivatives = Derivatives(decisions, values, keywords, schema, scalars.matches)
-        parts = SchemaParts(controls, speller, scalars, decisions, values, keywords, derivatives, schema, dead)
-        frames = YamlFrames(parts, texts, options, code)
+        self._derivatives = derivatives = Derivatives(decisions, values, keywords, schema, scalars.matches)
+        frames = YamlFrames(SchemaParts(controls, speller, scalars, attempts, derivatives, schema), texts, options, code)
         self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
         controls.finish()
         self._reach = Reach(controls, self._ends[-1])
-        self.poisoned = {key for control in self._reach.poisoned if (key := frames.state_keys.get(control)) is not None}
+        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys)
 
     def machine(self) -> ByteMachine:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
-            raise UnsatisfiableSchemaError("no value satisfies the schema", pointer="#", fix="Loosen its conditions.")
+            raise self._derivatives.nothing("no value satisfies the schema")
         symbol, entry = self._call
         if self._apart:
             symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)

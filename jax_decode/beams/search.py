@@ -111,6 +111,7 @@ def beam_search(
     return _searched(decoder, request, ranking, beams, num_return, chunk)
 
 
+@named_arguments
 @on_automatic_axes
 def sample_without_replacement(
     decoder: Any,

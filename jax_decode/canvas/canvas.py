@@ -17,15 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.canvas.canvas_tables import CanvasTables
-from jax_decode.canvas.semiring import LOG, MAX, Semiring, backward, edge_weights, forward, value_weights
+from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
+from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, edge_weights, forward, set_weights
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, finite
 
 _BYTES_AT_ONCE = 1 << 28
 """Log-probabilities of the rows that are worked on together; temporaries are a few times as large."""
-_EDGE, _TERM, _TOKEN = range(3)
+_KINDS = _EDGE, _TERM, _CLASS, _PART, _TOKEN = tuple(range(5))
 """Kinds of draws at a position."""
 
 
@@ -155,35 +155,38 @@ def read(
     )
 
 
-def by_row(function: Callable[[CanvasTables, Row], Any], tables: CanvasTables, rows: Row) -> Any:
-    """`function` of every row, of as many at once as memory allows."""
+def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more: jax.Array) -> Any:
+    """`function(tables, row, *more)` of every row, of as many at once as memory allows."""
     _, length, width = rows.logprobs.shape
     at_once = max(_BYTES_AT_ONCE // (4 * length * width), 1)
 
-    def one(row: Row) -> Any:
+    def one(given: tuple[Row, tuple[jax.Array, ...]]) -> Any:
+        row, more = given
         own = jax.tree.map(lambda table: table[row.which], tables)
         x = row.logprobs.astype(jnp.float32)
         token = jnp.arange(width, dtype=jnp.int32)[None, :]
         x = jnp.where(jnp.isnan(x) | (token >= tables.vocab_size), NEVER, x)
         fixed = row.fixed[:, None]
         x = jnp.where(fixed < 0, x, jnp.where(token == fixed, 0.0, NEVER))
-        return function(own, row._replace(logprobs=x))
+        return function(own, row._replace(logprobs=x), *more)
 
-    return jax.lax.map(one, rows, batch_size=min(at_once, len(rows.key)))
+    return jax.lax.map(one, (rows, more), batch_size=min(at_once, len(rows.key)))
 
 
 @functools.partial(jax.jit, static_argnames="draws")
 def _filled(tables: CanvasTables, rows: Row, *, draws: bool) -> Filled:
-    return by_row(functools.partial(_fill, draws), tables, rows)
+    return by_row(functools.partial(fill, draws), tables, rows)
 
 
 @jax.custom_vjp
 @jax.jit
 def _log_mass(tables: CanvasTables, rows: Row) -> jax.Array:
-    def one(tables: CanvasTables, row: Row) -> jax.Array:
-        return backward(LOG, tables, edges_of(tables, row).weight, row.remaining)[0][row.state]
+    return by_row(mass_of, tables, rows)
 
-    return by_row(one, tables, rows)
+
+def mass_of(tables: CanvasTables, row: Row) -> jax.Array:
+    """The log-probability of the constraint in one row, float32[]."""
+    return backward(LOG, tables, _weights(tables, row).edges, row.remaining)[0][row.state]
 
 
 def _log_mass_forward(tables: CanvasTables, rows: Row) -> tuple[jax.Array, tuple[CanvasTables, Row]]:
@@ -217,22 +220,21 @@ def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
     return by_row(one, tables, rows)
 
 
-class _Edges(NamedTuple):
-    """float32[J, L], weights of token sets; float32[L, E], of edges."""
+class _Weights(NamedTuple):
+    """Of token sets, and float32[L, E] of edges."""
 
-    values: jax.Array
-    weight: jax.Array
+    sets: SetWeights
+    edges: jax.Array
 
 
-def edges_of(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Edges:
-    """The weights of token sets and of edges at every position."""
-    values = value_weights(ring, tables, row.logprobs)
-    return _Edges(values, edge_weights(ring, tables, values))
+def _weights(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Weights:
+    sets = set_weights(ring, tables, row.logprobs)
+    return _Weights(sets, edge_weights(ring, tables, sets.values))
 
 
 def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Array]:
     """A sample of one row, and the log-probability of each of its tokens given that the constraint holds, float32[L]."""
-    filled = _fill(True, tables, row)
+    filled = fill(True, tables, row)
     _, of_class, listed = _rest_of_tokens(tables, row)
     token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
     wide = of_class[tables.token_class[token], position]
@@ -245,44 +247,62 @@ def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Ar
 def _rest_of_tokens(tables: CanvasTables, row: Row) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The mass; and what the other positions add where a position has a token of a class, float32[K, L], or one of the listed
     tokens, float32[A, L]: with the token's own log-probability, its log-probability given the constraint."""
-    edges = edges_of(tables, row)
-    before, behind = backward(LOG, tables, edges.weight, row.remaining)
-    ahead = forward(LOG, tables, edges.weight, row.state)
+    sets, edges = _weights(tables, row)
+    before, behind = backward(LOG, tables, edges, row.remaining)
+    ahead = forward(LOG, tables, edges, row.state)
     mass = before[row.state]
     rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(mass)).T
-    of_value = LOG.segments(rest[tables.term_edge], tables.term_value, len(edges.values))
+    of_value = LOG.segments(rest[tables.term_edge], tables.term_value, len(sets.values))
     rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
     return mass, LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
 
 
-def _fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
+def fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
+    """One row: an exact sample, or the most probable canvas."""
+    return _filled_by(_weights(tables, row, LOG if draws else MAX), draws, tables, row)
+
+
+def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array) -> tuple[Filled, jax.Array]:
+    """A sample of one row, and the mass of the constraint once the positions `settle`, bool[L], hold its tokens."""
+    weights = _weights(tables, row)
+    filled = _filled_by(weights, True, tables, row)
+    token = jnp.maximum(filled.tokens, 0)
+    holds = jnp.concatenate([tables.holds[:, tables.token_class[token]], tables.arc_token[:, None] == token[None, :]])
+    values = jnp.where(settle[None, :], jnp.where(holds, 0.0, NEVER), weights.sets.values)
+    return filled, backward(LOG, tables, edge_weights(LOG, tables, values), row.remaining)[0][row.state]
+
+
+def _filled_by(weights: _Weights, draws: bool, tables: CanvasTables, row: Row) -> Filled:
+    """Edges first, then of every edge a token set, of a set a class, of a class a block, and of a block a token: so that noise is
+    drawn for a few alternatives and not for the vocabulary."""
     x, positions = row.logprobs, jnp.arange(len(row.logprobs))
-    values, edges = edges_of(tables, row, LOG if draws else MAX)
+    (values, classes, blocks), edges = weights
     before, behind = backward(LOG if draws else MAX, tables, edges, row.remaining)
 
-    def noise(kind: int, position: jax.Array, index: jax.Array) -> jax.Array:
-        """float32[n, m] for positions [n] and indices [m]."""
-        if not draws:
-            return jnp.zeros((len(position), len(index)), jnp.float32)
-        step = (position * 4 + kind).astype(jnp.uint32)
-        return gumbel(jnp.broadcast_to(row.key[None, :], (len(position), 2)), step, index.astype(jnp.uint32)[None, :])
+    def best(kind: int, position: jax.Array, of: jax.Array) -> jax.Array:
+        """The drawn or the best of alternatives float32[n, m], int32[n], at positions [n]."""
+        if draws:
+            key = jnp.broadcast_to(row.key[None, :], (len(position), 2))
+            index = jnp.arange(of.shape[1], dtype=jnp.uint32)[None, :]
+            of += gumbel(key, (position * len(_KINDS) + kind).astype(jnp.uint32), index)
+        return of.argmax(1).astype(jnp.int32)
 
     def step(state: jax.Array, at: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         position, weight, rest = at
         ways = jnp.where(tables.source == state, weight + rest[tables.target], NEVER)
-        edge = (ways + noise(_EDGE, position[None], jnp.arange(len(ways)))[0]).argmax()
-        edge = jnp.where(ways.max() > NEVER, edge, 0)
+        edge = jnp.where(ways.max() > NEVER, best(_EDGE, position[None], ways[None])[0], 0)
         return tables.target[edge], edge
 
     state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
-    noisy = values + noise(_TERM, positions, jnp.arange(len(values))).T  # an edge has every value once
-    terms = jnp.where(tables.term_edge[:, None] == taken[None, :], noisy[tables.term_value], NEVER)
-    value = tables.term_value[terms.argmax(0)]
-    listed = value - len(tables.holds)
-    inside = tables.holds[jnp.minimum(value, len(tables.holds) - 1)][:, tables.token_class]
-    text = jnp.where(inside, x[:, : tables.vocab_size], NEVER)
-    token = (text + noise(_TOKEN, positions, jnp.arange(tables.vocab_size))).argmax(1).astype(jnp.int32)
-    token = jnp.where(listed >= 0, tables.arc_token[jnp.maximum(listed, 0)], token)
+    terms = jnp.where(taken[:, None] == tables.term_edge[None, :], values.T[:, tables.term_value], NEVER)
+    value = tables.term_value[best(_TERM, positions, terms)]
+    wide = jnp.minimum(value, len(tables.holds) - 1)
+    held = best(_CLASS, positions, jnp.where(tables.holds[wide], classes.T, NEVER))
+    part = best(_PART, positions, jnp.where(tables.block_class[None, :] == held[:, None], blocks.T, NEVER))
+    tokens = tables.order.reshape(-1, BLOCK)[part]
+    within = best(_TOKEN, positions, x.at[positions[:, None], tokens].get(mode="fill", fill_value=NEVER))
+    token = jnp.take_along_axis(tokens, within[:, None], 1)[:, 0]
+    token = jnp.where(value >= len(tables.holds), tables.arc_token[jnp.maximum(value - len(tables.holds), 0)], token)
     mass = before[row.state]
     possible = mass > NEVER
     token = jnp.where(possible, token, -1)

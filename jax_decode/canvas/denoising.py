@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import numbers
 from typing import Any
 
 import jax
@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 
 from jax_decode.canvas.canvas import by_row, fill_with_confidence, read
 from jax_decode.canvas.canvas_tables import CanvasTables
-from jax_decode.errors import DecodeError
-from jax_decode.kernels.noise import gumbel, key_words, threefry
-from jax_decode.kernels.planes import NEVER
-
-_LAST = 1e6
-"""What is taken from the rank of tokens that end a text."""
+from jax_decode.canvas.trajectories import Sizes, Way, drawn, trajectories
+from jax_decode.errors import DecodeError, is_whole
+from jax_decode.kernels.noise import key_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +25,8 @@ class Denoised:
     Attributes:
       tokens: int32[B, L]; -1 throughout a row whose constraint no canvas of this length keeps.
       settled: int32[B, L], the step in which each position was settled, counted from 0: for pictures.
-      log_weights: float32[B, N], importance log-weights of all draws of each row: how probable the model's own sampler makes a
-        canvas, relative to how probable it was drawn; -inf where there is none.
+      log_weights: float32[B, N], log-weights of all draws of each row. The mean weight is an unbiased estimate of the probability
+        that the model's own sampler keeps to the constraint. -inf where there is no canvas, 0 without a constraint.
     """
 
     tokens: NDArray[np.int32]
@@ -59,13 +56,15 @@ def denoise(
     which: Any = None,
     left_to_right: bool = False,
     draws: int = 1,
+    resample_below: float = 0.5,
 ) -> Denoised:
     """Fills a canvas behind every prompt, in one jitted program.
 
     A block begins masked. In every step the model gives a distribution for each of its positions; an exact sample of the block is
-    drawn, given the constraint and the tokens that are settled; and the tokens of it that are the most probable, given the same,
-    are settled, those that end the text last, since they would fix its length. So what is settled can always be completed.
-    Without a constraint positions are drawn on their own.
+    drawn, given the constraint and the tokens that are settled; and its tokens at the positions of which the model is the
+    surest (of the least entropy) are settled. So what is settled can always be completed. Without a constraint positions are
+    drawn on their own: this is the model's own sampler, and those of its canvases that keep to the constraint are what
+    rejection returns. With several draws the canvases follow that distribution, the closer the more draws there are.
 
     Args:
       denoiser: a pytree with `mask_id` and a call `(prompt int32[B, P], canvas int32[B, L]) -> logits float[B, L, V]`, such as
@@ -80,93 +79,45 @@ def denoise(
       which: int32[B], the constraint of each row; default: 0.
       left_to_right: whether positions are settled in their order instead of the surest first; best with as many steps as a block
         has tokens.
-      draws: N, canvases of every row, of which one is kept, by weight. What the model's own sampler would have written is kept
-        more often than what only the constraint wanted. With `left_to_right`, one position per step, and many draws, what is kept
-        follows the distribution of the model's own sampler given the constraint, as rejection does.
+      draws: N, canvases of every row that are filled side by side (sequential Monte Carlo), of which one is kept. A canvas weighs
+        what the constraint's masses along its steps come to, so that those which only the constraint wanted give way to copies
+        of those which the model would have written.
+      resample_below: a row's canvases are resampled when their effective number is below this share of N; 0 for never.
 
     Returns:
       The canvases. Every text of a row with a constraint is complete and in its language.
 
     Raises:
       DecodeError: an argument is wrong.
+
+    Source: Del Moral, Doucet, Jasra 2006, Sequential Monte Carlo Samplers; weights are ratios of the constraint's mass before and
+    behind what a step settles.
     """
     block = length if block is None else block
-    _check({"length": length, "block": block, "steps": steps, "draws": draws}, temperature)
+    _check({"length": length, "block": block, "steps": steps, "draws": draws}, temperature, resample_below)
     prompts = jnp.asarray(prompts)
     if prompts.ndim != 2 or not jnp.issubdtype(prompts.dtype, jnp.integer):
         raise DecodeError(f"the prompts are {prompts.dtype}{list(prompts.shape)}", fix="Pass int32[B, P].")
     words = key_words(jax.random.split(key, len(prompts) * draws))
     which = jnp.zeros(len(prompts), jnp.int32) if which is None else jnp.asarray(which, jnp.int32)
     prompts, which = (jnp.repeat(x.astype(jnp.int32), draws, axis=0) for x in (prompts, which))
-    given = (denoiser, prompts, tables, words, jnp.float32(temperature), which, jnp.bool_(left_to_right))
-    tokens, settled, weights = jax.device_get(_denoised(*given, length=length, block=block, steps=steps))
-    weights = weights.reshape(-1, draws)
-    noise = np.random.default_rng(np.asarray(words).reshape(-1)).gumbel(size=weights.shape)
-    kept = np.arange(len(weights)) * draws + (weights + noise).argmax(1)
-    return Denoised(tokens[kept], settled[kept], weights)
+    way = Way(jnp.float32(temperature), jnp.bool_(left_to_right), jnp.float32(resample_below))
+    sizes = Sizes(length, block, steps, draws)
+    end, kept = jax.device_get(trajectories(denoiser, prompts, tables, words, which, way, sizes=sizes))
+    return Denoised(end.canvas[kept], end.settled[kept], end.log_weight.reshape(-1, draws))
 
 
-def _check(numbers: dict[str, Any], temperature: Any) -> None:
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+def _check(counts: dict[str, Any], temperature: Any, resample_below: Any) -> None:
+    for name, value in counts.items():
+        if not is_whole(value, 1):
             raise DecodeError(f"{name} is {value!r}", fix="Give a whole number of at least 1.")
-    if numbers["length"] % numbers["block"]:
-        what = f"a canvas of {numbers['length']} tokens is not made of blocks of {numbers['block']}"
+    if counts["length"] % counts["block"]:
+        what = f"a canvas of {counts['length']} tokens is not made of blocks of {counts['block']}"
         raise DecodeError(what, fix="Let block divide length.")
     if not temperature > 0:
         raise DecodeError(f"the temperature is {temperature!r}", fix="Give a number above 0; near 0 the best tokens are taken.")
-
-
-@functools.partial(jax.jit, static_argnames=("length", "block", "steps"))
-def _denoised(
-    denoiser: Any,
-    prompts: jax.Array,
-    tables: CanvasTables | None,
-    key: jax.Array,
-    temperature: jax.Array,
-    which: jax.Array,
-    left_to_right: jax.Array,
-    *,
-    length: int,
-    block: int,
-    steps: int,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Tokens, steps and log-weights of every row.
-
-    The log-weight adds, for every token that is settled, its log-probability under the model minus that given the constraint.
-    """
-    rows = len(prompts)
-
-    def step(at: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        canvas, settled, state, _, weight = carry
-        first = at // steps * block
-        logits = jax.lax.dynamic_slice_in_dim(denoiser(prompts, canvas), first, block, 1).astype(jnp.float32)
-        logits = logits.at[..., denoiser.mask_id].set(NEVER)
-        now = jax.lax.dynamic_slice_in_dim(canvas, first, block, 1)
-        known = jax.lax.dynamic_slice_in_dim(settled, first, block, 1) >= 0
-        x = jax.nn.log_softmax(logits / temperature)
-        words = threefry(key, jnp.full(rows, at, jnp.uint32), jnp.arange(2, dtype=jnp.uint32)[None, :])
-        tokens, sure, behind = proposed(tables, x, words, jnp.where(known, now, -1), which, state, length - first - block)
-        wanted = block * (at % steps + 1) // steps  # of this block, by the end of this step
-        rank = sure
-        if tables is not None:
-            rank = jnp.where((tokens[..., None] == tables.end_token[which][:, None]).any(-1), sure - _LAST, sure)
-        rank = jnp.where(left_to_right, -jnp.arange(block, dtype=jnp.float32)[None, :], rank)
-        place = jnp.argsort(jnp.argsort(-jnp.where(known, jnp.inf, rank), axis=1), axis=1)
-        settle = (place < wanted) & ~known
-        own = jnp.take_along_axis(x, jnp.maximum(tokens, 0)[..., None], 2)[..., 0]
-        weight += jnp.where(settle, own - sure, 0.0).sum(1)
-        canvas = jax.lax.dynamic_update_slice_in_dim(canvas, jnp.where(settle, tokens, now), first, 1)
-        when = jnp.where(settle, at, jax.lax.dynamic_slice_in_dim(settled, first, block, 1))
-        settled = jax.lax.dynamic_update_slice_in_dim(settled, when, first, 1)
-        last = at % steps == steps - 1
-        return canvas, settled, jnp.where(last, behind, state), behind, weight
-
-    canvas = jnp.full((rows, length), denoiser.mask_id, jnp.int32)
-    start = jnp.ones(rows, jnp.int32)
-    carry = (canvas, jnp.full_like(canvas, -1), start, start, jnp.zeros(rows, jnp.float32))
-    canvas, settled, state, _, weight = jax.lax.fori_loop(0, length // block * steps, step, carry)
-    return jnp.where(state[:, None] > 0, canvas, -1), settled, jnp.where(state > 0, weight, NEVER)
+    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not resample_below >= 0:
+        raise DecodeError(f"resample_below is {resample_below!r}", fix="Give a number of at least 0; 0 never resamples.")
 
 
 def proposed(
@@ -190,9 +141,7 @@ def proposed(
       constraint; int32[B], the state behind the canvas.
     """
     if tables is None:
-        index = jnp.arange(x.shape[2], dtype=jnp.uint32)[None, :]
-        noise = jax.vmap(lambda l: gumbel(key, jnp.full(len(x), l, jnp.uint32), index), out_axes=1)(jnp.arange(x.shape[1]))
-        token = jnp.where(fixed >= 0, fixed, (x + noise).argmax(-1).astype(jnp.int32))
+        token = drawn(x, key, fixed)
         return token, jnp.take_along_axis(x, token[..., None], 2)[..., 0], state
     rows = read(tables, x, key, fixed=fixed, which=which, state=state, remaining=remaining)
     filled, sure = by_row(fill_with_confidence, tables, rows)

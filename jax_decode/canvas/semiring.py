@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,14 +46,23 @@ MAX = Semiring(jax.ops.segment_max, lambda values, axis: values.max(axis))
 """The best of the alternatives counts."""
 
 
-def value_weights(ring: Semiring, tables: CanvasTables, x: jax.Array) -> jax.Array:
-    """The weight of every token set at every position, float32[J, L]; x: float32[L, V']."""
+class SetWeights(NamedTuple):
+    """Weights at every position: float32[J, L] of token sets, [K, L] of token classes, [N / BLOCK, L] of blocks of a class."""
+
+    values: jax.Array
+    classes: jax.Array
+    blocks: jax.Array
+
+
+def set_weights(ring: Semiring, tables: CanvasTables, x: jax.Array) -> SetWeights:
+    """The weights of everything that log-probabilities are read for; x: float32[L, V']."""
     by_token = x.T
     wide = by_token.at[tables.order].get(mode="fill", fill_value=NEVER)
     blocks = ring.sum(wide.reshape(-1, BLOCK, x.shape[0]), 1)
     classes = ring.segments(blocks, tables.block_class, tables.holds.shape[1])
     rows = ring.segments(classes[tables.held_class], tables.held_row, tables.holds.shape[0])
-    return jnp.concatenate([rows, by_token.at[tables.arc_token].get(mode="fill", fill_value=NEVER)])
+    values = jnp.concatenate([rows, by_token.at[tables.arc_token].get(mode="fill", fill_value=NEVER)])
+    return SetWeights(values, classes, blocks)
 
 
 def edge_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:

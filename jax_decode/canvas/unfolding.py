@@ -44,12 +44,13 @@ def unfold(constraint: CompiledConstraint | CompiledItems, *, max_depth: int, ma
     """The automaton of a constraint's texts that need at most `max_depth` stack cells.
 
     Args:
-      constraint: regular, with counters, sets of keys or one stack; or a set of items.
+      constraint: regular, with counters, sets of keys or stacks; or a set of items. With several stacks a state is a set of
+        configurations, all of them: none is dropped, as steps of a device drop those beyond `stacks`.
       max_depth: most stack cells.
       max_states: limit of the states.
 
     Raises:
-      DecodeError: it is canonical or follows several stacks, no text fits into the depth, or there are too many states.
+      DecodeError: it is canonical, no text fits into the depth, or there are too many states.
     """
     if isinstance(constraint, CompiledItems):
         edges, accepting = _explored(0, _item_steps(constraint), lambda n: constraint.distance[n] == 0, max_states)
@@ -60,19 +61,34 @@ def unfold(constraint: CompiledConstraint | CompiledItems, *, max_depth: int, ma
     if constraint.is_canonical:
         what = "a canonical constraint depends on neighbouring tokens in ways that a canvas does not follow"
         raise DecodeError(what, fix="Compile it without canonical=True.")
-    if constraint.stacks > 1:
-        raise DecodeError("a grammar that is followed on several stacks cannot be written out", fix="Compile it with stacks=1.")
     walk, most = HostWalk(constraint), _largest_register(constraint)
     successors = Successors(walk)
-    first = walk.configurations[0]
 
-    def steps(at: Configuration) -> Iterator[tuple[NDArray[np.int64], Configuration]]:
-        for tokens, there in successors.of(at):
-            if len(there.stack) <= max_depth:
-                yield tokens, _clipped(there, most)
+    def steps(at: frozenset[Configuration]) -> Iterator[tuple[NDArray[np.int64], frozenset[Configuration]]]:
+        found = [
+            (tokens, _clipped(there, most)) for one in at for tokens, there in successors.of(one) if len(there.stack) <= max_depth
+        ]
+        if constraint.stacks == 1:
+            return ((tokens, frozenset([there])) for tokens, there in found)
+        return _together(found, constraint.vocab_size)
 
-    edges, accepting = _explored(_clipped(first, most), steps, walk.accepts_at, max_states)
+    first = frozenset(_clipped(at, most) for at in walk.configurations)
+    edges, accepting = _explored(first, steps, lambda at: any(map(walk.accepts_at, at)), max_states)
     return _trimmed(edges, accepting, max_depth)
+
+
+def _together(
+    found: list[tuple[NDArray[np.int64], Configuration]], vocab_size: int
+) -> Iterator[tuple[NDArray[np.int64], frozenset[Configuration]]]:
+    """Token sets that may overlap, as disjoint ones: of each, everywhere that its tokens lead to."""
+    split, token = np.zeros(vocab_size, np.int64), np.arange(vocab_size)
+    for tokens, _ in found:
+        split = np.unique(2 * split + np.isin(token, tokens), return_inverse=True)[1]
+    for part in np.unique(split):
+        own = np.flatnonzero(split == part)
+        there = frozenset(there for tokens, there in found if own[0] in tokens)
+        if there:
+            yield own, there
 
 
 def _item_steps(items: CompiledItems) -> Callable[[int], Iterator[tuple[NDArray[np.int64], int]]]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 
+from jax_decode.errors import named_arguments
+
 PATIENCE = 1.0
 """Seconds of compiling before a line says so."""
 _PROGRAMS = ("prefill", "decode", "begin", "proceed", "search")
@@ -43,6 +45,7 @@ class _Announcer:
 _ANNOUNCER: list[_Announcer] = []
 
 
+@named_arguments
 def announce_compilation(enabled: bool | None = None) -> None:
     """Says in one line on standard error when a decoding program has been compiling for more than a second.
 
@@ -58,6 +61,7 @@ def announce_compilation(enabled: bool | None = None) -> None:
         _ANNOUNCER[0].enabled = enabled
 
 
+@named_arguments
 def keep_programs(folder: str | Path | None = None) -> Path:
     """Keeps compiled programs on disk, so that the next process need not compile them; call it before the first of them runs.
 

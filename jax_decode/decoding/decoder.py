@@ -12,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from fsa_compile.errors import named_fields
+
 
 @runtime_checkable
 class Decoder(Protocol):
@@ -50,6 +52,7 @@ class Decoder(Protocol):
         """The cache after only the first `kept[b]` tokens of each row b, int32[B]."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class FunctionDecoder:
     """A `Decoder` made of functions and a pytree of parameters.
@@ -100,6 +103,7 @@ jax.tree_util.register_dataclass(
 )
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class StepByStep:
     """An `apply_fn` for `FunctionDecoder` made of a function that takes one token of one row.
@@ -130,6 +134,7 @@ class StepByStep:
         return jax.vmap(row)(tokens, cache, lengths)
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class RepeatedCache:
     """An `init_cache_fn` for `FunctionDecoder` made of a function that makes the cache of one row.

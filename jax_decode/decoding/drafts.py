@@ -9,13 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.errors import DecodeError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.tables.tables import ConstraintTables
 
 MAX_DRAFT = 32
 """Most tokens that may be drafted before one pass of the target."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class ModelDraft:
     """Drafts by a smaller model over the same tokens.
@@ -45,6 +47,7 @@ class ModelDraft:
 jax.tree_util.register_dataclass(ModelDraft, data_fields=["decoder", "length"], meta_fields=["share_penalties", "same_noise"])
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class PromptLookup:
     """Drafts copied from where the last few tokens stood before, in the prompt or in the text; no second model.
@@ -67,6 +70,7 @@ class PromptLookup:
 jax.tree_util.register_dataclass(PromptLookup, data_fields=["length"], meta_fields=["ngram", "share_penalties"])
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class ForcedText:
     """Drafts what the constraint forces and nothing else; no second model.
@@ -144,7 +148,7 @@ def _check_rewind(decoder: Any, what: str) -> None:
 
 
 def _whole(value: Any, what: str, most: int, fix: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
+    if not is_whole(value, 1, most):
         raise DecodeError(f"{what} is {value!r}, not a whole number from 1 to {most}", fix=fix)
     return int(value)
 

@@ -22,7 +22,7 @@ from jax_decode.decoding.loop import prefill
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, collect
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.sampling.sampling import checked, sample
@@ -46,6 +46,7 @@ class Drafted:
     answers: Generation
 
 
+@named_arguments
 @on_automatic_axes
 def draft_then_constrain(
     decoder: Any,

@@ -48,6 +48,10 @@ class Origin:
         prompts = [row[:length].tolist() for row, length in zip(request.prompts.tokens, request.prompts.lengths)]
         return cls(request.fingerprint, prompts, each, request.tables, request.numbers(each), request.steps)
 
+    def unenforced(self, row: int) -> tuple[str, ...]:
+        """Places in the schema of a row that its constraint leaves out, see `CompiledConstraint.unenforced`."""
+        return () if self.tables is None else self.tables.remarks.unenforced.get(int(self.numbers.which[row]), ())
+
     @on_automatic_axes
     def first_narrowed(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
         """int32[B], position of the first of tokens int32[B, T] (-1: no more) that was chosen under a narrowed mask; -1 for none.

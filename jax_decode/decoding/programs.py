@@ -26,7 +26,7 @@ import jax
 import numpy as np
 from jax.experimental import serialize_executable
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -100,6 +100,7 @@ def _signature(arguments: tuple[Any, ...], sizes: dict[str, Any]) -> Signature |
     return structure, tuple(shapes), tuple(sorted(sizes.items()))
 
 
+@named_arguments
 @contextlib.contextmanager
 def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
     """Writes every program that runs within to a file, compiled, for `load_programs` in another process.
@@ -146,6 +147,7 @@ def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
         raise DecodeError(f"the programs cannot be written: {error.strerror}", where=str(path), fix=fix) from None
 
 
+@named_arguments
 def load_programs(path: str | os.PathLike[str]) -> int:
     """Loads the programs of a file, so that calls of their sizes compile nothing and trace nothing.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs, vocabularies
 from jax_decode.decoding.programs import program
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.kernels.placement import put_rows
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
 from jax_decode.tables.tables import ConstraintTables
@@ -165,7 +165,7 @@ def read_request(
 
 def read_positive(value: Any, what: str) -> int:
     """A whole number of at least 1; else raises `DecodeError`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+    if not is_whole(value, 1):
         raise DecodeError(f"{what} is {value!r}", fix="Give a whole number of at least 1.")
     return int(value)
 

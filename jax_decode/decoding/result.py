@@ -106,6 +106,11 @@ class Generation:
         return self.origin.first_narrowed(tokens)
 
     @property
+    def unenforced(self) -> list[tuple[str, ...]]:
+        """Per row the places in its schema that its constraint leaves out, to be checked; see `SchemaOptions.unenforced`."""
+        return [() if self.origin is None else self.origin.unenforced(row) for row in range(len(self))]
+
+    @property
     def total_logprob(self) -> NDArray[np.float64]:
         """float64[B], log-probability of each row, its stop token included, among the allowed tokens; nats."""
         return np.array([x.sum(dtype=np.float64) for x in self.logprobs]) + self.stop_logprobs
@@ -211,6 +216,11 @@ class Row:
         return int(self.generation.squeezed[self.index])
 
     @property
+    def unenforced(self) -> tuple[str, ...]:
+        """See `Generation.unenforced`."""
+        return self.generation.unenforced[self.index]
+
+    @property
     def _looks_squeezed(self) -> bool:
         """Whether it is worth a walk to know: the row took more than half of its limit, or somebody has asked before."""
         if "squeezed" in self.generation.__dict__:
@@ -226,7 +236,8 @@ class Row:
             said = said if len(said) <= _WIDTH else said[: _WIDTH - 1] + "…"
         numbers = f"{len(self.tokens)} tokens, log-probability {self.logprob:.3f}, raw {self.raw_logprob:.3f}"
         short = f", squeezed by its limit from token {self.squeezed} on" if self._looks_squeezed and self.squeezed >= 0 else ""
-        return f"{self.status.name} {said} ({numbers}{short})"
+        left = f"; not enforced: {', '.join(self.unenforced)}" if self.unenforced else ""
+        return f"{self.status.name} {said} ({numbers}{short}{left})"
 
 
 def shown_text(text: str) -> str:

@@ -99,6 +99,8 @@ def row_as_html(generation: Any, tokenizer: Any, row: int, constraint: Any = Non
     head += "" if counts is None else "<th>allowed tokens</th>"
     total, raw = generation.total_logprob[row], generation.raw_total_logprob[row]
     short = "" if squeezed < 0 else f"; squeezed by its limit from token {squeezed} on (underlined)"
+    if left_out := generation.unenforced[row]:
+        short += f"; not enforced, to be checked: {html.escape(', '.join(left_out))}"
     return (
         f"<h2>Row {row}: {generation.status[row].name}</h2>\n{_prompt(generation, vocabulary, row)}"
         f"<p>log-probability {total:.3f} among the allowed tokens, {raw:.3f} under the model alone{short}</p>\n"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError
 
 
@@ -26,6 +27,7 @@ class StoppingRule(Protocol):
         """How many characters at the end of a text must not be shown yet, because the next ones may have them cut off."""
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, init=False)
 class StopStrings:
     """Ends a row at the first place where one of some strings is complete, wherever tokens begin and end.
@@ -62,6 +64,7 @@ class StopStrings:
         return max(sizes, default=0)
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class StopWhen:
     """Ends a row when a function of its text says so; asked once per chunk.
@@ -83,6 +86,7 @@ class StopWhen:
         return 0
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class TimeLimit:
     """Ends all rows after some time; they keep what they have. The chunk that is running is finished first.

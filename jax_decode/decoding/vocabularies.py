@@ -38,7 +38,7 @@ def speller(tokenizer: Any, fingerprint: str) -> Any:
             raise DecodeError(what, fix="Pass the tokenizer: out.text(tokenizer).")
         return found
     found = getattr(tokenizer, "vocabulary", tokenizer)
-    if not hasattr(found, "decode"):
+    if not hasattr(found, "decode") or isinstance(found, bytes):
         what = f"a {type(tokenizer).__name__} has no 'decode'"
         raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if fingerprint:

@@ -13,11 +13,12 @@ import jax
 
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.generate import generate
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.tables.concatenation import placeholder
 from jax_decode.tables.tables import ConstraintTables, to_device
 
 
+@named_arguments
 def warm_up(
     decoder: Any,
     *,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.programs import program
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.integrations.carried import masked
 from jax_decode.serving.pool import ConstraintPool
 from jax_decode.serving.rows import put_row, take_rows
@@ -106,7 +106,7 @@ class FusedRows:
         max_depth: int = MAX_DEPTH,
     ) -> None:
         for name, number in (("requests", requests), ("max_tokens", max_tokens)):
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+            if not is_whole(number, 1):
                 raise DecodeError(f"{name} is {number!r}", fix="Give a whole number of at least 1.")
         self._pool, self._requests, self._most, self._depth = pool, int(requests), int(max_tokens), max_depth
         stops = tuple(pool.stop_ids if stop_ids is None else stop_ids)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +21,7 @@ import numpy as np
 
 from jax_decode.errors import DecodeError, MissingPackageError
 from jax_decode.integrations.carried import Carried, carry, named
-from jax_decode.probability.training import token_logprobs
+from jax_decode.probability.training import TokenLogprobs, importance_weights, token_logprobs
 from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
 
@@ -43,6 +45,9 @@ def constrained_sampler(
     `jax_decode.generate`. The limit is `max_generation_steps`, within which every text is complete. It stops at the constraints'
     stop ids unless `eos_tokens` are given, which then are those of the constraints. Attribute `statuses` says how the rows of the
     last call have ended, and attribute `tables` may be set anew: tables of the same size buckets compile nothing.
+
+    Prompts that stand beside each other several times, as trainers ask for groups of samples, are read once: the cache of one row
+    is copied to the others.
 
     With `beam_size`, its beam search ranks by the log-probabilities among the allowed tokens and returns the best beam.
 
@@ -74,12 +79,22 @@ class _Constrained(_Base):
         self.statuses: list[Status] = []
         self._carried: Any = None
         self._before: Any = None
-        self._beams = 1
-        prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo",))
+        self._beams = self._each = self._forked = 1
+        self._groups: dict[int, int] = {}
+        self._shardings: Any = None
+        prefill = jax.jit(self._carrying(self._prefill_fn), donate_argnums=(2,), static_argnames=("echo", "each"))
         decode = jax.jit(self._carrying(self._decode_fn), donate_argnums=(2,))
-        self._programs = prefill, decode
-        self._compiled_prefill_fn = lambda *args, **kwargs: prefill(self._carried, *args, **kwargs)
-        self._compiled_decode_fn = lambda *args: self._ended(decode(self._carried, *args))
+        self._programs: tuple[Any, Any] = prefill, decode
+        self._compiled_prefill_fn = lambda params, *args, **kwargs: prefill(
+            self._carried, self._as_compiled(params), *args, each=self._each, **kwargs
+        )
+        self._compiled_decode_fn = lambda params, *args: self._ended(decode(self._carried, self._as_compiled(params), *args))
+
+    @property
+    def compilations(self) -> tuple[int, int]:
+        """How many programs were compiled so far: to read prompts, and to write texts."""
+        prefill, decode = self._programs
+        return prefill._cache_size(), decode._cache_size()
 
     def __call__(
         self,
@@ -103,6 +118,7 @@ class _Constrained(_Base):
             several = int(jax.device_get(self.tables.num_constraints)) > 1 and constraint is None
             constraint = list(range(rows)) if several else [constraint or 0] * rows
         self._beams = beams = beam_size or 1
+        self._each = 1 if beams > 1 or rows == 1 else self._group(list(input_strings))
         depths = self.max_depth
         self._carried, self._layout = carry(
             self.tables,
@@ -121,6 +137,23 @@ class _Constrained(_Base):
         rows = state.token_buffer.shape[0] * self._beams  # the prompts are repeated for their beams after they were read
         return dataclasses.replace(state, cache={**state.cache, _STATE: self._layout.zeros(rows)})
 
+    def _group(self, prompts: Sequence[str]) -> int:
+        """How many rows beside each other have one prompt: what divides all such runs in all batches of this size so far."""
+        rows = len(prompts)
+        for _, run in itertools.groupby(prompts):
+            self._groups[rows] = math.gcd(self._groups.get(rows, 0), sum(1 for _ in run))
+        return self._groups[rows]
+
+    def _as_compiled(self, params: Any) -> Any:
+        """Parameters as the first call had them placed.
+
+        A trainer's program may return them with shardings that are written otherwise and mean the same, for which `jax.jit` would
+        compile anew.
+        """
+        if self._shardings is None:
+            self._shardings = jax.tree.map(lambda x: x.sharding, params)
+        return jax.tree.map(_replaced, params, self._shardings)
+
     def _carrying(self, program: Any) -> Any:
         """A program of the base class, traced with what is carried at hand."""
 
@@ -133,10 +166,16 @@ class _Constrained(_Base):
 
         return run
 
-    def _prefill_fn(self, params: Any, sampler_state: Any, images: Any = None, echo: bool = True) -> Any:
+    def _prefill_fn(self, params: Any, sampler_state: Any, images: Any = None, echo: bool = True, each: int = 1) -> Any:
         held, sampler_state = _without(sampler_state)
         self._before = self._traced.state(held, jnp.zeros_like(held.status), jnp.bool_(False))
-        return super()._prefill_fn(params, sampler_state, images, echo)
+        if each == 1 or images is not None:
+            return super()._prefill_fn(params, sampler_state, images, echo)
+        self._forked = each
+        try:
+            return super()._prefill_fn(params, _by_rows(sampler_state, lambda x: x[::each]), images, echo)
+        finally:
+            self._forked = 1
 
     def _sample_step(self, params: Any, sampler_state: Any) -> Any:
         held, sampler_state = _without(sampler_state)
@@ -146,6 +185,10 @@ class _Constrained(_Base):
 
     def _sample(self, logits: Any, eos: Any, cache: Any, sampler_state: Any) -> Any:
         state, self._before = self._before, None
+        if (each := self._forked) > 1:
+            logits = jnp.repeat(logits[:, -1:], each, axis=0)
+            cache = jax.tree.map(lambda x: jnp.repeat(x, each, axis=0), cache)
+            sampler_state = _by_rows(sampler_state, lambda x: jnp.repeat(x, each, axis=0))
         masked = self._traced.masked(state, logits[:, -1])[:, None]
         return super()._sample(masked, eos, {**cache, _STATE: state}, sampler_state)  # beams put their cache in order there
 
@@ -159,6 +202,20 @@ class _Constrained(_Base):
 
 
 _statuses = jax.jit(Carried.statuses)
+_ROWS = "token_buffer", "positions", "done", "cache", "logits_buffer", "logprobs_buffer"
+"""Fields of that sampler's state whose arrays have an axis of rows."""
+
+
+def _by_rows(state: Any, change: Callable[[Any], Any]) -> Any:
+    """A sampler's state with other rows."""
+    return dataclasses.replace(state, **{name: jax.tree.map(change, getattr(state, name)) for name in _ROWS})
+
+
+def _replaced(x: Any, sharding: Any) -> Any:
+    """An array with an equivalent sharding, without a copy."""
+    if x.sharding == sharding or not x.sharding.is_equivalent_to(sharding, x.ndim):
+        return x
+    return jax.make_array_from_single_device_arrays(x.shape, sharding, [shard.data for shard in x.addressable_shards])
 
 
 def _without(state: Any) -> tuple[Any, Any]:
@@ -166,20 +223,35 @@ def _without(state: Any) -> tuple[Any, Any]:
     return cache.pop(_STATE), dataclasses.replace(state, cache=cache)
 
 
+IMPORTANCE = "importance_weighted"
+"""Name of the policy loss that `constrained_rollout(importance=True)` registers with Tunix."""
+
+
 def constrained_rollout(
-    tables: ConstraintTables, constraint: Callable[[str], int | None] | None = None, *, max_depth: Any = MAX_DEPTH
+    tables: ConstraintTables,
+    constraint: Callable[[str], int | None] | None = None,
+    *,
+    importance: bool = False,
+    max_depth: Any = MAX_DEPTH,
 ) -> Any:
     """A rollout engine for Tunix's trainers that writes only what constraints allow.
 
     Pass it as `rollout_engine=` of `tunix.rl.rl_cluster.ClusterConfig`; everything else of a training run stays as it is. Its
     log-probabilities `get_per_token_logps` are the model's own, as the losses of that library expect;
-    `get_constrained_per_token_logps` are those of the masked choice. The difference of their sums is the logarithm of the
-    importance weight of a rollout. Tables can be exchanged between steps (`engine.sampler.tables = ...`); those of the same sizes
-    compile nothing, nor do new weights. Where the rollout configuration has no seed, every call has noise of its own.
+    `get_constrained_per_token_logps` are those of the masked choice. Tables can be exchanged between steps
+    (`engine.sampler.tables = ...`); those of the same sizes compile nothing, nor do new weights. Samples of one prompt share its
+    prefill. Where the rollout configuration has no seed, every call has noise of its own.
+
+    With `importance`, old log-probabilities are those of the masked choice, and GRPO's learner corrects for them with
+    `GRPOConfig(policy_loss_fn="importance_weighted", num_iterations=2)` (one iteration asks for none): that library's own loss,
+    each text weighted by `importance_weights` within the group of its prompt. What is then improved is the expected reward of the
+    model's own distribution given the constraint, instead of that of masked sampling. Only for rollouts without `top_p` and
+    `top_k`, and with groups whole in a micro-batch.
 
     Args:
       tables: from `jax_decode.to_device`.
       constraint: the index of a prompt's constraint in the tables, None for no constraint; by default every prompt has the first.
+      importance: whether texts are weighted, see above.
       max_depth: most stack cells of a row.
 
     Returns:
@@ -189,8 +261,38 @@ def constrained_rollout(
       MissingPackageError: that library is not installed.
     """
     base = _library("tunix.rl.rollout.vanilla_rollout", "Constraining Tunix's rollouts").VanillaRollout
-    fields = {"__doc__": "See `constrained_rollout`.", "tables": tables, "max_depth": max_depth}
+    fields = {"__doc__": "See `constrained_rollout`.", "tables": tables, "max_depth": max_depth, "importance": importance}
+    if importance:
+        registry = _library("tunix.rl.function_registry", "Weighting Tunix's rollouts")
+        _library("tunix.rl.algo_core", "Weighting Tunix's rollouts")  # which makes the lists
+        if IMPORTANCE not in registry.default_registry.list_functions("policy_loss_fn"):
+            registry.register_policy_loss_fn(IMPORTANCE)(_weighted_loss)
     return type("ConstrainedRollout", (_Rollout, base), fields | {"constraint_of": staticmethod(constraint or _first)})
+
+
+def _weighted_loss(model: Any, train_example: Any, algo_config: Any, pad_id: int, eos_id: int, **options: Any) -> Any:
+    """Tunix's GRPO loss, each text weighted by its probability under the model over that of being sampled under the mask."""
+    core, common = (_library(f"tunix.rl.{name}", "Weighting Tunix's rollouts") for name in ("algo_core", "common"))
+    old, mask = train_example.old_per_token_logps, train_example.completion_mask
+    if old is None:
+        raise DecodeError(
+            "the learner did not ask how rollouts were sampled",
+            where=f'policy_loss_fn="{IMPORTANCE}"',
+            fix="Pass num_iterations=2 or more; with 1, GRPO takes the log-probabilities of its own model.",
+        )
+    prompts, ids = train_example.prompt_ids, {"pad_id": pad_id, "eos_id": eos_id}
+    raw = common.compute_per_token_logps(
+        *common.nnx.split(model), prompts, train_example.completion_ids, **ids, temperature=algo_config.temperature
+    )
+    same = (prompts[:, None] == prompts[None, :]).all(-1)
+    weights = importance_weights(TokenLogprobs(raw * mask, old * mask), same.argmax(1))
+    given = train_example.advantages.astype(jnp.float32)
+    mean = (same * (weights * given)[None, :]).sum(1) / same.sum(1)
+    example = dataclasses.replace(
+        train_example, advantages=given - mean, old_per_token_logps=None,
+        sampler_is_weights=jnp.broadcast_to(weights[:, None], raw.shape),
+    )  # fmt: skip
+    return core.grpo_loss_fn(model, example, algo_config, **ids, **options)
 
 
 def _first(prompt: str) -> int:
@@ -202,6 +304,7 @@ class _Rollout(_Base):
 
     tables: ConstraintTables
     max_depth: Any
+    importance: bool
     constraint_of: Callable[[str], int | None]
 
     def __init__(self, rollout_actor: Any, tokenizer: Any, mesh: Any = None, rollout_config: Any = None) -> None:
@@ -210,10 +313,12 @@ class _Rollout(_Base):
         cache_config = _library("tunix.generate.sampler", "Constraining Tunix's rollouts").CacheConfig(*sizes)
         self._sampler = constrained_sampler(rollout_actor, tokenizer, cache_config, self.tables, max_depth=self.max_depth)
         self._calls = 0
+        self._temperature = 1.0
+        self._constraints: dict[bytes, int] = {}
 
     @property
     def sampler(self) -> Any:
-        """The sampler underneath: its `tables`, and the `statuses` of the last rollouts."""
+        """The sampler underneath: its `tables`, its `compilations`, and the `statuses` of the last rollouts."""
         return self._sampler
 
     def generate(self, prompts: Any, rollout_config: Any, **kwargs: Any) -> Any:
@@ -222,11 +327,13 @@ class _Rollout(_Base):
         if seed is None:  # that library's sampler would take the same noise in every call
             seed = jax.random.fold_in(jax.random.PRNGKey(0), self._calls)
         self._calls += 1
+        self._temperature = rollout_config.temperature
+        constraints = [self.constraint_of(prompt) for prompt in prompts]
         out = self._sampler(
             input_strings=prompts,
             max_generation_steps=rollout_config.max_tokens_to_generate,
             max_prompt_length=rollout_config.max_prompt_length,
-            constraint=[self.constraint_of(prompt) for prompt in prompts],
+            constraint=constraints,
             temperature=rollout_config.temperature,
             top_p=rollout_config.top_p,
             top_k=rollout_config.top_k,
@@ -234,6 +341,10 @@ class _Rollout(_Base):
             eos_tokens=rollout_config.eos_tokens,
             return_logprobs=rollout_config.return_logprobs,
         )
+        if len(self._constraints) > _REMEMBERED:
+            self._constraints.clear()
+        for row, index in zip(_rows_of(out.padded_prompt_tokens), constraints):
+            self._constraints[row] = -1 if index is None else index
         output = _library("tunix.rl.rollout.base_rollout", "Constraining Tunix's rollouts").RolloutOutput
         return output(
             text=out.text,
@@ -243,28 +354,45 @@ class _Rollout(_Base):
             logprobs=out.logprobs,
         )
 
+    def get_per_token_logps(self, prompt_tokens: Any, completion_tokens: Any) -> Any:
+        if self.importance:
+            return self.get_constrained_per_token_logps(prompt_tokens, completion_tokens)
+        return super().get_per_token_logps(prompt_tokens, completion_tokens)
+
     def get_constrained_per_token_logps(
-        self, prompt_tokens: Any, completion_tokens: Any, constraint: Any = None, *, temperature: float = 1.0
+        self, prompt_tokens: Any, completion_tokens: Any, constraint: Any = None, *, temperature: float | None = None
     ) -> Any:
         """Log-probabilities of completions among the allowed tokens, float32[B, T]; 0 behind their end.
 
         Args:
           prompt_tokens: int32[B, P], padded on the left; completion_tokens: int32[B, T], padded on the right.
-          constraint: int32[B], the constraint of each row, -1 for none; by default the first.
-          temperature: of the rollouts.
+          constraint: int32[B], the constraint of each row, -1 for none; by default those that the prompts were sampled with.
+          temperature: by default that of the last rollouts.
         """
         common = _library("tunix.rl.common", "Constraining Tunix's rollouts")
+        if constraint is None:
+            constraint = [self._constraints.get(row, 0) for row in _rows_of(prompt_tokens)]
         graph, weights = self._sampler.model_def_and_state()
         ids = {"pad_id": self.pad_id(), "eos_id": self.eos_id()}
         given = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+        weights = self._sampler._as_compiled(weights)
         _, logits = common.compute_per_token_logps(graph, weights, **given, **ids, return_logits=True)
-        lengths = (jnp.asarray(completion_tokens) != self.pad_id()).sum(1)
-        limits = jnp.full(len(lengths), jnp.asarray(completion_tokens).shape[1], jnp.int32)
-        which = None if constraint is None else jnp.asarray(constraint, jnp.int32)
-        found = token_logprobs(
-            logits / temperature, completion_tokens, self._sampler.tables, which=which, lengths=lengths, limits=limits
-        )
-        return found.constrained
+        numbers = np.float32(self._temperature if temperature is None else temperature), np.int32(self.pad_id())
+        return _constrained_logps(logits, completion_tokens, self._sampler.tables, np.asarray(constraint, np.int32), *numbers)
+
+
+_REMEMBERED = 100_000
+"""Prompts whose constraints a rollout engine remembers at most."""
+
+
+def _rows_of(tokens: Any) -> list[bytes]:
+    return [row.tobytes() for row in np.asarray(jax.device_get(tokens), np.int32)]
+
+
+@jax.jit
+def _constrained_logps(logits: Any, tokens: Any, tables: ConstraintTables, which: Any, temperature: Any, pad: Any) -> Any:
+    lengths, limits = (tokens != pad).sum(1), jnp.full(len(tokens), tokens.shape[1], jnp.int32)
+    return token_logprobs(logits / temperature, tokens, tables, which=which, lengths=lengths, limits=limits).constrained
 
 
 def _library(name: str, doing: str) -> Any:

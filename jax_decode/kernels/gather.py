@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -17,10 +18,22 @@ Carry = TypeVar("Carry")
 def read(table: jax.Array, *index: jax.Array) -> jax.Array:
     """`table[index]` for int32 indices known to be inside (tables are padded for reads past a node's own entries)."""
     shape = jnp.broadcast_shapes(*(x.shape for x in index))
-    # Along one axis: a TPU's compiler would lay out indices [B, 1] anew for every table.
-    flat = tuple(jnp.broadcast_to(x, shape).reshape(-1) for x in index)
-    found = table.at[flat].get(mode="promise_in_bounds", wrap_negative_indices=False)
-    return found.reshape(*shape, *table.shape[len(index) :])
+    # Along one axis: a TPU's compiler would lay out indices [B, 1] anew for every table. By `lax` itself: a step has hundreds of
+    # reads, and every operation that `jnp` adds to one is traced and lowered.
+    flat, rest = (math.prod(shape), 1), table.shape[len(index) :]
+    columns = [
+        jax.lax.broadcast(x, flat) if not x.ndim else jax.lax.reshape(x if x.shape == shape else jnp.broadcast_to(x, shape), flat)
+        for x in index
+    ]
+    whole = tuple(range(1, 1 + len(rest)))
+    found = jax.lax.gather(
+        table,
+        columns[0] if len(columns) == 1 else jax.lax.concatenate(columns, 1),
+        jax.lax.GatherDimensionNumbers(whole, tuple(range(len(index))), tuple(range(len(index)))),
+        (*(1 for _ in index), *rest),
+        mode="promise_in_bounds",
+    )
+    return jax.lax.reshape(found, (*shape, *rest))
 
 
 class Fields:

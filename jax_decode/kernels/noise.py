@@ -9,9 +9,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jax_decode.errors import named_arguments
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
+@named_arguments
 def key_words(keys: jax.Array) -> jax.Array:
     """Two words per key, uint32[B, 2]; keys are typed PRNG keys of any implementation, [B]."""
     return jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys)

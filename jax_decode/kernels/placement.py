@@ -12,12 +12,13 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 
 _ROWS: contextvars.ContextVar[NamedSharding | None] = contextvars.ContextVar("rows", default=None)
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
+@named_arguments
 @contextlib.contextmanager
 def sharded_rows(mesh: Mesh, axis: str) -> Iterator[None]:
     """Within, `generate`, `stream`, `beam_search` and their relatives spread the rows of a batch over an axis of a mesh.
@@ -89,7 +90,10 @@ def on_automatic_axes(call: _Call) -> _Call:
 
     @functools.wraps(call)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        meshes = [leaf.sharding.mesh for leaf in jax.tree.leaves((args, kwargs)) if _on_explicit_axes(leaf)]
+        leaves = jax.tree.leaves((args, kwargs))
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):  # within `jax.grad`: what is around decides
+            return call(*args, **kwargs)
+        meshes = [leaf.sharding.mesh for leaf in leaves if _on_explicit_axes(leaf)]
         around = jax.sharding.get_mesh()
         if not meshes and not _is_explicit(around):
             return call(*args, **kwargs)

@@ -47,9 +47,10 @@ def log_add(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def log_sum(x: jax.Array) -> jax.Array:
-    """Log-sum-exp over the last axis, -inf for none."""
-    base = finite(x.max(-1))
-    return base + jnp.log(jnp.exp(x - base[..., None]).sum(-1))
+    """Log-sum-exp over the last axis, -inf for none; its gradient is 0 there and not NaN."""
+    base = jax.lax.stop_gradient(finite(x.max(-1)))
+    total = jnp.exp(x - base[..., None]).sum(-1)
+    return base + jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1.0)), NEVER)
 
 
 ORDINARY = (1e-20, 1e30)

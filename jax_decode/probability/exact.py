@@ -9,11 +9,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.errors import named_fields
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Work, collect
-from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.errors import DecodeError, is_whole, named_arguments, no_numbers
 from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
@@ -25,6 +26,7 @@ from jax_decode.step.state import MAX_DEPTH, Status
 from jax_decode.tables.tables import ConstraintTables
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adaptive:
     """Rejection that learns: what leads nowhere once is not drawn again.
@@ -80,6 +82,7 @@ class ExactGeneration:
     memory: Memory = dataclasses.field(repr=False)
 
 
+@named_arguments
 @on_automatic_axes
 def generate_exact(
     decoder: Any,
@@ -180,7 +183,7 @@ def _checked(method: Any) -> Adaptive:
     if not isinstance(method, Adaptive):
         raise DecodeError(f"the method is {method!r}", fix="Give Adaptive(...).")
     nodes = method.nodes
-    if isinstance(nodes, bool) or not isinstance(nodes, (int, np.integer)) or not 0 <= nodes <= 1 << 24:
+    if not is_whole(nodes, 0, 1 << 24):
         raise DecodeError(f"nodes is {nodes!r}", where="Adaptive", fix="Give a whole number from 0 to 16,777,216.")
     return method
 

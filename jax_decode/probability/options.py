@@ -10,8 +10,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.errors import named_fields
 from jax_decode.decoding.requests import Asked
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
@@ -20,6 +21,7 @@ from jax_decode.step.state import MAX_DEPTH
 from jax_decode.tables.tables import ConstraintTables
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Probabilities of texts, n per prompt; with `rest` they sum to the mass.
@@ -57,6 +59,7 @@ class Options:
         return "\n".join([f"Options given the constraint; {self.mass!r}", *rows])
 
 
+@named_arguments
 @on_automatic_axes
 def option_probabilities(
     decoder: Any,

@@ -7,6 +7,7 @@ import numbers
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +18,7 @@ from jax_decode.decoding.result import Generation, collect
 from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
-from jax_decode.probability.proposals import Masked, Proposal, check_proposal
+from jax_decode.probability.proposals import LookAhead, Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
 from jax_decode.probability.smc import Scheme, run_particles
 from jax_decode.probability.weights import draw_rows, effective_sample_size, log_mean_exp
@@ -39,6 +40,7 @@ class WeightedGeneration:
       ess: float32[T, P], effective sample size after each token, before any resampling.
       resampled: bool[T, P], whether a prompt's rows were resampled then.
       draws: with `Rejection`, tokens drawn and asked about, of all rows.
+      proposal: with `LookAhead`, the one with what was learned, for the next call.
     """
 
     generation: Generation
@@ -46,6 +48,7 @@ class WeightedGeneration:
     ess: NDArray[np.float32]
     resampled: NDArray[np.bool_]
     draws: int
+    proposal: Proposal = dataclasses.field(default_factory=Masked, repr=False)
 
     @property
     def log_mass(self) -> NDArray[np.float64]:
@@ -94,7 +97,8 @@ def generate_smc(
       particles: N, rows per prompt.
       resample_below: a prompt's rows are resampled when their effective sample size is below this share of N: 0 for never, which
         is importance sampling; over 1 for after every token.
-      proposal: `Masked()` or `Rejection(max_rejects)`.
+      proposal: `Masked()`, `Rejection(max_rejects)`, or `LookAhead()`, whose masks weigh tokens by the estimated probability
+        that a text completes behind them.
       always_stop: whether the stop token counts even where nothing else is allowed; see `jax_decode.probability`.
 
     Returns:
@@ -119,7 +123,11 @@ def weighted(
 ) -> WeightedGeneration:
     """`generate_smc` after its arguments were checked."""
     assert request.tables is not None
-    proposal = jax.tree.map(np.int32, proposal)
+    if isinstance(proposal, LookAhead):
+        values = proposal.values
+        proposal = proposal.with_values(jnp.zeros(proposal.slots) if values is None else jnp.asarray(values, jnp.float32))
+    else:
+        proposal = jax.tree.map(np.int32, proposal)
     scheme = jax.device_put(Scheme(proposal, np.float32(resample_below), np.bool_(always_stop)))
     words = inputs.read_words(key, request.num_prompts, size)
     state = first_state(request, size, scheme.always_stop)
@@ -144,4 +152,5 @@ def weighted(
         ess=out["ess"][:steps],
         resampled=out["resampled"][:steps],
         draws=int(out["draws"]),
+        proposal=p.proposal,
     )

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jax_decode.errors import DecodeError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import NEVER, clean, log_add, log_sum
@@ -25,12 +25,14 @@ from jax_decode.tables.tables import ConstraintTables
 _PLAIN = Categorical(None)  # temperature 1, as `samplers.prepared` writes it
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Masked:
     """Draws among the allowed tokens; the weight is their mass."""
 
 
+@named_fields
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["max_rejects"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Rejection:
@@ -47,31 +49,74 @@ class Rejection:
     max_rejects: Any = 32
 
 
-Proposal = Masked | Rejection
+@named_fields
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["candidates", "slots"])
+@dataclasses.dataclass(frozen=True)
+class LookAhead:
+    """Draws among the allowed tokens, weighted by an estimate of the probability that a text completes behind them.
+
+    The estimates are a table on the device, one number for each place in the constraint and last token, learned while rows are
+    drawn. Weights are unbiased whatever it says; they are the more even the better it is. A mask alone goes where completions are
+    improbable, and loses particles there.
+
+    Attributes:
+      candidates: how many of the most probable allowed tokens are looked behind, in every step of every row; each costs a step of
+        the constraint.
+      slots: numbers in the table; places that share one share its estimate.
+      values: float32[slots], logarithms of the estimates, 0 where nothing is known; None at first. `WeightedGeneration.proposal`
+        has what was learned, for the next call.
+    """
+
+    candidates: int = 32
+    slots: int = 4096
+    values: Any = None
+
+    def with_values(self, values: Any) -> LookAhead:
+        """With another table."""
+        return dataclasses.replace(self, values=values)
+
+
+Proposal = Masked | Rejection | LookAhead
 
 
 class Draw(NamedTuple):
     """token: int32[B], -1 where nothing is allowed; log_weight: float32[B], -inf there; raw_logprob: float32[B]; draws: int32[B],
-    tokens drawn from the model's own distribution."""
+    tokens drawn from the model's own distribution; twist: float32[B], logarithm of what the token's probability was multiplied
+    by."""
 
     token: jax.Array
     log_weight: jax.Array
     raw_logprob: jax.Array
     draws: jax.Array
+    twist: Any = 0.0
 
 
 def check_proposal(proposal: Any) -> None:
     """Raises `DecodeError` unless it is a proposal whose numbers make sense."""
     if not isinstance(proposal, Proposal):
-        raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked() or Rejection(max_rejects).")
+        raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked(), Rejection(max_rejects) or LookAhead().")
+    if isinstance(proposal, LookAhead):
+        for name in ("candidates", "slots"):
+            value = getattr(proposal, name)
+            if not is_whole(value, 1, 1 << 24):
+                raise DecodeError(f"{name} is {value!r}", where="LookAhead", fix="Give a whole number from 1 to 16,777,216.")
+        shape = (proposal.slots,) if proposal.values is None else jnp.shape(proposal.values)
+        if shape != (proposal.slots,):
+            what = f"the values have the shape {list(shape)}, there are {proposal.slots} slots"
+            raise DecodeError(what, where="LookAhead", fix="Pass WeightedGeneration.proposal of an earlier call, or no values.")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects
-        if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most <= 1 << 16:
+        if not is_whole(most, 0, 1 << 16):
             raise DecodeError(f"max_rejects is {most!r}", where="Rejection", fix="Give a whole number from 0 to 65,536.")
 
 
 def draw(
-    proposal: Proposal, logits: jax.Array, key: jax.Array, step: jax.Array, tables: ConstraintTables, state: ConstraintState
+    proposal: Masked | Rejection,
+    logits: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    tables: ConstraintTables,
+    state: ConstraintState,
 ) -> Draw:
     """Draws a token for every row; see `sampling.sample` for the arguments."""
     if isinstance(proposal, Masked):
@@ -106,6 +151,7 @@ class _Trials(NamedTuple):
     draws: jax.Array
 
 
+@named_arguments
 def weighted_rejection(
     logits: jax.Array,
     key: jax.Array,

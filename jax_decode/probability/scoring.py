@@ -59,13 +59,13 @@ class Scores:
     @property
     def raw_total_logprob(self) -> NDArray[np.float64]:
         """float64[n], of each sequence under the model, the counted stop token included."""
-        return np.array([x.sum(dtype=np.float64) for x in self.raw_logprobs]) + self.raw_stop_logprobs
+        return _sums(self.raw_logprobs) + self.raw_stop_logprobs
 
     @property
     def total_logprob(self) -> NDArray[np.float64]:
         """float64[n], that sampling token by token among the allowed ones writes the sequence; -inf where it is not accepted."""
-        total = np.array([x.sum(dtype=np.float64) for x in self.logprobs]) + self.stop_logprobs
-        return np.where(self.accepted, total, -np.inf)
+        total = _sums(self.logprobs) + self.stop_logprobs
+        return _arrays(total).where(self.accepted, total, -np.inf)
 
 
 @named_arguments
@@ -100,7 +100,8 @@ def score(
         `jax_decode.probability`. Without tables it counts only then, and only with stop_ids.
 
     Returns:
-      The log-probabilities of every token, and in total.
+      The log-probabilities of every token, and in total. Under `jax.grad` and `jax.jit` of the decoder, a pytree, they are JAX's
+      float32 arrays, and gradients reach its parameters; NaN is then not looked for.
 
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.
@@ -128,11 +129,13 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
         padded[i, : len(row)], counts[i] = row, len(row)
     fed = PromptBatch(request.prompts.tokens, request.prompts.lengths, request.cache_length + block)
     fed, given = jax.device_put((fed, _Given(request.rows(each).astype(np.int32), padded, counts)))
-    out = jax.device_get(teacher_forced(decoder, request.tables, state, fed, given, block=block))
+    out: Any = teacher_forced(decoder, request.tables, state, fed, given, block=block)
+    traced = isinstance(out.raw, jax.core.Tracer)
+    out = out if traced else jax.device_get(out)
     stopped = out.accepted & out.running & (out.goes_on | always_stop)
     if request.tables is None:
         stopped = np.full(len(padded), always_stop and (request.stop_ids >= 0).any())
-    for i, row in enumerate(rows):
+    for i, row in enumerate([] if traced else rows):
         for at in np.flatnonzero(np.isnan([*out.raw[i, : len(row)], out.raw_stop[i] if stopped[i] else 0])):
             raise no_numbers(f"before position {at} of sequence {i}")
     return Scores(
@@ -141,9 +144,21 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
         logprobs=[out.local[i, : len(row)] for i, row in enumerate(rows)],
         accepted=out.accepted[:count],
         stopped=stopped[:count],
-        raw_stop_logprobs=np.where(stopped, out.raw_stop, 0)[:count].astype(np.float32),
-        stop_logprobs=np.where(stopped, out.local_stop, 0)[:count].astype(np.float32),
+        raw_stop_logprobs=_arrays(out.raw).where(stopped, out.raw_stop, 0)[:count].astype(np.float32),
+        stop_logprobs=_arrays(out.raw).where(stopped, out.local_stop, 0)[:count].astype(np.float32),
     )
+
+
+def _arrays(x: Any) -> Any:
+    """`jax.numpy` for what is traced, else `numpy`."""
+    return jnp if isinstance(x, jax.core.Tracer) else np
+
+
+def _sums(rows: Sequence[Any]) -> Any:
+    """The sum of every row: float64[n], of traced ones float32[n]."""
+    if _arrays(rows[0]) is jnp:
+        return jnp.stack([row.sum() for row in rows])
+    return np.array([row.sum(dtype=np.float64) for row in rows])
 
 
 class _Given(NamedTuple):

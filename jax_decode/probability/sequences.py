@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.requests import Asked, Request, read_request
-from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.errors import DecodeError, is_whole, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, Room, walk_tree
@@ -67,6 +67,7 @@ class Sequences:
         return [tokenizer.decode(row.tolist()) for row in self.tokens]
 
 
+@named_arguments
 @on_automatic_axes
 def enumerate_sequences(
     decoder: Any,
@@ -128,7 +129,7 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
     """The sequences, or None when there are too many; first with few rows, then with as many as are allowed."""
     tables = request.tables
     assert tables is not None
-    if isinstance(max_prefixes, bool) or not isinstance(max_prefixes, (int, np.integer)) or max_prefixes < 0:
+    if not is_whole(max_prefixes, 0):
         raise DecodeError(f"max_prefixes is {max_prefixes!r}", fix="Give a whole number of at least 1, such as 1024.")
     if max_prefixes < request.num_prompts:
         return None

@@ -17,7 +17,8 @@ from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch
 from jax_decode.kernels.planes import NEVER, log_sum
 from jax_decode.probability.endings import ended
-from jax_decode.probability.proposals import Proposal, draw
+from jax_decode.probability.lookahead import draw_ahead
+from jax_decode.probability.proposals import LookAhead, Proposal, draw
 from jax_decode.probability.resampling import effective_size, systematic
 from jax_decode.sampling.sampling import checked
 from jax_decode.step.forking import fork, fork_cache
@@ -35,6 +36,9 @@ class Particles:
       token: int32[B], last token, not yet fed.
       step: int32[], tokens drawn so far.
       broken: bool[G], whether a particle met logits that are NaN: then there are no weights.
+      proposal: how the next tokens are drawn, with what it has learned.
+      twist: float32[B], what the particles' weights are to be multiplied by for resampling: the estimated probability of
+        completion, in nats, 0 where all is done or nothing is estimated.
       log_weights: float32[B], since the group was last resampled.
       log_mass: float32[G], log of the product of the mean weights at all resamplings so far.
       tokens: int32[B, T], -1 where none; weights, raw_logprobs: float32[B, T], of each token.
@@ -47,6 +51,8 @@ class Particles:
     token: jax.Array
     step: jax.Array
     broken: jax.Array
+    proposal: Proposal
+    twist: jax.Array
     log_weights: jax.Array
     log_mass: jax.Array
     tokens: jax.Array
@@ -100,6 +106,8 @@ def run_particles(
         token=last,
         step=jnp.int32(0),
         broken=jnp.zeros(groups, bool),
+        proposal=scheme.proposal,
+        twist=jnp.zeros(batch, jnp.float32),
         log_weights=jnp.zeros(batch, jnp.float32),
         log_mass=jnp.zeros(groups, jnp.float32),
         tokens=jnp.full((batch, steps), -1, jnp.int32),
@@ -126,7 +134,11 @@ def _extended(decoder: Decoder, tables: ConstraintTables, scheme: Scheme, keys: 
     running = p.state.running
     logits, cache = decoder.apply(p.token[:, None], p.cache, running.astype(jnp.int32))
     step = jnp.broadcast_to(p.step.astype(jnp.uint32), running.shape)
-    drawn = draw(scheme.proposal, logits[:, -1], keys, step, tables, p.state)
+    proposal = p.proposal
+    if isinstance(proposal, LookAhead):
+        drawn, proposal = draw_ahead(proposal, logits[:, -1], keys, step, tables, p.state, p.token)
+    else:
+        drawn = draw(proposal, logits[:, -1], keys, step, tables, p.state)
     token = checked(drawn.token, logits[:, -1])
     after = advance(tables, p.state, token)
     after = ended(tables, after, scheme.always_stop)
@@ -138,6 +150,8 @@ def _extended(decoder: Decoder, tables: ConstraintTables, scheme: Scheme, keys: 
         state=after,
         broken=p.broken | (after.status == Status.NOT_A_NUMBER).reshape(len(p.broken), -1).any(1),
         token=jnp.maximum(token, 0),
+        proposal=proposal,
+        twist=jnp.where(after.running, drawn.twist, 0.0),
         log_weights=p.log_weights + weight,
         tokens=p.tokens.at[:, p.step].set(jnp.where(taken, token, -1)),
         weights=p.weights.at[:, p.step].set(jnp.where(taken, drawn.log_weight, 0.0)),
@@ -150,7 +164,7 @@ def _resampled(decoder: Decoder, keys: jax.Array, resample_below: jax.Array, cac
     """Groups of too small an effective size are resampled, as long as one of their particles runs."""
     groups, batch = len(p.log_mass), len(p.token)
     size = batch // groups
-    weights = p.log_weights.reshape(groups, size)
+    weights = (p.log_weights + p.twist).reshape(groups, size)
     ess = effective_size(weights)
     chosen = (ess < resample_below * size) & (ess > 0) & p.state.running.reshape(groups, size).any(1)
     p = dataclasses.replace(p, ess=p.ess.at[p.step].set(ess), resampled=p.resampled.at[p.step].set(chosen))
@@ -161,13 +175,13 @@ def _resampled(decoder: Decoder, keys: jax.Array, resample_below: jax.Array, cac
         same = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (groups, size))
         parent = (base + jnp.where(chosen[:, None], systematic(weights, keys[::size], step), same)).reshape(-1)
         mean = log_sum(weights) - jnp.log(jnp.float32(size))
-        copied = {name: getattr(p, name)[parent] for name in ("token", "tokens", "weights", "raw_logprobs")}
+        copied = {name: getattr(p, name)[parent] for name in ("token", "tokens", "weights", "raw_logprobs", "twist")}
         return dataclasses.replace(
             p,
             **copied,
             cache=fork_cache(decoder, p.cache, parent, length=cache_length),
             state=fork(p.state, parent),
-            log_weights=jnp.where(chosen[:, None], 0.0, weights).reshape(-1),
+            log_weights=jnp.where(jnp.repeat(chosen, size), -copied["twist"], p.log_weights),
             log_mass=p.log_mass + jnp.where(chosen, mean, 0.0),
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.requests import Asked, read_request
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import exact_or_samples
 from jax_decode.probability.scoring import scored
@@ -49,6 +49,7 @@ class TextScores:
     ignored: NDArray[np.float64]
 
 
+@named_arguments
 @on_automatic_axes
 def score_texts(
     decoder: Any,

@@ -9,9 +9,10 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 
 
+@named_arguments
 def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstraint]:
     """A constraint for every text that allows exactly the token sequences that write its bytes.
 
@@ -29,7 +30,10 @@ def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstrai
       DecodeError: a text is none, or no token sequence writes it.
     """
     vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
+    if not all(hasattr(vocabulary, name) for name in ("tokens", "stop_ids", "fingerprint")):
+        what = f"a {type(tokenizer).__name__} is no tokenizer"
+        raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
+    if not isinstance(texts, Sequence) or isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
         raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix="Give a list of strings.")
     spelled = [text.encode() for text in texts]
     ids = _ids_of(vocabulary, spelled)

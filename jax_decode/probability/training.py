@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.planes import NEVER
 from jax_decode.step.argument_checks import check_tables
 from jax_decode.step.masking import mask
@@ -34,6 +34,7 @@ class TokenLogprobs(NamedTuple):
     constrained: jax.Array
 
 
+@named_arguments
 def token_logprobs(
     logits: jax.Array,
     tokens: jax.Array,
@@ -84,6 +85,53 @@ def token_logprobs(
     inside = own - jax.nn.logsumexp(jnp.where(allowed, x, _FORBIDDEN), axis=-1)
     fits = jnp.take_along_axis(allowed, place, 2)[..., 0] & (tokens >= 0) & (tokens < width)
     return TokenLogprobs(jnp.where(real, raw, 0.0), jnp.where(real, jnp.where(fits, inside, NEVER), 0.0))
+
+
+@named_arguments
+def importance_weights(logprobs: TokenLogprobs, groups: Any = None) -> jax.Array:
+    """Weights of texts that were sampled under the mask, as if the model had written them; no gradient goes through them.
+
+    Without groups, a weight is the text's probability under the model over that of being sampled: the mean of weight × f is an
+    unbiased estimate of the model's expectation of f over the constraint's texts, and the mean weight is one of its mass.
+    With groups, those weights are divided by their mean within each group: for expectations given that the constraint holds, with
+    a bias that falls with the group's size. Masses differ between prompts by orders of magnitude, hence groups.
+
+    Args:
+      logprobs: from `token_logprobs`, or two float[B, T] of your own, 0 behind the end of each row.
+      groups: int[B], the group of each row, such as the number of its prompt.
+
+    Returns:
+      float32[B]; 0 for a row with a token that is forbidden.
+    """
+    raw, constrained = (x.astype(jnp.float32).sum(1) for x in logprobs)
+    log_weights = jax.lax.stop_gradient(jnp.where(jnp.isneginf(constrained), NEVER, raw - constrained))
+    if groups is None:
+        return jnp.exp(log_weights)
+    groups = jnp.asarray(groups)
+    same = groups[:, None] == groups[None, :]
+    total = jax.nn.logsumexp(jnp.where(same, log_weights[None, :], NEVER), axis=1)
+    return jnp.where(jnp.isneginf(log_weights), 0.0, jnp.exp(log_weights - total) * same.sum(1, dtype=jnp.float32))
+
+
+@named_arguments
+def sampled_log_mass(logprobs: TokenLogprobs) -> jax.Array:
+    """Estimate of a constraint's log-mass under the model, as a loss: differentiable through the model's log-probabilities.
+
+    The logarithm of the mean importance weight of texts that were sampled under the mask. Its gradient is that of their
+    log-probabilities, averaged with weights: an estimate of the gradient of the log-mass. Both have a bias that falls with n. For
+    constraints whose texts can be listed, `logsumexp` of what `score` gives for all of them is exact; for distributions of each
+    position by itself, `canvas.log_mass`.
+
+    Args:
+      logprobs: from `token_logprobs`, float[..., n, T]: n texts of one prompt.
+
+    Returns:
+      float32[...], nats.
+    """
+    raw, constrained = (x.astype(jnp.float32).sum(-1) for x in logprobs)
+    drawn = ~jnp.isneginf(constrained)
+    weights = jnp.where(drawn, raw - jax.lax.stop_gradient(jnp.where(drawn, constrained, 0.0)), _FORBIDDEN)
+    return jax.nn.logsumexp(weights, axis=-1) - jnp.log(jnp.float32(raw.shape[-1]))
 
 
 def _allowed_along(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, width: int) -> jax.Array:

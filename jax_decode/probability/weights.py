@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.result import Generation
-from jax_decode.errors import DecodeError, no_numbers
+from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.step.state import Status
 
 Floats = NDArray[np.float64]
@@ -29,6 +29,7 @@ def by_group(x: Any, group: Any, count: int) -> Floats:
     return np.array([log_sum_exp(x[group == g]) for g in range(count)], np.float64)
 
 
+@named_arguments
 def log_weights(generation: Generation) -> Floats:
     """Importance log-weight of every row that `generate` sampled, float64[B]: raw minus constrained log-probability.
 
@@ -43,6 +44,8 @@ def log_weights(generation: Generation) -> Floats:
     Raises:
       DecodeError: the model's logits were NaN in one of the rows.
     """
+    if not isinstance(generation, Generation):
+        raise DecodeError(f"a {type(generation).__name__} is no result of generate", fix="Pass what generate returned.")
     for row, status in enumerate(generation.status):
         if status == Status.NOT_A_NUMBER:
             raise no_numbers(f"in row {row}")

@@ -11,7 +11,8 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from jax_decode.errors import DecodeError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, is_whole
 
 _T = TypeVar("_T")
 _LEAST = 1e-30
@@ -31,11 +32,13 @@ def _sampler(*static: str) -> Callable[[type[_T]], type[_T]]:
     return register
 
 
+@named_fields
 @_sampler()
 class Greedy:
     """The most probable allowed token; among equals the lowest id."""
 
 
+@named_fields
 @_sampler()
 class Categorical:
     """A draw from the model's distribution over the allowed tokens.
@@ -47,6 +50,7 @@ class Categorical:
     temperature: Any = 1.0
 
 
+@named_fields
 @_sampler("k")
 class TopK:
     """A draw among the k most probable allowed tokens; ties with the k-th are all kept.
@@ -60,6 +64,7 @@ class TopK:
     temperature: Any = 1.0
 
 
+@named_fields
 @_sampler()
 class TopP:
     """A draw from the smallest set of most probable allowed tokens whose probability is at least p.
@@ -73,6 +78,7 @@ class TopP:
     temperature: Any = 1.0
 
 
+@named_fields
 @_sampler()
 class MinP:
     """A draw among the allowed tokens at least p times as probable as the most probable one.
@@ -95,9 +101,7 @@ def check_sampler(sampler: Any) -> None:
         names = "Greedy(), Categorical(temperature), TopK(k), TopP(p), MinP(p)"
         raise DecodeError(f"the sampler is {sampler!r}", fix=f"Give one of {names}.")
     name = type(sampler).__name__
-    if isinstance(sampler, TopK) and (
-        isinstance(sampler.k, bool) or not isinstance(sampler.k, (int, np.integer)) or sampler.k < 1
-    ):
+    if isinstance(sampler, TopK) and not is_whole(sampler.k, 1):
         raise DecodeError(f"k must be a whole number of at least 1, not {sampler.k!r}", where=name)
     if isinstance(sampler, (TopP, MinP)):
         _check_number(sampler.p, "p", 1.0, name, "Give a probability in (0, 1].")

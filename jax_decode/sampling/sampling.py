@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.errors import named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import gumbel
@@ -44,6 +45,7 @@ class Choice(NamedTuple):
     raw_logprob: jax.Array
 
 
+@named_arguments
 def sample(
     sampler: Sampler,
     logits: jax.Array,

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.errors import named_fields
 from jax_decode.decoding import inputs
 from jax_decode.decoding.requests import Numbers, read_positive
 from jax_decode.errors import DecodeError, PoolFullError
@@ -62,6 +63,7 @@ class _Row:
     cancelled: bool = False
 
 
+@named_fields
 class Engine:
     """Decodes requests that come and go, each inside its own constraint, in one batch of rows.
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError, PoolFullError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, PoolFullError, is_whole
 from jax_decode.kernels.row_layout import only_tokens, packed
 from jax_decode.serving.device_writes import Tables, Written, warm, write
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
@@ -22,7 +23,7 @@ from jax_decode.serving.relocation import TOGETHER, Alone, Body, Places, alone, 
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
 from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
 from jax_decode.tables.stack_layout import DELTA_OFFSET
-from jax_decode.tables.tables import SLACK, ConstraintTables, to_device
+from jax_decode.tables.tables import SLACK, ConstraintTables, Remarks, to_device
 
 _OF_ROWS = ("rows", "only")
 _STEP = 5
@@ -40,6 +41,7 @@ class _Resident:
     slots: int = 0
 
 
+@named_fields
 class ConstraintPool:
     """Constraints of one vocabulary on the device, which come and go while rows decode.
 
@@ -67,7 +69,7 @@ class ConstraintPool:
         self, vocabulary: Any, *, profile: Profile | str = "general", slots: int = 256, logits_width: int | None = None
     ) -> None:
         known = getattr(vocabulary, "vocabulary", vocabulary)
-        if not all(hasattr(known, name) for name in ("fingerprint", "stop_ids")):
+        if not all(hasattr(known, name) for name in ("fingerprint", "stop_ids")) or isinstance(known, ConstraintTables):
             what = f"a pool is of one vocabulary, not of a {type(vocabulary).__name__}"
             raise DecodeError(what, fix="Pass the tokenizer, its vocabulary, or a constraint.")
         size = getattr(known, "vocab_size", None) or len(known.tokens)
@@ -188,6 +190,9 @@ class ConstraintPool:
                 slot = self._entered(body, constraint, grow)
             self._idle.pop(slot, None)
             self._uses[slot] = self._uses.get(slot, 0) + 1
+            left_out = self._tables.remarks.unenforced
+            if constraint.unenforced != left_out.get(slot, ()):
+                self._replace({"remarks": Remarks({**left_out, slot: constraint.unenforced})})
             return slot
 
     def check(self, constraint: CompiledConstraint) -> None:
@@ -206,7 +211,7 @@ class ConstraintPool:
           DecodeError: the slot is not in use.
         """
         with self._lock:
-            if slot not in self._uses:
+            if not is_whole(slot, 0) or slot not in self._uses:
                 what = f"slot {slot!r} is not in use"
                 raise DecodeError(what, fix="Remove what add(...) returned, once for every call.")
             self._uses[slot] -= 1

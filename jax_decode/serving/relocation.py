@@ -27,6 +27,7 @@ from jax_decode.tables.concatenation import (
 from jax_decode.tables.profiles import Profile
 from jax_decode.tables.stack_layout import (
     ADD,
+    CONTEXT,
     DELTA_OFFSET,
     DEPTH,
     ENTRY_NEED,
@@ -193,6 +194,7 @@ def record_of(made: Alone, at: Places, profile: Profile) -> dict[str, NDArray[An
     cells = made.stacks.initial.copy()
     symbols = int(at.entries["symbols"][0]) if len(at.entries["symbols"]) else 0
     cells[..., SYMBOL] += np.where(cells[..., DEPTH] > 0, symbols, 0)
+    cells[..., CONTEXT] = _numbers(at.entries["nodes"], 2)[cells[..., CONTEXT]]
     return {"constraints": record, "initial": cells}
 
 

@@ -9,11 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.step.argument_checks import check_rows, check_state
 from jax_decode.step.state import ConstraintState
 
 
+@named_arguments
 def put_row(state: ConstraintState, row: Any, other: ConstraintState, source: Any = 0) -> ConstraintState:
     """The state with a row of another state in place of one of its own.
 
@@ -27,6 +30,11 @@ def put_row(state: ConstraintState, row: Any, other: ConstraintState, source: An
     Raises:
       DecodeError: while tracing, where the states have other columns.
     """
+    check_rows(state, "put_row", row=row, source=source)
+    check_state(None, other, "put_row")
+    if np.size(source) != 1 and np.size(source) != np.size(row):
+        what = f"put_row: {np.size(source)} rows are to be put in {np.size(row)} places"
+        raise DecodeError(what, fix="Give as many rows as places, or one.")
     for name, own, given in zip(vars(state), jax.tree.leaves(state), jax.tree.leaves(other)):
         if own.shape[1:] != given.shape[1:]:
             what = f"put_row: {name} has columns {own.shape[1:]} in the batch and {given.shape[1:]} in the row"
@@ -36,21 +44,29 @@ def put_row(state: ConstraintState, row: Any, other: ConstraintState, source: An
     return jax.tree.map(lambda own, given: own.at[at].set(given.at[of].get(mode="clip"), mode="drop"), state, other)
 
 
+@named_arguments
 def take_rows(state: ConstraintState, rows: Any) -> ConstraintState:
     """A copy of some rows, int32[n]: set it aside, and `put_row` it back where there is room; the tables may have changed since.
 
     The slots of its constraints must stay in use meanwhile.
     """
+    check_rows(state, "take_rows", rows=rows)
     at = jnp.atleast_1d(jnp.asarray(rows, jnp.int32))
     return jax.tree.map(lambda leaf: leaf.at[at].get(mode="clip"), state)
 
 
+@named_arguments
 def move_row(state: ConstraintState, source: Any, target: Any) -> ConstraintState:
     """The state whose row `target` is a copy of row `source`: moves a row into a free place, or forks it."""
+    check_rows(state, "move_row", source=source, target=target)
     return put_row(state, target, state, source)
 
 
+@named_arguments
 def swap_rows(state: ConstraintState, one: Any, other: Any) -> ConstraintState:
     """The state with two rows, int32[] each, exchanged."""
-    one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)
+    check_rows(state, "swap_rows", one=one, other=other)
+    if np.size(one) != 1 or np.size(other) != 1:
+        raise DecodeError("swap_rows: two single rows are exchanged", fix="Call it once for every pair.")
+    one, other = (jnp.asarray(row, jnp.int32).reshape(()) for row in (one, other))
     return put_row(state, jnp.stack([one, other]), state, jnp.stack([other, one]))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.tables.tables import ConstraintTables
 
 _STATE_FIELDS = ("node", "stop_ids", "remaining", "status")
@@ -44,6 +44,15 @@ def check_state(tables: ConstraintTables | None, state: Any, where: str) -> None
         raise DecodeError(what, fix="Make the state with init_state(tables, ...) of the same tables.")
 
 
+def check_rows(state: Any, where: str, **rows: Any) -> None:
+    """Checks the arguments of functions that copy rows of a state, whose numbers are one or several."""
+    check_state(None, state, where)
+    for name, value in rows.items():
+        numbers_of(value, f"{where}: {name} is no row's number, and no numbers of rows")
+        if np.ndim(value) > 1:
+            raise DecodeError(f"{where}: {name} has shape {tuple(np.shape(value))}", fix="Pass one row's number, or int32[n].")
+
+
 def check_advance(tables: ConstraintTables | None, state: Any, tokens: Any) -> None:
     """Checks the arguments of `advance`."""
     check_tables(tables, "advance", optional=True)
@@ -54,7 +63,7 @@ def check_advance(tables: ConstraintTables | None, state: Any, tokens: Any) -> N
 def check_tokens(tokens: Any, state: Any, where: str) -> None:
     """Raises `DecodeError` unless tokens are whole numbers, one per row."""
     rows = state.node.shape[0]
-    if not hasattr(tokens, "dtype") or not jnp.issubdtype(tokens.dtype, jnp.integer):
+    if not hasattr(tokens, "shape") or not jnp.issubdtype(tokens.dtype, jnp.integer):
         what = f"{where}: the tokens are {_kind(tokens)}, not whole numbers in an array"
         raise DecodeError(what, fix="Pass int32[B], such as jnp.array([5, 7], jnp.int32).")
     if tuple(tokens.shape) != (rows,):
@@ -64,7 +73,7 @@ def check_tokens(tokens: Any, state: Any, where: str) -> None:
 
 def check_logits(logits: Any, tables: ConstraintTables | None, state: Any, where: str) -> None:
     """Raises `DecodeError` unless logits are float[B, V'] with V' at least the vocabulary's size."""
-    if not hasattr(logits, "dtype") or not jnp.issubdtype(logits.dtype, jnp.floating):
+    if not hasattr(logits, "shape") or not jnp.issubdtype(logits.dtype, jnp.floating):
         raise DecodeError(f"{where}: the logits are {_kind(logits)}, not floating numbers in an array", fix="Pass float[B, V].")
     shape = tuple(logits.shape)
     if len(shape) == 3:
@@ -83,7 +92,7 @@ def check_logits(logits: Any, tables: ConstraintTables | None, state: Any, where
 def check_key_words(key: Any, rows: int, where: str) -> None:
     """Raises `DecodeError` unless these are the words of one key per row."""
     fix = "Pass jax_decode.key_words(jax.random.split(key, B)), made once; the step number makes each draw another."
-    if not hasattr(key, "dtype") or jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if not hasattr(key, "shape") or jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise DecodeError(f"{where}: the key is {_kind(key)}, not words of keys", fix=fix)
     if key.dtype != jnp.uint32 or tuple(key.shape) != (rows, 2):
         what = f"{where}: the key is {key.dtype}{list(key.shape)}, not uint32[{rows}, 2]"
@@ -98,6 +107,7 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
     for name, value, shapes in (("limits", limits, ((), (rows,))), ("stop_ids", stop_ids, None)):
         if value is None:
             continue
+        value = numbers_of(value, f"{where}: {name} are no whole numbers")
         shape = tuple(np.shape(value))
         if shapes is not None and shape not in shapes:
             what = f"{where}: {name} has shape {shape} for {rows} row{'s' * (rows != 1)}"
@@ -105,8 +115,6 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
         if shapes is None and (len(shape) != 2 or shape[0] != rows):
             what = f"{where}: {name} has shape {shape}"
             raise DecodeError(what, fix=f"Pass shape ({rows}, E), padded with -1; None for the vocabulary's own.")
-        if not jnp.issubdtype(_dtype(value), jnp.integer):
-            raise DecodeError(f"{where}: {name} are no whole numbers", fix="Pass int32.")
     index, count = _known(which), _known(tables.num_constraints)
     if index is not None and count is not None and ((index < -1) | (index >= count)).any():
         wrong = int(index[(index < -1) | (index >= count)][0])
@@ -116,6 +124,33 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
     if most is not None and (most < 0).any():
         raise DecodeError(f"{where}: a limit is {int(most.min())}", fix="Give tokens from 0 up, the stop token included.")
     return jnp.asarray(which, jnp.int32)
+
+
+def check_room(rows: int, max_depth: Any, max_tokens: Any) -> None:
+    """Checks the limits of `init_state` on stacks."""
+    numbers_of(max_depth, "init_state: max_depth is no whole number")
+    if np.shape(max_depth) not in ((), (rows,)):
+        raise DecodeError(f"init_state: max_depth has shape {np.shape(max_depth)}", fix=f"Pass one number, or int32[{rows}].")
+    if max_tokens is not None and not is_whole(max_tokens, 0):
+        raise DecodeError(f"init_state: max_tokens is {max_tokens!r:.60}", fix="Give a whole number; it is static.")
+
+
+def numbers_of(value: Any, what: str) -> Any:
+    """Whole numbers of 32 bits as given, an array or what makes one.
+
+    Raises:
+      DecodeError: they are none, with `what` is wrong.
+    """
+    try:
+        given = value if hasattr(value, "aval") else np.asarray(value)
+        fits = jnp.issubdtype(given.dtype, jnp.integer) and (
+            hasattr(value, "aval") or not given.size or (given.min() >= -(1 << 31) and given.max() < 1 << 31)
+        )
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise DecodeError(what, fix="Pass int32.")
+    return value
 
 
 def _rows_of(which: Any) -> int:

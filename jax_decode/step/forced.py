@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import DecodeError
+from fsa_compile.errors import named_fields
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.history import select, write
 from jax_decode.kernels.row_layout import SEVERAL_TOKENS
@@ -30,6 +31,7 @@ Rule = Callable[[ConstraintTables, ConstraintState], jax.Array]
 """Which token is forced in every row, int32[B], -1 for none."""
 
 
+@named_arguments
 def only_token(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """The only token that a row may take next, int32[B]; -1 where there are several or none. A stop id counts as a token.
 
@@ -52,6 +54,7 @@ def _only(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     return jnp.where((least == most) & (found > SEVERAL_TOKENS).all(1), most, -1)
 
 
+@named_arguments
 def longest_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Where the following text is forced, its longest allowed token; elsewhere the only token. A rule for `Forced`.
 
@@ -79,6 +82,7 @@ def _counted(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     return jnp.where(count == 1, token, -1)
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class Forced:
     """How forced tokens are taken. The text is the one without.

@@ -7,13 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.step.argument_checks import check_rows, check_state
 from jax_decode.step.state import ConstraintState, Position
 
 _SHARED = -1
 """Axis of a leaf without rows."""
 
 
+@named_arguments
 def fork(state: ConstraintState, parent: Any) -> ConstraintState:
     """The state whose row b is a copy of row `parent[b]`, stacks and counters included.
 
@@ -29,15 +31,21 @@ def fork(state: ConstraintState, parent: Any) -> ConstraintState:
     Examples:
       >>> fork(state, jnp.array([0, 0, 2]))  # row 0 twice, row 1 no more
     """
+    check_rows(state, "fork", parent=parent)
     parent = jnp.asarray(parent, jnp.int32)
     return jax.tree.map(lambda leaf: leaf.at[parent].get(mode="promise_in_bounds"), state)
 
 
+@named_arguments
 def rewind(state: ConstraintState, position: Position) -> ConstraintState:
     """The state back at an earlier `state.position`, row by row; see `ConstraintState.rewound`."""
+    check_state(None, state, "rewind")
+    if not isinstance(position, Position):
+        raise DecodeError(f"rewind: the position is a {type(position).__name__}", fix="Pass what state.position was.")
     return state.rewound(position)
 
 
+@named_arguments
 def fork_cache(decoder: Any, cache: Any, parent: Any, *, length: int = 1) -> Any:
     """A decoder's cache whose row b is a copy of row `parent[b]`.
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import Fields, joined, last_of, places, read
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
@@ -136,6 +136,7 @@ def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> ja
     return functools.reduce(jnp.bitwise_or, each)
 
 
+@named_arguments
 def mask_words(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """Bit planes of the allowed tokens that are not in the candidate list, uint32[B, W]."""
     check_tables(tables, "mask_words")
@@ -234,6 +235,7 @@ def _first_of_kind(tables: ConstraintTables, rows: jax.Array, token: jax.Array, 
     return ((bit & 1) == 0) & ~before.any(2)
 
 
+@named_arguments
 def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None = None) -> jax.Array:
     """The allowed next tokens as booleans: what the samplers read in packed form.
 
@@ -287,6 +289,7 @@ def allows(parts: MaskParts, tokens: jax.Array, columns: Columns) -> jax.Array:
     return (tokens >= 0) & ((bit != 0) | (parts.allowed & (parts.token == tokens[:, None])).any(1))
 
 
+@named_arguments
 def mask_logits(tables: ConstraintTables, state: ConstraintState, logits: jax.Array) -> jax.Array:
     """A copy of the logits with -inf in place of every forbidden token.
 

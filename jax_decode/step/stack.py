@@ -23,6 +23,7 @@ from jax_decode.tables.guard_layout import TWIN, WANTED, WANTED_DISTANCE
 from jax_decode.tables.items import node_in, to_end
 from jax_decode.tables.stack_layout import (
     CONTENT,
+    CONTEXT,
     COST,
     DELTA_OFFSET,
     DEPTH,
@@ -68,7 +69,7 @@ class Sources(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """What a token appends: 5 or 6 columns of cells, int32[B, n, PM] each; and of the stack after it, [B, n].
+    """What a token appends: 6 or 7 columns of cells, int32[B, n, PM] each; and of the stack after it, [B, n].
 
     length: how many cells; cost, depth: of the top cell; need: depth of stack that the suspended frames of the new cells may
     take; content: a hash of the stack, uint32, None where a single stack is followed.
@@ -226,7 +227,7 @@ def pushed(
       alloc: int32[B, n], where their first cells will be.
       used: the set of keys of the frame that a string's first symbol suspends.
     """
-    under = _cells_at(state.cell, below)
+    under, none = _cells_at(state.cell, below), jnp.zeros_like(push)
     several = tables.stacks > 1
     record = Fields(tables.pushes, push, jnp.zeros_like(push))
     symbol, deep, more = record[ENTRY_SYMBOL], record[ENTRY_NEED] - 1, record[ENTRY_COST]
@@ -234,53 +235,58 @@ def pushed(
         symbol += _rung(Fields(tables.symbols, symbol).of(LADDER), register)
         of_symbol = Fields(tables.symbols, symbol)
         more, deep = of_symbol[SYMBOL_COST] + _sloped(of_symbol.of(SLOPE), register), of_symbol[SYMBOL_NEED]
-    none = jnp.zeros_like(push)
-    top = _Top(under[COST], under[DEPTH], none, none, under[CONTENT] if several else none)
+    top = _Top(under[COST], under[DEPTH], none, none, under[CONTEXT], under[CONTENT] if several else None)
     exists = record[ENTRY_NEED] > 0
-    top, first = _put(top, exists, (symbol, below, register, *used), more, deep, several)
+    top, first = _put(tables, top, exists, (symbol, below, register, *used), more, deep)
 
     def another(top: _Top, i: jax.Array | int) -> tuple[_Top, tuple[jax.Array, ...]]:
         entry = Fields(tables.pushes, push, jnp.full_like(push, i))
         keys = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i))) if used else ()
         cell = (entry[ENTRY_SYMBOL], alloc + (i - 1), entry[ENTRY_REGISTER], *keys)
-        return _put(top, entry[ENTRY_NEED] > 0, cell, entry[ENTRY_COST], entry[ENTRY_NEED] - 1, several)
+        return _put(tables, top, entry[ENTRY_NEED] > 0, cell, entry[ENTRY_COST], entry[ENTRY_NEED] - 1)
 
     columns = [column[..., None] for column in first]
     if tables.max_push > 1:
         top, others = repeated(another, top, 1, tables.max_push)
         columns = [jnp.concatenate([x, y], -1) for x, y in zip(columns, others)]
-    content = top.content.astype(jnp.uint32) if several else None
+    content = None if top.content is None else top.content.astype(jnp.uint32)
     return Cells(columns, top.length, top.cost, top.depth, top.need, content)
 
 
 class _Top(NamedTuple):
-    """Of the stack under construction, int32[B, n] each: as in `Cells`; `content` has the bits of the hash."""
+    """Of the stack under construction, int32[B, n] each: as in `Cells`; `content` has the bits of the hash, None where a single
+    stack is followed."""
 
     cost: jax.Array
     depth: jax.Array
     need: jax.Array
     length: jax.Array
-    content: jax.Array
+    context: jax.Array
+    content: jax.Array | None
 
 
 def _put(
-    top: _Top, exists: jax.Array, cell: tuple[jax.Array, ...], more: jax.Array, deep: jax.Array, several: bool
+    tables: ConstraintTables, top: _Top, exists: jax.Array, cell: tuple[jax.Array, ...], more: jax.Array, deep: jax.Array
 ) -> tuple[_Top, tuple[jax.Array, ...]]:
     """The stack with one more cell where one `exists`, and the columns of this cell.
 
-    `cell`: symbol, parent, register and set of keys; `more`, `deep`: tokens and depth of stack that it may take; `several`:
-    whether its content is hashed.
+    `cell`: symbol, parent, register and set of keys; `more`, `deep`: tokens and depth of stack that it may take, whatever lies
+    below.
     """
     symbol, parent, register, *keys = cell
+    told = exists & (top.context > 0)
+    offset = jnp.where(told, Fields(tables.frames, top.context)[DELTA_OFFSET] + symbol, 0)
+    context = jnp.where(told, read(tables.delta, offset), 0)
+    more -= jnp.where(context > 0, Fields(tables.nodes, context)[DISTANCE], 0)
     need = jnp.where(exists, jnp.maximum(top.need, top.depth + deep), top.need)
     cost = jnp.where(exists, jnp.minimum(top.cost + more, UNREACHABLE), top.cost)
     one = exists.astype(jnp.int32)
     depth, content = top.depth + one, top.content
-    columns = [symbol, parent, depth, cost, register, *keys]
-    if several:
+    columns = [symbol, parent, depth, cost, register, context, *keys]
+    if content is not None:
         content = jnp.where(exists, _mix(content.astype(jnp.uint32), symbol, register).astype(jnp.int32), content)
         columns.append(content)
-    return _Top(cost, depth, need, top.length + one, content), tuple(columns)
+    return _Top(cost, depth, need, top.length + one, jnp.where(exists, context, top.context), content), tuple(columns)
 
 
 def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:

@@ -12,9 +12,10 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
-from jax_decode.step.argument_checks import checked_indices
+from jax_decode.step.argument_checks import check_room, checked_indices
 from jax_decode.tables.canonical import first_canonical
 from jax_decode.tables.concatenation import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START
+from jax_decode.tables.stack_layout import CELL
 from jax_decode.tables.tables import ConstraintTables
 
 MAX_DEPTH = 64
@@ -157,14 +158,14 @@ def init_state(
       DecodeError: a wrong shape, dtype or known value; or the tables have stacks, and for how many tokens is not known.
     """
     which = checked_indices(tables, which, limits, stop_ids)
+    check_room(len(which), max_depth, max_tokens)
     index, constrained = jnp.maximum(which, 0), which >= 0
     remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
     record = tables.constraints[index]
     node = jnp.where(constrained, record[:, START], FREE)
-    top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, 5), jnp.int32)
+    top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, CELL), jnp.int32)
     if tables.has_stack:
-        if max_tokens is None:
-            max_tokens = _known_most(limits)
+        max_tokens = _known_most(limits) if max_tokens is None else max_tokens
         pushes = constrained & (record[:, PUSHES] > 0)
         remaining = jnp.where(pushes, jnp.minimum(remaining, max_tokens), remaining)
         top = jnp.where(constrained, record[:, FIRST_TOP], 0)[:, None]
@@ -208,7 +209,7 @@ def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:
         canonical=none,
         used=none,
         alloc=zeros,
-        cell=jnp.zeros((rows, 0, 5), jnp.int32),
+        cell=jnp.zeros((rows, 0, CELL), jnp.int32),
         depth_limit=zeros,
         dropped=jnp.zeros(rows, bool),
         remaining=limits,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_decode.errors import named_arguments
 from jax_decode.kernels.gather import Fields, joined, largest, places, read
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
@@ -85,6 +86,7 @@ class _Moved(NamedTuple):
     dropped: jax.Array
 
 
+@named_arguments
 def advance(
     tables: ConstraintTables | None, state: ConstraintState, tokens: jax.Array, at: Sources | None = None
 ) -> ConstraintState:

@@ -28,7 +28,7 @@ def forced_spellings(constraint: CompiledConstraint, vocabulary: Any) -> NDArray
       DecodeError: it is not the constraint's vocabulary.
     """
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
-    if getattr(vocabulary, "fingerprint", None) != constraint.fingerprint:
+    if not hasattr(vocabulary, "packed") or getattr(vocabulary, "fingerprint", None) != constraint.fingerprint:
         raise DecodeError("the vocabulary is not the constraint's", fix="Pass the tokenizer that it was compiled for.")
     data, offset = vocabulary.packed
     data = bytes(data)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError
 
 GROWTH = 4
@@ -21,6 +22,7 @@ _OVER_FEW = {"nested": {"max_candidates": 64}}
 Sizes = Mapping[str, int]
 
 
+@named_fields
 @dataclasses.dataclass(frozen=True)
 class Profile:
     """What is static of constraints on the device, and for how much their tables have room.
@@ -192,6 +194,9 @@ def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, cou
         alike = [profile.over(vocab_size) for profile in _of_kind(statics, used)]
         fits = (profile for profile in alike if not profile.lacks(statics, used, counters))
         return next(fits, None) or alike[-1].scaled(statics, used, counters)
+    if not isinstance(asked, (str, Profile)):
+        what = f"the profile is a {type(asked).__name__}"
+        raise DecodeError(what, fix=f"Give a name out of {', '.join(_BY_NAME)}, another's tables.profile, or none.")
     if isinstance(asked, str) and asked in _BY_NAME:
         own = _BY_NAME[asked].over(vocab_size)
         chosen = own.scaled(statics, used, counters) or own

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 
-SYMBOL, PARENT, DEPTH, COST, REGISTER, CONTENT = range(6)
+SYMBOL, PARENT, DEPTH, COST, REGISTER, CONTEXT, CONTENT = range(7)
 """Columns of a stack cell: effective symbol; the cell below; number of cells up to this one; tokens that it and all below
-take to finish; register of the suspended frame; and, where several stacks are followed, a hash of it and all below."""
-FIRST_KEYS = 5
+take to finish; register of the suspended frame; its context, 0 for none; and, where several stacks are followed, a hash of it
+and all below."""
+CELL = 6
+"""Columns of a cell where a single stack is followed, and no sets of keys."""
+FIRST_KEYS = 6
 """First of the columns of a cell with the suspended frame's set of keys, where constraints have such sets."""
 DELTA_OFFSET, NEED, PARALLEL = range(3)
 """Columns of `ConstraintTables.frames`; the last is how many stacks their constraint is followed on, 0 for one."""
@@ -59,7 +62,7 @@ def pack_stacks(
       several: whether cells hold a hash of their stack.
       stacked, counted: whether there are tables of stacks, and of counters, even where no constraint has any.
     """
-    width = 6 if several else 5
+    width = CELL + several
     if not stacked:
         return _no_stacks(max_push, width)
     num_symbols = sum(c.num_symbols for c in constraints)
@@ -82,7 +85,7 @@ def pack_stacks(
         for kind, effects in (("group", group_effects), ("arc", arc_effects)):
             effects.append(_effects(c, kind, strings - 1, tokens))
         entries = _entries(c, max_push)
-        initial.append(_initial_cells(entries[c.initial_push], symbol_base, width))
+        initial.append(_initial_cells(c, entries[c.initial_push], nodes - 1, symbol_base, width))
         entries[..., ENTRY_SYMBOL] += np.where(entries[..., ENTRY_NEED] > 0, symbol_base, 0)
         pushes.append(entries[1:])
         nodes, symbol_base, segments = nodes + c.num_nodes - 1, symbol_base + c.num_symbols, segments + len(c.delta)
@@ -159,15 +162,20 @@ def _entries(c: CompiledConstraint, width: int) -> NDArray[np.int32]:
     return out
 
 
-def _initial_cells(entries: NDArray[np.int32], symbol_base: int, width: int) -> NDArray[np.int32]:
+def _initial_cells(
+    c: CompiledConstraint, entries: NDArray[np.int32], node_base: int, symbol_base: int, width: int
+) -> NDArray[np.int32]:
     """int32[PM + 1, width]: the cell below every stack, then the cells of the initial stack."""
     cells = np.zeros((len(entries) + 1, width), np.int32)
-    cost, content = 0, 0
+    cells[:, CONTEXT] = c.context + node_base if c.context else 0
+    cost, content, context = 0, 0, c.context
     for i in range(int((entries[:, ENTRY_NEED] > 0).sum())):
-        symbol, register = int(entries[i, ENTRY_SYMBOL]) + symbol_base, int(entries[i, ENTRY_REGISTER])
-        cost = min(cost + int(entries[i, ENTRY_COST]), int(UNREACHABLE))
+        symbol, register = int(entries[i, ENTRY_SYMBOL]), int(entries[i, ENTRY_REGISTER])
+        context = int(c.delta[c.delta_offset[context] + symbol]) if context else 0
+        cost = min(cost + int(entries[i, ENTRY_COST]) - (int(c.distance[context]) if context else 0), int(UNREACHABLE))
+        symbol += symbol_base
         content = (content * HASH_PARENT + symbol * HASH_SYMBOL + register * HASH_REGISTER + 1) & 0xFFFFFFFF
-        cells[i + 1, :5] = symbol, i, i + 1, cost, register
-        if width > 5:
+        cells[i + 1, :CELL] = symbol, i, i + 1, cost, register, context + node_base if context else 0
+        if width > CELL:
             cells[i + 1, CONTENT] = np.array(content, np.uint32).view(np.int32)
     return cells

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
@@ -52,6 +52,31 @@ _FEW = 64
 """Constraints that there is always room for in a profile."""
 SLACK = {"groups": 32, "arcs": 128, "levels": 32}
 """Entries past a node's own that may be read in any profile."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Remarks:
+    """What a user is told of constraints, beside the tables. All remarks are equal, so that none is a part of a program.
+
+    Attributes:
+      unenforced: places in their schemas that constraints leave out, by the constraint's index; see `SchemaOptions.unenforced`.
+    """
+
+    unenforced: Mapping[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, constraints: Sequence[CompiledConstraint | CompiledItems]) -> Remarks:
+        """Of constraints in their order."""
+        return cls({i: c.unenforced for i, c in enumerate(constraints) if isinstance(c, CompiledConstraint) and c.unenforced})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Remarks)
+
+    def __hash__(self) -> int:
+        return hash(Remarks)
+
+    def __repr__(self) -> str:
+        return "Remarks()"  # a tree's structure is compared by what it prints, too
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +114,7 @@ class ConstraintTables:
       increments: uint16[I, V].
       spelling: int32[N], the longest token of a node whose tokens all begin one and the same text, -1 for others; of no elements
         where the vocabulary is not known.
-      initial: int32[C, PM + 1, 5 or 6], the first cells of every row: none, then the initial stack; `stack_layout` names the
+      initial: int32[C, PM + 1, 6 or 7], the first cells of every row: none, then the initial stack; `stack_layout` names the
         columns.
       keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next three have no
         elements where no constraint has sets; `guard_layout` names the columns.
@@ -112,6 +137,7 @@ class ConstraintTables:
       items: tries of the constraints that are sets of items; None where none is. Their nodes are numbers from N on.
       shards: how the vocabulary is spread over devices, None where it is not.
       profile: that the sizes come from, None for sizes of the constraints' own.
+      remarks: what users are told, no part of a program.
     """
 
     nodes: jax.Array
@@ -157,6 +183,7 @@ class ConstraintTables:
     items: ItemTables | None = None
     shards: Shards | None = None
     profile: Profile | None = None
+    remarks: Remarks = Remarks()
 
     @property
     def has_stack(self) -> bool:
@@ -205,7 +232,8 @@ class ConstraintTables:
         )
 
 
-_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in ("int", "str", "Shards | None", "Profile | None")]
+_KINDS = ("int", "str", "Shards | None", "Profile | None", "Remarks")
+_STATIC = [f.name for f in dataclasses.fields(ConstraintTables) if f.type in _KINDS]
 jax.tree_util.register_dataclass(
     ConstraintTables,
     data_fields=[f.name for f in dataclasses.fields(ConstraintTables) if f.name not in _STATIC],
@@ -273,7 +301,7 @@ def to_device(
         arrays["unless"], excepted = exceptions(constraints, rows, nodes, in_buckets=chosen is not None)
         more |= _canonical_tables(canonical, columns, excepted, place, chosen) | {"partners": int(own.partners)}
     more |= found | {"vocab_size": every[0].vocab_size, "fingerprint": every[0].fingerprint}
-    return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen)
+    return ConstraintTables(**(place(arrays) | sizes | more), shards=columns.shards, profile=chosen, remarks=Remarks.of(every))
 
 
 def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[Columns, Any]:
@@ -462,6 +490,9 @@ def _placed(arrays: dict[str, Any], sharding: Any, shards: Shards | None) -> dic
 
 def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) -> None:
     """Raises `DecodeError` unless canonical constraints come with the tables they were made with, and others without."""
+    if canonical is not None and not hasattr(canonical, "identity"):
+        what = f"'canonical' is a {type(canonical).__name__}, not the tables of a tokenizer"
+        raise DecodeError(what, fix="Pass canonical=fsa_compile.canonical_tables(tokenizer), or leave it out.")
     identity = "" if canonical is None else canonical.identity
     for i, c in enumerate(constraints):
         if c.canonical.tables != identity:
@@ -489,6 +520,8 @@ def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstra
     for i, c in enumerate(constraints):
         if not isinstance(c, (CompiledConstraint, CompiledItems)):
             raise DecodeError(f"{what}, not {type(c).__name__}", where=f"constraint {i}", fix=fix)
+    if logits_width is not None and not is_whole(logits_width, 1):
+        raise DecodeError(f"logits_width is {logits_width!r:.60}", fix="Pass the number of the model's logits.")
     first = constraints[0]
     for i, c in enumerate(constraints):
         if (c.fingerprint, c.vocab_size) != (first.fingerprint, first.vocab_size):

@@ -487,7 +487,7 @@ def test_description(constraint: CompiledConstraint) -> None:
 def test_a_walk_says_where_it_stands():
     vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a", b"b"], stop_ids=[0])
     walk = fsa_compile.compile_regex("ab?b", vocabulary).walk()
-    assert repr(walk) == "HostWalk(after 0 tokens: 1 may come next; at least 2 more to an end)"
+    assert repr(walk) == "HostWalk(after 0 tokens: 1 may come next; 2 more are enough)"
     walk.advance(1)
     walk.advance(2)
     assert repr(walk) == "HostWalk(after 2 tokens: 2 may come next; may end here)"

@@ -65,7 +65,7 @@ def test_flags_and_limits(capsys, tmp_path):
     assert (status, "'q' is no pattern flag" in err) == (2, True)
     status, _, err = run(capsys, "compile", "a{50}", "--force", "--max-repeat", "40", "--tokenizer", TOKENIZER, "-o", path)
     assert status == 2
-    assert "max_repeat" in err
+    assert "--max-repeat=40" in err
 
 
 def test_canonical_constraints(capsys, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -83,6 +84,19 @@ def test_what_the_limit_forced_is_said(run):
 
 def test_the_small_tokenizer_by_name(run):
     assert run("--pattern", "yes", "--tokenizer", "small", "-e", KETTLE)[1] == ["yes"]
+    compiled = ("compile", "yes", "--tokenizer", "small", "--output", "yes.npz")
+    assert run(*compiled, program=fsa_compile.cli.commands.main)[0] == 0
+    assert run("--constraint", "yes.npz", "-e", KETTLE)[1] == ["yes"]
+    status, _, messages = run(*compiled, program=fsa_compile.cli.commands.main)
+    assert status == 2
+    assert "--force" in messages
+
+
+def test_limits_are_told_as_options(run):
+    status, _, messages = run("compile", "a(?=b)c", "--max-bytes", 5, "--tokenizer", "small", "--output", "x.npz", program=fsa_compile.cli.commands.main)
+    assert status == 2
+    assert "--max-bytes=5" in messages
+    assert "CompileLimits" not in messages
 
 
 @pytest.mark.parametrize(("program", "name"), [(jax_decode.cli.main, "jax-decode"), (fsa_compile.cli.commands.main, "fsa-compile")])
@@ -106,7 +120,12 @@ MISTAKES = {
     "temperature 0 and top-k": (["--temperature", "0", "--top-k", "3"], "most probable token"),
     "a negative temperature": (["--temperature", "-1"], "temperature"),
     "two samplers": (["--top-k", "3", "--top-p", "0.5"], "--top-k and --top-p"),
-    "no limit": (["--pattern", "aaaa", "--max-new-tokens", "0"], "max_new_tokens"),
+    "no limit": (["--pattern", "aaaa", "--max-new-tokens", "0"], "--max-new-tokens of prompt 0 is 0"),
+    "a limit that is too low": (["--pattern", "a{9}", "--max-new-tokens", "2"], "pass --allow-truncation"),
+    "no texts": (["--n", "0"], "--n is 0"),
+    "no tokens to choose among": (["--top-k", "0"], "--top-k"),
+    "a probability above 1": (["--top-p", "2"], "--top-p"),
+    "a share above 1": (["--min-p", "2"], "--min-p"),
     "a checkpoint without a tokenizer": (["--checkpoint", "x"], "--tokenizer"),
     "no checkpoint": (["--checkpoint", "x", "--tokenizer", "small"], "no checkpoint here"),
     "no tokenizer of this name": (["--tokenizer", "nothing.model"], "nothing.model"),
@@ -126,6 +145,8 @@ def test_messages(run, tmp_path, mistake):
     assert messages.startswith("jax-decode: error: ")
     assert "Traceback" not in messages
     assert "Error" not in messages.replace("jax-decode: error", "")
+    python = r"max_new|num_samples|allow_truncation|\(\)|Greedy|Categorical|Top[KP]|MinP"
+    assert not re.search(python, messages), messages
 
 
 def test_a_defect_is_said_without_a_traceback(run, monkeypatch):

@@ -157,7 +157,7 @@ def one_schema(rng: random.Random) -> Counter:
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
 def test_grammars(exhaustive):
     counts: Counter[str] = Counter()
-    for seed in range(20_000 if exhaustive else 36):
+    for seed in range(100_000 if exhaustive else 36):
         counts += one_grammar(random.Random(seed))
     assert counts["bits"] > 40 * counts["undecided"]
     assert min(counts[name] for name in ("filtered", "prefixed", "stacks", "texts")) > 1
@@ -167,7 +167,7 @@ def test_grammars(exhaustive):
 @pytest.mark.exhaustive
 def test_schemas(exhaustive):
     counts: Counter[str] = Counter()
-    for seed in range(20_000 if exhaustive else 80):
+    for seed in range(100_000 if exhaustive else 80):
         counts += one_schema(random.Random(seed))
     assert counts["bits"] > 10 * counts["undecided"]
     assert min(counts[name] for name in ("filtered", "prefixed", "sets", "texts")) > 4

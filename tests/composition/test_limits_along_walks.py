@@ -118,7 +118,7 @@ def checked(machine: ByteMachine, constraint: CompiledConstraint, vocabulary: Vo
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
 def test_recursive_grammars(exhaustive):
     rng, nodes, loose = random.Random(21), 0, 0
-    for _ in range(20_000 if exhaustive else 60):
+    for _ in range(100_000 if exhaustive else 60):
         text = recursive_grammar(rng)
         try:
             machine = machine_of(parse_lark(text, mode=rng.choice(["characters", "longest"])))
@@ -128,13 +128,13 @@ def test_recursive_grammars(exhaustive):
         checks = checked(machine, compose_machine(machine, vocabulary, source=text), vocabulary, rng)
         nodes, loose = nodes + checks.nodes, loose + checks.loose
     assert nodes > 300
-    assert loose < nodes / 10
+    assert loose < nodes / 30
 
 
 @pytest.mark.exhaustive
 def test_recursive_schemas(exhaustive):
     rng, nodes, loose, refused = random.Random(22), 0, 0, 0
-    for _ in range(5_000 if exhaustive else 25):
+    for _ in range(100_000 if exhaustive else 25):
         schema = recursive_schema(rng)
         options = SchemaOptions(key_order=rng.choice(["declared", "any"]), whitespace=rng.choice(["compact", "optional"]))
         longer = rng.sample(PARTS, rng.choice([0, 5, 12]))

@@ -52,7 +52,8 @@ PYTHON_VALUES = st.recursive(
     | st.dictionaries(PYTHON_ATOMS, inner, max_size=3) | st.sets(PYTHON_ATOMS, min_size=1, max_size=3),
     max_leaves=10,
 )  # fmt: skip
-NAMES = [name for name in library.names() if name != "python_functions"]  # that is judged by `test_python_programs`
+ELSEWHERE = {"python", "sql"}  # judged by `test_python_programs` and `test_real_languages`
+NAMES = [name for name in library.names() if name not in ELSEWHERE]
 
 
 @functools.cache

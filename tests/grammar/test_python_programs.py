@@ -1,4 +1,4 @@
-"""`python_functions` of the library on Python programs: those of the shared data, and changed ones, against `ast.parse`."""
+"""`python` of the library on Python programs: those of the shared data, and changed ones, against `ast.parse`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ print(search([], {}), A().x(1, 2)[-1])
 
 @cache
 def machine():
-    return machine_of(parse_lark(library.grammar_text("python_functions"), mode="longest"))
+    return machine_of(parse_lark(library.grammar_text("python"), mode="longest"))
 
 
 def accepts(text: str) -> bool:
@@ -108,9 +108,9 @@ def check_changed(programs: list[str], count: int, seed: int) -> None:
         taken, right = accepts(text), parses(text)
         assert right or not taken, text
         both[right] += 1
-        missed += right and not taken
+        missed += right and not taken and text.rstrip(" ") == reindented(text)
     assert min(both.values()) > count // 10
-    assert missed < both[True] // 6  # what the grammar leaves out
+    assert missed < both[True] / 50  # what the grammar leaves out, beside blocks that are indented otherwise
 
 
 def test_a_program_is_read_and_changed_ones_are_refused_where_python_refuses_them(exhaustive):
@@ -125,7 +125,7 @@ def test_the_shared_programs(data_dir, exhaustive):
     rows = [json.loads(line) for line in (data_dir / "programs" / "python.jsonl").read_text().splitlines()]
     texts = [reindented(row["text"].rstrip() + "\n") for row in (rows if exhaustive else rows[::5])]
     taken = [text for text in texts if accepts(text)]
-    assert len(taken) > 0.8 * len(texts)
+    assert len(taken) > 0.98 * len(texts)
     check_changed(taken, 10_000 if exhaustive else 300, 2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -74,6 +75,19 @@ def test_byte_automata():
 def test_a_foreign_vocabulary_is_refused():
     with pytest.raises(ArtifactError):
         draw.to_dot(compile_regex("a", VOCABULARY), Vocabulary.from_tokens([b"a"]))
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_graphviz_draws_labels_over_all_arcs(tmp_path):
+    drawing = fsa_compile.draw(compile_regex('x[a-z]*( the|y)', VOCABULARY), VOCABULARY)
+    drawing.save(tmp_path / "a.svg")
+    svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    arcs, labels = svg.split('<g class="labels"')
+    plain = subprocess.run(["dot", "-Tsvg"], input=drawing.dot.encode(), capture_output=True, check=True).stdout.decode()
+    assert labels.count("<text") + arcs.count("<text") == plain.count("<text")
+    assert labels.count("<text") >= len(drawing.graph.edges)
+    assert "<path" not in labels
+    assert len(ElementTree.fromstring(svg)) == 1
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")

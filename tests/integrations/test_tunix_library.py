@@ -1,8 +1,4 @@
-"""Constraints inside google-tunix's own sampler. Needs that package: `make test-parity`.
-
-Its sampler and its Gemma 3 are what is needed here. The package's `__init__` imports all of its trainers and their dependencies; where
-those are missing, the package is entered without it.
-"""
+"""Constraints inside google-tunix's own sampler, with its Gemma 3. Needs that package: `make test-parity`."""
 
 from __future__ import annotations
 
@@ -10,8 +6,6 @@ import contextlib
 import importlib.util
 import io
 import re
-import sys
-import types
 from pathlib import Path
 
 import jax
@@ -20,14 +14,6 @@ import pytest
 
 if importlib.util.find_spec("tunix") is None:
     pytest.skip("google-tunix is not installed: make test-parity", allow_module_level=True)
-try:
-    import tunix
-except ImportError:
-    spec = importlib.util.find_spec("tunix")
-    tunix = types.ModuleType("tunix")
-    tunix.__path__, tunix.__spec__ = list(spec.submodule_search_locations), spec
-    sys.modules["tunix"] = tunix
-
 import sentencepiece
 from flax import nnx
 from oracles.markdown import python_blocks

@@ -7,7 +7,15 @@ import random
 import pytest
 from json_schema.random_schemas import random_schema
 
-from fsa_compile import CompileLimits, ConstraintError, SchemaOptions, Vocabulary, compile_json_schema, compile_yaml_schema
+from fsa_compile import (
+    BudgetError,
+    CompileLimits,
+    ConstraintError,
+    SchemaOptions,
+    Vocabulary,
+    compile_json_schema,
+    compile_yaml_schema,
+)
 
 BYTES = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
 NO_STRINGS = {"not": {"items": {"type": "string"}}}
@@ -61,7 +69,7 @@ def test_the_bound_is_small_in_yaml(schema):
 @pytest.mark.exhaustive
 def test_texts_are_completed_within_their_limit(exhaustive):
     rng = random.Random(4)
-    compiled = 0
+    compiled = unbounded = 0
     for _ in range(100_000 if exhaustive else 40):
         order = rng.choice(["declared", "any"])
         schema = nested(rng) if rng.random() < 0.5 else rng.choice([random_schema(rng, 3), {"not": random_schema(rng, 3)}])
@@ -71,7 +79,11 @@ def test_texts_are_completed_within_their_limit(exhaustive):
         except ConstraintError:
             continue
         compiled += 1
-        assert constraint.has_bounds, (order, schema)
+        if not constraint.has_bounds:  # then a limit is an error
+            unbounded += 1
+            with pytest.raises(BudgetError):
+                constraint.walk().allowed(1_000)
+            continue
         walk, left = constraint.walk(), constraint.shortest_completion + rng.randint(0, 9)
         while not walk.accepting and left:
             allowed = [token for token in walk.allowed(left).nonzero()[0] if token]
@@ -79,3 +91,4 @@ def test_texts_are_completed_within_their_limit(exhaustive):
             left -= 1
         assert walk.accepting, (order, schema)
     assert compiled > 20
+    assert unbounded <= compiled / 500

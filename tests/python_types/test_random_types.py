@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 from decimal import Decimal
+from typing import Annotated
 
 import pytest
+from annotated_types import Gt, Lt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from python_types.random_types import random_type
@@ -40,7 +42,7 @@ def same_text(a, b):
 @pytest.mark.parametrize("style", ["json", "python"])
 def test_what_is_dumped_is_accepted_and_read_back(style, exhaustive):
     rng, compiled, dumped = random.Random(3), 0, 0
-    for _ in range(3_000 if exhaustive else 40):
+    for _ in range(50_000 if exhaustive else 40):
         T, values = random_type(rng)
         try:
             constraint = compile_type(T, BYTES, style=style, limits=CompileLimits(max_seconds=20))
@@ -67,3 +69,9 @@ def test_what_is_dumped_is_accepted_and_read_back(style, exhaustive):
         check()
     assert compiled > 20
     assert dumped > 100
+
+
+def test_a_union_says_what_cannot_be_written():
+    T = Annotated[float, Gt(1.0)] | Annotated[float, Gt(0.0), Lt(0.1)]
+    with pytest.raises(TypeTextError, match="5e-324 cannot be written"):
+        dump(T, 5e-324)

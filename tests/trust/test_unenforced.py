@@ -2,8 +2,11 @@
 
 import dataclasses
 
+import jax
 import pytest
 
+import jax_decode
+import models
 from fsa_compile import (
     ArtifactError,
     CompileCache,
@@ -14,6 +17,7 @@ from fsa_compile import (
     Vocabulary,
     compile_json_schema,
 )
+from jax_decode.tables.tables import Remarks
 
 LETTERS = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], stop_ids=[256])
 UNIQUE = {"type": "object", "properties": {"a/b": {"type": "array", "uniqueItems": True}}, "required": ["a/b"], "additionalProperties": False}
@@ -85,3 +89,29 @@ def test_options_that_are_wrong():
     for given in ({"items"}, "items", [5]):
         with pytest.raises(ConstraintError, match=r"SchemaOptions\.unenforced"):
             SchemaOptions(unenforced=given)
+
+
+def test_results_say_what_is_to_be_checked():
+    made = compile_json_schema(UNIQUE, LETTERS, options=SchemaOptions(unenforced={"uniqueItems"}))
+    plain = compile_json_schema({"type": "boolean"}, LETTERS)
+    tables = jax_decode.to_device([plain, made])
+    silent = dataclasses.replace(tables, remarks=Remarks())
+    assert jax.tree.structure(tables) == jax.tree.structure(silent)  # no part of a program
+    assert hash(jax.tree.structure(tables)) == hash(jax.tree.structure(silent))
+    decoder, limits = models.tiny_gemma(vocab_size=LETTERS.size), {"max_new_tokens": 40, "bos_id": False}
+    out = jax_decode.generate(decoder, [[1], [1], [1]], tables, constraint=[0, 1, None], **limits)
+    assert out.unenforced == [(), (PLACE,), ()]
+    assert PLACE in repr(out[1])
+    assert PLACE not in repr(out[0])
+    assert PLACE in out._repr_html_()
+
+
+def test_a_pool_says_it_too():
+    left_out = compile_json_schema(UNIQUE, LETTERS, options=SchemaOptions(unenforced={"uniqueItems"}))
+    without = UNIQUE | {"properties": {"a/b": {"type": "array"}}}
+    pool = jax_decode.ConstraintPool(LETTERS, profile="general")
+    slot = pool.add(left_out)
+    assert pool.tables.remarks.unenforced == {slot: (PLACE,)}
+    pool.remove(slot)
+    assert pool.add(compile_json_schema(without, LETTERS)) == slot  # the same arrays
+    assert pool.tables.remarks.unenforced.get(slot, ()) == ()

@@ -30,7 +30,7 @@ from fsa_compile.canonical.filter.filter_trim import trimmed
 from fsa_compile.canonical.filter.piece_filter import PieceFilter
 from fsa_compile.canonical.filter.state_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter.token_filter import NONE, START, SplitterFilter, TokenFilter
-from fsa_compile.errors import ArtifactError, TokenizerError
+from fsa_compile.errors import ArtifactError, CallError, TokenizerError, naming
 from fsa_compile.inputs.files import open_regular
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
@@ -220,6 +220,7 @@ class CanonicalTables:
         return tables
 
 
+@naming(CallError)
 def canonical_tables(tokenizer: Any) -> CanonicalTables:
     """The tables of a tokenizer, from memory, from the disk cache (`$CONSTRAX_CACHE`), or made now.
 

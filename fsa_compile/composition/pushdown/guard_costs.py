@@ -387,10 +387,14 @@ class SetCosts:
     def check_rounds(number: int) -> None:
         """Weights of a machine of finite frames settle soon."""
         if number > _MOST_ROUNDS:
-            raise ConstraintError(
-                "no bound was found for objects whose keys come in every order",
-                fix='Use SchemaOptions(key_order="declared").',
-            )
+            raise no_bound()
+
+
+def no_bound() -> ConstraintError:
+    """The error for sets of keys without weights that bound the rest of every text."""
+    return ConstraintError(
+        "no bound was found for objects whose keys come in every order", fix='Use SchemaOptions(key_order="declared").'
+    )
 
 
 def _numbers(masks: Sequence[int]) -> np.ndarray:

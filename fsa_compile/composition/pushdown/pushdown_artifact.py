@@ -20,6 +20,7 @@ from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.pushdown.costs import Costs, costs_of
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
+from fsa_compile.composition.pushdown.guard_costs import no_bound
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.set_unions import Members, SetRanges, Unions, once_each, overlapping
@@ -46,6 +47,11 @@ def _must_fit(fits: Any, _: str) -> None:
     if not fits:
         what = f"a text takes more tokens than counters hold ({MOST_COUNT:,})"
         raise ConstraintError(what, fix="Ask for fewer repetitions, items or characters at least, above all within each other.")
+
+
+def _must_be_known(fits: Any, _: str) -> None:
+    if not fits:
+        raise no_bound()
 
 
 def assemble_machine(
@@ -88,7 +94,9 @@ def assemble_machine(
         add, final, strings = sets.progress(groups, arcs.kind)
         groups = dataclasses.replace(groups, add=add, set=final, strings=strings)
     layout = _Layout(machine, arcs.registers, groups, costs, nodes, RowPool(tables, limits), deadline, sets)
-    return layout.constraint(source, extra, stacks, arcs)
+    made = layout.constraint(source, extra, stacks, arcs)
+    check_lengths(made, _must_fit if sets is None else _must_be_known)
+    return made
 
 
 class _Layout:
@@ -233,7 +241,7 @@ class _Layout:
         arrays = self._node_arrays() | self._symbol_arrays()
         if self.key_sets is not None:
             arrays |= self._set_arrays(arrays, arcs)
-        made = self.out.constraint(
+        return self.out.constraint(
             self.tables,
             self.pool,
             source=source,
@@ -246,8 +254,6 @@ class _Layout:
             stacks=1 if self.machine.deterministic else stacks,
             **arrays,
         )
-        check_lengths(made, _must_fit)
-        return made
 
     def _set_arrays(self, arrays: dict[str, np.ndarray], arcs: StackArcs) -> dict[str, np.ndarray]:
         """The arrays of sets of keys, and those of nodes with the twins behind them."""

@@ -43,8 +43,7 @@ from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
 from fsa_compile.composition.pushdown.links import Links
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
-from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, leaf_procedures_of
-from fsa_compile.composition.pushdown.summary_use import UsedSummaries
+from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, UsedSummaries, leaf_procedures_of
 from fsa_compile.composition.regular.trie_walk import with_aliases
 from fsa_compile.composition.tokens.class_walk import Entered, TokenSet
 from fsa_compile.composition.tokens.pruned import CutTrie, Nodes, cut_trie

@@ -9,6 +9,7 @@ import pytest
 from oracles.canvases import MANY, WIDE, canvases, logprobs_of
 
 import fsa_compile as fc
+import models
 from fsa_compile.vocabulary import Vocabulary
 from jax_decode import canvas, key_words
 from jax_decode.errors import DecodeError
@@ -66,8 +67,10 @@ def all_rows(length, width):
 
 
 def test_random_patterns_over_every_canvas(exhaustive):
-    """All 6^4 canvases are judged by `re`."""
+    """All 6^4 canvases are judged by `re`, by random distributions of which some are sharp: the best, marginals, the mass; and of
+    samples a statistic of each, whose sum over all patterns is a sum over many degrees of freedom."""
     rng = np.random.default_rng(0)
+    total, degrees = 0.0, 0
     rows, length = all_rows(4, 6), 4
     texts, ended = [], []
     for row in rows.tolist():
@@ -79,13 +82,36 @@ def test_random_patterns_over_every_canvas(exhaustive):
         pattern = patterns_of(rng)
         inside = np.array([bool(re.fullmatch(pattern.encode(), t)) for t in texts]) & ended
         tables = canvas.to_canvas(fc.compile_regex(pattern, FEW))
-        check_against(tables, logprobs_of(seed, 1, length, 6)[0], rows[inside])
+        x = logprobs_of(seed, 1, length, 6, float(rng.choice([0.3, 2.0, 8.0])))[0]
+        check_against(tables, x, rows[inside])
+        statistic, own = chi_square(tables, x, rows[inside], seed)
+        total, degrees = total + statistic, degrees + own
+        assert statistic < own + 6 * np.sqrt(2 * own) + 25, pattern
+    assert degrees > 25
+    assert abs(total - degrees) < 4 * np.sqrt(2 * degrees) + 10
+
+
+def chi_square(tables, x, rows, seed, draws=512):
+    """Of samples over all canvases, those of fewer than five expected together: the statistic and its degrees of freedom."""
+    if not len(rows):
+        return 0.0, 0
+    keys = key_words(jax.random.split(jax.random.key(seed), draws))
+    got = canvas.sample(tables, jnp.broadcast_to(jnp.asarray(x), (draws, *x.shape)), keys)
+    number = {tuple(row): i for i, row in enumerate(rows.tolist())}
+    counts = np.bincount([number[tuple(row)] for row in np.asarray(got.tokens).tolist()], minlength=len(rows))
+    weight = weights(x, rows)
+    expected = draws * np.exp(weight - np.logaddexp.reduce(weight))
+    few = expected < 5
+    observed, expected = np.append(counts[~few], counts[few].sum()), np.append(expected[~few], expected[few].sum())
+    kept = expected > 1  # what is rarer still is left out
+    return float(((observed - expected)[kept] ** 2 / expected[kept]).sum()), max(int(kept.sum()) - 1, 0)
 
 
 CASES = {
     "pattern": (lambda: fc.compile_regex(r"[a-z ]{1,3}[0-9]|12", MANY), 3, {}),
     "counter": (lambda: fc.compile_regex(r"[ab]{3,900}", MANY), 4, {}),
     "stack": (lambda: fc.compile_grammar('start: "[" start? "]"', MANY), 5, {"max_depth": 3}),
+    "several stacks": (lambda: fc.compile_grammar('start: "a" start "a" | "b" start "b" | "a" | "b"', FEW, stacks=3), 4, {"max_depth": 4}),
     "schema": (lambda: fc.compile_json_schema({"type": "array", "items": {"type": "array", "items": {"const": 1}}}, MANY), 4, {"max_depth": 2}),
     "any order": (
         lambda: fc.compile_json_schema(
@@ -107,7 +133,7 @@ def test_kinds_of_constraints_against_their_walks(name, remaining):
     rows = canvases(constraint, length, remaining=remaining, pad_ids=[3], **given)
     assert len(rows), "a case without any canvas shows nothing"
     tables = canvas.to_canvas(constraint, pad_ids=[3], **given)
-    check_against(tables, logprobs_of(3, 1, length, len(MANY.tokens))[0], rows, remaining=remaining)
+    check_against(tables, logprobs_of(3, 1, length, constraint.vocab_size)[0], rows, remaining=remaining)
 
 
 @pytest.mark.parametrize("pattern", ["[a-z]{1,3}", "[a-z]{2}[n-z0-9]|[a-f][a-z]{2,4}", "[^!]{1,2}a?"])
@@ -230,6 +256,7 @@ def test_another_constraint_of_the_same_sizes_compiles_nothing():
     [
         (lambda: canvas.to_canvas("a*"), "to_canvas|compiled constraint"),
         (lambda: canvas.to_canvas([]), "no constraints"),
+        (lambda: canvas.to_canvas(fc.compile_regex("a+", fc.load_tokenizer(models.small_tokenizer_path()), canonical=True)), "canonical=True"),
         (lambda: canvas.to_canvas(fc.compile_grammar('start: "[" start "]" | "x"', MANY), max_depth=0), None),
         (lambda: canvas.to_canvas(fc.compile_regex("[ab]{3,9000}", MANY), max_states=100), "more than 100 states"),
         (lambda: canvas.to_canvas([fc.compile_regex("a", MANY), fc.compile_regex("a", FEW)]), "different vocabularies"),

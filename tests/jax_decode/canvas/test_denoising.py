@@ -1,6 +1,7 @@
 """Canvases that a model fills, step by step, are in the language of their constraint."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -14,7 +15,6 @@ import fsa_compile as fc
 import models
 from jax_decode import canvas, key_words
 from jax_decode.canvas.canvas import by_row, fill_with_confidence, read
-from jax_decode.canvas.denoising import _denoised
 from jax_decode.errors import DecodeError
 from models.denoiser import CANVAS, Denoiser
 from models.tiny import tiny_config
@@ -31,6 +31,16 @@ class Arbitrary:
     def __call__(self, prompt, tokens):
         seen = self.table[tokens].mean(1, keepdims=True)
         return self.table[:, : tokens.shape[1]].T[None] + seen
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Neighbours(Arbitrary):
+    """A model that sees both neighbours of a position."""
+
+    def __call__(self, prompt, tokens):
+        beside = jnp.pad(tokens, ((0, 0), (1, 1)), constant_values=self.mask_id)
+        return super().__call__(prompt, tokens) + self.table[beside[:, :-2]] - 2 * self.table[beside[:, 2:]]
 
 
 @pytest.fixture(scope="module")
@@ -66,59 +76,60 @@ def test_every_text_is_complete_and_in_its_language(arbitrary, block, steps):
     assert sorted(np.unique(out.settled)) == list(range(8 // (block or 8) * steps))
 
 
-def free_probabilities(model, constraint, length):
-    """Of every canvas of the language: its probability under the model's own sampler, one position after another."""
-    out = {}
-    for row in map(tuple, canvases(constraint, length).tolist()):
-        probability = 1.0
-        for i, token in enumerate(row):
-            seen = jnp.asarray([[*row[:i], *[model.mask_id] * (length - i)]], jnp.int32)
-            logits = np.array(model(jnp.zeros((1, 1), jnp.int32), seen)[0, i], np.float64)
-            logits[model.mask_id] = -np.inf
-            probability *= np.exp(logits[token] - np.logaddexp.reduce(logits))
-        out[row] = probability
-    return out
+def free_runs(model, length, block, steps, left_to_right):
+    """Every run of the model's own sampler on a short canvas: its probability by canvas, all draws of all steps written out."""
+    position = np.arange(length)
+
+    def go(canvas, known, at):
+        if at == length // block * steps:
+            return {tuple(canvas.tolist()): 1.0}
+        first = at // steps * block
+        window = (position >= first) & (position < first + block)
+        logits = np.array(model(jnp.zeros((1, 1), jnp.int32), jnp.asarray(canvas)[None])[0], np.float64)
+        logits[:, model.mask_id] = -np.inf
+        probability = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+        free = np.flatnonzero(window & ~known)
+        count = block * (at % steps + 1) // steps - (window & known).sum()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            entropy = -np.nansum(probability * np.log(probability), axis=1)
+        chosen = free[np.argsort(free if left_to_right else entropy[free], kind="stable")[:count]]
+        out = {}
+        for tokens in itertools.product(*[np.flatnonzero(probability[i] > 0) for i in chosen]):
+            after, settled = canvas.copy(), known.copy()
+            after[chosen], settled[chosen] = tokens, True
+            for end, p in go(after, settled, at + 1).items():
+                out[end] = out.get(end, 0.0) + p * np.prod(probability[chosen, list(tokens)])
+        return out
+
+    return go(np.full(length, model.mask_id), np.zeros(length, bool), 0)
 
 
-def test_weights_from_the_left_are_those_of_the_models_own_sampler(arbitrary):
-    """For every canvas of the language, the mean weight with which it is drawn is its probability under the free sampler."""
-    constraint, rows, length = fc.compile_regex("(ab|b)[ac]?b?", MANY), 3000, 4
-    given = (jnp.zeros((rows, 1), jnp.int32), canvas.to_canvas(constraint), key_words(jax.random.split(jax.random.key(5), rows)))
-    settings = (jnp.float32(1.0), jnp.zeros(rows, jnp.int32), jnp.bool_(True))
-    tokens, settled, weights = jax.device_get(_denoised(arbitrary, *given, *settings, length=length, block=2, steps=2))
-    assert (settled == np.arange(length)).all()
-    exact = free_probabilities(arbitrary, constraint, length)
-    likely = {row: p for row, p in exact.items() if p > 0.02 * sum(exact.values())}
-    assert len(likely) > 4
-    for row, probability in likely.items():
-        each = np.exp(weights.astype(np.float64)) * (tokens == row).all(1)
-        assert abs(each.mean() - probability) < 5 * each.std() / np.sqrt(rows)
-    assert np.exp(weights.astype(np.float64)).mean() == pytest.approx(sum(exact.values()), rel=0.1)
+LITTLE = fc.Vocabulary.from_tokens([b"", b"a", b"#", b"b", b"ab"], stop_ids=[0])
+"""Token 2 is the mask of the model."""
 
 
-def test_of_many_draws_one_is_kept_as_rejection_would(arbitrary):
-    constraint, rows, length = fc.compile_regex("(ab|b)[ac]?b?", MANY), 500, 4
-    exact = free_probabilities(arbitrary, constraint, length)
-    distances = []
-    for draws in (1, 12):
-        given = {"key": jax.random.key(1), "length": length, "block": 2, "steps": 2, "left_to_right": True, "draws": draws}
-        out = canvas.denoise(arbitrary, np.zeros((rows, 1), np.int32), canvas.to_canvas(constraint), **given)
-        assert out.log_weights.shape == (rows, draws)
-        shares = [(out.tokens == row).all(1).mean() for row in exact]
-        assert sum(shares) == pytest.approx(1)
-        distances.append(0.5 * np.abs(np.array(shares) - np.array(list(exact.values())) / sum(exact.values())).sum())
-    assert distances[1] < 0.08
-    assert distances[0] > 2 * distances[1]
-
-
-def test_what_ends_a_text_is_settled_last(arbitrary):
-    """A model that is surest of the end: the text is settled before it all the same."""
-    ends = dataclasses.replace(arbitrary, table=arbitrary.table.at[0].set(3.0))
-    tables = canvas.to_canvas(fc.compile_regex("[a-z]{2,7}", MANY))
-    out = canvas.denoise(ends, np.zeros((64, 1), np.int32), tables, key=jax.random.key(2), length=8, steps=8)
-    end = out.tokens == 0
-    assert end.any(1).mean() > 0.5
-    assert not end[out.settled < 2].any()  # every text has two letters, and one position is settled in a step
+@pytest.mark.parametrize(("steps", "left_to_right"), [(3, True), (2, False)])
+def test_many_draws_have_the_distribution_of_rejection(steps, left_to_right):
+    """Against every run of the model's own sampler: mean weights are its probability of the constraint, and what is kept of 16 draws
+    has its distribution given the constraint. Without resampling, weights alone do the same; one draw does not."""
+    model = Neighbours(jax.random.normal(jax.random.key(6), (5, 5)))
+    constraint = fc.compile_regex("a(ab|b)?|bb?a?", LITTLE)
+    exact = free_runs(model, 3, 3, steps, left_to_right)
+    assert sum(exact.values()) == pytest.approx(1)
+    share = {row: exact.get(row, 0.0) for row in map(tuple, canvases(constraint, 3).tolist())}
+    total, rows, distance = sum(share.values()), 400, {}
+    for draws, below in ((1, 0.5), (16, 0.5), (16, 0.0))[: 3 if left_to_right else 2]:
+        given = {"key": jax.random.key(7), "length": 3, "steps": steps, "left_to_right": left_to_right}
+        prompts, tables = np.zeros((rows, 1), np.int32), canvas.to_canvas(constraint)
+        out = canvas.denoise(model, prompts, tables, **given, draws=draws, resample_below=below)
+        weights = np.exp(out.log_weights.astype(np.float64)).mean(1)
+        assert abs(weights.mean() - total) < 5 * weights.std() / np.sqrt(rows) + 1e-6
+        found = {row: (out.tokens == row).all(1).mean() for row in share}
+        assert sum(found.values()) == pytest.approx(1)
+        distance[draws, below] = 0.5 * sum(abs(found[row] - p / total) for row, p in share.items())
+    noise = 0.5 * sum(np.sqrt(2 / np.pi * p / total / rows) for p in share.values())  # mean distance of exact samples
+    assert distance[1, 0.5] > 3 * noise
+    assert all(distance[draws, below] < 2 * noise for draws, below in distance if draws > 1)
 
 
 def test_rows_without_a_canvas_are_marked(arbitrary):
@@ -165,6 +176,7 @@ def test_the_small_denoiser_inside_a_pattern():
         ({"block": 3}, "blocks of 3"),
         ({"temperature": 0}, "temperature"),
         ({"draws": 0}, "draws is 0"),
+        ({"resample_below": -1}, "resample_below is -1"),
         ({"prompts": [0]}, "prompts are"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from oracles import hand_made
 
 import jax_decode
-from jax_decode import DecodeError, Rejection
+from jax_decode import DecodeError, LookAhead, Rejection
 from jax_decode.probability.proposals import check_proposal, draw, weighted_rejection
 from jax_decode.sampling.samplers import Categorical
 from jax_decode.sampling.sampling import Choice, sample
@@ -118,3 +118,6 @@ def test_errors():
     for most in (-1, 2.5, True, 1 << 20):
         with pytest.raises(DecodeError, match="max_rejects is"):
             check_proposal(Rejection(most))
+    for wrong in (LookAhead(candidates=0), LookAhead(slots=2.5), LookAhead(slots=8, values=np.zeros(4))):
+        with pytest.raises(DecodeError, match="LookAhead"):
+            check_proposal(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 
@@ -17,7 +18,7 @@ import fsa_compile
 import jax_decode
 from fsa_compile import Vocabulary
 from fsa_compile.json_schema.schema_options import SchemaOptions
-from jax_decode import DecodeError, Masked, Rejection, Status
+from jax_decode import DecodeError, LookAhead, Masked, Rejection, Status
 from jax_decode.probability import weights
 from jax_decode.probability.resampling import effective_size, systematic
 from jax_decode.probability.smc import run_particles
@@ -65,7 +66,11 @@ def exact(which=WHICH, **options):
     return exact_sums.leaves(decoder(), CONSTRAINTS[which], PROMPT, LIMIT, **options)
 
 
-@pytest.mark.parametrize("proposal", [Masked(), Rejection(2)], ids=["masked", "rejection"])
+WRONG = LookAhead(candidates=3, slots=37, values=np.random.default_rng(0).uniform(-1.5, 0, 37).astype(np.float32))
+"""Knows nothing true, and looks behind three of eight tokens."""
+
+
+@pytest.mark.parametrize("proposal", [Masked(), Rejection(2), WRONG], ids=["masked", "rejection", "wrong table"])
 @pytest.mark.parametrize("below", [0.0, 0.95, 2.0])
 def test_masses_and_weighted_samples_are_unbiased(proposal, below):
     out = run(proposal, below, seed=3)
@@ -75,6 +80,26 @@ def test_masses_and_weighted_samples_are_unbiased(proposal, below):
     assert len(deviations) > 8
     assert np.abs(deviations).max() < FAR
     assert (out.draws > 0) == isinstance(proposal, Rejection)
+
+
+def test_looking_ahead_learns_where_texts_complete():
+    """Weights become more even, rows without weights come nearer to the model's distribution, and estimates stay unbiased."""
+    found, out, sizes, distances = exact(), run(below=0.0, seed=1), [], []
+    expected = {leaf.tokens: leaf.raw / exact_sums.mass(found) for leaf in found}
+    proposal = LookAhead()
+    for seed in range(4):
+        rows = [tuple(t.tolist()) for t in out.generation.tokens]
+        counts = collections.Counter(rows)
+        distances.append(sum(abs(counts[text] / len(rows) - p) for text, p in expected.items()) / 2)
+        sizes.append(out.effective_sample_size.mean())
+        out = run(proposal, below=0.0, seed=10 + seed)
+        proposal = out.proposal
+    assert sizes[-1] > 1.25 * sizes[0]
+    assert distances[-1] < 0.7 * distances[0]
+    assert np.abs(by_sequence(out, out.log_weights, found)).max() < FAR
+    values = np.asarray(proposal.values)
+    assert (values < 0).sum() >= 4
+    assert (values <= 0).all()
 
 
 def test_the_test_finds_biased_estimates():
@@ -131,15 +156,17 @@ def test_other_settings_cause_no_trace():
     assert run_particles._cache_size() == before
 
 
-def test_stacks_are_copied_too(exhaustive):
-    if not exhaustive:
+@pytest.mark.parametrize("proposal", [Masked(), LookAhead()], ids=["masked", "look-ahead"])
+def test_stacks_are_copied_too(exhaustive, proposal):
+    if not exhaustive and proposal == Masked():
         pytest.skip("run by --exhaustive: stacks are another program")
     c = by_hand.composed(by_hand.brackets(), by_hand.BRACKET_TOKENS)
     model = toy(c.vocab_size, seed=2)
     found = exact_sums.leaves(model, c, [1], 3)
     out = jax_decode.generate_smc(
-        model, [[1]] * GROUPS, jax_decode.to_device(c), key=jax.random.key(0), max_new_tokens=3, particles=6, resample_below=2
-    )
+        model, [[1]] * GROUPS, jax_decode.to_device(c), key=jax.random.key(0), max_new_tokens=3, particles=6, resample_below=2,
+        proposal=proposal,
+    )  # fmt: skip
     assert abs(deviation(np.exp(out.log_mass), exact_sums.mass(found))) < FAR
     for row in out.generation.tokens[::50]:
         walk = c.walk()

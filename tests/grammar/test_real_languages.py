@@ -1,0 +1,72 @@
+"""The library's larger languages against their own implementations: nothing that these refuse is accepted, and little is missed.
+
+A judge may stop at the meaning of a text before it has read all of it, so it is asked about what the grammar takes, and what
+the grammar refuses is counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+from corpus.program_texts import PROGRAMS
+from oracles import grammar_judges as judges
+
+from fsa_compile import library
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
+
+JUDGES: dict[str, Callable[[str], bool]] = {"sql": judges.sqlite_reads}
+MISSED = {"sql": 0.12}
+"""The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
+_PARTS = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
+
+
+@functools.cache
+def machine(name: str):
+    return machine_of(parse_lark(library.grammar_text(name), mode=library.options(name)["mode"]))
+
+
+def accepts(name: str, text: str) -> bool:
+    return machine(name).accepts(text.encode())
+
+
+def changed(draw: random.Random, texts: tuple[str, ...]) -> str:
+    """A text with one or two lexemes removed, doubled, swapped, or some of another text put in."""
+    parts = _PARTS.findall(draw.choice(texts))
+    for _ in range(draw.randint(1, 2)):
+        k, kind = draw.randrange(max(1, len(parts) - 1)), draw.randrange(4)
+        one, two = parts[k : k + 1], parts[k + 1 : k + 2]
+        if kind < 3:
+            parts[k : k + 2] = [two, one * 2 + two, two + one][kind]
+        else:
+            other = _PARTS.findall(draw.choice(texts))
+            begin = draw.randrange(len(other))
+            parts[k:k] = other[begin : begin + draw.randint(1, 6)]
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_grammar_and_the_judge_agree_with_the_corpus(name):
+    accepted, refused = PROGRAMS[name]
+    assert [text for text in accepted if not JUDGES[name](text)] == []
+    assert [text for text in refused if JUDGES[name](text)] == []
+    assert [text for text in accepted if not accepts(name, text)] == []
+    assert [text for text in refused if accepts(name, text)] == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_of_changed_texts_none_is_taken_that_the_judge_refuses(name, exhaustive):
+    draw, counts = random.Random(name), {True: 0, False: 0}
+    missed = 0
+    for _ in range(10_000 if exhaustive else 600):
+        text = changed(draw, PROGRAMS[name][0])
+        taken, right = accepts(name, text), JUDGES[name](text)
+        assert right or not taken, text
+        counts[right] += 1
+        missed += right and not taken
+    assert min(counts.values()) > sum(counts.values()) / 20
+    assert missed < MISSED[name] * counts[True]
