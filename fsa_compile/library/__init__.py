@@ -26,6 +26,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "json_tutorial": {"syntax": "lark", "mode": "longest"},
     "python": {"syntax": "lark", "mode": "longest"},
     "python_values": {"syntax": "lark", "mode": "longest"},
+    "regex": {"syntax": "lark", "mode": "characters"},
     "sql": {"syntax": "lark", "mode": "longest"},
     "sql_select": {"syntax": "lark", "mode": "longest"},
     "tags": {"syntax": "lark", "mode": "characters"},
