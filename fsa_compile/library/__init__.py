@@ -20,6 +20,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "c_functions": {"syntax": "lark", "mode": "longest"},
     "csv": {"syntax": "lark", "mode": "characters"},
     "graphql": {"syntax": "lark", "mode": "longest"},
+    "java": {"syntax": "lark", "mode": "longest"},
     "json": {"syntax": "lark", "mode": "longest"},
     "json_compact": {"syntax": "lark", "mode": "longest"},
     "json_object": {"syntax": "gbnf", "mode": "characters"},
