@@ -68,7 +68,8 @@ def parses() -> Iterator[Callable[[str], bool]]:
         pytest.skip("there is no javac here")
     source = Path(__file__).parents[1] / "oracles" / "JavaSyntax.java"
     with subprocess.Popen(["java", str(source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         writing, reading = process.stdin, process.stdout
 
         def judge(text: str) -> bool:
