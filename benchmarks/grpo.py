@@ -43,9 +43,12 @@ FORM = re.compile(r'\{"answer": (\d{1,2})\}')
 PROMPTS, GENERATIONS, TOKENS = 8, 4, 16
 COMPILED: list[str] = []
 """Programs that JAX has compiled in this process, by its events."""
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **_: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
-)
+
+
+def count_programs(event: str, seconds: float, **_: Any) -> None:
+    """A listener of JAX's events."""
+    if event.endswith("backend_compile_duration"):
+        COMPILED.append(event)
 
 
 def batches(steps: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -62,6 +65,7 @@ KINDS = "constraint", "none", "weighted"
 
 def run(kind: str, steps: int, seed: int) -> dict[str, Any]:
     """One training run: per step the mean reward and the share of rollouts in the form."""
+    jax.monitoring.register_event_duration_secs_listener(count_programs)  # a run's end takes all listeners away
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(models.small_tokenizer_path()))
     compiled = fsa_compile.compile_regex(FORM.pattern, fsa_compile.load_tokenizer(models.small_tokenizer_path()))
     seen: dict[str, list[Any]] = {"reward": [], "in_form": [], "right": [], "programs": [], "compiled": [], "seconds": []}
