@@ -46,6 +46,7 @@ class TurnPlan:
         styles = {
             "json": '{"KEY": VALUE}',
             "python": "(KEY=VALUE)",
+            "keywords": "(KEY=VALUE)",
             "marked": f"{{KEY:{calls.arguments.mark}TEXT{calls.arguments.mark}}}",
         }
         return f"{calls.opening}NAME{calls.middle}{styles[calls.arguments.style]}{calls.end}{calls.all_end}"

@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fsa_compile.automata.labelled_dfa import Row, loop
 from fsa_compile.automata.utf8 import template
@@ -138,10 +138,10 @@ class Speller:
 
     def _spell_beyond(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> list[tuple[int, int, int]]:
         out = []
-        targets, pieces = _classes(row)
+        targets, pieces = classes(row)
         wide = tuple([(max(a, 0x80), z, c) for a, z, c in pieces if z >= 0x80])
         if wide:
-            out += self._hang(_utf8_tree(wide), targets, bounds)
+            out += self._hang(utf8_tree(wide), targets, bounds)
         escaped = _escape_tree(pieces, pieces) if escapes == "all" else _escape_tree(*_needing_escape(pieces))
         if escaped is not None:
             out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
@@ -194,7 +194,7 @@ def encoded(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
-def _classes(row: Row) -> tuple[list[int], Pieces]:
+def classes(row: Row) -> tuple[list[int], Pieces]:
     """Targets in the order of their first use, and the row with targets numbered so."""
     number: dict[int, int] = {}
     pieces = tuple([(low, high, number.setdefault(target, len(number))) for low, high, target in row])
@@ -212,7 +212,7 @@ def _needing_escape(pieces: Pieces) -> tuple[Pieces, Pieces]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _utf8_tree(pieces: Pieces) -> Tree:
+def utf8_tree(pieces: Pieces) -> Tree:
     """The bytes of the characters from U+0080 on."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for low, high, c in pieces:
@@ -315,3 +315,49 @@ def _hex_node(children: Sequence[Tree | int | None]) -> Tree | None:
         else:
             moves.append((byte, byte, target))
     return Tree(tuple(moves)) if moves else None
+
+
+class EscapeForms(NamedTuple):
+    """How characters are escaped behind a backslash.
+
+    letters: code points, and the letter that stands for each; digits: a letter, the number of hexadecimal digits behind it, and
+    the ranges of code points that may be written so.
+    """
+
+    letters: tuple[tuple[int, str], ...]
+    digits: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def tree_of_escapes(pieces: Pieces, forms: EscapeForms) -> Tree | None:
+    """What follows a backslash where characters may be escaped in these forms."""
+    moves: list[tuple[int, int, Tree | int]] = []
+    for low, high, c in pieces:
+        moves += [(ord(letter), ord(letter), c) for code_point, letter in forms.letters if low <= code_point <= high]
+    for letter, digits, ranges in forms.digits:
+        inside = [(max(a, low), min(z, high), c) for low, high, c in pieces for a, z in ranges if low <= z and a <= high]
+        below = _hexadecimal(inside, 0, digits, {})
+        if isinstance(below, Tree):
+            moves.append((ord(letter), ord(letter), below))
+    return Tree(tuple(sorted(moves, key=lambda move: move[0]))) if moves else None
+
+
+def _hexadecimal(
+    pieces: list[tuple[int, int, int]], low: int, digits: int, whole: dict[tuple[int, int], Tree | int]
+) -> Tree | int | None:
+    """The tree of `digits` digits for the code points from `low` on; a subtree inside one piece is made once."""
+    high = low + (1 << 4 * digits) - 1
+    inside = [piece for piece in pieces if piece[0] <= high and piece[1] >= low]
+    if not inside:
+        return None
+    if not digits:
+        return inside[0][2]
+    key = (inside[0][2], digits)
+    covered = inside[0][0] <= low and inside[0][1] >= high
+    if covered and key in whole:
+        return whole[key]
+    step = 1 << 4 * digits - 4
+    made = _hex_node([_hexadecimal(inside, low + h * step, digits - 1, whole) for h in range(16)])
+    if covered and made is not None:
+        whole[key] = made
+    return made

@@ -137,19 +137,22 @@ def compile_response(
     source = f"a turn of the protocol {read.protocol.name}"
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     bounds = _checked_bounds(max_reasoning_chars, max_reasoning_tokens)
+    return _compiled(read, request, (response, reasoning, parallel_tool_calls, bounds, options))
+
+
+def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> CompiledConstraint:
+    """The constraint of a request that was compiled before, or made now; `asked`: what `_turn` takes."""
 
     def made() -> CompiledConstraint:
-        root = _turn(read, request, response, reasoning, parallel_tool_calls, bounds, options)
-        return compile_format(root, request, options)
+        return compile_format(_turn(read, request, *asked), request, asked[-1])
 
-    if not request.is_plain or max_depth is not None or not (response is None or isinstance(response, str)):
+    if not request.is_plain or request.max_depth is not None or not (asked[0] is None or isinstance(asked[0], str)):
         return made()
     try:
-        turn = json_text([[tool.name, tool.pointer, tool.builtin is None, tool.schema] for tool in read.tools.values()])
+        tools = json_text([[tool.name, tool.pointer, tool.builtin is None, tool.schema] for tool in read.tools.values()])
     except (TypeError, ValueError, RecursionError):
         return made()  # which says what is wrong with the schema
-    asked = (response, read.choice, reasoning, parallel_tool_calls, bounds, options, request.limits)
-    return _KEPT.get((turn, asked, read.key), made)
+    return _KEPT.get((tools, read.choice, asked, request.limits, read.key), made)
 
 
 _KEPT: SizedMemo[CompiledConstraint] = SizedMemo(64 << 20, lambda made: made.nbytes, largest=32 << 20)
@@ -279,8 +282,8 @@ class _Read:
     @property
     def key(self) -> tuple[Any, ...]:
         """What a constraint depends on beside the request: the vocabulary, and the names that are its special tokens."""
-        width = self._vocabulary.logits_width
-        return repr(self.protocol), self._vocabulary.fingerprint, width, tuple(self.marks.special.items()), self._vocabulary.bos_id
+        vocabulary, special = self._vocabulary, tuple(self.marks.special.items())
+        return repr(self.protocol), vocabulary.fingerprint, vocabulary.logits_width, vocabulary.bos_id, special
 
 
 def _template(tokenizer: Any) -> str:

@@ -6,7 +6,7 @@
 | `functiongemma` | FunctionGemma | `<start_function_call>call:NAME{key:<escape>text<escape>}<end_function_call>` |
 | `gemma3-json` | Gemma 3, as its guide prompts it | `{"name": NAME, "parameters": {...}}` |
 | `gemma3-python` | likewise | `[NAME(key='text'), NAME(...)]` |
-| `harmony` | gpt-oss | `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>` |
+| `harmony` | gpt-oss | `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`, or `to=` first |
 | `qwen3` | Qwen 2.5 and 3, Hermes 2 and 3 | `<tool_call>`, `{"name": NAME, "arguments": {...}}`, `</tool_call>`, a line each |
 | `llama3` | Llama 3.1 to 3.3 | `{"name": NAME, "parameters": {...}}`; built-in tools behind `<|python_tag|>` |
 | `llama3.2`, `llama4` | Llama 3.2 (1B, 3B), Llama 4 | `[NAME(key='text'), NAME(...)]` |

@@ -12,7 +12,7 @@ from fsa_compile.tokenizers.byte_level import BYTE_TO_CHAR, unprint_bytes
 from fsa_compile.tokenizers.families import GPT2_PATTERN
 from fsa_compile.tokenizers.hugging_face import names_by_id
 from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, named_ids, resolve_stop_ids
-from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
+from fsa_compile.tokenizers.tokenizer import Tokenizer, encoded, require
 from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
 _GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
@@ -55,15 +55,7 @@ class Gpt2Tokenizer(Tokenizer):
         return self._pattern
 
     def encode(self, text: str) -> list[int]:
-        text = checked_text(text)
-        try:
-            return list(self._encoder.encode(text, add_special_tokens=False).ids)
-        except TokenizerError:
-            raise
-        except Exception as error:
-            raise TokenizerError(
-                f"tokenizers cannot encode this text ({error})", where=self._source
-            ) from error
+        return encoded(text, lambda: self._encoder, self._source)
 
     @functools.cached_property
     def _encoder(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.decoders import Decoder, read_decoder
 from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, is_markup, named_ids, resolve_stop_ids
-from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
+from fsa_compile.tokenizers.tokenizer import Tokenizer, encoded, require
 from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
 _MODEL_TYPES = ("BPE", "Unigram", "WordLevel", "WordPiece")
@@ -56,15 +56,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._spec
 
     def encode(self, text: str) -> list[int]:
-        text = checked_text(text)
-        try:
-            return list(self._encoder.encode(text, add_special_tokens=False).ids)
-        except TokenizerError:
-            raise
-        except Exception as error:
-            raise TokenizerError(
-                f"tokenizers cannot encode this text ({error})", where=self._source
-            ) from error
+        return encoded(text, lambda: self._encoder, self._source)
 
     def decode(self, ids: Iterable[int]) -> str:
         ids = list(ids)

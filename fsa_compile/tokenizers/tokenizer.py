@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,24 @@ def checked_text(text: object) -> str:
             fix='Repair it first: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").',
         ) from None
     return text
+
+
+def encoded(text: object, encoder: Callable[[], Any], source: str) -> list[int]:
+    """The ids of a text by an encoder of the package `tokenizers`, without the tokens that it would put around.
+
+    Args:
+      text: checked, see `checked_text`.
+      encoder: makes the encoder, or raises `TokenizerError`.
+      source: where the tokenizer comes from, for errors.
+    """
+    text = checked_text(text)
+    try:
+        return list(encoder().encode(text, add_special_tokens=False).ids)
+    except TokenizerError:
+        raise
+    except Exception as error:
+        raise TokenizerError(f"tokenizers cannot encode this text ({error})", where=source) from error
+
 
 
 def read_file(path: Path) -> bytes:

@@ -7,13 +7,21 @@ Pairs of surrogates, which JSON has, mean two characters in YAML and are not wri
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 from fsa_compile.automata.labelled_dfa import Row
 from fsa_compile.json_schema.machine_builder import Bounds, Moves
 from fsa_compile.json_schema.schema_options import Escapes
-from fsa_compile.json_schema.string_spelling import BACKSLASH, QUOTE, Pieces, Speller, Tree, _classes, _hex_node, _utf8_tree
+from fsa_compile.json_schema.string_spelling import (
+    BACKSLASH,
+    QUOTE,
+    EscapeForms,
+    Pieces,
+    Speller,
+    classes,
+    tree_of_escapes,
+    utf8_tree,
+)
 
 APOSTROPHE = 0x27
 _RAW = ((0x20, 0x7E), (0xA0, 0x2027), (0x202A, 0xD7FF), (0xE000, 0xFEFE), (0xFF00, 0xFFFD), (0x10000, 0x10FFFF))
@@ -22,12 +30,11 @@ _LETTERS = {
     0: "0", 7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 27: "e", 0x22: '"', 0x5C: "\\", 0x85: "N", 0xA0: "_",
     0x2028: "L", 0x2029: "P",
 }  # fmt: skip
-_DIGITS = (
+_FORMS = EscapeForms(tuple(_LETTERS.items()), (
     ("x", 2, ((0, 0x1F), (0x7F, 0xFF))),
     ("u", 4, ((0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0xFFFF))),
     ("U", 8, ((0x10000, 0x10FFFF),)),
-)
-"""Letter, number of hexadecimal digits, and the characters that may be written so."""
+))  # fmt: skip
 
 
 class YamlSpeller(Speller):
@@ -37,9 +44,9 @@ class YamlSpeller(Speller):
     """
 
     def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
-        targets, pieces = _classes(row)
+        targets, pieces = classes(row)
         out = self._raw(row, b'"\\', bounds)
-        escaped = _escape_tree(pieces if escapes == "all" else _needing_escape(pieces))
+        escaped = tree_of_escapes(pieces if escapes == "all" else _needing_escape(pieces), _FORMS)
         if escaped is not None:
             out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
         return tuple(out)
@@ -91,8 +98,8 @@ class YamlSpeller(Speller):
                 if a <= z:
                     out.append((a, z, target))
         if wide:
-            targets, pieces = _classes(tuple(wide))
-            out += self._hang(_utf8_tree(pieces), targets, bounds)
+            targets, pieces = classes(tuple(wide))
+            out += self._hang(utf8_tree(pieces), targets, bounds)
         return out
 
 
@@ -113,38 +120,3 @@ def _needing_escape(pieces: Pieces) -> Pieces:
     gaps = [(a + 1, b - 1) for (_, a), (b, _) in itertools.pairwise([(0, -1), *_RAW, (0x110000, 0x110000)])]
     gaps += [(QUOTE, QUOTE), (BACKSLASH, BACKSLASH)]
     return tuple(sorted((max(a, low), min(z, high), c) for low, high, c in pieces for a, z in gaps if low <= z and a <= high))
-
-
-@functools.lru_cache(maxsize=4096)
-def _escape_tree(pieces: Pieces) -> Tree | None:
-    """What follows a backslash."""
-    moves: list[tuple[int, int, Tree | int]] = []
-    for low, high, c in pieces:
-        moves += [(ord(letter), ord(letter), c) for code_point, letter in _LETTERS.items() if low <= code_point <= high]
-    for letter, digits, ranges in _DIGITS:
-        inside = [(max(a, low), min(z, high), c) for low, high, c in pieces for a, z in ranges if low <= z and a <= high]
-        below = _hexadecimal(inside, 0, digits, {})
-        if isinstance(below, Tree):
-            moves.append((ord(letter), ord(letter), below))
-    return Tree(tuple(sorted(moves, key=lambda move: move[0]))) if moves else None
-
-
-def _hexadecimal(
-    pieces: list[tuple[int, int, int]], low: int, digits: int, whole: dict[tuple[int, int], Tree | int]
-) -> Tree | int | None:
-    """The tree of `digits` digits for the code points from `low` on; a subtree inside one piece is made once."""
-    high = low + (1 << 4 * digits) - 1
-    inside = [piece for piece in pieces if piece[0] <= high and piece[1] >= low]
-    if not inside:
-        return None
-    if not digits:
-        return inside[0][2]
-    key = (inside[0][2], digits)
-    covered = inside[0][0] <= low and inside[0][1] >= high
-    if covered and key in whole:
-        return whole[key]
-    step = 1 << 4 * digits - 4
-    made = _hex_node([_hexadecimal(inside, low + h * step, digits - 1, whole) for h in range(16)])
-    if covered and made is not None:
-        whole[key] = made
-    return made

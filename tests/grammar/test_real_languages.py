@@ -19,8 +19,8 @@ from fsa_compile import library
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 
-JUDGES: dict[str, Callable[[str], bool]] = {"sql": judges.sqlite_reads}
-MISSED = {"sql": 0.12}
+JUDGES: dict[str, Callable[[str], bool]] = {"regex": judges.is_regex, "sql": judges.sqlite_reads}
+MISSED = {"regex": 0.5, "sql": 0.12}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 _PARTS = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
 
@@ -36,6 +36,7 @@ def accepts(name: str, text: str) -> bool:
 
 def changed(draw: random.Random, texts: tuple[str, ...]) -> str:
     """A text with one or two lexemes removed, doubled, swapped, or some of another text put in."""
+    texts = tuple(filter(None, texts))
     parts = _PARTS.findall(draw.choice(texts))
     for _ in range(draw.randint(1, 2)):
         k, kind = draw.randrange(max(1, len(parts) - 1)), draw.randrange(4)

@@ -143,6 +143,17 @@ def sqlite_reads(text: str) -> bool:
     return True
 
 
+def is_regex(text: str) -> bool:
+    """What `re.compile` takes, warnings aside."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError):
+            return False
+    return True
+
+
 @cache
 def lark_parser(grammar: str):
     """Lark's own parser of a grammar of the library."""

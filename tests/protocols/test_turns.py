@@ -364,3 +364,25 @@ def test_every_protocol_says_where_it_is_published():
         assert "20" in protocol.source
         assert protocol.stops
         assert names_of(protocol)
+
+
+def test_the_turn_that_was_compiled_last_is_kept():
+    """The same request gives the same artifact; whatever differs in it, even a name of a special token, another one."""
+    vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
+    asked = {"protocol": "qwen3", "tools": TOOLS}
+    first = compile_response(vocabulary, **asked)
+    assert compile_response(vocabulary, **asked) is first
+    renamed = dict(vocabulary.special)
+    renamed["<tool_cal>"] = renamed.pop("<tool_call>")
+    other = Vocabulary.from_tokens(vocabulary.tokens, special=renamed, stop_ids=vocabulary.stop_ids)
+    made = [
+        compile_response(vocabulary, **{**asked, **more})
+        for more in ({"tools": TOOLS[:1]}, {"tool_choice": "required"}, {"reasoning": "off"}, {"response": "yes"}, {"protocol": "olmo3"})
+    ]
+    made += [compile_response(other, **asked), first]
+    assert len({id(constraint) for constraint in made}) == len(made)
+    call = ids_of('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>', vocabulary)
+    assert refused_at(first, call) is None
+    assert refused_at(made[-2], call) is not None
+    with pytest.raises(ConstraintError):
+        compile_response(vocabulary, protocol="qwen3", tools=[{"name": "f", "parameters": {"properties": {"a": {1, 2}}}}])

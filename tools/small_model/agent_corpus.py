@@ -64,7 +64,10 @@ def _weather(rng: random.Random, held_out: bool) -> tuple[str, list[Turn]]:
     days = rng.choice((1, 1, 1, 2, 3, 5, 7))
     span = "" if days == 1 else f" in the next {days} days"
     where = " and in ".join(cities)
-    asked = rng.choice((f"How is the weather in {where}{span}?", f"What will the weather be in {where}{span}?", f"Weather in {where}{span}, please."))
+    asked = rng.choice((
+        f"How is the weather in {where}{span}?", f"What will the weather be in {where}{span}?",
+        f"Weather in {where}{span}, please.",
+    ))  # fmt: skip
     said = [f"{rng.choice(WEATHER)}, {rng.randint(-9, 38)} degrees" for _ in cities]
     calls = tuple(("get_weather", {"city": city, "days": days}) for city in cities)
     answer = " ".join([f"{city}: {one}." for city, one in zip(cities, said)])

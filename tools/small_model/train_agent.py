@@ -40,7 +40,7 @@ _NAMES = (
 
 
 def tokenizer() -> bytes:
-    """The small model's tokenizer with control pieces behind its own: the protocols' special tokens, and unused ones up to the width.
+    """The small model's tokenizer with control pieces behind its own: special tokens of the protocols, and unused ones.
 
     A SentencePiece model is a message of protocol buffers, whose field 1 is repeated: more of it may follow at the end.
     """
@@ -48,7 +48,8 @@ def tokenizer() -> bytes:
     out = models.small_tokenizer_path().read_bytes()
     for name in names:
         text = name.encode()
-        piece = bytes([0x0A, len(text)]) + text + b"\x15" + bytes(4) + b"\x18\x03"  # its text, its score 0, its type: control
+        # Its text, its score 0, its type: control.
+        piece = bytes([0x0A, len(text)]) + text + b"\x15" + bytes(4) + b"\x18\x03"
         out += bytes([0x0A, len(piece)]) + piece
     return out
 
@@ -76,7 +77,8 @@ def rows(seed: int, count: int, *, held_out: bool = False) -> list[corpus_tokens
             variables = {"messages": messages, "tools": tools, "add_generation_prompt": True}
             prompt, output = encoded(render_jinja(templates[protocol], variables)), encoded(turn.written(protocol))
             if len(prompt) + len(output) <= _LONGEST:
-                out.append(corpus_tokens.Row(np.array(prompt + output, np.int16), np.arange(len(prompt) + len(output)) >= len(prompt)))
+                ids = np.array(prompt + output, np.int16)
+                out.append(corpus_tokens.Row(ids, np.arange(len(ids)) >= len(prompt)))
             messages = [*messages, *turn.messages]
     return out
 
@@ -105,7 +107,7 @@ def train(options: TrainOptions) -> tuple[Gemma, int]:
     for number, (ids, kind) in enumerate(_batches(options), 1):
         seconds = time.monotonic() - started
         params, state, means = step(params, state, ids, kind, np.float32(_rate(options, number, seconds)))
-        if number % options.report_every == 0:
+        if number % 20 == 0:
             print(f"step {number}  output {float(means[1]):.3f} nats/token  {seconds:,.0f} s", flush=True)
         if seconds >= options.budget_seconds:
             break
@@ -117,11 +119,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.small_model.train_agent", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for checkpoint and report")
     parser.add_argument("--minutes", type=float, default=15, help="how long to train")
+    parser.add_argument("--tokens-per-batch", type=int, default=2048)
     parser.add_argument("--peak-rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     options = TrainOptions(
-        steps=1_000_000, budget_seconds=60 * given.minutes, tokens_per_batch=4096, peak_rate=given.peak_rate, seed=given.seed
+        steps=1_000_000, budget_seconds=60 * given.minutes, tokens_per_batch=given.tokens_per_batch, peak_rate=given.peak_rate,
+        seed=given.seed,
     )
     started = time.monotonic()
     model, steps = train(options)

@@ -1,0 +1,132 @@
+"""`java` of the library against javac's parser: the shared programs, and changed ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fsa_compile import library
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
+
+PROGRAM = """package a.b;
+import java.util.*;
+import static java.lang.Math.max;
+
+@SuppressWarnings("unchecked")
+public final class Shapes<T extends Comparable<T>> extends Base implements Runnable, Iterable<Map.Entry<String, List<int[]>>> {
+    private static final int[][] SIZES = {{1, 2}, {0x1F, 'c'}, {}};
+    Map<String, Map<Integer, ? extends T>> known = new HashMap<>(), other;
+    enum Kind { SMALL, LARGE(2) { void f() {} }; final int n = 1; }
+    record Point(int x, double y) implements Comparable<Point> { static int z; }
+    interface Walk { <A> A go(A a) throws java.io.IOException, Wrong; default void stop() {} }
+    static { count = 0; }
+    public Shapes(final int n, String[] rest) { super(n); this.n = n; }
+    @Override
+    public synchronized <A> List<A> run(A a[], int b) throws Wrong {
+        int i = 0, j[] = new int[3];  /* a comment * */
+        for (int k = 0, m = j.length; k < m && !done; k++, i -= 2) if (k % 2 == 0) continue; else if (k > 5) break; else i++;
+        for (final String s : names) { total += s.isEmpty() ? 1 : (int) -s.length(); }
+        outer: while (true) { do { i--; } while (i > 0); break outer; }
+        switch (i) { case 1: case -2: return null; default: f(); }
+        switch (kind) { case SMALL, LARGE -> f(); default -> { throw new Wrong("x" + 1.5f + .5e3 + 10L); } }
+        try (Reader r = open(); var w = other()) { r.read(); } catch (Wrong | Other e) { } finally { close(); }
+        Runnable r = () -> { run(); }; f((x, y) -> x < y ? -1 : 1, (int z) -> z, String::valueOf, int[]::new, p -> (List<T>) p);
+        synchronized (this) { assert i > 0 : "message"; }
+        ((Shapes<T>) r).run(new Runnable() { public void run() { } }, (i << 2) >>> 1 | ~i ^ 3)[0].next = int.class;
+        var t = r instanceof Runnable q && q != null || r instanceof int[];
+        i = j[i] = (a) + (b); ++i; new Thread(r).start();
+        return Collections.emptyList();
+    }
+}
+"""
+"""Uses most of what the grammar has."""
+
+REFUSED = (
+    "class", "class A", "class A {", "int x;", "class A { int; }", "class A { void f() { x; } }", "class A { void f() { 1 + 2; } }",
+    "class A { void f() { if x {} } }", "class A { void f() { else {} } }", "class A { void f() { int x = ; } }", "class A { void f( {} }",
+    "class A { void f() { return } }", "class A { int x = 1__; }", "class A { String s = \"a; }", "class A { char c = ''; }",
+    "class A { void f() { for (;) {} } }", "class A { void f() { try {} } }", "class A { void f() { f()(); } }", "class class {}",
+    "class A { List<> x; }", "class A { void f() { a[] = 1; } }", "class A { void f() { case 1: } }", "import a.b", "class A { int if; }",
+    "class A { void f() { (a + b) c; } }", "class A { /* }", "class A { int x = 08; }", "class A { int x = 0x; }", "class A { void f() { if (a) int b; } }",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def parses() -> Iterator[Callable[[str], bool]]:
+    """javac's parser in one process."""
+    if not shutil.which("javac") or not shutil.which("java"):
+        pytest.skip("there is no javac here")
+    source = Path(__file__).parents[1] / "oracles" / "JavaSyntax.java"
+    with subprocess.Popen(["java", str(source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        writing, reading = process.stdin, process.stdout
+
+        def judge(text: str) -> bool:
+            writing.write(base64.b64encode(text.encode()).decode() + "\n")
+            writing.flush()
+            answer = reading.readline().strip()
+            assert answer in ("0", "1")
+            return answer == "1"
+
+        yield judge
+        writing.close()
+
+
+@cache
+def machine():
+    return machine_of(parse_lark(library.grammar_text("java"), mode="longest"))
+
+
+def accepts(text: str) -> bool:
+    return machine().accepts(text.encode())
+
+
+def changed(rng: random.Random, text: str) -> str:
+    """A program with one lexeme removed, doubled, or swapped with the next one."""
+    parts = re.findall(r"[A-Za-z_]\w*|\d+|\s+|.", text, re.DOTALL)
+    k = rng.randrange(len(parts) - 1)
+    parts[k : k + 2] = [[parts[k + 1]], [parts[k], parts[k], parts[k + 1]], [parts[k + 1], parts[k]]][rng.randrange(3)]
+    return "".join(parts)
+
+
+def check_changed(programs: list[str], count: int, seed: int, parses: Callable[[str], bool], most_missed: float) -> None:
+    rng, both, missed = random.Random(seed), {True: 0, False: 0}, 0
+    for _ in range(count):
+        text = changed(rng, rng.choice(programs))
+        taken, right = accepts(text), parses(text)
+        assert right or not taken, text
+        both[right] += 1
+        missed += right and not taken
+    assert min(both.values()) > count / 10
+    assert missed <= most_missed * both[True]
+
+
+def test_a_program_is_read_and_changed_ones_are_refused_where_javac_refuses_them(exhaustive, parses):
+    assert parses(PROGRAM)
+    assert accepts(PROGRAM)
+    check_changed([PROGRAM], 10_000 if exhaustive else 400, 1, parses, 0.1)
+
+
+def test_what_is_no_java_is_refused(parses):
+    assert [text for text in REFUSED if parses(text)] == []
+    assert [text for text in REFUSED if accepts(text)] == []
+
+
+def test_the_shared_programs(data_dir, exhaustive, parses):
+    if not (data_dir / "programs").is_dir():
+        pytest.skip("the shared programs are not here")
+    rows = [json.loads(line)["text"] for line in (data_dir / "programs" / "java.jsonl").read_text().splitlines()]
+    texts = [text for text in (rows if exhaustive else rows[::5]) if parses(text)]
+    taken = [text for text in texts if accepts(text)]
+    assert len(taken) >= 0.99 * len(texts) > 100
+    check_changed(taken, 10_000 if exhaustive else 300, 2, parses, 0.03)
