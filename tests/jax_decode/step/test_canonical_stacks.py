@@ -25,7 +25,6 @@ from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.restrict import canonical_product, multiplied
 from fsa_compile.canonical.toy import toy_tables
-from fsa_compile.composition.pushdown.stack_contexts import without_contexts
 from fsa_compile.errors import ArtifactError
 from fsa_compile.inspection.explain import statistics
 from fsa_compile.limits import Deadline
@@ -46,7 +45,7 @@ def world(seed: int, pattern: str) -> tuple[Vocabulary, CanonicalTables, list[Co
     stops = [len(every) - 1]
     vocabulary, limits = Vocabulary.from_tokens(every, stop_ids=stops), CompileLimits()
     tables = toy_tables(every, merges, pattern=pattern, stop_ids=stops)
-    nested = [without_contexts(compile_grammar(text, vocabulary)) for text in NESTED]
+    nested = [compile_grammar(text, vocabulary) for text in NESTED]
     assert all(c.stacks == 1 and c.num_symbols for c in nested)
     regular = canonical_product(compile_regex("[ab()]*", vocabulary), tables, tables_for(vocabulary), limits, Deadline(limits))
     behind = marked(nested[0], tables, [tokens.index(b"(")])
