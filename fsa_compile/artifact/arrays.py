@@ -139,7 +139,7 @@ class ConstraintArrays:
       delta_offset: int32[N], where the P children of each node begin in `delta`, a multiple of P.
       delta: int32[*], segments of P: source after popping each symbol, 0 for none; equal segments are shared.
       initial_push: push string of the stack at the start.
-      context: the context of the empty stack; 0 where every cell costs what its symbol does.
+      context: the context of the empty stack; 0 where every cell costs what its symbol does, as in canonical constraints.
       max_pops: D, the longest path in `delta`: most cells one token pops.
       max_push: length of the longest push string.
       stacks: how many configurations are followed at once; 1 for a deterministic constraint.
@@ -206,6 +206,8 @@ class ConstraintArrays:
             defaults = _regular_arrays(self)
             for name in missing:
                 object.__setattr__(self, name, defaults[name])
+        if self.is_canonical:  # contexts count on tokens that a tokenizer's filter may forbid
+            object.__setattr__(self, "context", 0)
         for name in ARRAYS:
             getattr(self, name).setflags(write=False)
 

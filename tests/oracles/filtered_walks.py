@@ -15,11 +15,13 @@ from oracles.device_limits import allowed_on_the_device, met
 from fsa_compile import CompiledConstraint
 from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
+from fsa_compile.composition.pushdown.stack_contexts import without_contexts
 
 
 def marked(constraint: CompiledConstraint, tables: CanonicalTables, prompt: Sequence[int] = ()) -> CompiledConstraint:
     """The constraint, to be followed beside the tokenizer's filter, behind a prompt."""
     state, last = tables.after(prompt)
+    constraint = without_contexts(constraint)
     own = CanonicalPart(tables=tables.identity, last=last, shortest=constraint.shortest_completion, state=state)
     return dataclasses.replace(constraint, canonical=own)
 
