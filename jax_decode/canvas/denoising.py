@@ -116,7 +116,7 @@ def _check(counts: dict[str, Any], temperature: Any, resample_below: Any) -> Non
         raise DecodeError(what, fix="Let block divide length.")
     if not temperature > 0:
         raise DecodeError(f"the temperature is {temperature!r}", fix="Give a number above 0; near 0 the best tokens are taken.")
-    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not resample_below >= 0:
+    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not float(resample_below) >= 0:
         raise DecodeError(f"resample_below is {resample_below!r}", fix="Give a number of at least 0; 0 never resamples.")
 
 
