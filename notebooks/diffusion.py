@@ -45,22 +45,22 @@ plt.rcParams.update(draw.STYLE)  # the colours of the library's pictures
 tokenizer = fc.load_tokenizer(models.small_tokenizer_path())
 denoiser = models.load_small_denoiser()
 prompt = "Note: Please write to hugo.fields@example.org about the order.\nE-mail: "
-prompts = denoiser.prompts([prompt] * 24, tokenizer)
+prompts = denoiser.prompts([prompt] * 12, tokenizer)
 
 # %% [markdown]
 # ## Without and with a constraint
 #
-# The pattern becomes a finite automaton over tokens. Every denoising step draws an exact sample of the block inside it and settles its tokens where
-# the model is the surest. With `draws=8`, eight canvases of each row are filled side by side, and what is kept is what the model would have written.
+# The pattern becomes a finite automaton over tokens. Every denoising step draws an exact sample of the block inside it and settles its next token.
+# With `draws=4`, four canvases of each row are filled side by side, and canvases that the model would hardly have written give way.
 
 # %%
 pattern = r"[a-z]+\.[a-z]+@[a-z]+\.(com|org|net)"
 tables = canvas.to_canvas(fc.compile_regex(pattern, tokenizer))
-given = {"key": jax.random.key(1), "length": 48, "block": 16, "steps": 8}
+given = {"key": jax.random.key(1), "length": 32, "block": 16, "steps": 16, "left_to_right": True}
 free = canvas.denoise(denoiser, prompts, None, **given)
 inside = canvas.denoise(denoiser, prompts, tables, **given)
-many = canvas.denoise(denoiser, prompts, tables, **given, draws=8)
-for name, out in (("without", free), ("inside", inside), ("8 draws", many)):
+many = canvas.denoise(denoiser, prompts, tables, **given, draws=4)
+for name, out in (("without", free), ("inside", inside), ("4 draws", many)):
     texts = out.text(tokenizer)
     share = np.mean([bool(re.fullmatch(pattern, text)) for text in texts])
     right = np.mean([text == "hugo.fields@example.org" for text in texts])
@@ -71,26 +71,28 @@ print(f"the model's own probability of the form, by the weights: {share:.0%}")
 # %% [markdown]
 # ## The order in which positions were settled
 #
-# Light positions came first. Behind the end of a text stand only end marks, which are sure as soon as the length is.
+# Here positions come first of which the model is the surest: light ones. Behind the end of a text stand only end marks, which are sure as soon
+# as the length is.
 
 
 # %%
 def settled(axes, out, row=0, width=24):
     """One canvas, a cell per position: its token, coloured by the step in which it was settled."""
     words = tokenizer.vocabulary
-    axes.imshow(out.settled[row : row + 1, :width], aspect="auto", vmin=0, vmax=23)
+    axes.imshow(out.settled[row : row + 1, :width], aspect="auto", vmin=0, vmax=15)
     for at, token in enumerate(out.tokens[row, :width].tolist()):
         label = "end" if token in words.stop_ids else words.decode([token])
-        colour = "white" if out.settled[row, at] > 11 else "black"
+        colour = "white" if out.settled[row, at] > 7 else "black"
         axes.text(at, 0, label, ha="center", va="center", rotation=90, fontsize=9, color=colour)
     axes.set_yticks([])
 
 
+surest = given | {"steps": 8, "left_to_right": False}
 figure, axes = plt.subplots(2, 1, figsize=(10, 3.2), layout="constrained")
-for ax, name, out in zip(axes, ("without a constraint", "inside the pattern"), (free, inside)):
-    settled(ax, out)
+for ax, name, own in zip(axes, ("without a constraint", "inside the pattern"), (None, tables)):
+    settled(ax, canvas.denoise(denoiser, prompts[:1], own, **surest))
     ax.set_title(name, loc="left", fontsize=10)
-axes[1].set_xlabel("position (24 of 48)")
+axes[1].set_xlabel("position (24 of 32)")
 plt.show()
 
 # %% [markdown]

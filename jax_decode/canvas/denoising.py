@@ -79,9 +79,8 @@ def denoise(
       which: int32[B], the constraint of each row; default: 0.
       left_to_right: whether positions are settled in their order instead of the surest first; best with as many steps as a block
         has tokens.
-      draws: N, canvases of every row that are filled side by side (sequential Monte Carlo), of which one is kept. A canvas weighs
-        what the constraint's masses along its steps come to, so that those which only the constraint wanted give way to copies
-        of those which the model would have written.
+      draws: N, canvases of every row that are filled side by side (sequential Monte Carlo), of which one is kept: those which
+        only the constraint wanted give way to copies of those which the model would have written.
       resample_below: a row's canvases are resampled when their effective number is below this share of N; 0 for never.
 
     Returns:
@@ -90,8 +89,7 @@ def denoise(
     Raises:
       DecodeError: an argument is wrong.
 
-    Source: Del Moral, Doucet, Jasra 2006, Sequential Monte Carlo Samplers; weights are ratios of the constraint's mass before and
-    behind what a step settles.
+    Source: Del Moral, Doucet, Jasra 2006, Sequential Monte Carlo Samplers.
     """
     block = length if block is None else block
     _check({"length": length, "block": block, "steps": steps, "draws": draws}, temperature, resample_below)
@@ -116,7 +114,7 @@ def _check(counts: dict[str, Any], temperature: Any, resample_below: Any) -> Non
         raise DecodeError(what, fix="Let block divide length.")
     if not temperature > 0:
         raise DecodeError(f"the temperature is {temperature!r}", fix="Give a number above 0; near 0 the best tokens are taken.")
-    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not resample_below >= 0:
+    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not float(resample_below) >= 0:
         raise DecodeError(f"resample_below is {resample_below!r}", fix="Give a number of at least 0; 0 never resamples.")
 
 
