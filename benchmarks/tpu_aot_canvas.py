@@ -3,9 +3,9 @@
     python -m venv .venv-tpu && .venv-tpu/bin/pip install "jax[tpu]" flax && .venv-tpu/bin/python benchmarks/tpu_aot_canvas.py
 
 The programs are the loop of `canvas.denoise` with one step over given logits, free and constrained, and a whole network of a
-Gemma 3 1B's size over the canvas. Estimated cycles are added up with the trip counts of loops; instructions for which the
-compiler has no estimate (gathers, scatters) are counted as the time that their operands and results take in memory. Nothing is
-measured. Writes `benchmarks/results/tpu_aot_canvas.json`.
+Gemma 3 1B's size over the canvas. Estimated cycles are added up with the trip counts of loops where the program names them,
+else once; instructions for which the compiler has no estimate (gathers, scatters) are counted as the time that their operands
+and results take in memory. Nothing is measured. Writes `benchmarks/results/tpu_aot_canvas.json`.
 """
 
 from __future__ import annotations
