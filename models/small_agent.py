@@ -8,7 +8,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from models.errors import ModelError
+from models.errors import ModelError, named_arguments
 
 if TYPE_CHECKING:
     from models.gemma import Gemma
@@ -17,11 +17,13 @@ _FOLDER = pathlib.Path(__file__).parent / "small_agent"
 PROTOCOLS = ("gemma4", "qwen3")
 
 
+@named_arguments
 def small_agent_tokenizer_path() -> pathlib.Path:
     """The SentencePiece `.model` file of the small agent: the small model's pieces and the special tokens of two protocols."""
     return _FOLDER / "tokenizer.model"
 
 
+@named_arguments
 def small_agent_template(protocol: str) -> str:
     """The chat template that the small agent learned for "gemma4" or "qwen3", Jinja text.
 
@@ -33,6 +35,7 @@ def small_agent_template(protocol: str) -> str:
     return (_FOLDER / f"{protocol}.jinja").read_text(encoding="utf-8")
 
 
+@named_arguments
 def load_small_agent(dtype: Any = "float32") -> Gemma:
     """The small agent, about 1.5 million parameters; it knows the tools of `tools.small_model.agent_corpus`.
 

@@ -100,8 +100,8 @@ def denoise(
     which = jnp.zeros(len(prompts), jnp.int32) if which is None else jnp.asarray(which, jnp.int32)
     prompts, which = (jnp.repeat(x.astype(jnp.int32), draws, axis=0) for x in (prompts, which))
     way = Way(jnp.float32(temperature), jnp.bool_(left_to_right), jnp.float32(resample_below))
-    sizes = Sizes(length, block, steps, draws)
-    end, kept = jax.device_get(trajectories(denoiser, prompts, tables, words, which, way, sizes=sizes))
+    made = trajectories(denoiser, prompts, tables, words, which, way, sizes=Sizes(length, block, steps, draws))
+    end, kept = jax.device_get(made)
     return Denoised(end.canvas[kept], end.settled[kept], end.log_weight.reshape(-1, draws))
 
 
