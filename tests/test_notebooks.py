@@ -22,7 +22,7 @@ PRINTED = {
     # two tools one after the other, and every call inside the constraint runs
     "agents": r"^gemma4: Tell Clara .*\n(.*\n)*?    calls   find_email\(.*\n(.*\n)*?    calls   send_mail\(.*\n(.*\n)*gemma4 .* inside 100%\nqwen3 .* inside 100%$",
     # valid shares, and the probability of the pattern
-    "diffusion": r"^without +\d+% .*\ninside +100% in the form.*\nlog-probability of the pattern",
+    "diffusion": r"^without +\d+% .*\ninside +100% in the form.*\n4 draws +100% in the form.*\n.*by the weights.*\nlog-probability of the pattern",
     # no program after the first step, every rollout in the form only with a constraint
     "reinforcement": r"^no constraint +\d% in.*\n(constraint.* 100% in the form; programs \(1, 1\) after step 1, \(1, 1\) in the end.*\n){2}",
     # the same text from every way to decode greedily
