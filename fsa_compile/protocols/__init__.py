@@ -150,9 +150,11 @@ def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled
         return made()
     try:
         tools = json_text([[tool.name, tool.pointer, tool.builtin is None, tool.schema] for tool in read.tools.values()])
+        key = (tools, read.choice, asked, request.limits, read.key)
+        hash(key)
     except (TypeError, ValueError, RecursionError):
-        return made()  # which says what is wrong with the schema
-    return _KEPT.get((tools, read.choice, asked, request.limits, read.key), made)
+        return made()  # which says what is wrong with the request
+    return _KEPT.get(key, made)
 
 
 _KEPT: SizedMemo[CompiledConstraint] = SizedMemo(64 << 20, lambda made: made.nbytes, largest=32 << 20)
