@@ -200,5 +200,5 @@ for place, (label, colour) in enumerate((("without a constraint", draw.LINE), ("
     axes.barh([row + 0.35 * place for row in range(len(found))], [pair[place] for pair in found.values()], 0.33, label=label, color=colour)
 axes.set_yticks([row + 0.175 for row in range(len(found))], list(found))
 axes.set_xlabel("share of turns whose calls run")
-axes.legend(loc="lower left")
+axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 plt.show()
