@@ -25,7 +25,7 @@ class _Announcer:
     """Hears JAX's own events, and writes a line on standard error when a program of this package is still being compiled."""
 
     def __init__(self) -> None:
-        self.enabled = True
+        self.enabled = "JAX_DECODE_QUIET" not in os.environ
         self.timers: dict[int, threading.Timer] = {}
 
     def __call__(self, event: str, duration_secs: float, **facts: Any) -> None:
@@ -49,7 +49,7 @@ _ANNOUNCER: list[_Announcer] = []
 def announce_compilation(enabled: bool | None = None) -> None:
     """Says in one line on standard error when a decoding program has been compiling for more than a second.
 
-    `generate` and `stream` turn that on by themselves; under pytest nothing is said.
+    `generate` and `stream` turn that on by themselves; under pytest, and where JAX_DECODE_QUIET is set, nothing is said.
 
     Args:
       enabled: False silences it for the process, True undoes that; None leaves that as it is.
