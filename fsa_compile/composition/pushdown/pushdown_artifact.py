@@ -324,7 +324,7 @@ class _Layout:
         if self.registers.low.any():
             rests = self.costs.rests
             sloped = (self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)).nonzero()[0]
-            columns = (rests.first, rests.stride, np.minimum(rests.tokens, MOST_COUNT))
+            columns = (rests.anchor, rests.stride, np.minimum(rests.tokens, MOST_COUNT))
             out[sloped] = np.stack([column[kind[sloped]] for column in columns], 1)
         if self.key_sets is not None:  # the register says what the required keys that have come weigh
             some, total = self.key_sets.slope(kind)
