@@ -45,7 +45,7 @@ def disagreements(schema: object, rng: random.Random, tally: Tally) -> list[str]
     tally["made"] += 1
     for _ in range(5):
         text = written(machine, rng, LETTERS, 60)
-        if machine.accepts(text.encode()) and not re.search(r"[\d.]{12}", text):  # `jsonschema` divides in floating point
+        if machine.accepts(text.encode()) and not re.search(r"[\d.]{12}|e[+-]?\d{3}", text):  # what floating point holds
             tally.update(["checks", "texts"])
             if not validator.is_valid(json.loads(text)):
                 wrong.append(text)
