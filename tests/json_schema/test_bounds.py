@@ -67,10 +67,8 @@ def test_the_bound_is_small_in_yaml(schema):
 
 
 @pytest.mark.exhaustive
-def test_texts_are_completed_within_their_limit(exhaustive):
-    rng = random.Random(4)
-    compiled = unbounded = 0
-    for _ in range(100_000 if exhaustive else 40):
+def test_texts_are_completed_within_their_limit(tally):
+    for rng in tally.cases(40, least=5_000):
         order = rng.choice(["declared", "any"])
         schema = nested(rng) if rng.random() < 0.5 else rng.choice([random_schema(rng, 3), {"not": random_schema(rng, 3)}])
         options, limits = SchemaOptions(key_order=order), CompileLimits(max_seconds=60)
@@ -78,9 +76,9 @@ def test_texts_are_completed_within_their_limit(exhaustive):
             constraint = compile_json_schema(schema, BYTES, options=options, limits=limits)
         except ConstraintError:
             continue
-        compiled += 1
+        tally["made"] += 1
         if not constraint.has_bounds:  # then a limit is an error
-            unbounded += 1
+            tally["unbounded"] += 1
             with pytest.raises(BudgetError):
                 constraint.walk().allowed(1_000)
             continue
@@ -89,6 +87,7 @@ def test_texts_are_completed_within_their_limit(exhaustive):
             allowed = [token for token in walk.allowed(left).nonzero()[0] if token]
             walk.advance(int(rng.choice(allowed)))
             left -= 1
+            tally["checks"] += 1
         assert walk.accepting, (order, schema)
-    assert compiled > 20
-    assert unbounded <= compiled / 500
+    assert tally["made"] > 20
+    assert tally["unbounded"] <= tally["made"] / 500
