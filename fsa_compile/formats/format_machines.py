@@ -13,7 +13,7 @@ from fsa_compile.compiler.arguments import Request
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import SchemaError
 from fsa_compile.formats.framing import framed_machine
-from fsa_compile.formats.grammar_values import as_value
+from fsa_compile.formats.machine_values import as_value
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.text_automaton import text_automaton, text_dfa
 from fsa_compile.formats.token_counts import token_limited
