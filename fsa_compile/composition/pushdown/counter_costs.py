@@ -127,7 +127,7 @@ class Windows:
         found = self._known.get(key)
         if found is None:
             rows = np.unique(best[:, 1:-1], axis=0)
-            begun = 1 + (rows < _FAR).any(0).nonzero()[0]  # ascending
+            begun = 1 + np.flatnonzero((rows < _FAR).any(0))  # ascending
             rows = rows[:, begun - 1]
             found = np.zeros(size, np.int64)
             for missing in range(1, size):
