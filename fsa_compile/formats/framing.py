@@ -266,16 +266,15 @@ class _Framing:
         rest = len(self.automaton.final) - 1
         parts = []
         for machine, at in zip(self.machines, self.offsets):
-            sets = machine.sets or _no_sets(machine)
+            sets = machine.sets or _no_sets(len(machine.entry_next), machine.num_controls)
             parts.append((sets, np.where(sets.kind > 0, sets.kind + at.kind, 0)))
-        none = KeySets((NO_GUARD,), entry[:0], np.zeros(rest, np.int32), (0,), (0,) * rest, *_plain(rest))
+        none = _no_sets(0, rest)
         whole = [dataclasses.replace(sets, kind=kind) for sets, kind in parts]
 
         def joined(name: str) -> np.ndarray:
             columns = [np.asarray(getattr(sets, name)) for sets in (*whole, none)]
             return np.concatenate([columns[0][:1], *(column[1:] for column in columns[:-1]), columns[-1]])
 
-        keys = [whole[0].keys[0], *(key for sets in whole for key in sets.keys[1:]), *none.keys]
         number: dict[Guard, int] = {NO_GUARD: 0}
         same = [0, *(number.setdefault(guard, len(number)) for sets in whole for guard in sets.guards[1:])]
         return KeySets(
@@ -283,12 +282,13 @@ class _Framing:
             entry=np.array(same, np.int32)[entry],
             kind=joined("kind").astype(np.int32),
             required=(0, *(bits for sets in whole for bits in sets.required[1:])),
-            keys=tuple(keys),
+            keys=(0, *(keys for sets in whole for keys in sets.keys[1:]), *none.keys),
             open=joined("open"),
             first=joined("first"),
             after=joined("after"),
             end=joined("end").astype(np.int32),
             came=joined("came").astype(np.int32),
+            new=(0, *(keys for sets in whole for keys in sets.new[1:]), *none.new),
         )
 
     def _refuse_count(self, schema: int) -> None:
@@ -328,12 +328,9 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     return reached(source[target > 0], target[target > 0], starts, size + machine.num_symbols)[:size]
 
 
-def _plain(count: int) -> tuple[np.ndarray, ...]:
-    none = np.zeros(count, bool)
-    return none, none, none, np.full(count, -1, np.int32), np.zeros(count, np.int32)
-
-
-def _no_sets(machine: ByteMachine) -> KeySets:
-    count = machine.num_controls
-    entry = np.zeros(len(machine.entry_next), np.int32)
-    return KeySets((NO_GUARD,), entry, np.zeros(count, np.int32), (0,), (0,) * count, *_plain(count))
+def _no_sets(entries: int, controls: int) -> KeySets:
+    none, zero = np.zeros(controls, bool), np.zeros(controls, np.int32)
+    return KeySets(
+        guards=(NO_GUARD,), entry=np.zeros(entries, np.int32), kind=zero, required=(0,), keys=(0,) * controls, open=none,
+        first=none, after=none, end=zero - 1, came=zero, new=(0,) * controls,
+    )  # fmt: skip
