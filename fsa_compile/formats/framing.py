@@ -333,7 +333,6 @@ class _Framing:
             columns = [np.asarray(getattr(sets, name)) for sets in whole]
             return np.concatenate([columns[0][:1], *(column[1:] for column in columns)])
 
-        keys = [whole[0].keys[0], *(key for sets in whole for key in sets.keys[1:])]
         number: dict[Guard, int] = {NO_GUARD: 0}
         same = [0, *(number.setdefault(guard, len(number)) for sets in whole for guard in sets.guards[1:])]
         return KeySets(
@@ -341,12 +340,13 @@ class _Framing:
             entry=np.array(same, np.int32)[entry],
             kind=joined("kind").astype(np.int32),
             required=(0, *(bits for sets in whole for bits in sets.required[1:])),
-            keys=tuple(keys),
+            keys=(0, *(keys for sets in whole for keys in sets.keys[1:])),
             open=joined("open"),
             first=joined("first"),
             after=joined("after"),
             end=joined("end").astype(np.int32),
             came=joined("came").astype(np.int32),
+            new=(0, *(keys for sets in whole for keys in sets.new[1:])),
         )
 
     def _refuse_count(self, number: int) -> None:
@@ -387,6 +387,6 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
 
 def _no_sets(machine: ByteMachine) -> KeySets:
     count = machine.num_controls
-    none, zeros = np.zeros(count, bool), np.zeros(count, np.int32)
+    none, zeros, nothing = np.zeros(count, bool), np.zeros(count, np.int32), (0,) * count
     entry = np.zeros(len(machine.entry_next), np.int32)
-    return KeySets((NO_GUARD,), entry, zeros, (0,), (0,) * count, none, none, none, np.full(count, -1, np.int32), zeros)
+    return KeySets((NO_GUARD,), entry, zeros, (0,), nothing, none, none, none, zeros - 1, zeros, nothing)

@@ -156,7 +156,7 @@ def one_schema(rng: random.Random) -> Counter:
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
 def test_grammars(tally):
-    for rng in tally.cases(36, least=1_500):
+    for rng in tally.cases(36, least=600):
         tally.update(one_grammar(rng))
     assert tally["checks"] > 40 * tally["undecided"]
     assert min(tally[name] for name in ("filtered", "prefixed", "stacks", "texts")) > 1
@@ -165,7 +165,7 @@ def test_grammars(tally):
 
 @pytest.mark.exhaustive
 def test_schemas(tally):
-    for rng in tally.cases(80, least=5_000):
+    for rng in tally.cases(80, least=2_000):
         tally.update(one_schema(rng))
     assert tally["checks"] > 10 * tally["undecided"]
     assert min(tally[name] for name in ("filtered", "prefixed", "sets", "texts")) > 4

@@ -109,7 +109,7 @@ def checked(machine: ByteMachine, constraint: CompiledConstraint, vocabulary: Vo
     checks = Checks(machine, constraint, vocabulary, rng)
     checks.free(8)
     if constraint.has_bounds:
-        for more in (0, 1, 5):
+        for more in (0, 0, 0, 1, 1, 2, 5, 9, 20):
             checks.limited(more, rng.choice([0, 1, 4]))
     return checks
 

@@ -91,7 +91,7 @@ def one_case(rng: random.Random) -> Counter:
     if machine is None:
         return Counter(refused=1)
     counts = Counter(made=1)
-    for _ in range(30):
+    for _ in range(60):
         text = edited(written(machine, rng, LETTERS, rng.randint(0, 40)), rng)
         ours, theirs = machine.accepts(text.encode()), parses(parser, text)
         rough = stacks > 1 and theirs and not ours  # lexemes on parallel stacks respect one another by a rough rule
@@ -102,7 +102,7 @@ def one_case(rng: random.Random) -> Counter:
 
 @pytest.mark.exhaustive
 def test_random_programs(tally):
-    for rng in tally.cases(60, least=3_000):
+    for rng in tally.cases(30, least=1_500):
         tally.update(one_case(rng))
     assert tally["made"] > tally["conflict"] + tally["refused"]
     assert min(tally["texts True"], tally["texts False"]) > 2 * tally["made"]

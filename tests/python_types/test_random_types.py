@@ -38,9 +38,9 @@ def same_text(a, b):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("style", ["json", "python"])
-def test_what_is_dumped_is_accepted_and_read_back(style, tally):
-    for rng in tally.cases(40, least=2_000, name=style):
+def test_what_is_dumped_is_accepted_and_read_back(tally):
+    for rng in tally.cases(70):
+        style = rng.choice(["json", "python"])
         T, values = random_type(rng)
         try:
             constraint = compile_type(T, BYTES, style=style, limits=CompileLimits(max_seconds=20))
@@ -48,11 +48,11 @@ def test_what_is_dumped_is_accepted_and_read_back(style, tally):
             continue
         tally["made"] += 1
 
-        @settings(max_examples=40 if tally.in_full else 5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=100 if tally.in_full else 5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @seed(rng.getrandbits(60))
-        @given(st.just((T, constraint)), values)
+        @given(st.just((T, constraint, style)), values)
         def check(made, value):
-            T, constraint = made
+            T, constraint, style = made
             try:
                 text = dump(T, value, style=style)
             except TypeTextError as error:
