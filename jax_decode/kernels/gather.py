@@ -36,26 +36,30 @@ def read(table: jax.Array, *index: jax.Array) -> jax.Array:
     return jax.lax.reshape(found, (*shape, *rest))
 
 
-class Fields:
-    """The records at an index, read field by field: `fields[c]` are those of column c, of the index's shape.
+def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple[jax.Array, ...]:
+    """Fields of the records at an index, each of the index's shape, by one gather of single numbers.
 
     A compiler for TPUs would write a whole narrow table anew, every record padded to 128 lanes, to read records as rows; single
-    numbers it reads where they lie. What is not asked for is not read.
+    numbers it reads where they lie.
 
     Args:
       table: its last axis are the columns.
+      columns: which of them.
       index: int32 for every other axis, known to be inside.
     """
+    shape = jnp.broadcast_shapes(*(x.shape for x in index))
+    each = jnp.asarray(np.reshape(np.asarray(columns, np.int32), (-1, *(1 for _ in shape))))
+    found = read(table, *(x[None] for x in index), each)
+    return tuple(found[i] for i in range(len(columns)))
 
-    def __init__(self, table: jax.Array, *index: jax.Array) -> None:
-        self._table, self._index = table, index
 
-    def __getitem__(self, column: int) -> jax.Array:
-        return read(self._table, *self._index, jnp.int32(column))
-
-    def of(self, columns: Sequence[int]) -> tuple[jax.Array, ...]:
-        """Several of them."""
-        return tuple(self[column] for column in columns)
+def picked(where: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
+    """Of every row, int32[B, 1], the values int32[B, n] at the one place where bool[B, n] holds; 0 where it holds nowhere."""
+    if where.shape[1] == 1:
+        return tuple(jnp.where(where, x, 0) for x in values)
+    kept = jnp.where(where[None], jnp.stack(values), 0)
+    found = jax.lax.reduce(kept, np.int32(0), jax.lax.add, (2,))[..., None]
+    return tuple(found[i] for i in range(len(values)))
 
 
 def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
@@ -161,12 +165,13 @@ def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.
       Whether there is an entry at each slot, bool[B, n]; its place in its own list, int32[B, n]; its list's fields, int32[B, n]
       each.
     """
-    place, end = slots, count[:, :1]
-    chosen = [field[:, :1] for field in fields]
-    for s in range(1, count.shape[1]):
-        past = slots >= end
-        place = jnp.where(past, slots - end, place)
-        chosen = [jnp.where(past, field[:, s : s + 1], old) for field, old in zip(fields, chosen)]
-        end = end + count[:, s : s + 1]
     shape = (count.shape[0], slots.shape[1])
-    return slots < end, jnp.broadcast_to(place, shape), [jnp.broadcast_to(field, shape) for field in chosen]
+    if count.shape[1] == 1:
+        return slots < count, jnp.broadcast_to(slots, shape), [jnp.broadcast_to(field, shape) for field in fields]
+    order = np.arange(count.shape[1])
+    end = jax.lax.reduce(jnp.where((order[None] <= order[:, None])[None], count[:, None], 0), np.int32(0), jax.lax.add, (2,))
+    begin = end - count
+    here = (slots[..., None] >= begin[:, None]) & (slots[..., None] < end[:, None])
+    of_lists = jnp.stack([begin, *fields])[:, :, None]
+    chosen = jax.lax.reduce(jnp.where(here[None], of_lists, 0), np.int32(0), jax.lax.add, (3,))
+    return slots < end[:, -1:], slots - chosen[0], [chosen[1 + i] for i in range(len(fields))]
