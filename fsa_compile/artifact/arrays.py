@@ -434,7 +434,7 @@ def check_vocabulary(constraint: Any, vocabulary: Any, *, where: str = "") -> No
         what = f"a compiled constraint is needed, not {type(constraint).__name__}"
         raise ArtifactError(what, where=where, fix="Pass what compile_... or load returned, then the tokenizer.")
     vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
-    if not all(hasattr(vocabulary, name) for name in ("fingerprint", "tokens")):  # as neither a constraint nor tables have
+    if not all(hasattr(vocabulary, name) for name in ("fingerprint", "size")):  # as neither a constraint nor tables have
         what = f"a vocabulary or tokenizer is needed to check the constraint, not {type(vocabulary).__name__}"
         raise ArtifactError(what, where=where, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if constraint.fingerprint != vocabulary.fingerprint:

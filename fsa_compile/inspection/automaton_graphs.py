@@ -125,7 +125,7 @@ def _outline(automaton: Any, tokenizer: Any, max_labels: int, pieces: bool) -> _
     if tokenizer is not None:
         check_vocabulary(artifact, tokenizer)
     vocabulary = getattr(tokenizer, "vocabulary", tokenizer)
-    tokens = None if vocabulary is None else vocabulary.tokens
+    tokens = getattr(vocabulary, "tokens", None)  # numbered ids have none
     if isinstance(artifact, CompiledItems):
         return _Outline(0, artifact.distance == 0, artifact.num_nodes, lambda node: _item_arcs(artifact, tokens, node))
     whole = _TokenArcs(artifact, tokens, max_labels, pieces)
