@@ -21,7 +21,14 @@ GROUPS: dict[str, list[int]] = collections.defaultdict(list)
 for number, instance in enumerate(INSTANCES):
     GROUPS[without_order(instance)].append(number)
 LETTERS = '{}[]":, 0123456789abcxtrulefsn.-é'
-OPTIONS = SchemaOptions(draft="2020-12")
+
+
+def random_options(rng: random.Random) -> SchemaOptions:
+    """Ways to write that all take what `json.dumps` writes."""
+    return SchemaOptions(
+        draft="2020-12", key_order=rng.choice(["declared", "any"]), whitespace=rng.choice(["optional", "spaced", "indented"]),
+        integers=rng.choice(["plain", "all"]), string_escapes=rng.choice(["all", "where needed", "shortest"]),
+    )  # fmt: skip
 
 
 def disagreements(schema: object, rng: random.Random, tally: Tally) -> list[str]:
@@ -29,7 +36,7 @@ def disagreements(schema: object, rng: random.Random, tally: Tally) -> list[str]
     tally["checks"] += len(GROUPS)
     validator = jsonschema.Draft202012Validator(schema)  # type: ignore[arg-type]
     try:
-        machine = schema_machine(schema, options=OPTIONS)
+        machine = schema_machine(schema, options=random_options(rng))
     except UnsupportedSchemaError as error:
         if "may be repeated" not in str(error):
             raise

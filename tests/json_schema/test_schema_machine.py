@@ -86,6 +86,7 @@ CASES = {
         {"properties": {"a": {}}, "anyOf": [{"properties": {"b": {"const": 1}}, "required": ["b"]}, True], "unevaluatedProperties": False},
         ['{"a":1}', '{"a":1,"b":1}', "{}"], ['{"c":1}', '{"b":2}'],
     ),
+    "no items of their own": ({"prefixItems": [], "items": False, "type": "array"}, ["[]"], ["[1]"]),
     "date": ({"format": "date", "type": "string"}, ['"2024-02-29"'], ['"2023-02-29"', '"2024-2-29"', '""']),
 }  # fmt: skip
 
