@@ -16,7 +16,7 @@ Words = tuple[jax.Array, ...]
 
 def allows(tables: ConstraintTables, guard: jax.Array, used: Words) -> jax.Array:
     """Whether guards int32[B, n] allow sets, bool[B, n]; guard 0 allows every one."""
-    every, first, count = fields(tables.guards, (ALL, FIRST_UNSET, NUM_UNSET), guard)
+    first, count, every = fields(tables.guards, (FIRST_UNSET, NUM_UNSET, ALL), guard)
     fits = ~_misses(tables, every, used)
     for i in range(tables.max_unset):
         there = i < count

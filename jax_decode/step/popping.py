@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import fields, read, repeated
+from jax_decode.kernels.gather import fields, read, repeated, stacked
 from jax_decode.step.guards import Words, children_at
 from jax_decode.tables.stack_layout import (
     CHILD,
@@ -65,7 +65,9 @@ def num_kept(tables: ConstraintTables) -> int:
 
 def kept(tables: ConstraintTables, found: Sequence[jax.Array]) -> jax.Array:
     """Fields of sources as a state carries them."""
-    return jnp.concatenate(found, 1) if num_kept(tables) else jnp.zeros((len(found[0]), 0), jnp.int32)
+    if not num_kept(tables):
+        return jnp.zeros((len(found[0]), 0), jnp.int32)
+    return stacked(found, 1).reshape(len(found[0]), -1)
 
 
 def cells_at(tables: ConstraintTables, cell: jax.Array, index: jax.Array) -> tuple[jax.Array, ...]:

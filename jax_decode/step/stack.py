@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
-from jax_decode.kernels.gather import fields, places, read, repeated
+from jax_decode.kernels.gather import fields, places, read, repeated, stacked
 from jax_decode.step.guards import Words, allows, with_keys
 from jax_decode.step.popping import NUM_FIELDS, cells_at, num_kept, popped
 from jax_decode.step.state import ConstraintState
@@ -103,19 +103,20 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     return at._replace(record=() if tables.only_items else fields(tables.nodes, range(8), at.node))
 
 
-_OF_STACK = ("cell", "cost", "depth", "register", "context")
+_OF_STACK = ("cell", "cost", "depth", "context", "register")
 
 
 def _twice(at: Sources) -> Sources:
     """Sources whose nodes are twice as many, with the rest of both halves."""
-    return at._replace(**{name: jnp.concatenate([getattr(at, name)] * 2, 1) for name in _OF_STACK})
+    cell, cost, depth, context, register = (jnp.concatenate([getattr(at, name)] * 2, 1) for name in _OF_STACK)
+    return at._replace(cell=cell, cost=cost, depth=depth, context=context, register=register)
 
 
 def _some(at: Sources, begin: int, end: int) -> Sources:
     """A part of the sources."""
-    own = {name: getattr(at, name)[:, begin:end] for name in ("node", *_OF_STACK)}
+    node, cell, cost, depth, context, register = (getattr(at, name)[:, begin:end] for name in ("node", *_OF_STACK))
     used, record = (tuple(x[:, begin:end] for x in every) for every in (at.used, at.record))
-    return at._replace(**own, used=used, record=record)
+    return Sources(node, cell, cost, depth, register, context, used, record, at.item, at.ends)
 
 
 def halves(at: Sources) -> tuple[Sources, Sources]:
@@ -280,7 +281,7 @@ def _put(
 def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:
     """The cells [B, M * C] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
     batch, width = len(cell), len(columns)
-    new = jnp.stack([column.reshape(batch, -1) for column in columns], -1).reshape(batch, -1)
+    new = stacked([column.reshape(batch, -1) for column in columns]).reshape(batch, -1)
     rows = jnp.arange(batch, dtype=jnp.int32)[:, None]
     place = alloc[:, None] * width + jnp.arange(new.shape[1], dtype=jnp.int32)[None]
     return cell.at[rows, place].set(new, mode="promise_in_bounds", unique_indices=True)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import named_arguments
-from jax_decode.kernels.gather import fields, joined, largest, picked, places, read
+from jax_decode.kernels.gather import fields, joined, largest, picked, places, read, stacked
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
@@ -37,7 +37,6 @@ from jax_decode.tables.canonical import BOUNDED, FILTER, LAST, forbids
 from jax_decode.tables.canonical_filter import state_after
 from jax_decode.tables.concatenation import (
     ARC_COUNT,
-    ARC_EFFECTS,
     ARC_GUARD,
     ARC_HELD,
     ARC_NEXT,
@@ -45,14 +44,13 @@ from jax_decode.tables.concatenation import (
     ARC_TOKEN,
     FREE,
     GROUP_COUNT,
-    GROUP_EFFECTS,
     GROUP_NEXT,
     GROUP_OFFSET,
     GROUP_ROW,
     SEARCH_FANOUT,
 )
 from jax_decode.tables.items import child, node_in
-from jax_decode.tables.stack_layout import ADD, NEED, PARALLEL, PUSH, SET
+from jax_decode.tables.stack_layout import NEED, PARALLEL
 from jax_decode.tables.tables import ConstraintTables
 
 
@@ -246,7 +244,7 @@ def _landed(
     keys: _Keys | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
-    more = number(tables, jnp.stack([taken.add, taken.set_to]), tokens)
+    more = number(tables, stacked([taken.add, taken.set_to], 0), tokens)
     register = added(taken.register, more[0])
     used = after_guard(tables, keys.guard, keys.used) if keys is not None else ()
     under = Under(taken.cell, taken.cost, taken.depth, taken.context, used)
@@ -270,7 +268,7 @@ def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
         return taken
     arc = _last_arcs(tables, at.record, tokens[:, None])
     arc, *stack = picked(arc > 0, arc, *_stack(at))
-    return _chosen(arc > 0, _taken(tables.arcs, ARC_NEXT, ARC_EFFECTS, arc > 0, jnp.maximum(arc - 1, 0), stack), taken)
+    return _chosen(arc > 0, _taken(tables.arcs, ARC_NEXT, arc > 0, jnp.maximum(arc - 1, 0), stack), taken)
 
 
 def _stack(at: Sources) -> tuple[jax.Array, ...]:
@@ -287,7 +285,7 @@ def _only_group(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tup
     hit, group, _, of_sources = _group_hits(tables, at.record, tokens, slots, (), *_stack(at), *at.used)
     group, *of_sources = picked(hit, group + 1, *of_sources)
     stack, used = of_sources[:5], of_sources[5:]
-    return _taken(tables.groups, GROUP_NEXT, GROUP_EFFECTS, group > 0, jnp.maximum(group - 1, 0), stack), tuple(used)
+    return _taken(tables.groups, GROUP_NEXT, group > 0, jnp.maximum(group - 1, 0), stack), tuple(used)
 
 
 def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, _Keys]:
@@ -304,7 +302,7 @@ def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[
     hit, (arc, *of_sources) = chosen > 0, picked(chosen > 0, chosen, *_stack(at), *at.used)
     stack, used = of_sources[:5], of_sources[5:]
     hit, arc = arc > 0, jnp.maximum(arc - 1, 0)
-    other = _taken(tables.arcs, ARC_NEXT, ARC_EFFECTS, hit, arc, stack)
+    other = _taken(tables.arcs, ARC_NEXT, hit, arc, stack)
     guard, held = (jnp.where(hit, x, 0) for x in fields(tables.arcs, (ARC_GUARD, ARC_HELD), arc))
     words = tuple(jnp.where(hit, x, y) for x, y in zip(used, of_group))
     return _chosen(hit, other, taken), _Keys(guard, held, words)
@@ -351,7 +349,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """Every token set that holds each row's token, [B, n] with target 0 where a place holds none: groups, then arcs."""
     slots = places(tables.max_groups, tokens.shape)
     hit, group, _, stack = _group_hits(tables, at.record, tokens, slots, (), *_stack(at))
-    parts = [_taken(tables.groups, GROUP_NEXT, GROUP_EFFECTS, hit, group, stack)]
+    parts = [_taken(tables.groups, GROUP_NEXT, hit, group, stack)]
     if tables.search_depth:
         last = _last_arcs(tables, at.record, tokens[:, None]) - 1
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
@@ -361,15 +359,13 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
         hit &= read(tables.arcs, arc, jnp.int32(ARC_TOKEN)) == tokens[:, None, None]
         every = (hit, arc, *(x[..., None] for x in _stack(at)))
         hit, arc, *stack = (jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in every)
-        parts.append(_taken(tables.arcs, ARC_NEXT, ARC_EFFECTS, hit, arc, stack))
+        parts.append(_taken(tables.arcs, ARC_NEXT, hit, arc, stack))
     return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
 
 
-def _taken(
-    table: jax.Array, following: int, effects: int, hit: jax.Array, index: jax.Array, stack: Sequence[jax.Array]
-) -> _Taken:
-    """Token sets of a table, whose columns are told, where they are hit; `stack`: of their sources."""
-    target, push, add, set_to = fields(table, (following, effects + PUSH, effects + ADD, effects + SET), index)
+def _taken(table: jax.Array, following: int, hit: jax.Array, index: jax.Array, stack: Sequence[jax.Array]) -> _Taken:
+    """Token sets of a table, whose effects lie behind the node that follows, where they are hit; `stack`: of their sources."""
+    target, push, add, set_to = fields(table, range(following, following + 4), index)
     return _Taken(jnp.where(hit, target, 0), jnp.where(hit, push, 0), add, set_to, *stack)
 
 
@@ -391,12 +387,12 @@ def _group_hits(
       slots: places int32[1 or B, n] in the list of the groups of all sources.
       columns, of_sources: what is asked for.
     """
-    exists, place, (offset, *of_sources) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET], *of_sources)
+    exists, place, (offset, *chosen) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET], *of_sources)
     group = jnp.where(exists, offset + place, 0)
     row, *asked = fields(tables.groups, (GROUP_ROW, *columns), group)
     word, plane = (x[:, None] for x in tables.columns.place(tokens))
     bits = read(tables.rows, row, jnp.broadcast_to(word, exists.shape))
-    return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group, asked, of_sources
+    return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group, asked, chosen
 
 
 def _last_arcs(tables: ConstraintTables, record: Sequence[jax.Array], tokens: jax.Array, column: int | None = None) -> jax.Array:

@@ -30,7 +30,7 @@ DELTA_OFFSET, NEED, PARALLEL = range(3)
 LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = range(4), range(4, 7), 7, 8
 """Columns of `ConstraintTables.counters` and `ConstraintTables.symbols` (cost and need of the latter only)."""
 PUSH, ADD, SET = range(3)
-"""Effects of a token set: the last columns of its record where constraints have stacks, but for the keys of arcs."""
+"""Effects of a token set: columns of its record behind the next node, where constraints have stacks."""
 ENTRY_SYMBOL, ENTRY_REGISTER, ENTRY_COST, ENTRY_NEED = range(4)
 """Columns of an entry of `ConstraintTables.pushes`; the last is the symbol's need and one more, 0 where there is no entry."""
 

@@ -94,7 +94,7 @@ class ConstraintTables:
       nodes: int32[N, 8], one record per node, see the column names of this module.
       groups: int32[G, 2], bit row and next node of each wide token set; int32[G, 5] where constraints have stacks: then push
         string, add and set.
-      arcs: int32[A, 4], token, next node, cost and need of each narrow one; int32[A, 7] where constraints have stacks: then push
+      arcs: int32[A, 4], token, cost, need and next node of each narrow one; int32[A, 7] where constraints have stacks: then push
         string, add and set; int32[A, 9] where they have sets of keys: then guard, and row of `keys` of the frame it opens.
       levels: int32[L, 2] cost and bit row; int32[L, 4] where constraints have stacks: cost, bit row, need, 0.
       rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice. With a
