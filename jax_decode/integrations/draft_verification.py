@@ -7,7 +7,7 @@ Drafts are chains, one token after another; of a tree, a server verifies each pa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +29,12 @@ class Verified(NamedTuple):
 
     Attributes:
       tokens: int32[B, K + 1], drafts that are kept and the token after them; then -1.
-      count: int32[B], how many tokens that are: 0 for rows that have ended, less than K + 1 where a text ends.
+      written: int32[B], how many tokens that are: 0 for rows that have ended, less than K + 1 where a text ends.
       state: after these tokens.
     """
 
     tokens: jax.Array
-    count: jax.Array
+    written: jax.Array
     state: ConstraintState
 
 
@@ -128,7 +128,7 @@ def verify_drafts(
 def _along(tables: ConstraintTables, state: ConstraintState, drafts: jax.Array) -> _Along:
     """Follows drafts."""
 
-    def follow(state: ConstraintState, token: jax.Array) -> tuple[ConstraintState, tuple[Position, tuple[jax.Array, ...]]]:
+    def follow(state: ConstraintState, token: jax.Array) -> tuple[ConstraintState, Any]:
         parts = mask_parts(tables, state)
         return advance(tables, state, token), (state.position, (parts.words, parts.token, parts.allowed))
 

@@ -97,7 +97,7 @@ def test_drafts_change_nothing_but_the_number_of_steps(tables, tokenizer, sample
             drafts[row, right : right + 1] = rng.integers(-1, width)
         before = length.copy()
         found = turn(state, jnp.asarray(prefix), jnp.asarray(length), jnp.asarray(drafts))
-        state, count, tokens = found.state, np.asarray(found.count), np.asarray(found.tokens)
+        state, count, tokens = found.state, np.asarray(found.written), np.asarray(found.tokens)
         for row in range(ROWS):
             assert (tokens[row, count[row] :] == -1).all()
             prefix[row, length[row] : length[row] + count[row]] = tokens[row, : count[row]]
@@ -143,7 +143,7 @@ def test_first_tokens_have_the_sampler_s_distribution_whatever_is_drafted(tables
     likely = p > 5 / draws
     error = np.sqrt(p[likely] * (1 - p[likely]) / draws)
     assert (np.abs(seen[likely] - p[likely]) < 5 * error).all()
-    assert (np.asarray(found.count) == 2).any()
+    assert (np.asarray(found.written) == 2).any()
 
 
 def test_arguments_that_do_not_go_together(tables, tokenizer):
