@@ -190,11 +190,18 @@ class _Framing:
             bounds=bounds,
             start=self._control(self.outer.start),
             stack=(),
+            control_names=self._control_names(),
             symbol_names=self._symbol_names(),
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
             token_reserve=reserve if (reserve >= 0).any() else None,
         )
+
+    def _control_names(self) -> tuple[str, ...]:
+        """The numbers of the text's states, where the text has names."""
+        if not self.automaton.labels:
+            return ()
+        return (*("",) * (1 + self.totals.control), *map(str, range(1, len(self.automaton.final))))
 
     def _symbol_names(self) -> tuple[str, ...]:
         """The machines' own names of their symbols, where one has any."""
