@@ -25,7 +25,7 @@ JUDGES: dict[str, Callable[[str], bool]] = {
     "sql": judges.sqlite_reads,
     "xml": judges.is_xml,
 }
-MISSED = {"c": 0.12, "regex": 0.5, "sql": 0.12, "xml": 0.005}
+MISSED = {"c": 0.12, "regex": 0.02, "sql": 0.12, "xml": 0.005}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 _PARTS = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
 
