@@ -172,7 +172,7 @@ def carry(
     arrays = jax.device_put((which, limits, stops, depths))
     start = _init_state(tables, *arrays[:3], max_depth=arrays[3], max_tokens=int(limits.max()))
     layout = Layout.of(start)
-    first = tables.initial.shape[1] * tables.cell_width if tables.has_stack else 0
+    first = tables.initial.shape[1] if tables.has_stack else 0
     return Carried(tables=tables, start=dataclasses.replace(start, cell=start.cell[:, :first])), layout
 
 

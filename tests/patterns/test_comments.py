@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 import warnings
 
@@ -48,8 +49,10 @@ def test_as_python_reads_them(pattern):
 
 
 @pytest.mark.exhaustive
-def test_random_patterns_with_comments(tally):
-    for rng in tally.cases(2_500, least=100_000):
+def test_random_patterns_with_comments(exhaustive):
+    rng = random.Random(11)
+    read = 0
+    for _ in range(100_000 if exhaustive else 2_500):
         pattern = "".join(rng.choices(PIECES, k=rng.randint(2, 7)))
         flags = rng.choice([0, re.X])
         try:
@@ -58,5 +61,5 @@ def test_random_patterns_with_comments(tally):
             continue
         want = matched(pattern, flags)
         assert got == want, (pattern, flags)
-        tally.update(made=1, read=want is not None, checks=len(TEXTS))
-    assert tally["read"] > 500
+        read += want is not None
+    assert read > 500

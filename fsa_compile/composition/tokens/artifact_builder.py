@@ -81,12 +81,9 @@ class ArtifactBuilder:
         count = np.bincount(node, size, minlength=self._n)
         if self._n.bit_length() + _TOKEN_BITS + room < 63:
             key = node << _TOKEN_BITS + room | effect
-            if size is not None:
-                key = key.repeat(size)
-            key |= token.astype(np.int64) << room
+            key = (key if size is None else key.repeat(size)) | token << room
             key.sort()
-            token = (key >> room & (1 << _TOKEN_BITS) - 1).astype(np.int32)
-            effect = (key & (1 << room) - 1).astype(np.int32)
+            token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
         else:
             if size is not None:
                 node, effect = node.repeat(size), effect.repeat(size)

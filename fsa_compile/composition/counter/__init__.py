@@ -1,0 +1,1 @@
+"""Composition of a DFA with one counter."""
