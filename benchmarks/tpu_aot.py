@@ -45,6 +45,7 @@ from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask_words
 from jax_decode.step.state import ConstraintState, init_state
 from jax_decode.step.transition import advance
+from jax_decode.tables.stack_layout import CELL
 from jax_decode.tables.tables import ConstraintTables
 
 HOST_OPERATIONS = re.compile(r"callback|infeed|outfeed|\bsend\(|\brecv\(|host-transfer")
@@ -64,8 +65,8 @@ def abstract_tables(vocab_size: int, stack: bool, shards: Shards | None = None) 
     pushes = 4 * with_stack
     return ConstraintTables(
         nodes=shape((256, 8), i32),
-        groups=shape((1024, 2), i32),
-        arcs=shape((4096, 4), i32),
+        groups=shape((1024, 5 if stack else 2), i32),
+        arcs=shape((4096, 7 if stack else 4), i32),
         levels=shape((1024, 4 if stack else 2), i32),
         rows=shape((512, words), jnp.uint32),
         only=shape((512,), i32),
@@ -74,18 +75,15 @@ def abstract_tables(vocab_size: int, stack: bool, shards: Shards | None = None) 
         num_constraints=shape((), i32),
         frames=shape((256 * with_stack, 3), i32),
         counters=shape((256 * with_stack, 8), i32),
-        delta=shape((1024 * with_stack,), i32),
-        group_effects=shape((1024 * with_stack, 4), i32),
-        arc_effects=shape((4096 * with_stack, 4), i32),
+        delta=shape((1024 * with_stack, 3), i32),
         pushes=shape((64 * with_stack, pushes, 4), i32),
         symbols=shape((64 * with_stack, 9), i32),
         increments=shape((with_stack, vocab_size if stack else 1), jnp.uint16),
         spelling=shape((0,), i32),
-        initial=shape((with_stack, pushes + 1, 5), i32),
+        initial=shape((with_stack, pushes + 1, CELL), i32),
         keys=shape((0, 0), i32),
         guards=shape((0, 4), i32),
         set_nodes=shape((0, 0), i32),
-        arc_sets=shape((0, 2), i32),
         push_keys=shape((0, 0), i32),
         unless=shape((0, 0, 2), i32),
         vocab_size=vocab_size,

@@ -18,7 +18,6 @@ from .canonical.filter.canonical_tables import canonical_tables as canonical_tab
 from .compiler.cache import CompileCache as CompileCache
 from .compiler.entry_points import compile_acceptor as compile_acceptor
 from .compiler.entry_points import compile_choices as compile_choices
-from .compiler.entry_points import compile_grammar as compile_grammar
 from .compiler.entry_points import compile_language as compile_language
 from .compiler.entry_points import compile_regex as compile_regex
 from .composition import detokenize as detokenize
@@ -38,6 +37,9 @@ from .errors import UnsatisfiableError as UnsatisfiableError
 from .errors import UnspellableError as UnspellableError
 from .errors import UnsupportedGrammarError as UnsupportedGrammarError
 from .errors import UnsupportedPatternError as UnsupportedPatternError
+from .formats.captures import Capture as Capture
+from .formats.captures import parse_captures as parse_captures
+from .formats.grammar_constraints import compile_grammar as compile_grammar
 from .inspection import draw as draw
 from .inspection import draw_grammar as draw_grammar
 from .inspection import inspect as inspect

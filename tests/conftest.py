@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oracles.tallies import Tally
 
 _MOST_MAPPINGS = 8_000
 """Mappings of a worker above which it drops what it has compiled."""
@@ -40,6 +42,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def exhaustive(request: pytest.FixtureRequest) -> bool:
     """Whether exhaustive checks run in full."""
     return bool(request.config.getoption("--exhaustive"))
+
+
+@pytest.fixture
+def tally(exhaustive: bool, record_property) -> Iterator[Tally]:
+    """Counts the checks of a random generator; they are reported with the test."""
+    counts = Tally(exhaustive)
+    yield counts
+    record_property("checks", dict(counts))
+    if counts.seed:
+        print(f"the case of random.Random({counts.seed!r})")
 
 
 def find_data() -> Path | None:

@@ -52,7 +52,8 @@ def check_key_sets(c: ConstraintArrays, need: _Need) -> None:
     if c.num_symbols:
         aligned = (c.pop_offset >= 0).all() and (c.pop_offset <= len(c.delta) - c.num_symbols).all()
         need(aligned and not (c.pop_offset % c.num_symbols).any(), "'pop_offset' is no segment of 'delta'")
-        need((c.pop_offset[:, 0] == c.delta_offset).all(), "'pop_offset' and 'delta_offset' differ")
+        same = c.delta_offset.shape == (n,) and (c.pop_offset[:, 0] == c.delta_offset).all()
+        need(same, "'pop_offset' and 'delta_offset' differ")
     need(len(c.push_keys) == len(c.push_symbol), "'push_keys' and 'push_symbol' differ in length")
     need(((c.push_keys >= 0) & (c.push_keys < rows)).all(), "'push_keys' has a row that does not exist")
     guard, held = c.effects[1:, 6], c.effects[1:, 7]

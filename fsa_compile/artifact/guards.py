@@ -120,6 +120,7 @@ class KeySets:
       after: bool[S], the control stands after a member.
       end: int32[S], bit of the key that the control stands after, else -1.
       came: int32[S], the most keys that are not required that may have come before.
+      new: by control, the keys that cannot have come before.
     """
 
     guards: tuple[Guard, ...]
@@ -132,6 +133,7 @@ class KeySets:
     after: np.ndarray
     end: np.ndarray
     came: np.ndarray
+    new: tuple[int, ...]
 
     def extended(self, controls: int, entries: int) -> KeySets:
         """With more controls and entries, behind the others, that have no part in it."""
@@ -146,4 +148,5 @@ class KeySets:
             after=np.append(self.after, more > 0),
             end=np.append(self.end, more - 1),
             came=np.append(self.came, more),
+            new=(*self.new, *more.tolist()),
         )

@@ -9,10 +9,13 @@ Source: A. Blumer et al., "The smallest automaton recognizing the subwords of a 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
+from fsa_compile.arrays.integers import distinct
 from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
+from fsa_compile.automata.byte_nfa import ByteNfa
 from fsa_compile.limits import CompileLimits, Deadline
 
 _DOING = "Building the suffix automaton"
@@ -53,6 +56,24 @@ def substring_dfa(text: bytes, min_bytes: int, limits: CompileLimits, deadline: 
         source, byte, target, final = number[source[on]], byte[on], number[target[on]], final[keep]
     order = (source << 8 | byte).argsort(kind="stable")
     return dfa_from_arcs(source[order], byte[order], target[order], final, 0, limits)
+
+
+def chunks_dfa(chunks: Sequence[bytes], limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+    """The automaton of chunks that follow each other in a list, any number of them.
+
+    Raises:
+      LimitError: too many states, or too much memory or time.
+    """
+    text = np.frombuffer(b"".join(chunks), np.uint8).astype(np.int64)
+    borders = np.cumsum([0, *map(len, chunks)])
+    begins = distinct(borders[borders < len(text)])
+    final = np.zeros(len(text) + 2, bool)
+    final[0], final[1 + borders] = True, True
+    nfa = ByteNfa(limits, deadline)
+    nfa.add_states(final)
+    nfa.add_arcs(1 + np.arange(len(text)), text, 2 + np.arange(len(text)))
+    nfa.add_arcs(np.zeros(len(begins), np.int64), text[begins], 2 + begins)
+    return nfa.deterministic(0)
 
 
 def _begin_characters(begins: np.ndarray, after: np.ndarray, length: np.ndarray, link: np.ndarray) -> np.ndarray:

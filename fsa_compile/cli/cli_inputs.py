@@ -57,7 +57,7 @@ def from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> Comp
 
 def from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
     """A constraint of a grammar's file, or of library:NAME; warnings go to standard error."""
-    from fsa_compile.compiler.entry_points import compile_grammar
+    from fsa_compile.formats.grammar_constraints import compile_grammar
 
     given = {option: value for option in ("syntax", "start", "mode", "stacks") if (value := getattr(args, option)) is not None}
     if name.startswith(_LIBRARY):

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical, Request
-from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, _special_ids, check_grammar_text, is_grammar, parse_grammar
-from fsa_compile.compiler.machines import compile_machine, compile_of_language
+from fsa_compile.compiler.grammars import is_grammar
+from fsa_compile.compiler.machines import compile_of_language
 from fsa_compile.errors import ConstraintError
-from fsa_compile.grammar.grammar_tree import LexicalMode
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages import constructors as languages
 from fsa_compile.languages.language import Extension, Language
@@ -147,61 +146,3 @@ def compile_acceptor(
     """
     language = languages.acceptor(automaton, alphabet)
     return compile_language(language, tokenizer, canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
-
-
-@guarded
-def compile_grammar(
-    text: str,
-    tokenizer: Any,
-    *,
-    start: str | None = None,
-    syntax: Syntax | None = None,
-    mode: LexicalMode | None = None,
-    stacks: int = 1,
-    canonical: Canonical = False,
-    filters: Iterable[Filter] = (),
-    starts_text: bool = False,
-    max_depth: int | None = None,
-    limits: CompileLimits | None = None,
-) -> CompiledConstraint:
-    """Compiles a context-free grammar, written in Lark's syntax or in GBNF.
-
-    Args:
-      text: the grammar; `fsa_compile.library.grammar_text(name)` has ready ones.
-      tokenizer: see `compile_language`.
-      start: the start rule; by default `start` in Lark's syntax, `root` in GBNF.
-      syntax: "lark" or "gbnf"; None tells them apart by GBNF's `::=`.
-      mode: "longest" cuts text into lexemes as a lexer does, with `%ignore` between them (the default in Lark's syntax);
-        "characters" concatenates terminals as they are (the default, and the only mode, in GBNF).
-      stacks: parallel stacks for grammars that one stack cannot decide; 1 makes every conflict an error. With more, the
-        constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and
-        the decoding result says so.
-      canonical: see `compile_language`. Counts and stacks are written out, so that such a constraint keeps none while decoding.
-      starts_text: see `compile_language`; texts that begin with a space are left out for tokenizers that cannot keep it.
-      filters: see `compile_language`. Those over text keep the stack; those over tokens have it written out, as `canonical` does.
-      max_depth: where stacks are written out, how many frames of rules that contain themselves may be open at once; what nests
-        deeper is left out. Needed for grammars that nest without bound.
-      limits: see `compile_language`.
-
-    Returns:
-      The artifact.
-
-    Raises:
-      GrammarError: with line, column and the way out: not well formed, not supported, or undecidable with this many stacks.
-      ConstraintError: see `compile_language`.
-    """
-    from fsa_compile.grammar.grammar_machine import machine_of
-
-    if not isinstance(text, str):
-        what = f"a grammar is a str, not {type(text).__name__}"
-        raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
-    check_grammar_text(text)
-    if not isinstance(stacks, int) or isinstance(stacks, bool) or not 1 <= stacks <= MAX_STACKS:
-        raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
-    request = Request.of(
-        tokenizer, text, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits
-    )
-    grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=request.limits)
-    specials = _special_ids(grammar, request.vocabulary)
-    machine = machine_of(grammar, stacks=stacks, specials=specials, limits=request.limits, deadline=request.deadline)
-    return compile_machine(machine, request, stacks=stacks)

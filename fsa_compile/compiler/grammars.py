@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
-from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
+from fsa_compile.grammar.grammar_tree import Choice, Embedded, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    pass
-
 
 Syntax = Literal["lark", "gbnf"]
 
@@ -87,7 +83,7 @@ def check_grammar_text(text: str) -> None:
         raise ConstraintError(f"{name!r} looks like the name of a file, not like a grammar", fix=fix)
 
 
-def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int]:
+def special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int]:
     """Token id of every special token that the grammar names.
 
     Raises:
@@ -95,6 +91,8 @@ def _special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, in
     """
     out: dict[str | int, int] = {}
     for node in special_tokens(grammar):
+        if isinstance(node, Embedded):
+            continue
         token = vocabulary.special.get(node.name, -1) if isinstance(node.name, str) else node.name
         what = fix = ""
         if not 0 <= token < vocabulary.size:

@@ -9,8 +9,6 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
-from fsa_compile.composition.counter.counter_artifact import assemble_counter
-from fsa_compile.composition.counter.counter_walk import counts_alone, walk_counter
 from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
 from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone
@@ -110,12 +108,6 @@ def compose_machine(
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
-    is_plain = machine.sets is None and machine.token_reserve is None
-    if is_plain and tables.spells_every_byte and counts_alone(machine):
-        counted = walk_counter(machine, tables, deadline)
-        return assemble_counter(
-            machine, counted, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}
-        )
     arcs = walk_machine(machine, tables, limits, deadline)
     made = assemble_machine(
         machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks

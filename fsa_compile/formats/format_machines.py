@@ -13,9 +13,9 @@ from fsa_compile.compiler.arguments import Request
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import SchemaError
 from fsa_compile.formats.framing import framed_machine
-from fsa_compile.formats.grammar_values import as_value
+from fsa_compile.formats.machine_values import as_value
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.text_automaton import text_automaton, text_dfa
+from fsa_compile.formats.text_automaton import TextAutomaton, text_automaton, text_dfa
 from fsa_compile.formats.token_counts import token_limited
 from fsa_compile.formats.tree import (
     NOTHING,
@@ -24,6 +24,7 @@ from fsa_compile.formats.tree import (
     FreeText,
     Joined,
     Json,
+    Named,
     OneOf,
     Parts,
     Repeated,
@@ -46,13 +47,21 @@ def compile_format(root: Format, request: Request, options: SchemaOptions | None
     Args:
       options: how its schemas are read, and JSON is written.
     """
+    return compile_named(root, request, options)[0]
+
+
+def compile_named(
+    root: Format, request: Request, options: SchemaOptions | None
+) -> tuple[CompiledConstraint, TextAutomaton, tuple[str, ...]]:
+    """The constraint of a tree, the automaton of its text, and where the tree has names: by node but the dead one, the state of
+    that automaton, "" for none."""
     if not request.is_plain:
         options = without_counters(options or SchemaOptions())
     limits, deadline = request.limits, request.deadline
     automaton = text_automaton(resolved(root, request), limits, deadline)
     if not automaton.calls and not automaton.specials:
         dfa = ByteDfa(automaton.table, automaton.byte_class.astype("uint8"), automaton.final, automaton.start)
-        return compile_dfa(dfa, request)
+        return compile_dfa(dfa, request), automaton, ()
     machines: list[ByteMachine] = []
     starts = []
     for node in automaton.schemas:
@@ -63,7 +72,10 @@ def compile_format(root: Format, request: Request, options: SchemaOptions | None
         else:
             machines.append(node.machine)
             starts.append(node.start)
-    return compile_machine(framed_machine(automaton, machines, deadline, starts), request)
+    made = compile_machine(framed_machine(automaton, machines, deadline, starts), request)
+    extra = dict(made.extra)
+    states = extra.pop("controls", ()) if automaton.labels else ()
+    return dataclasses.replace(made, extra=extra), automaton, tuple(states)
 
 
 def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> Format:
@@ -120,6 +132,8 @@ def resolved(root: Format, request: Request) -> Format:
             return Parts(tuple(resolved(part, request) for part in parts))
         case OneOf(branches=branches):
             return OneOf(tuple(resolved(branch, request) for branch in branches))
+        case Named(branches=branches):
+            return Named(tuple((name, resolved(behind, request)) for name, behind in branches))
         case Repeated(part=part):
             return dataclasses.replace(root, part=resolved(part, request))
         case Joined(part=part, between=between):

@@ -1,7 +1,8 @@
-"""Text around values: a text automaton and the byte machines of its values become one byte machine.
+"""Text around values: a machine of the text and the machines of its values become one byte machine.
 
-The text is the lowest frame. A value is a call: its first byte pushes a symbol for the state that follows it, and below its own
-first symbol that is where it returns to. One byte must always tell what comes: where it does not, the format is refused.
+The text is the lowest frame, or a machine with frames of its own. A value is a call: its first byte pushes a symbol for the state
+that follows it, and below its own first symbol that is where it returns to. One byte must always tell what comes: where it does
+not, the format is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.formats.tree import Value
 from fsa_compile.limits import Deadline
 
 
@@ -36,8 +38,52 @@ def framed_machine(
     Raises:
       FormatError: after some text the next byte can be read in two ways.
     """
-    first = [machine.start for machine in machines] if starts is None else list(starts)
-    return _Framing(automaton, machines, first, deadline).machine()
+    first = [machine.start for machine in machines] if starts is None else starts
+    places = zip(machines, first, automaton.schemas)
+    values = [Value(machine, start, node.pointer) for machine, start, node in places]
+    return with_values(_text_machine(automaton), values, deadline)
+
+
+def with_values(outer: ByteMachine, values: Sequence[Value], deadline: Deadline) -> ByteMachine:
+    """A machine with values in the place of some special tokens: of token `~number` stands value `number`.
+
+    Args:
+      outer: without a stack at first and without bit sets, deterministic.
+      values: each of a machine with one symbol on its stack at first and one control where texts end; one machine may read
+        several. None of their texts is empty.
+      deadline: its bound on memory is kept to.
+
+    Raises:
+      FormatError: after some text the next byte can be read in two ways.
+    """
+    return _Framing(outer, values, deadline).machine()
+
+
+def _text_machine(automaton: TextAutomaton) -> ByteMachine:
+    """An automaton as a machine, each value a special token."""
+    states, classes = automaton.table.shape
+    values = len(automaton.schemas)
+    table = np.hstack([automaton.table, np.zeros((states, values), automaton.table.dtype)])
+    for state, called in automaton.calls.items():
+        for number, after in called.items():
+            table[state, classes + number] = after
+    targets = distinct(table[table > 0])
+    return ByteMachine(
+        byte_class=np.append(automaton.byte_class, classes + np.arange(values)).astype(np.int32),
+        specials=(*automaton.specials, *(~number for number in range(values))),
+        action=np.where(table > 0, 1 + np.searchsorted(targets, table), 0).astype(np.int32),
+        entry_offset=np.append(0, np.arange(len(targets) + 1)).astype(np.int32),
+        entry_next=targets.astype(np.int32),
+        entry_push=np.zeros(len(targets), np.int32),
+        entry_add=np.zeros(len(targets), np.int8),
+        pushes=((),),
+        ret=np.zeros((states, 0), np.int32),
+        end=np.where(automaton.final, END_HERE, NO_END).astype(np.int8),
+        bounds=np.full((states, 2), UNCOUNTED, np.int32),
+        start=automaton.start,
+        stack=(),
+        control_names=("", *map(str, range(1, states))) if automaton.labels else (),
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -54,15 +100,14 @@ class _Offsets:
 
 
 class _Framing:
-    def __init__(
-        self, automaton: TextAutomaton, given: Sequence[ByteMachine], starts: Sequence[int], deadline: Deadline
-    ) -> None:
-        self.automaton, self.starts = automaton, starts
-        self.machines = machines = list({id(machine): machine for machine in given}.values())
+    def __init__(self, outer: ByteMachine, values: Sequence[Value], deadline: Deadline) -> None:
+        self.outer, self.values = outer, values
+        inner = list({id(value.machine): value.machine for value in values}.values())
+        self.machines = machines = [*inner, outer]
         index = {id(machine): number for number, machine in enumerate(machines)}
-        self.machine_of = [index[id(machine)] for machine in given]
+        self.machine_of = [index[id(value.machine)] for value in values]
         """Of every value, the number of its machine."""
-        self.specials = tuple(sorted({*automaton.specials, *(token for machine in machines for token in machine.specials)}))
+        self.specials = tuple(sorted({token for machine in machines for token in machine.specials if token >= 0}))
         self.offsets: list[_Offsets] = []
         totals = _Offsets(0, 0, 0, 0, 0, 0, 0)
         for machine in machines:
@@ -74,23 +119,23 @@ class _Framing:
             totals.push += len(machine.pushes) - 1
             totals.guard += len(machine.sets.guards) - 1 if machine.sets else 0
             totals.kind += len(machine.sets.required) - 1 if machine.sets else 0
-        self.totals = totals
+        self.totals, self.above = totals, self.offsets[-1]
+        self.calls = self._calls()
         begun: list[set[int]] = [set() for _ in machines]
-        for schema in {schema for called in automaton.calls.values() for schema in called}:
-            begun[self.machine_of[schema]].add(starts[schema])
+        for _, number, _ in self.calls:
+            begun[self.machine_of[number]].add(values[number].start)
         self.outermost = [_outermost(machine, begin) for machine, begin in zip(machines, begun)]
-        self.uses = sorted({(schema, after) for called in automaton.calls.values() for schema, after in called.items()})
+        following = outer.entry_next[[entry for _, _, entry in self.calls]].tolist()
+        self.uses = sorted({(number, after) for (_, number, _), after in zip(self.calls, following) if after != RETURN})
         self.symbol = {after: totals.symbol + i for i, after in enumerate(sorted({after for _, after in self.uses}))}
-        self.controls = 1 + totals.control + len(automaton.final) - 1
+        self.controls = 1 + totals.control
         symbols = totals.symbol + len(self.symbol)
-        deadline.check_bytes(4 * self.controls * symbols, "Putting the schemas' machines together")
-        classes = [self._widened(automaton.byte_class, automaton.specials)]
-        classes += [self._widened(machine.byte_class, machine.specials) for machine in machines]
+        deadline.check_bytes(4 * self.controls * symbols, "Putting the values' machines together")
+        classes = [self._widened(machine.byte_class, machine.specials) for machine in (outer, *inner)]
         _, self.first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
         self.byte_class = byte_class.reshape(-1).astype(np.int32)
-        self.kinds = [kinds[self.first] for kinds in classes[1:]]
+        self.kinds = [kinds[self.first] for kinds in (*classes[1:], classes[0])]
         """Per machine, its class of every class of all; -1 for special tokens that it does not have."""
-        self.text_kinds = classes[0][self.first]
         self.action = np.zeros((self.controls, len(self.first)), np.int32)
         self.ret = np.zeros((self.controls, symbols), np.int32)
         self.end = np.full(self.controls, NO_END, np.int8)
@@ -100,16 +145,24 @@ class _Framing:
         self._entry_number: dict[tuple[int, int, int, int], int] = {}
         self._push_number: dict[tuple[tuple[int, int], ...], int] = {}
 
+    def _calls(self) -> list[tuple[int, int, int]]:
+        """Where values may begin: control of the outer machine, number of the value, entry that reads it."""
+        outer, out = self.outer, []
+        for place, token in enumerate(outer.specials):
+            if token < 0:
+                action = outer.action[:, outer.byte_class[256 + place]]
+                out += [(int(at), ~token, int(outer.entry_offset[action[at]])) for at in np.flatnonzero(action)]
+        return sorted(out)
+
     def machine(self) -> ByteMachine:
         for number in range(len(self.machines)):
             self._copy(number)
         for machine, offset in zip(self.machines, self.offsets):
             self.pushes += [tuple((s + offset.symbol, add) for s, add in push) for push in machine.pushes[1:]]
-        self._add_text()
-        for state, called in self.automaton.calls.items():
-            for schema, after in called.items():
-                self._add_call(self._control(state), schema, after)
-        for number in range(len(self.machines)):
+        self.end[self.above.control + 1 :] = self.outer.end[1:]
+        for call in self.calls:
+            self._add_call(*call)
+        for number in range(len(self.machines) - 1):
             self._add_returns(number)
         own = np.array(self.entries, np.int64).reshape(-1, 4)
         none = (np.zeros(0, np.int64),) * 5
@@ -136,32 +189,40 @@ class _Framing:
             ret=self.ret,
             end=self.end,
             bounds=bounds,
-            start=self._control(self.automaton.start),
+            start=self._control(self.outer.start),
             stack=(),
+            control_names=self._control_names(),
             symbol_names=self._symbol_names(),
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
             token_reserve=reserve if (reserve >= 0).any() else None,
         )
 
+    def _control_names(self) -> tuple[str, ...]:
+        """The outer machine's own names of its controls, where it has any."""
+        if not self.outer.control_names:
+            return ()
+        return (*("",) * (1 + self.above.control), *self.outer.control_names[1:])
+
     def _symbol_names(self) -> tuple[str, ...]:
         """The machines' own names of their symbols, where one has any."""
         if not any(machine.symbol_names for machine in self.machines):
             return ()
         own = [name for machine in self.machines for name in machine.symbol_names or ("",) * machine.num_symbols]
-        return (*own, *("value" for _ in self.uses))
+        return (*own, *("value" for _ in self.symbol))
 
     def _widened(self, kinds: np.ndarray, specials: tuple[int, ...]) -> np.ndarray:
         """int32[256 + T], classes of all letters; -1 for special tokens that are not among its own."""
         out = np.full(256 + len(self.specials), -1, np.int32)
         out[:256] = kinds[:256]
         for place, token in enumerate(specials):
-            out[256 + self.specials.index(token)] = kinds[256 + place]
+            if token >= 0:
+                out[256 + self.specials.index(token)] = kinds[256 + place]
         return out
 
     def _control(self, state: int) -> int:
-        """The control of a state of the text."""
-        return self.totals.control + state if state else 0
+        """The control of one of the outer machine's."""
+        return self.above.control + state if state else 0
 
     def _copy(self, number: int) -> None:
         """A machine's own controls."""
@@ -171,7 +232,7 @@ class _Framing:
         self.action[here] = np.where(action > 0, action + at.action, 0)
         control, symbol, after = machine.returns
         # Bounds on the rest of a text take every return for possible: through the first symbol, only where there is one.
-        some = (symbol != machine.stack[0]) | self.outermost[number][control]
+        some = ~np.isin(symbol, machine.stack) | self.outermost[number][control]
         self.ret[control[some] + at.control, symbol[some] + at.symbol] = after[some] + at.control
 
     def _entries(self, number: int) -> tuple[np.ndarray, ...]:
@@ -200,40 +261,47 @@ class _Framing:
             self.entries.append(entry)
         return 1 + self.totals.action + found
 
-    def _add_text(self) -> None:
-        """The states of the text and their bytes."""
-        automaton, above = self.automaton, self.totals.control
-        self.end[above + 1 :] = np.where(automaton.final[1:], END_HERE, NO_END)
-        table = _columns(automaton.table[1:], self.text_kinds)
-        states = distinct(table[table > 0])
-        action = np.zeros(len(automaton.final), np.int32)
-        action[states] = [self._own_action(self._control(state)) for state in states.tolist()]
-        self.action[above + 1 :] = action[table]
-
-    def _add_call(self, control: int, schema: int, after: int) -> None:
-        """The first bytes of a value that may begin in a state of the text, and the state behind it."""
-        number = self.machine_of[schema]
-        machine, at = self.machines[number], self.offsets[number]
-        first = _columns(machine.action[self.starts[schema]], self.kinds[number])
-        bottom = ((self.symbol[after], 0), *((s + at.symbol, 0) for s in machine.stack))
+    def _add_call(self, control: int, number: int, entry: int) -> None:
+        """The first bytes of a value that may begin in a control of the outer machine, and what follows it there."""
+        outer, value, at = self.outer, self.values[number], self.offsets[self.machine_of[number]]
+        machine = value.machine
+        first = _columns(machine.action[value.start], self.kinds[self.machine_of[number]])
+        after, row = int(outer.entry_next[entry]), self.action[self._control(control)]
+        if after == RETURN:
+            self._add_return(row, np.flatnonzero(first), number)
+            return
+        before = tuple((s + self.above.symbol, add) for s, add in outer.pushes[outer.entry_push[entry]])
+        bottom = (*before, (self.symbol[after], int(outer.entry_add[entry])), *((s + at.symbol, 0) for s in machine.stack))
         for kind in np.flatnonzero(first).tolist():
-            if self.action[control, kind]:
-                if machine.token_reserve is not None:
-                    self._refuse_count(schema)
-                self._refuse(schema, kind, "begins the value as well as other text that may stand here")
+            if row[kind]:
+                self._refuse_beginning(number, kind)
             low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
             guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
             if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
-                self._refuse(schema, kind, "begins the value in more than one way")
+                self._refuse(number, kind, "begins the value in more than one way")
             push = tuple((s + at.symbol, add) for s, add in machine.pushes[machine.entry_push[low]])
             following = int(machine.entry_next[low]) + at.control
-            self.action[control, kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
+            row[kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
+
+    def _add_return(self, row: np.ndarray, first: np.ndarray, number: int) -> None:
+        """A frame of the outer machine ends where a value may begin."""
+        leave = self._own_action(RETURN)
+        ends = {leave, *(1 + self.above.action + np.flatnonzero(self.outer.entry_next[self.outer.entry_offset[1:-1]] == RETURN))}
+        for kind in first.tolist():
+            if row[kind] and row[kind] not in ends:
+                self._refuse_beginning(number, kind)
+            row[kind] = row[kind] or leave
+
+    def _refuse_beginning(self, number: int, kind: int) -> None:
+        if self.values[number].machine.token_reserve is not None:
+            self._refuse_count(number)
+        self._refuse(number, kind, "begins the value as well as other text that may stand here")
 
     def _add_returns(self, number: int) -> None:
         """Where the values of a machine may end: on what may follow them, and with the text where that may end there."""
         machine, at = self.machines[number], self.offsets[number]
         assert len(machine.stack) == 1
-        uses = [(schema, after) for schema, after in self.uses if self.machine_of[schema] == number]
+        uses = [(value, after) for value, after in self.uses if self.machine_of[value] == number]
         followers = [self._control(after) for _, after in uses]
         readable = (self.action[followers] != 0).any(0)
         if machine.token_reserve is not None and (self.first[readable] < 256).any():
@@ -246,7 +314,7 @@ class _Framing:
         self.action[end, readable] = leave
         for use in uses:
             self.ret[end, self.symbol[use[1]]] = self._control(use[1])
-        may_end = bool((self.end[followers] == END_HERE).any())
+        may_end = bool((self.end[followers] != NO_END).any())
         returning = machine.end == END_RETURN
         if may_end:
             self.end[at.control : at.control + machine.num_controls][returning] = END_RETURN
@@ -263,19 +331,16 @@ class _Framing:
 
     def _sets(self, entry: np.ndarray) -> KeySets:
         """The bit sets of all machines."""
-        rest = len(self.automaton.final) - 1
         parts = []
         for machine, at in zip(self.machines, self.offsets):
             sets = machine.sets or _no_sets(machine)
             parts.append((sets, np.where(sets.kind > 0, sets.kind + at.kind, 0)))
-        none = KeySets((NO_GUARD,), entry[:0], np.zeros(rest, np.int32), (0,), (0,) * rest, *_plain(rest))
         whole = [dataclasses.replace(sets, kind=kind) for sets, kind in parts]
 
         def joined(name: str) -> np.ndarray:
-            columns = [np.asarray(getattr(sets, name)) for sets in (*whole, none)]
-            return np.concatenate([columns[0][:1], *(column[1:] for column in columns[:-1]), columns[-1]])
+            columns = [np.asarray(getattr(sets, name)) for sets in whole]
+            return np.concatenate([columns[0][:1], *(column[1:] for column in columns)])
 
-        keys = [whole[0].keys[0], *(key for sets in whole for key in sets.keys[1:]), *none.keys]
         number: dict[Guard, int] = {NO_GUARD: 0}
         same = [0, *(number.setdefault(guard, len(number)) for sets in whole for guard in sets.guards[1:])]
         return KeySets(
@@ -283,28 +348,28 @@ class _Framing:
             entry=np.array(same, np.int32)[entry],
             kind=joined("kind").astype(np.int32),
             required=(0, *(bits for sets in whole for bits in sets.required[1:])),
-            keys=tuple(keys),
+            keys=(0, *(keys for sets in whole for keys in sets.keys[1:])),
             open=joined("open"),
             first=joined("first"),
             after=joined("after"),
             end=joined("end").astype(np.int32),
             came=joined("came").astype(np.int32),
+            new=(0, *(keys for sets in whole for keys in sets.new[1:])),
         )
 
-    def _refuse_count(self, schema: int) -> None:
+    def _refuse_count(self, number: int) -> None:
         fix = "Let a special token end it, or bound it by characters."
         what = "text whose tokens are counted ends only with a special token, and here text may follow it"
-        raise FormatError(what, pointer=self.automaton.schemas[schema].pointer, fix=fix)
+        raise FormatError(what, pointer=self.values[number].pointer, fix=fix)
 
-    def _refuse(self, schema: int, kind: int, what: str) -> None:
+    def _refuse(self, number: int, kind: int, what: str) -> None:
         letter = int(self.first[kind])
-        node = self.automaton.schemas[schema]
         if letter >= 256:
             shown = f"special token {self.specials[letter - 256]}"
         else:
             shown = f"byte {chr(letter) if 0x20 < letter < 0x7F else f'0x{letter:02x}'!r}"
         raise FormatError(
-            f"the {shown} {what}, so it cannot be told what it is", pointer=node.pointer,
+            f"the {shown} {what}, so it cannot be told what it is", pointer=self.values[number].pointer,
             fix="Let the text before and behind a value begin otherwise, as tags such as <call> do; join alternatives by anyOf.",
         )  # fmt: skip
 
@@ -328,12 +393,8 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     return reached(source[target > 0], target[target > 0], starts, size + machine.num_symbols)[:size]
 
 
-def _plain(count: int) -> tuple[np.ndarray, ...]:
-    none = np.zeros(count, bool)
-    return none, none, none, np.full(count, -1, np.int32), np.zeros(count, np.int32)
-
-
 def _no_sets(machine: ByteMachine) -> KeySets:
     count = machine.num_controls
+    none, zeros, nothing = np.zeros(count, bool), np.zeros(count, np.int32), (0,) * count
     entry = np.zeros(len(machine.entry_next), np.int32)
-    return KeySets((NO_GUARD,), entry, np.zeros(count, np.int32), (0,), (0,) * count, *_plain(count))
+    return KeySets((NO_GUARD,), entry, zeros, (0,), nothing, none, none, none, zeros - 1, zeros, nothing)

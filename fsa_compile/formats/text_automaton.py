@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from fsa_compile.formats.tree import (
     FreeText,
     Joined,
     Json,
+    Named,
     OneOf,
     Parts,
     Regex,
@@ -47,6 +50,9 @@ class TextAutomaton:
       calls: by state, the values that may begin there: number of the schema, and the state after the value.
       schemas: the different schemas, and values of machines.
       specials: token ids of the special tokens, in the order of their letters.
+      labels: by state, the places in the tree that it stands for, where the tree has names; else (). Outside of names, and what
+        stands behind each, a number; within a name, the place before it and what is read of the name; behind a name, the place
+        before it, the name, and a number. Trees that differ in their names alone agree in these.
     """
 
     table: np.ndarray
@@ -56,6 +62,7 @@ class TextAutomaton:
     calls: dict[int, dict[int, int]]
     schemas: tuple[Json | Value, ...]
     specials: tuple[int, ...] = ()
+    labels: tuple[frozenset[Hashable], ...] = ()
 
 
 def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
@@ -82,6 +89,8 @@ def _tokens(root: Format) -> set[int]:
                 out |= ids
             case Parts(parts=children) | OneOf(branches=children):
                 todo += children
+            case Named(branches=named):
+                todo += [child for _, child in named]
             case Repeated(part=child):
                 todo.append(child)
             case Joined(part=child, between=between):
@@ -96,6 +105,8 @@ class _Nondeterministic:
       free: by state, states that are reached without a letter.
       moves: by state, (letters as a bit mask, state).
       calls: by state, (number of a schema, state behind its value).
+      labels: by state, its place in the tree; see `TextAutomaton`.
+      has_names: whether the tree has names.
     """
 
     def __init__(self, limits: CompileLimits, deadline: Deadline) -> None:
@@ -106,14 +117,21 @@ class _Nondeterministic:
         self.schemas: dict[object, tuple[int, Json | Value]] = {}
         self.specials: list[int] = []
         self._dfas: dict[Format, ByteDfa] = {}
+        self.labels: list[Hashable] = []
+        self.has_names = False
+        self._numbers, self._behind = itertools.count(), tuple[Hashable, ...]()
 
-    def state(self) -> int:
+    def state(self, label: Hashable = None) -> int:
         if len(self.free) >= self._limits.max_states:
             raise LimitError("max_states", self._limits.max_states, "Writing out the text around the values")
         self.free.append([])
         self.moves.append([])
         self.calls.append([])
+        self.labels.append(self._label() if label is None else label)
         return len(self.free) - 1
+
+    def _label(self) -> Hashable:
+        return (*self._behind, next(self._numbers)) if self._behind else next(self._numbers)
 
     def add(self, node: Format, begin: int, end: int) -> None:
         """The node's texts between two states."""
@@ -133,16 +151,23 @@ class _Nondeterministic:
                 self.moves[begin].append((sum(1 << 256 + self.specials.index(token) for token in ids), end))
             case Parts(parts=parts):
                 here = begin
-                for part in parts:
+                for part in parts[:-1]:
                     there = self.state()
                     self.add(part, here, there)
                     here = there
-                self.free[here].append(end)
+                if parts:
+                    self.add(parts[-1], here, end)
+                else:
+                    self.free[here].append(end)
             case OneOf(branches=branches):
                 for branch in branches:
                     first = self.state()
                     self.free[begin].append(first)
                     self.add(branch, first, end)
+            case Named(branches=named):
+                self.has_names = True
+                for name, behind in named:
+                    self._named(name.encode(), behind, begin, end)
             case Repeated():
                 self._repeated(node, begin, end)
             case Joined(part=part, between=between):
@@ -163,8 +188,21 @@ class _Nondeterministic:
             raise LimitError("max_states", self._limits.max_states, "Writing out the text around the values")
         self.free += [[] for _ in range(more)]
         self.calls += [[] for _ in range(more)]
+        self.labels += [self._label() for _ in range(more)]
         self.moves += [[(1 << byte, there)] for byte, there in zip(text[1:], (*range(first + 1, first + more), end))]
         self.moves[begin].append((1 << text[0], first if more else end))
+
+    def _named(self, name: bytes, behind: Format, begin: int, end: int) -> None:
+        here = self.state((self.labels[begin], b""))
+        self.free[begin].append(here)
+        for read, byte in enumerate(name, 1):
+            there = self.state((self.labels[begin], name[:read]))
+            self.moves[here].append((1 << byte, there))
+            here = there
+        outside = self._numbers, self._behind
+        self._numbers, self._behind = itertools.count(), (self.labels[begin], name)
+        self.add(behind, here, end)
+        self._numbers, self._behind = outside
 
     def _repeated(self, node: Repeated, begin: int, end: int) -> None:
         here = begin
@@ -286,7 +324,8 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     table = _table(moves, byte_class, len(order) + 1)
     final = np.array([False, *(end in states for states in order)])
     schemas = tuple(node for _, node in build.schemas.values())
-    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials)))
+    found = [frozenset(), *(frozenset([build.labels[s] for s in states]) for states in order)] if build.has_names else ()
+    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), tuple(found)))
 
 
 def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
@@ -357,4 +396,7 @@ def _trimmed(automaton: TextAutomaton) -> TextAutomaton:
     }
     calls = {source: called for source, called in calls.items() if called}
     start = int(kept[automaton.start])
-    return dataclasses.replace(automaton, table=kept[table[rows]], final=final[rows], start=start, calls=calls)
+    labels = tuple(automaton.labels[row] for row in rows.tolist()) if automaton.labels else ()
+    return dataclasses.replace(
+        automaton, table=kept[table[rows]], final=final[rows], start=start, calls=calls, labels=labels
+    )

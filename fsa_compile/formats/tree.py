@@ -121,6 +121,13 @@ class OneOf:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Named:
+    """One of several names, and what stands behind each; what other trees of the same form may have others of."""
+
+    branches: tuple[tuple[str, Format], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Repeated:
     """`low` to `high` times; `high` None: any number."""
 
@@ -138,7 +145,8 @@ class Joined:
 
 
 Format: TypeAlias = (
-    Text | Regex | Words | FreeText | FewTokens | Until | Json | Token | Special | Value | Parts | OneOf | Repeated | Joined
+    Text | Regex | Words | FreeText | FewTokens | Until | Json | Token | Special | Value | Parts | OneOf | Named
+    | Repeated | Joined
 )
 
 NOTHING = Parts(())

@@ -329,7 +329,8 @@ class _Explainer:
         symbol = self.shown.get(kind, -1)
         if symbol < 0:
             return ""
-        return bytes([symbol]) if symbol < 256 else f"special token {self.builder.lexicon.specials[symbol - 256]}"
+        token = -1 if symbol < 256 else self.builder.lexicon.specials[symbol - 256]
+        return bytes([symbol]) if symbol < 256 else f"special token {token}" if token >= 0 else "an embedded value"
 
     def _symbol_words(self, kind: int) -> str:
         symbol = self._symbol(kind)

@@ -45,12 +45,12 @@ def check_grammar(grammar: Grammar) -> None:
     unused = [rule for name, rule in grammar.rules.items() if name not in needed and not rule.terminal]
     if unused:
         names = ", ".join(f"{rule.name} (line {line_of(grammar, rule)})" for rule in unused)
-        warnings.warn(f"{grammar.start} does not need these rules: {names}", GrammarWarning, stacklevel=4)
+        warnings.warn(f"{grammar.start} does not need these rules: {names}", GrammarWarning, stacklevel=5)
     for component in _circles(grammar, needed):
         names = " → ".join([*component, component[0]])
         line = line_of(grammar, grammar.rules[component[0]])
         what = f"{names} (line {line}) is a circle: each stands for itself, and a text has infinitely many trees"
-        warnings.warn(f"{what}. The language is not changed by it.", GrammarWarning, stacklevel=4)
+        warnings.warn(f"{what}. The language is not changed by it.", GrammarWarning, stacklevel=5)
 
 
 def line_of(grammar: Grammar, rule: Rule) -> int:

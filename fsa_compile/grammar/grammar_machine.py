@@ -29,6 +29,7 @@ def machine_of(
     specials: Mapping[str | int, int] | None = None,
     limits: CompileLimits | None = None,
     deadline: Deadline | None = None,
+    values: Mapping[int, tuple[int, bool]] | None = None,
 ) -> ByteMachine:
     """The trimmed, minimal byte machine of a grammar.
 
@@ -38,6 +39,8 @@ def machine_of(
       specials: token id of every special token that the grammar names.
       limits: bounds of the compilation; `max_states` holds for rule automata and for controls.
       deadline: an already running time budget.
+      values: special tokens in whose place values will stand: the bytes with which these may begin, as a bit set, and whether
+        the empty text is one.
 
     Raises:
       GrammarConflictError: one stack cannot decide the grammar, and `stacks` is 1; or no number of stacks can.
@@ -47,7 +50,7 @@ def machine_of(
     limits = limits or CompileLimits()
     deadline = deadline or Deadline(limits)
     check_grammar(grammar)
-    attempts = _Attempts(grammar, specials or {}, limits, deadline)
+    attempts = _Attempts(grammar, specials or {}, limits, deadline, values or {})
     for number in (1, stacks) if stacks > 1 else (1,):
         machine = attempts.machine(number)
         if machine is not None:
@@ -59,9 +62,10 @@ class _Attempts:
     """Machines of one grammar by several ways to choose what is called: of one language, but not all for one stack."""
 
     def __init__(
-        self, grammar: Grammar, specials: Mapping[str | int, int], limits: CompileLimits, deadline: Deadline
+        self, grammar: Grammar, specials: Mapping[str | int, int], limits: CompileLimits, deadline: Deadline,
+        values: Mapping[int, tuple[int, bool]],
     ) -> None:  # fmt: skip
-        self.grammar, self.specials, self.limits, self.deadline = grammar, specials, limits, deadline
+        self.grammar, self.specials, self.limits, self.deadline, self.values = grammar, specials, limits, deadline, values
         self.problem: Conflict | UnsupportedGrammarError | None = None
 
     def machine(self, stacks: int) -> ByteMachine | None:
@@ -101,7 +105,7 @@ class _Attempts:
         """The machine when some large repetitions are written out and the others counted; None if that was tried before."""
         grammar, limits, deadline = self.grammar, self.limits, self.deadline
         longest = grammar.mode == "longest"
-        lexicon = Lexicon(grammar, self.specials, limits, deadline)
+        lexicon = Lexicon(grammar, self.specials, limits, deadline, self.values)
         network = build_network(grammar, lexicon, limits, deadline, written_out, way)
         if grammar.indentation:
             network = indented(network, grammar, limits, deadline)

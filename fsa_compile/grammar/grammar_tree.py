@@ -54,12 +54,42 @@ class FreeText:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Embedded(SpecialToken):
+    """A value that a machine of its own reads. The rest of the grammar takes it for a token that is no text.
+
+    Attributes:
+      kind: "json" (content: a schema's text), "lark" (a grammar's text), or "tokens" (the terminal called `name`, of so many
+        tokens at most).
+      content: see `kind`.
+    """
+
+    kind: OneOf["json", "lark", "tokens"]
+    content: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chunks:
+    """Any number of the chunks that follow each other in a list, none included."""
+
+    chunks: tuple[str, ...]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Reference:
     """A rule or a terminal by its name."""
 
     name: str
     start: int
     end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounded(Reference):
+    """The texts of a terminal with at most so many characters."""
+
+    most: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +121,7 @@ class Repeat:
     end: int
 
 
-Expression: TypeAlias = Literal | Pattern | SpecialToken | FreeText | Reference | Sequence | Choice | Repeat
+Expression: TypeAlias = Literal | Pattern | SpecialToken | FreeText | Chunks | Reference | Sequence | Choice | Repeat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,6 +174,7 @@ class Grammar:
       text: source text; all offsets count in it. Nodes that come from an import carry the span of the import statement.
       indentation: where blocks are told by indentation.
       called: rules that are frames of their own, whether or not their recursion needs one.
+      captures: rules whose texts are given back, each with the name for them.
     """
 
     rules: dict[str, Rule]
@@ -153,6 +184,7 @@ class Grammar:
     text: str
     indentation: Indentation | None = None
     called: tuple[str, ...] = ()
+    captures: tuple[tuple[str, str], ...] = ()
 
 
 def inside(body: Expression) -> Iterator[Expression]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple, TypeAlias
 
+from fsa_compile.grammar.front.blocks import BLOCKS, block_span
 from fsa_compile.grammar.source import GrammarText
 
-Kind: TypeAlias = Literal["name", "number", "string", "regex", "special", "directive", "line end", "end"] | str
+Kind: TypeAlias = Literal["name", "number", "string", "regex", "special", "directive", "block", "line end", "end"] | str
 
 
 class Token(NamedTuple):
@@ -39,14 +40,17 @@ def tokenize(source: GrammarText) -> list[Token]:
                 out.append(Token("line end", at, at + 1))
             at = lines.end()
         else:
-            out.append(_token(source, at))
+            out.append(_token(source, at, depth > 0))
             at = out[-1].end
+            if out[-1].kind == "directive" and (name := text[out[-1].start : at]) in BLOCKS:
+                out.append(Token("block", *block_span(source, name, at)))
+                at = out[-1].end
             depth = max(0, depth + (out[-1].kind in "([{") - (out[-1].kind in ")]}"))
     out.append(Token("end", len(text), len(text)))
     return out
 
 
-def _token(source: GrammarText, at: int) -> Token:
+def _token(source: GrammarText, at: int, inside: bool) -> Token:
     text = source.text
     c = text[at]
     if c == '"':
@@ -55,6 +59,8 @@ def _token(source: GrammarText, at: int) -> Token:
         return _regex(source, at)
     if c == "<":
         return Token("special", at, source.special_token(at).end)
+    if c == "=" and inside:
+        return Token("=", at, at + 1)
     found = _SIMPLE(text, at)
     if not found:
         fix = "Text stands in double quotes, patterns between slashes."

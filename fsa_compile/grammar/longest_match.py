@@ -58,7 +58,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
       LimitError: it takes too long.
     """
     for t in lexicon.terminals:
-        if t.nullable and t.automaton.arcs[0]:
+        if t.nullable and t.automaton.arcs[0] and t.key[0] not in ("special", "chunks"):
             what = f"terminal {t.name} matches the empty text"
             fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
@@ -66,7 +66,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     word = lexicon.class_set(WORD_BYTES)
     keyword = [_is_keyword(automaton, word) for automaton in original]
     reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or keyword[i])
-    ranks = sorted(range(len(original)), key=lambda i: _rank(lexicon.terminals[i], i))
+    ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))
     better: dict[int, int] = {}
     ranked = 0
     for place, i in enumerate(ranks):
@@ -105,7 +105,8 @@ def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -
     return UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
 
 
-def _rank(terminal: Terminal, number: int) -> tuple[int, bool, float, int, str, int]:
+def rank_of(terminal: Terminal, number: int) -> tuple[int, bool, float, int, str, int]:
+    """What tells which of two terminals it is where both match the same text: the lesser one."""
     return (
         -terminal.priority, not terminal.literal, -widest(terminal.automaton), -(terminal.end - terminal.start), terminal.name,
         number,

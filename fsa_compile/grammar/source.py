@@ -27,6 +27,8 @@ MAX_DEPTH = 50
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 _SPECIAL = re.compile(r"<(?:\[(?P<id>[^\]>\n]*)\]|(?P<name>[^<>\s\[][^<>\s]*))>").match
+_IDS = 1024
+"""Most token numbers in one pair of brackets."""
 _PLAIN_LOOPS: set[tuple[int, int | None]] = {(0, 1), (0, None), (1, None)}
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -98,8 +100,8 @@ class GrammarText:
             self.refuse_surrogate(at, first + length)
         return chr(value), first + length
 
-    def special_token(self, start: int) -> SpecialToken:
-        """The token written as `<name>` or `<[id]>` at an offset."""
+    def special_token(self, start: int) -> Expression:
+        """The token written as `<name>` or `<[id]>` at an offset, or one of several, as in `<[3-5,9]>`."""
         found = _SPECIAL(self.text, start)
         if not found:
             fix = 'A token of the vocabulary is written <name> without spaces, or <[id]>; for the character itself write "<".'
@@ -107,10 +109,12 @@ class GrammarText:
         name, end = found["name"], found.end()
         if name is not None:
             return SpecialToken(found[0], start, end)
-        if not re.fullmatch("[0-9]{1,9}", found["id"]):
-            fix = "Write single numbers, as in <[7]> | <[8]>."
-            self.unsupported(f"<[{found['id']}]> is not one token number", start, end, fix=fix)
-        return SpecialToken(int(found["id"]), start, end)
+        parts = [re.fullmatch("([0-9]{1,9})(?:-([0-9]{1,9}))?", part) for part in found["id"].split(",")]
+        ids = {k for part in parts if part for k in range(int(part[1]), min(int(part[2] or part[1]), int(part[1]) + _IDS) + 1)}
+        if None in parts or not 0 < len(ids) <= _IDS:
+            fix = f"Write numbers and ranges of special tokens, at most {_IDS}, as in <[7,9-12]>."
+            self.unsupported(f"<[{found['id']:.30}]> is no list of token numbers", start, end, fix=fix)
+        return choice([SpecialToken(token, start, end) for token in sorted(ids)], start, end)
 
     def pattern(self, start: int, end: int, flags: str) -> Node:
         """The syntax tree of the regular expression `text[start:end]`; its errors are shown in the grammar."""

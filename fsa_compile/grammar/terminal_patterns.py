@@ -13,7 +13,19 @@ import re
 from typing import NoReturn
 
 from fsa_compile.errors import LimitError, PatternError
-from fsa_compile.grammar.grammar_tree import Choice, Expression, Literal, Pattern, Reference, Repeat, Rule, Sequence, SpecialToken
+from fsa_compile.grammar.grammar_tree import (  # fmt: skip
+    Bounded,
+    Choice,
+    Embedded,
+    Expression,
+    Literal,
+    Pattern,
+    Reference,
+    Repeat,
+    Rule,
+    Sequence,
+    SpecialToken,
+)
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
@@ -140,7 +152,8 @@ class _Terminals:
         for name in self.order:
             if name in needed:
                 self.joined[name] = self.checked_length(self.join(self.rules[name].body))
-        heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference)}
+        heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference | Embedded)}
+        heads |= {rule.body.name for rule in self.rules.values() if isinstance(rule.body, Bounded)}
         out = {
             name: Rule(name, body, rule.terminal, rule.priority, rule.start, rule.end)
             for name, rule in self.rules.items()

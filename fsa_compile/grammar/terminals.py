@@ -21,10 +21,13 @@ from fsa_compile.automata.acyclic import choices_dfa
 from fsa_compile.automata.aho_corasick import text_until_automaton
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.minimize import minimize
+from fsa_compile.automata.suffix_automaton import chunks_dfa
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import PatternError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import (  # fmt: skip
+    Bounded,
     Choice,
+    Chunks,
     Expression,
     FreeText,
     Grammar,
@@ -109,8 +112,12 @@ class Lexicon:
       specials: token ids of the special tokens, in the order of their symbols.
     """
 
-    def __init__(self, grammar: Grammar, specials: Mapping[str | int, int], limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(
+        self, grammar: Grammar, specials: Mapping[str | int, int], limits: CompileLimits, deadline: Deadline,
+        values: Mapping[int, tuple[int, bool]] | None = None,
+    ) -> None:  # fmt: skip
         self._grammar, self._token_of, self._limits, self._deadline = grammar, specials, limits, deadline
+        self._values = values or {}
         self._number: dict[tuple[Key, int], int] = {}
         self.terminals: list[Terminal] = []
         self.specials: tuple[int, ...] = ()
@@ -189,7 +196,8 @@ class Lexicon:
                 what = f"the condition at the end of {t.name} divides characters that begin with the same byte and may follow"
                 fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
                 raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
-            t.not_before = found
+            begun = [k for k, token in enumerate(self.specials) if self._values.get(token, (0, False))[0] & found]
+            t.not_before = found | sum(1 << 256 + k for k in begun)
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""
@@ -216,6 +224,10 @@ class Lexicon:
                 return "special", self._token_of[node.name]
             case FreeText():
                 return "free", tuple(sorted(node.until))
+            case Chunks():
+                return "chunks", node.chunks
+            case Bounded():
+                return "bounded", self._key(self._grammar.rules[node.name].body, inside), node.most
             case Sequence():
                 parts = tuple(self._key(part, inside) for part in node.parts)
                 return parts[0] if len(parts) == 1 else ("sequence", *parts)
@@ -237,7 +249,8 @@ class Lexicon:
         if key[0] == "special":
             if key[1] not in self.specials:
                 self.specials += (key[1],)
-            return Automaton([[(1 << (256 + self.specials.index(key[1])), 1)], []], [False, True]), False
+            _, nullable = self._values.get(key[1], (0, False))
+            return Automaton([[(1 << (256 + self.specials.index(key[1])), 1)], []], [False, True]), nullable
         if any(part[0] == "special" for part in _parts(key)):
             what = "a special token stands inside a terminal"
             fix = "Name it in a rule: a terminal is text only."
@@ -247,6 +260,20 @@ class Lexicon:
         except PatternError as error:
             what = f"{error.what} in the pattern {error.pattern!r}"
             raise UnsupportedGrammarError(what, text=self._grammar.text, start=node.start, end=node.end, fix=error.fix) from error
+
+
+def terminal_dfa(grammar: Grammar, node: Reference | SpecialToken, limits: CompileLimits, deadline: Deadline) -> ByteDfa:
+    """The automaton of the terminal that a node names.
+
+    Raises:
+      UnsupportedGrammarError: it has no text, or a condition on what follows it.
+    """
+    key = Lexicon(grammar, {}, limits, deadline)._key(grammar.rules[str(node.name)].body, ())
+    dfa = byte_dfa_of(key, limits, deadline)
+    if dfa is None or _guard(key, limits) != NONE:
+        what = "it has no text" if dfa is None else "a condition on what follows cannot be kept where tokens are counted"
+        raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix="Change the terminal.")
+    return dfa
 
 
 def widest(automaton: Automaton) -> float:
@@ -272,6 +299,8 @@ def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[A
 
 def _guard(key: Key, limits: CompileLimits) -> CodePointSet:
     """The characters that a condition at the end of a terminal forbids to follow."""
+    if key[0] == "bounded":
+        return _guard(key[1], limits)
     return split_guard(_tree(key, limits))[1] if key[0] == "pattern" else NONE
 
 
@@ -285,12 +314,17 @@ def text_automaton(data: bytes) -> tuple[Automaton, bool]:
 
 def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
     """The language of a terminal expression; None when it has no member."""
-    if not any(part[0] == "free" for part in _parts(key)):
+    if not any(part[0] in ("free", "chunks", "bounded") for part in _parts(key)):
         tree = _tree(key, limits)
         dfa = build_automaton(split_guard(tree)[0] if key[0] == "pattern" else tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
     if key[0] == "free":
         return _free_text(key[1], limits)
+    if key[0] == "chunks":
+        return chunks_dfa([chunk.encode() for chunk in key[1]], limits, deadline)
+    if key[0] == "bounded":
+        one, most = (byte_dfa_of(part, limits, deadline) for part in (key[1], ("pattern", f".{{0,{key[2]}}}", "s")))
+        return None if one is None or most is None else algebra.combine("&", one, most, limits, deadline)
     if key[0] in ("sequence", "choice"):
         whole: ByteDfa | None = None
         for part in key[1:]:
@@ -353,7 +387,7 @@ def _parts(key: Key) -> Iterable[Key]:
         yield one
         if one[0] in ("sequence", "choice"):
             todo += one[1:]
-        elif one[0] == "repeat":
+        elif one[0] in ("repeat", "bounded"):
             todo.append(one[1])
 
 

@@ -12,11 +12,11 @@ from fsa_compile.json_schema.keyword_types import KEYWORDS
 from fsa_compile.limits import CompileLimits
 
 _SAY_NOTHING = frozenset({
-    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "definitions", "contentEncoding",
+    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding",
     "contentMediaType", "contentSchema", "id", "discriminator", "nullable", "example", "xml", "externalDocs", "const",
 })  # fmt: skip
 """Keywords besides those that are checked: annotations of the standard and of OpenAPI."""
-_ANNOTATIONS = _SAY_NOTHING - {"const", "definitions", "id"}
+_ANNOTATIONS = _SAY_NOTHING - {"const", "id"}
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains", "additionalItems": "items"}
 _OF_TYPE = {
     "string": ("minLength", "maxLength", "pattern", "format"),

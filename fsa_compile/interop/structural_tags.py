@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fsa_compile.formats.grammar_values import grammar_format
+from fsa_compile.formats.grammar_constraints import grammar_format
 from fsa_compile.formats.request import FormatError, child, decoded, elements, flag, kind_of, members, text, texts
 from fsa_compile.formats.token_counts import MAX_TOKENS
 from fsa_compile.formats.tree import (

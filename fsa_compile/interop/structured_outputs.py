@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Canonical
-from fsa_compile.compiler.entry_points import compile_choices, compile_grammar, compile_regex
+from fsa_compile.compiler.entry_points import compile_choices, compile_regex
+from fsa_compile.formats.grammar_constraints import compile_grammar
 from fsa_compile.formats.request import FormatError, child, decoded, flag, kind_of, members, text, texts
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.interop.response_format import compile_response_format

@@ -11,6 +11,10 @@ Labels that begin with `xn--` encode others by rules that no automaton here deci
 written in a part of ECMA-262: groups nest at most two deep and have no names and no back-references, the ranges of a class are
 those of digits, hexadecimal digits, letters and ASCII's printable characters, and a count `{m,n}` begins with one digit.
 
+Where a standard can be read in two ways only what both readings take is written: durations have capital letters, the index of a
+relative pointer is not shifted, numbers of an address in brackets behind `@` do not begin with 0, and `::` stands there for two
+groups and more. As the public test suite has it, labels of an internationalized email are any characters beyond ASCII.
+
 What such a part leaves out is undecided: it is neither written as a text of the format nor, under `not`, as one that is none.
 """
 
@@ -33,15 +37,18 @@ REFUSED_FORMATS = frozenset({"idn-hostname"})
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 _GROUP = "[0-9A-Fa-f]{1,4}"
-_LAST = f"(?:{_GROUP}:{_GROUP}|{_IPV4})"
-_IPV6 = "(?:" + "|".join([
-    f"(?:{_GROUP}:){{6}}{_LAST}",
-    f"::(?:{_GROUP}:){{5}}{_LAST}",
-    f"(?:{_GROUP})?::(?:{_GROUP}:){{4}}{_LAST}",
-    *(f"(?:(?:{_GROUP}:){{0,{n}}}{_GROUP})?::(?:{_GROUP}:){{{4 - n}}}{_LAST}" for n in range(1, 5)),
-    f"(?:(?:{_GROUP}:){{0,5}}{_GROUP})?::{_GROUP}",
-    f"(?:(?:{_GROUP}:){{0,6}}{_GROUP})?::",
-]) + ")"  # fmt: skip
+_ANY_QUAD = r"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})(?:\.(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})){3}"
+
+
+def _ipv6(most: int, quad: str) -> str:
+    """Addresses with at most so many groups beside `::`, the last two of which may be written as an IPv4 address."""
+    last = f"(?:{_GROUP}:{_GROUP}|{quad})"
+    ends = ["", _GROUP, *(f"(?:{_GROUP}:){{{n}}}{last}" for n in range(most - 1))]
+    starts = [*(f"(?:(?:{_GROUP}:){{0,{n}}}{_GROUP})?" for n in reversed(range(most))), ""]
+    return f"(?:(?:{_GROUP}:){{6}}{last}|" + "|".join(f"{start}::{end}" for start, end in zip(starts, ends)) + ")"
+
+
+_IPV6 = _ipv6(7, _IPV4)
 
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _LONG_MONTH, _SHORT_MONTH = "(?:0[13578]|1[02])", "(?:0[469]|11)"
@@ -109,13 +116,14 @@ _LONG_HOST = rf"{_label(24)}(?:\.{_label(24)}){{4,9}}"
 _PLAIN_HOST = f"(?:{_SHORT_HOST}|{_LONG_HOST})"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
-_ADDRESS = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"
-_EMAIL = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOST}|{_ADDRESS})"
+_LOCAL = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})"
+_ADDRESS = rf"\[(?:{_IPV4}|IPv6:{_ipv6(6, _IPV4)})\]"
+_ANY_ADDRESS = rf"\[(?:{_ANY_QUAD}|[Ii][Pp][Vv]6:{_ipv6(7, _ANY_QUAD)})\]"
 _WIDE = r"\u0080-\uD7FF\uE000-\U0010FFFF"
 _WIDE_ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\-{_WIDE}]+"
 _WIDE_LABEL = rf"[A-Za-z0-9{_WIDE}](?:[A-Za-z0-9\-{_WIDE}]{{0,61}}[A-Za-z0-9{_WIDE}])?"
-_WIDE_QUOTED = rf'"(?:[ !#-\[\]-~{_WIDE}]|\\[ -~])*"'
-_IDN_EMAIL = rf"(?:{_WIDE_ATOM}(?:\.{_WIDE_ATOM})*|{_WIDE_QUOTED})@(?:{_WIDE_LABEL}(?:\.{_WIDE_LABEL})*|{_ADDRESS})"
+_WIDE_HOST = rf"{_WIDE_LABEL}(?:\.{_WIDE_LABEL})*"
+_WIDE_LOCAL = rf'(?:{_WIDE_ATOM}(?:\.{_WIDE_ATOM})*|"(?:[ !#-\[\]-~{_WIDE}]|\\[ -~])*")'
 
 _VARIABLE = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(?:\:[1-9][0-9]{0,3}|\*)?"
 _TEMPLATE = (
@@ -123,6 +131,7 @@ _TEMPLATE = (
     rf"|\{{[+\#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
 )
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
+_INDEX = "(?:0|[1-9][0-9]*)"
 
 
 def _regex(depth: int) -> str:
@@ -155,15 +164,15 @@ FORMATS = {
     "ipv6": _IPV6,
     "hostname": _PLAIN_HOST,
     "host-name": _PLAIN_HOST,
-    "email": _EMAIL,
-    "idn-email": _IDN_EMAIL,
+    "email": f"{_LOCAL}@(?:{_HOST}|{_ADDRESS})",
+    "idn-email": f"{_WIDE_LOCAL}@(?:{_WIDE_HOST}|{_ADDRESS})",
     "uri": _URI,
     "uri-reference": f"(?:{_URI}|{_RELATIVE})",
     "iri": _IRI,
     "iri-reference": f"(?:{_IRI}|{_RELATIVE_IRI})",
     "uri-template": _TEMPLATE,
     "json-pointer": _POINTER,
-    "relative-json-pointer": rf"(?:0|[1-9][0-9]*)(?:\#|{_POINTER})",
+    "relative-json-pointer": rf"{_INDEX}(?:\#|{_POINTER})",
     "regex": _regex(2),
 }
 """Pattern of each enforced format, in the dialect of `re`."""
@@ -177,8 +186,12 @@ left of them, and a register can count."""
 _PERHAPS = {
     "time": _ANY_TIME,
     "date-time": f"{_DATE}[Tt]{_ANY_TIME}",
+    "duration": re.sub("[A-Z]", lambda letter: f"[{letter[0]}{letter[0].lower()}]", _DURATION),
     "hostname": _HOST,
     "host-name": _HOST,
+    "email": f"{_LOCAL}@(?:{_HOST}|{_ANY_ADDRESS})",
+    "idn-email": f"{_WIDE_LOCAL}@(?:{_WIDE_HOST}|{_ANY_ADDRESS})",
+    "relative-json-pointer": rf"{_INDEX}(?:[+-][1-9][0-9]*)?(?:\#|{_POINTER})",
     "regex": r"(?![*+?])(?![^\\(\[]*\))(?![^\\]*\\\Z).*",  # no quantifier first, no `)` of nothing, no `\` at the end
 }
 """For formats whose pattern leaves out texts that have the format, or may have it: all texts but those that certainly do not."""

@@ -75,6 +75,7 @@ class KeyGuards:
             after=np.array([False, *(c in self._controls.kind and c not in self._coming for c in live)]),
             end=np.array([-1, *(self._controls.key_ends.get(c, -1) for c in live)], np.int32),
             came=np.array([0, *(self._count.get(c, 0) for c in live)], np.int32),
+            new=(0, *(_OTHERS - 1 & ~self._came.get(c, -1) for c in live)),
         )
 
     def _find_came(self, firsts: list[int]) -> dict[int, int]:

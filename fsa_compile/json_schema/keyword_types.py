@@ -48,6 +48,7 @@ def _numbered(value: Any) -> Iterator[tuple[str, Any]]:
 
 _SCHEMA = _Kind("a schema (an object, true or false)", _is_schema)
 _SCHEMAS = _Kind("a list of schemas", lambda value: isinstance(value, list), _numbered)
+_BRANCHES = _Kind("a list of schemas, at least one", lambda value: isinstance(value, list) and len(value) > 0, _numbered)
 _MAP = _Kind("an object of schemas", _has_text_keys, _named)
 _COUNT = _Kind("an integer from 0 to 2**53 - 1", _is_count)
 _NUMBER = _Kind("a number", is_number)
@@ -72,7 +73,7 @@ _KINDS: dict[str, tuple[int, _Kind]] = {
     **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), (3, _BOUND)),
     **dict.fromkeys(("properties", "patternProperties"), (3, _MAP)),
     **dict.fromkeys(("additionalProperties", "additionalItems"), (3, _SCHEMA)),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf"), (4, _SCHEMAS)),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), (4, _BRANCHES)),
     **dict.fromkeys(("if", "then", "else"), (7, _SCHEMA)),
     **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), (2019, _SCHEMA)),
     **dict.fromkeys(("contains", "propertyNames"), (6, _SCHEMA)),
@@ -89,7 +90,10 @@ _KINDS: dict[str, tuple[int, _Kind]] = {
     "required": (3, _REQUIRED),
     "pattern": (3, _TEXT),
     "format": (3, _TEXT),
-    "$ref": (3, _TEXT),
+    **dict.fromkeys(("$ref", "$schema"), (3, _TEXT)),
+    **dict.fromkeys(("$id", "$anchor", "$dynamicAnchor"), (2019, _TEXT)),
+    "definitions": (4, _MAP),
+    "$defs": (2019, _MAP),
     "$recursiveRef": (2019, _TEXT),
     "$dynamicRef": (2019, _TEXT),
 }

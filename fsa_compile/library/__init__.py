@@ -16,6 +16,7 @@ from fsa_compile.errors import ConstraintError
 
 _GRAMMARS: dict[str, dict[str, Any]] = {
     "arithmetic": {"syntax": "lark", "mode": "longest"},
+    "c": {"syntax": "lark", "mode": "longest"},
     "c_dangling_else": {"syntax": "lark", "mode": "longest", "stacks": 8},
     "c_functions": {"syntax": "lark", "mode": "longest"},
     "csv": {"syntax": "lark", "mode": "characters"},
@@ -32,6 +33,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "sql_select": {"syntax": "lark", "mode": "longest"},
     "tags": {"syntax": "lark", "mode": "characters"},
     "toml": {"syntax": "lark", "mode": "characters"},
+    "xml": {"syntax": "lark", "mode": "characters"},
 }
 
 

@@ -9,8 +9,9 @@ How each model writes a turn is a description, a `Protocol`; `known` has those o
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machi
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
 from fsa_compile.errors import ConstraintError
-from fsa_compile.formats.format_machines import compile_format, short_text
+from fsa_compile.formats import known_forms
+from fsa_compile.formats.format_machines import compile_format, compile_named, short_text
+from fsa_compile.formats.known_forms import Compiled
 from fsa_compile.formats.token_counts import MAX_TOKENS
 from fsa_compile.formats.tree import Format, Value
 from fsa_compile.inputs.guard import guarded
@@ -146,6 +149,12 @@ def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled
     def made() -> CompiledConstraint:
         return compile_format(_turn(read, request, *asked), request, asked[-1])
 
+    def joined() -> CompiledConstraint:
+        own = {tool.name: json_text(tool.schema) for tool in read.tools.values() if tool.builtin is None}
+        others = tuple(tool.name for tool in read.tools.values() if tool.builtin is not None)
+        form = (read.choice, others, asked, request.limits, read.key)
+        return known_forms.constraint(form, own, request, lambda names: _named(read.only(names), request, asked))
+
     if not request.is_plain or request.max_depth is not None or not (asked[0] is None or isinstance(asked[0], str)):
         return made()
     try:
@@ -154,7 +163,14 @@ def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled
         hash(key)
     except (TypeError, ValueError, RecursionError):
         return made()  # which says what is wrong with the request
-    return _KEPT.get(key, made)
+    return _KEPT.get(key, joined if any(tool.builtin is None for tool in read.tools.values()) else made)
+
+
+def _named(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled:
+    """A turn with what tells its parts."""
+    pointers = {tool.pointer: tool.name for tool in read.tools.values() if tool.builtin is None}
+    closing = b")" if read.protocol.calls.arguments.is_call else b"}"
+    return Compiled(*compile_named(_turn(read, request, *asked), request, asked[-1]), pointers, closing)
 
 
 _KEPT: SizedMemo[CompiledConstraint] = SizedMemo(64 << 20, lambda made: made.nbytes, largest=32 << 20)
@@ -280,6 +296,12 @@ class _Read:
         self.marks = Marks(self.protocol, vocabulary)
         self.choice, self.tools = chosen(tool_choice, tools_of(tools, self.protocol, strict))
         self._vocabulary = vocabulary
+
+    def only(self, names: Collection[str]) -> _Read:
+        """The request with those of the user's tools that have some names."""
+        out = copy.copy(self)
+        out.tools = {name: tool for name, tool in self.tools.items() if tool.builtin is not None or name in names}
+        return out
 
     @property
     def key(self) -> tuple[Any, ...]:

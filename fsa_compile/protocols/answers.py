@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsa_compile.errors import named_fields
-from fsa_compile.formats.grammar_values import grammar_format
+from fsa_compile.formats.grammar_constraints import grammar_format
 from fsa_compile.formats.tree import Format, Json, Words
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.languages.constructors import regex

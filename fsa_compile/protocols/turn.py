@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import NOTHING, FewTokens, Format, FreeText, Joined, OneOf, Parts, Regex, Repeated, Text
+from fsa_compile.formats.tree import NOTHING, FewTokens, Format, FreeText, Joined, Named, OneOf, Parts, Regex, Repeated, Text
 from fsa_compile.protocols.protocol import Calls, Protocol, Section
 from fsa_compile.protocols.protocol_marks import Marks
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
@@ -129,19 +129,18 @@ class Turn:
         marks = self.marks
         id_behind = Parts((marks.format(way.id_behind), Regex(ID_PATTERN, "#/tools"), Text('"')))
         end = Parts((Repeated(id_behind, 0, 1), marks.format(way.end))) if way.id_behind else marks.format(way.end)
-        call = Parts((OneOf(tuple(self._call(way, tool, arguments) for tool in own)), end))
+        call = Parts((Named(tuple((tool.name, self._call(way, tool, arguments)) for tool in own)), end))
         several = Joined(call, marks.format(way.separator + way.begin)) if self.many and self.protocol.calls.many else call
         opening = Parts(tuple(marks.pieces(way.opening)[opened:]))
         return Parts((opening, several, marks.format(way.all_end)))
 
     def _call(self, way: Calls, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
-        """A call from its name to its arguments."""
+        """A call from behind its name to its arguments."""
         marks = self.marks
-        name: list[Format] = [Text(tool.name)]
+        call_id: Format = NOTHING
         if way.call_id:
-            id_of = Parts((marks.format(way.call_id), Regex(ID_PATTERN, "#/tools")))
-            name.append(Repeated(id_of, 0, 1))
-        return Parts((*name, marks.format(way.middle), arguments(tool)))
+            call_id = Repeated(Parts((marks.format(way.call_id), Regex(ID_PATTERN, "#/tools"))), 0, 1)
+        return Parts((call_id, marks.format(way.middle), arguments(tool)))
 
     def _builtin(self, tool: Tool, arguments: Callable[[Tool], Format]) -> Format:
         form, marks = tool.builtin, self.marks

@@ -15,7 +15,7 @@ from jax_decode.beams.ranking import Best, Perturbed, Ranking
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
-from jax_decode.decoding.result import Generation, collect
+from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes, on_gpu, put_rows
 from jax_decode.sampling.samplers import Categorical, check_sampler, prepared
@@ -177,6 +177,6 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
     texts = beam_loop.search(decoder, request.tables, ranking, asked, sizes=sizes)
     status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()
     stops = request.stop_ids[request.rows(keep)]
-    made = collect(tokens, logprobs, raw, status, dropped, stops, single=False, origin=Origin.of(request, keep))
+    made = collect(Written(tokens, logprobs, raw, status, dropped), stops, single=False, origin=Origin.of(request, keep))
     fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(Generation)}
     return Hypotheses(**fields, num_return=keep, scores=scores, draw_logprobs=weights)

@@ -12,7 +12,7 @@ from jax_decode.decoding import block_loop
 from jax_decode.decoding.block_loop import Turn
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Request
-from jax_decode.decoding.result import Generation, Work, collect
+from jax_decode.decoding.result import Generation, Work, Written, collect
 
 
 def decode_blocks(turn: Turn, request: Request, num_samples: int, stops: Iterable[int], progress: Any = None) -> Generation:
@@ -51,11 +51,7 @@ def _on_host(run: block_loop.Progress, request: Request, num_samples: int, with_
         raw = np.full_like(raw, np.nan)
     work = Work(**{name: np.asarray(getattr(counts, name)) for name in Work.__dataclass_fields__})
     return collect(
-        np.where(text, tokens, -1),
-        np.where(text, logprobs, 0),
-        np.where(text, raw, 0),
-        status,
-        dropped,
+        Written(np.where(text, tokens, -1), np.where(text, logprobs, 0), np.where(text, raw, 0), status, dropped),
         request.stop_ids[request.rows(num_samples)],
         single=single,
         work=work,

@@ -21,7 +21,7 @@ from jax_decode.decoding.generate import read_key_words, read_way
 from jax_decode.decoding.loop import prefill
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
-from jax_decode.decoding.result import Generation, collect
+from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler
@@ -100,8 +100,8 @@ def draft_then_constrain(
     draft = numbers._replace(
         which=np.full(len(rows), -1, np.int32), limits=np.full(len(rows), most, np.int32), stop_ids=stops[rows]
     )
-    sizes = {"num_samples": way.num_samples, "draft": inputs.bucket(most, least=_CHUNK), "steps": request.steps}
-    out = _run(decoder, tables, way.sampler, keys, request.batch(), jax.device_put((draft, answer, between)), **sizes)
+    sizes = _Sizes(way.num_samples, inputs.bucket(most, least=_CHUNK), request.steps)
+    out = _run(decoder, tables, way.sampler, keys, request.batch(), jax.device_put((draft, answer, between)), sizes=sizes)
     return _collected(request, jax.device_get(out), stops[rows], way.num_samples)
 
 
@@ -124,29 +124,27 @@ def _with_room(decoder: Any, request: Request, more: int) -> Request:
     return dataclasses.replace(request, cache_length=length if most is None else min(length, most))
 
 
-class _Written(NamedTuple):
-    """tokens: int32[B, T], -1 past the end; logprobs, raw: float32[B, T]; taken: int32[B], how many; status: int32[B];
-    dropped: bool[B]."""
+class _Growing(NamedTuple):
+    """What is being written, `Written` of arrays on the device, and how many tokens each row has, int32[B]."""
 
-    tokens: Any
-    logprobs: Any
-    raw: Any
-    taken: Any
-    status: Any
-    dropped: Any
+    written: Written
+    taken: jax.Array
 
-    def taking(self, yes: jax.Array, choice: Any, after: ConstraintState) -> _Written:
+    @classmethod
+    def nothing(cls, rows: int, room: int) -> _Growing:
+        none, zeros = jnp.zeros(rows, jnp.int32), jnp.zeros((rows, room), jnp.float32)
+        columns: Any = (jnp.full((rows, room), -1, jnp.int32), zeros, zeros, none, none > 0)
+        return cls(Written(*columns), none)
+
+    def taking(self, yes: jax.Array, choice: Any, after: ConstraintState) -> _Growing:
         """With the tokens of the rows in `yes`."""
-        rows = jnp.arange(len(yes), dtype=jnp.int32)
-        place = jnp.where(yes & (choice.token >= 0), self.taken, self.tokens.shape[1])
-        put = {name: (getattr(self, name), value) for name, value in
-               (("tokens", choice.token), ("logprobs", choice.logprob), ("raw", choice.raw_logprob))}  # fmt: skip
-        return self._replace(
-            **{name: buffer.at[rows, place].set(value, mode="drop") for name, (buffer, value) in put.items()},
-            taken=self.taken + (yes & (choice.token >= 0)).astype(jnp.int32),
-            status=jnp.where(yes, after.status, self.status),
-            dropped=jnp.where(yes, after.dropped, self.dropped),
-        )
+        old, rows = self.written, jnp.arange(len(yes), dtype=jnp.int32)
+        some = yes & (choice.token >= 0)
+        place = jnp.where(some, self.taken, old.tokens.shape[1])
+        pairs: Any = zip(old[:3], (choice.token, choice.logprob, choice.raw_logprob))
+        columns: Any = [buffer.at[rows, place].set(value, mode="drop") for buffer, value in pairs]
+        columns += [jnp.where(yes, after.status, old.status), jnp.where(yes, after.dropped, old.dropped)]
+        return _Growing(Written(*columns), self.taken + some.astype(jnp.int32))
 
 
 class _Carry(NamedTuple):
@@ -156,12 +154,20 @@ class _Carry(NamedTuple):
     logits: jax.Array
     state: ConstraintState
     phase: jax.Array
-    draft: _Written
-    answer: _Written
+    draft: _Growing
+    answer: _Growing
     step: jax.Array
 
 
-@functools.partial(jax.jit, static_argnames=("num_samples", "draft", "steps"))
+class _Sizes(NamedTuple):
+    """What is static: samples of a prompt, most tokens of a draft and of an answer."""
+
+    num_samples: int
+    draft: int
+    steps: int
+
+
+@functools.partial(jax.jit, static_argnames="sizes")
 def _run(
     decoder: Decoder,
     tables: ConstraintTables,
@@ -170,21 +176,15 @@ def _run(
     prompts: Any,
     given: Any,
     *,
-    num_samples: int,
-    draft: int,
-    steps: int,
-) -> tuple[_Written, _Written]:
+    sizes: _Sizes,
+) -> tuple[Written, Written]:
     first, last, bridge = given
+    num_samples, draft, steps = sizes
     room = max(draft, steps)
     begin, answering = (
         init_state(tables, n.which, n.limits, n.stop_ids, max_depth=n.depths, max_tokens=room) for n in (first, last)
     )
     filled = prefill(decoder, prompts, capacity=1, num_samples=num_samples)
-
-    def nothing(width: int) -> _Written:
-        shape, none = (len(keys), width), jnp.zeros(len(keys), jnp.int32)
-        zeros = jnp.zeros(shape, jnp.float32)
-        return _Written(jnp.full(shape, -1, jnp.int32), zeros, zeros, none, none, none > 0)
 
     def going(c: _Carry) -> jax.Array:
         return (c.state.running | (c.phase < len(bridge))).any() & (c.step < draft + len(bridge) + steps)
@@ -212,9 +212,17 @@ def _run(
         )
 
     phase = jnp.full(len(keys), -1, jnp.int32)
-    carry = _Carry(filled["cache"], filled["logits"], begin, phase, nothing(draft), nothing(steps), jnp.int32(0))
+    carry = _Carry(
+        cache=filled["cache"],
+        logits=filled["logits"],
+        state=begin,
+        phase=phase,
+        draft=_Growing.nothing(len(keys), draft),
+        answer=_Growing.nothing(len(keys), steps),
+        step=jnp.int32(0),
+    )
     out = jax.lax.while_loop(going, step, carry)
-    return out.draft, out.answer
+    return out.draft.written, out.answer.written
 
 
 def _either(yes: jax.Array, one: ConstraintState, other: ConstraintState) -> ConstraintState:
@@ -226,9 +234,6 @@ def _collected(request: Request, out: Any, draft_stops: Any, num_samples: int) -
     single = request.prompts.single and num_samples == 1
     draft, answer = out
     rows = request.rows(num_samples)
-    drafts = collect(draft.tokens, draft.logprobs, draft.raw, draft.status, draft.dropped, draft_stops, single=single)
-    answers = collect(
-        answer.tokens, answer.logprobs, answer.raw, answer.status, answer.dropped, request.stop_ids[rows], single=single,
-        origin=Origin.of(request, num_samples),
-    )  # fmt: skip
+    drafts = collect(draft, draft_stops, single=single)
+    answers = collect(answer, request.stop_ids[rows], single=single, origin=Origin.of(request, num_samples))
     return Drafted(drafts=drafts, answers=answers)

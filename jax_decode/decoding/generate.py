@@ -15,7 +15,7 @@ from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
-from jax_decode.decoding.result import Generation, collect
+from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes, put_rows
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
@@ -161,12 +161,9 @@ def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation
     """What the loop has chosen so far, after one transfer."""
     state, given = carry.state, request.prompts
     out = (carry.tokens, carry.logprobs, carry.raw_logprobs, state.status, state.dropped)
-    tokens, logprobs, raw, status, dropped = jax.device_get(out)
     stops = request.stop_ids[request.rows(num_samples)]
-    return collect(
-        tokens, logprobs, raw, status, dropped, stops, single=given.single and num_samples == 1,
-        origin=Origin.of(request, num_samples),
-    )  # fmt: skip
+    single = given.single and num_samples == 1
+    return collect(Written(*jax.device_get(out)), stops, single=single, origin=Origin.of(request, num_samples))
 
 
 def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: int) -> jax.Array:

@@ -46,7 +46,7 @@ def read_prompts(prompts: Any, vocab_size: int, bos_id: Any, tokenizer: Any = No
     tokenizer also text."""
     fix = "Give token ids: tokenizer.encode(text), or a list of such lists; or pass tokenizer=, and text."
     prompts = encoded(prompts, tokenizer)
-    if isinstance(prompts, (str, bytes)) or not hasattr(prompts, "__len__"):
+    if not is_listed(prompts):
         raise DecodeError(f"the prompts are {_brief(prompts)}, not token ids", fix=fix)
     if len(prompts) == 0:
         raise DecodeError("there is no prompt", fix=fix if bos_id is None else "Give [[]] for one empty prompt.")
@@ -69,7 +69,7 @@ def read_prompts(prompts: Any, vocab_size: int, bos_id: Any, tokenizer: Any = No
 
 
 def _read_prompt(row: Any, i: int, vocab_size: int, fix: str) -> list[int]:
-    if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+    if not is_listed(row):
         raise DecodeError(f"the prompt is {_brief(row)}, not a list of token ids", where=f"prompt {i}", fix=fix)
     wrong = f"Its ids must be whole numbers from 0 to {vocab_size - 1}; check that the tokenizer is the model's."
     return [_checked_id(t, vocab_size, f"token at position {at} of prompt {i}", wrong) for at, t in enumerate(row)]
@@ -268,12 +268,17 @@ def _device(x: Any) -> jax.Array:
     return jax.device_put(x)
 
 
+def is_listed(x: Any) -> bool:
+    """Whether something holds several values: it has a length, as arrays without dimensions have not, and is no text."""
+    return not isinstance(x, (str, bytes)) and hasattr(x, "__len__") and getattr(x, "ndim", 1) != 0
+
+
 def _is_scalar(x: Any) -> bool:
     return isinstance(x, (bool, int, float, np.generic)) or getattr(x, "ndim", None) == 0
 
 
 def _listed(x: Any, what: str, fix: str) -> Sequence[Any]:
-    if isinstance(x, (str, bytes)) or not hasattr(x, "__len__"):
+    if not is_listed(x):
         raise DecodeError(f"'{what}' is {_brief(x)}", fix=fix)
     return list(x)
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,12 +248,25 @@ def shown_text(text: str) -> str:
 _STATUSES = {int(status): status for status in Status}
 
 
+class Written(NamedTuple):
+    """What a loop has written.
+
+    Attributes:
+      tokens: int32[B, T], -1 after the last one.
+      logprobs, raw_logprobs: float32[B, T].
+      status: int32[B].
+      dropped: bool[B].
+    """
+
+    tokens: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+    raw_logprobs: NDArray[np.float32]
+    status: NDArray[np.int32]
+    dropped: NDArray[np.bool_]
+
+
 def collect(
-    tokens: NDArray[np.int32],
-    logprobs: NDArray[np.float32],
-    raw_logprobs: NDArray[np.float32],
-    status: NDArray[np.int32],
-    dropped: NDArray[np.bool_],
+    written: Written,
     stop_ids: NDArray[np.int32],
     *,
     single: bool,
@@ -263,11 +276,12 @@ def collect(
     """Splits the loop's output into rows.
 
     Args:
-      tokens: int32[B, T], -1 after the last token; logprobs, raw_logprobs: float32[B, T]; status: int32[B];
-      dropped: bool[B]; stop_ids: int32[B, E], padded with -1.
+      written: on the host.
+      stop_ids: int32[B, E], padded with -1.
       single, origin: see `Generation`.
       work: what it cost; by default one pass per token.
     """
+    tokens, logprobs, raw_logprobs, status, dropped = written
     taken = np.count_nonzero(tokens >= 0, axis=1)
     batch, at = np.arange(len(tokens)), np.maximum(taken - 1, 0)
     last = tokens[batch, at]

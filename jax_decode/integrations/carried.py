@@ -172,7 +172,7 @@ def carry(
     arrays = jax.device_put((which, limits, stops, depths))
     start = _init_state(tables, *arrays[:3], max_depth=arrays[3], max_tokens=int(limits.max()))
     layout = Layout.of(start)
-    first = tables.initial.shape[1] if tables.has_stack else 0
+    first = tables.initial.shape[1] * tables.cell_width if tables.has_stack else 0
     return Carried(tables=tables, start=dataclasses.replace(start, cell=start.cell[:, :first])), layout
 
 
@@ -181,7 +181,7 @@ _init_state = jax.jit(init_state, static_argnames="max_tokens")
 
 def _rows(tables: ConstraintTables, constraint: Any, *others: Any) -> int:
     """For how many rows arguments were given: 1 where all of them are for any number."""
-    counts = {len(x) for x in (constraint, *others) if hasattr(x, "__len__")}
+    counts = {len(x) for x in (constraint, *others) if inputs.is_listed(x)}
     if constraint is None and (count := int(jax.device_get(tables.num_constraints))) > 1:
         counts.add(count)
     if len(counts) > 1:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_decode.decoding.inputs import is_listed
 from jax_decode.errors import DecodeError, MissingPackageError
 from jax_decode.integrations.carried import Carried, carry, named
 from jax_decode.probability.training import TokenLogprobs, importance_weights, token_logprobs
@@ -114,7 +115,7 @@ class _Constrained(_Base):
                 fix="Leave them out and ask jax_decode.score for those of the texts, or use jax_decode.beam_search.",
             )
         rows = 1 if isinstance(input_strings, str) else len(input_strings)
-        if constraint is None or not hasattr(constraint, "__len__"):
+        if constraint is None or not is_listed(constraint):
             several = int(jax.device_get(self.tables.num_constraints)) > 1 and constraint is None
             constraint = list(range(rows)) if several else [constraint or 0] * rows
         self._beams = beams = beam_size or 1
@@ -125,7 +126,7 @@ class _Constrained(_Base):
             vocab_size=self.transformer.num_embed,
             constraint=[index for index in constraint for _ in range(beams)],
             max_new_tokens=[max_generation_steps] * rows * beams,
-            max_depth=[x for x in depths for _ in range(beams)] if hasattr(depths, "__len__") else depths,
+            max_depth=[x for x in depths for _ in range(beams)] if is_listed(depths) else depths,
             stop_ids=eos_tokens,
             allow_truncation=allow_truncation,
         )

@@ -36,26 +36,31 @@ def read(table: jax.Array, *index: jax.Array) -> jax.Array:
     return jax.lax.reshape(found, (*shape, *rest))
 
 
-class Fields:
-    """The records at an index, read field by field: `fields[c]` are those of column c, of the index's shape.
+def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple[jax.Array, ...]:
+    """Fields of the records at an index, each of the index's shape, by one gather of single numbers.
 
     A compiler for TPUs would write a whole narrow table anew, every record padded to 128 lanes, to read records as rows; single
-    numbers it reads where they lie. What is not asked for is not read.
+    numbers it reads where they lie.
 
     Args:
       table: its last axis are the columns.
+      columns: which of them, best one after another: others are a constant that an accelerator loads.
       index: int32 for every other axis, known to be inside.
     """
+    own = (len(columns), *(1 for _ in index[0].shape))
+    if list(columns) == list(range(columns[0], columns[0] + len(columns))):
+        each = jax.lax.broadcasted_iota(jnp.int32, own, 0) + np.int32(columns[0])
+    else:
+        each = jnp.asarray(np.reshape(np.asarray(columns, np.int32), own))
+    found = read(table, *(x[None] for x in index), each)
+    return tuple(found[i] for i in range(len(columns)))
 
-    def __init__(self, table: jax.Array, *index: jax.Array) -> None:
-        self._table, self._index = table, index
 
-    def __getitem__(self, column: int) -> jax.Array:
-        return read(self._table, *self._index, jnp.int32(column))
-
-    def of(self, columns: Sequence[int]) -> tuple[jax.Array, ...]:
-        """Several of them."""
-        return tuple(self[column] for column in columns)
+def picked(where: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
+    """Of every row, int32[B, 1], the values int32[B, n] at the one place where bool[B, n] holds; 0 where it holds nowhere."""
+    if where.shape[1] == 1:
+        return tuple(jnp.where(where, x, 0) for x in values)
+    return tuple(_summed(jnp.where(where, x, 0))[:, None] for x in values)
 
 
 def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
@@ -140,13 +145,21 @@ def repeated(
     return unrolled() if end - first < _LOOPED else jax.lax.platform_dependent(cpu=looped, default=unrolled)
 
 
-def stacked(parts: Sequence[jax.Array]) -> jax.Array:
-    """Few arrays of one shape stacked behind, by selection: elementwise, where a TPU's compiler would write one after another."""
-    place = places(len(parts), parts[0].shape)
-    out = jnp.broadcast_to(parts[0][..., None], place.shape)
-    for i, part in enumerate(parts[1:], 1):
-        out = jnp.where(place == i, part[..., None], out)
-    return out
+def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:
+    """Few arrays of one shape stacked along a new axis; on a TPU by selection, which is one elementwise operation, where its
+    compiler would write one after another."""
+    axis %= parts[0].ndim + 1
+
+    def selected(*parts: jax.Array) -> jax.Array:
+        shape = (*parts[0].shape[:axis], len(parts), *parts[0].shape[axis:])
+        # Of comparisons with numbers that it knows, the compiler would make an operation each.
+        place = jax.lax.optimization_barrier(jax.lax.broadcasted_iota(jnp.int32, shape, axis))
+        out = jnp.broadcast_to(jnp.expand_dims(parts[0], axis), shape)
+        for i, part in enumerate(parts[1:], 1):
+            out = jnp.where(place == i, jnp.expand_dims(part, axis), out)
+        return out
+
+    return jax.lax.platform_dependent(*parts, tpu=selected, default=lambda *parts: jnp.stack(parts, axis))
 
 
 def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
@@ -161,12 +174,17 @@ def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.
       Whether there is an entry at each slot, bool[B, n]; its place in its own list, int32[B, n]; its list's fields, int32[B, n]
       each.
     """
-    place, end = slots, count[:, :1]
-    chosen = [field[:, :1] for field in fields]
-    for s in range(1, count.shape[1]):
-        past = slots >= end
-        place = jnp.where(past, slots - end, place)
-        chosen = [jnp.where(past, field[:, s : s + 1], old) for field, old in zip(fields, chosen)]
-        end = end + count[:, s : s + 1]
     shape = (count.shape[0], slots.shape[1])
-    return slots < end, jnp.broadcast_to(place, shape), [jnp.broadcast_to(field, shape) for field in chosen]
+    if count.shape[1] == 1:
+        return slots < count, jnp.broadcast_to(slots, shape), [jnp.broadcast_to(field, shape) for field in fields]
+    order = np.arange(count.shape[1])
+    end = _summed(jnp.where((order[None] <= order[:, None])[None], count[:, None], 0))
+    begin = end - count
+    here = (slots[..., None] >= begin[:, None]) & (slots[..., None] < end[:, None])
+    first, *chosen = (_summed(jnp.where(here, field[:, None], 0)) for field in (begin, *fields))
+    return slots < end[:, -1:], slots - first, chosen
+
+
+def _summed(x: jax.Array) -> jax.Array:
+    """Over the last axis."""
+    return jax.lax.reduce(x, np.int32(0), jax.lax.add, (x.ndim - 1,))

@@ -13,7 +13,7 @@ from fsa_compile.errors import named_fields
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
-from jax_decode.decoding.result import Generation, Work, collect
+from jax_decode.decoding.result import Generation, Work, Written, collect
 from jax_decode.errors import DecodeError, is_whole, named_arguments, no_numbers
 from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.placement import on_automatic_axes
@@ -157,13 +157,14 @@ def _result(request: Request, out: Any, wanted: int, room: int, memory: Memory) 
     there = (np.arange(wanted)[None, :] < samples.found[:, None]).reshape(-1)
     tokens, none = samples.tokens[kept], np.zeros(len(kept), np.int32)
     passes = np.repeat(samples.passes // np.maximum(samples.found, 1), wanted).astype(np.int32)
+    status = np.where(there, Status.ACCEPTED, Status.ABSENT).astype(np.int32)
     rows = collect(
-        tokens, samples.local[kept], samples.raw[kept],
-        np.where(there, Status.ACCEPTED, Status.ABSENT).astype(np.int32), samples.dropped[kept],
-        request.stop_ids[request.rows(wanted)], single=request.prompts.single and wanted == 1,
+        Written(tokens, samples.local[kept], samples.raw[kept], status, samples.dropped[kept]),
+        request.stop_ids[request.rows(wanted)],
+        single=request.prompts.single and wanted == 1,
         work=Work(target_passes=passes, draft_passes=none, drafted=none, accepted=none, forced=none),
         origin=Origin.of(request, wanted),
-    )  # fmt: skip
+    )
     bounds = [by_group(np.where(yes & (owner >= 0), masses, -np.inf), owner, count) for yes in (ends, True)]
     return ExactGeneration(
         generation=rows,

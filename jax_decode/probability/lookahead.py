@@ -19,6 +19,7 @@ from jax_decode.kernels.planes import NEVER, log_sum
 from jax_decode.probability.proposals import Draw, LookAhead
 from jax_decode.probability.tree import next_tokens
 from jax_decode.step.forking import fork
+from jax_decode.step.popping import cells_at
 from jax_decode.step.state import ConstraintState
 from jax_decode.step.transition import advance
 from jax_decode.tables.stack_layout import DEPTH, SYMBOL
@@ -56,7 +57,7 @@ def draw_ahead(
     rows = jnp.repeat(jnp.arange(batch, dtype=jnp.int32), few)
     few_tokens = tokens.reshape(-1).astype(jnp.int32)
     after = advance(tables, fork(state, rows), few_tokens)
-    behind = jnp.where(after.running, values[_places(after, few_tokens, len(values))], 0.0).reshape(batch, few)
+    behind = jnp.where(after.running, values[_places(tables, after, few_tokens, len(values))], 0.0).reshape(batch, few)
     behind = jnp.where(likely > NEVER, behind, 0.0)
     y = x.at[rows.reshape(batch, few), tokens].add(behind)
     total = log_sum(y)
@@ -72,15 +73,15 @@ def draw_ahead(
         draws=jnp.zeros_like(token),
         twist=twist,
     )
-    return choice, proposal.with_values(_learned(values, _places(state, last, len(values)), total, state.running & drawn))
+    return choice, proposal.with_values(_learned(values, _places(tables, state, last, len(values)), total, state.running & drawn))
 
 
-def _places(state: ConstraintState, last: jax.Array, size: int) -> jax.Array:
+def _places(tables: ConstraintTables, state: ConstraintState, last: jax.Array, size: int) -> jax.Array:
     """The place of every row in a table of `size` values, int32[B]: by node, last token, how few tokens are left, and stack."""
     parts = [state.node[:, 0], last, jnp.minimum(state.remaining, _NEAR)]
     if state.top.shape[1]:
-        top = state.cell[jnp.arange(len(state.node)), state.top[:, 0]]
-        parts.append(top[:, SYMBOL] + 1024 * top[:, DEPTH])
+        top = cells_at(tables, state.cell, state.top[:, :1])
+        parts.append((top[SYMBOL] + 1024 * top[DEPTH])[:, 0])
     mixed = jnp.zeros(len(state.node), jnp.uint32)
     for part, multiplier in zip(parts, _MULTIPLIERS):
         mixed = (mixed ^ (part.astype(jnp.uint32) * jnp.uint32(multiplier))) * jnp.uint32(_MULTIPLIERS[0])

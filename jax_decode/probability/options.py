@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.errors import named_fields
+from jax_decode.decoding.inputs import is_listed
 from jax_decode.decoding.requests import Asked
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
@@ -128,7 +129,7 @@ def _texts(generation: Any, tokenizer: Any) -> list[str]:
 
 def _checked(options: Sequence[str]) -> list[str]:
     fix = "Give a list of different texts, or None for all that the constraint allows."
-    if isinstance(options, (str, bytes)) or not hasattr(options, "__len__") or not all(isinstance(text, str) for text in options):
+    if not is_listed(options) or not all(isinstance(text, str) for text in options):
         raise DecodeError(f"the options are {options!r}, not a list of texts", fix=fix)
     if len(set(options)) != len(options):
         raise DecodeError("an option occurs twice", where=repr(max(options, key=list(options).count)), fix=fix)

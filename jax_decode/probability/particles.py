@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
-from jax_decode.decoding.result import Generation, collect
+from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
@@ -139,10 +139,8 @@ def weighted(
     stops = request.stop_ids[request.rows(size)]
     single = request.prompts.single and size == 1
     logprobs = out["raw_logprobs"] - out["weights"]
-    rows = collect(
-        out["tokens"], logprobs, out["raw_logprobs"], out["status"], out["dropped"], stops, single=single,
-        origin=Origin.of(request, size),
-    )  # fmt: skip
+    written = Written(out["tokens"], logprobs, out["raw_logprobs"], out["status"], out["dropped"])
+    rows = collect(written, stops, single=single, origin=Origin.of(request, size))
     accepted = (out["status"] == Status.ACCEPTED).reshape(-1, size)
     log_weights = out["log_weights"].astype(np.float64).reshape(-1, size) + out["log_mass"].astype(np.float64)[:, None]
     steps = int(out["step"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.decoding.decoder import Decoder
-from jax_decode.decoding.inputs import bucket
+from jax_decode.decoding.inputs import bucket, is_listed
 from jax_decode.decoding.loop import feed_but_last
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
@@ -260,12 +260,12 @@ def _sequences(tokens: Any, texts: Any, tokenizer: Any) -> list[NDArray[np.int32
     if (tokens is None) == (texts is None):
         raise DecodeError("there must be either tokens or texts", fix=fix)
     if texts is not None:
-        if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
+        if not is_listed(texts) or not all(isinstance(text, str) for text in texts):
             raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix=fix)
         if not hasattr(tokenizer, "encode"):
             raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'encode'", fix=fix)
         tokens = [tokenizer.encode(text) for text in texts]
-    if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__") or not len(tokens):
+    if not is_listed(tokens) or not len(tokens):
         raise DecodeError(f"the tokens are {tokens!r}, not a list of sequences", fix=fix)
     rows = []
     for i, row in enumerate(tokens):

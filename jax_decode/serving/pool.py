@@ -22,7 +22,6 @@ from jax_decode.serving.extents import Extents, Piece, Shared, entries
 from jax_decode.serving.relocation import TOGETHER, Alone, Body, Places, alone, body_of, content_key, placed, record_of
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
 from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
-from jax_decode.tables.stack_layout import DELTA_OFFSET
 from jax_decode.tables.tables import SLACK, ConstraintTables, Remarks, to_device
 
 _OF_ROWS = ("rows", "only")
@@ -92,7 +91,6 @@ class ConstraintPool:
         full = np.packbits(np.arange(-(-size // 32) * 32) < size, bitorder="little").view("<u4")
         self._rows = Shared(room["rows"], [content_key(np.zeros_like(full)), content_key(full)])
         self._increments = Shared(room.get("increments", 0), [])
-        self._dead_symbols, self._dead_segment = 0, list[Piece]()
         self._stops = stops
         self._begin()
 
@@ -109,8 +107,6 @@ class ConstraintPool:
         if t.has_counters:
             more["symbols"] = t.symbols.at[:, _STEP].set(1)
         self._tables = dataclasses.replace(t, **more)
-        there = (name for name in TOGETHER["nodes"] if getattr(t, name).shape[0])
-        self._first_nodes = {name: np.asarray(getattr(t, name))[:2].copy() for name in there}
         self._warm()
 
     def _warm(self) -> None:
@@ -329,29 +325,9 @@ class ConstraintPool:
             increments = None if rows is None else self._increments.take(body.increment_keys)
         if rows is not None and increments is not None:
             own = {name: entries(pieces.get(name, [])) for name in TOGETHER}
-            at = Places(own, rows[0], increments[0], rows[1], increments[1])
-            if self._with_dead_segment(body, at):
-                return _Resident(at, pieces)
+            return _Resident(Places(own, rows[0], increments[0], rows[1], increments[1]), pieces)
         self._give_back(pieces, [] if rows is None else rows[0], [] if increments is None else increments[0])
         return None
-
-    def _with_dead_segment(self, body: Body, at: Places) -> bool:
-        """Room for as many symbols as any cell may hold, where no children are: what the dead node pops to. False for none."""
-        first = int(at.entries["symbols"][0]) if len(at.entries["symbols"]) else 0
-        most = first + body.num_symbols
-        if most <= self._dead_symbols or not self._profile.has_stack:
-            return True
-        size = bucket(most, 64)
-        found = self._extents["delta"].take(np.array([size]))
-        if found is None:
-            return False
-        nodes = {name: array.copy() for name, array in self._first_nodes.items()}
-        nodes["frames"][:, DELTA_OFFSET] = found[0].start
-        empty = Written(entries(found), {"delta": np.zeros(size, np.int32)})
-        self._write(self._records, {"nodes": Written(np.arange(2, dtype=np.int32), nodes), "delta": empty})
-        self._extents["delta"].give(self._dead_segment)
-        self._dead_segment, self._dead_symbols = found, size
-        return True
 
     def _write_rows(self, made: Alone, at: Places) -> None:
         """Writes the bit rows, and numbers per token, that the tables do not have yet."""

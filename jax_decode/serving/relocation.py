@@ -27,6 +27,8 @@ from jax_decode.tables.concatenation import (
 from jax_decode.tables.profiles import Profile
 from jax_decode.tables.stack_layout import (
     ADD,
+    CHILD,
+    CHILD_OFFSET,
     CONTEXT,
     DELTA_OFFSET,
     DEPTH,
@@ -42,8 +44,8 @@ from jax_decode.tables.stack_layout import (
 
 TOGETHER = {
     "nodes": ("nodes", "frames", "counters"),
-    "groups": ("groups", "group_effects"),
-    "arcs": ("arcs", "arc_effects"),
+    "groups": ("groups",),
+    "arcs": ("arcs",),
     "levels": ("levels",),
     "delta": ("delta",),
     "pushes": ("pushes",),
@@ -172,11 +174,14 @@ def placed(body: Body, made: Alone, at: Places, profile: Profile) -> dict[str, N
     symbols = int(entries["symbols"][0]) if len(entries["symbols"]) else 0
     own_delta = max(body.num_symbols, 1)  # children of nodes without any come first
     out["frames"] = stacks.frames[2:].copy()
-    out["frames"][:, DELTA_OFFSET] += delta - own_delta - symbols if body.num_symbols else 0
-    out["delta"] = node[stacks.delta[own_delta:]] if body.num_symbols else np.zeros(0, np.int32)
+    moved = delta - own_delta - symbols if body.num_symbols else 0
+    out["frames"][:, DELTA_OFFSET] += moved
+    out["delta"] = stacks.delta[own_delta if body.num_symbols else len(stacks.delta) :].copy()
+    out["delta"][:, CHILD_OFFSET] += np.where(out["delta"][:, CHILD] > 0, moved, 0)
+    out["delta"][:, CHILD] = node[out["delta"][:, CHILD]]
     string, increment = _numbers(entries["pushes"], 1), np.array(at.increments, np.int32)
-    out["group_effects"] = _renumbered(stacks.group_effects[1:], string, increment)
-    out["arc_effects"] = _renumbered(stacks.arc_effects, string, increment)
+    for name, effects in (("groups", stacks.group_effects[1:]), ("arcs", stacks.arc_effects)):
+        out[name] = np.concatenate([out[name], _renumbered(effects, string, increment)], 1)
     out["pushes"] = stacks.pushes[1:].copy()
     out["pushes"][..., ENTRY_SYMBOL] += np.where(out["pushes"][..., ENTRY_NEED] > 0, symbols, 0)
     if profile.counters:

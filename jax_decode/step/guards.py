@@ -7,7 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import Fields, read
+from jax_decode.kernels.gather import fields, read
 from jax_decode.tables.guard_layout import ADDED, ALL, FIRST_UNSET, NUM_UNSET, POPS
 from jax_decode.tables.tables import ConstraintTables
 
@@ -16,28 +16,28 @@ Words = tuple[jax.Array, ...]
 
 def allows(tables: ConstraintTables, guard: jax.Array, used: Words) -> jax.Array:
     """Whether guards int32[B, n] allow sets, bool[B, n]; guard 0 allows every one."""
-    record = Fields(tables.guards, guard)
-    fits = ~_misses(tables, record[ALL], used)
+    first, count, every = fields(tables.guards, (FIRST_UNSET, NUM_UNSET, ALL), guard)
+    fits = ~_misses(tables, every, used)
     for i in range(tables.max_unset):
-        there = i < record[NUM_UNSET]
-        fits &= ~there | _misses(tables, jnp.where(there, record[FIRST_UNSET] + i, 0), used)
+        there = i < count
+        fits &= ~there | _misses(tables, jnp.where(there, first + i, 0), used)
     return fits
 
 
 def _misses(tables: ConstraintTables, mask: jax.Array, used: Words) -> jax.Array:
     """Whether some bit of a mask, a row of `keys`, is not in a set: bool[B, n]."""
-    words = [read(tables.keys, mask, jnp.full_like(mask, w)) & ~own for w, own in enumerate(used)]
+    words = [needed & ~own for needed, own in zip(with_keys(tables, mask), used)]
     return functools.reduce(jnp.bitwise_or, words) != 0
 
 
 def after_guard(tables: ConstraintTables, guard: jax.Array, used: Words) -> Words:
     """Sets after guards int32[B, n]."""
-    return tuple(own | more for own, more in zip(used, with_keys(tables, Fields(tables.guards, guard)[ADDED])))
+    return tuple(own | more for own, more in zip(used, with_keys(tables, read(tables.guards, guard, jnp.int32(ADDED)))))
 
 
 def with_keys(tables: ConstraintTables, row: jax.Array) -> Words:
     """The sets that rows of `keys` int32[B, n] hold."""
-    return tuple(read(tables.keys, row, jnp.full_like(row, w)) for w in range(tables.key_words))
+    return fields(tables.keys, range(tables.key_words), row)
 
 
 def children_at(tables: ConstraintTables, node: jax.Array, used: Words) -> jax.Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import Fields, joined, last_of, places, read
+from jax_decode.kernels.gather import fields, joined, last_of, places, read
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
@@ -26,6 +26,7 @@ from jax_decode.tables.canonical import BOUNDED, canonical_words
 from jax_decode.tables.concatenation import (
     ARC_COST,
     ARC_COUNT,
+    ARC_GUARD,
     ARC_NEED,
     ARC_OFFSET,
     ARC_TOKEN,
@@ -107,7 +108,7 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
         free = at.node == FREE
         offset, count = (jnp.where(free, tables.nodes[FREE, column], 0) for column in (LEVEL_OFFSET, LEVEL_COUNT))
     else:
-        offset, count = Fields(tables.nodes, at.node).of((LEVEL_OFFSET, LEVEL_COUNT))
+        offset, count = at.record[LEVEL_OFFSET], at.record[LEVEL_COUNT]
     if tables.items is not None and at.item is not None:  # all other sources of such a row are dead
         own = levels_of(tables.items, jnp.maximum(at.item, 0))
         first = (at.item >= 0)[:, None] & (jnp.arange(offset.shape[1])[None] == 0)
@@ -115,11 +116,12 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
 
     # Levels ascend by cost and then by need, so the last that fits has the largest index.
     def fitting(i: jax.Array) -> tuple[jax.Array, jax.Array]:
-        level = Fields(tables.levels, offset[..., None] + i)
-        fits = (i < count[..., None]) & (level[LEVEL_COST] <= cost[..., None])
+        columns = (LEVEL_COST, LEVEL_ROW) if need is None else (LEVEL_COST, LEVEL_ROW, LEVEL_NEED)
+        tokens, row, *depth = fields(tables.levels, columns, offset[..., None] + i)
+        fits = (i < count[..., None]) & (tokens <= cost[..., None])
         if need is not None:
-            fits &= level[LEVEL_NEED] <= need[..., None]
-        return fits, level[LEVEL_ROW]
+            fits &= depth[0] <= need[..., None]
+        return fits, row
 
     row = last_of(fitting, tables.max_levels, offset.shape)
     return jnp.where(state.running[:, None], row, 0)
@@ -179,20 +181,17 @@ def _slots(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
     """Tokens of the arcs of all sources without mask row, int32[B, M + E], and which exist and fit the limits."""
-    record = Fields(tables.nodes, at.node)
-    count = jnp.where(record[LEVEL_COUNT] == 0, record[ARC_COUNT], 0)
+    count = jnp.where(at.record[LEVEL_COUNT] == 0, at.record[ARC_COUNT], 0)
     cost, need = limits(tables, state, at)
     slots = _slots(tables, state)
-    fields = [record[ARC_OFFSET], cost] if need is None else [record[ARC_OFFSET], cost, need]
-    exists, place, (offset, *limit) = joined(count, slots, *fields, *at.used)
-    arc = jnp.where(exists, offset + place, 0)
-    arcs = Fields(tables.arcs, arc)
-    fits = exists & (arcs[ARC_COST] <= limit[0])
-    if need is not None:
-        fits &= arcs[ARC_NEED] <= limit[1]
+    most = [cost] if need is None else [cost, need]
+    exists, place, (offset, *limit) = joined(count, slots, at.record[ARC_OFFSET], *most, *at.used)
+    guard = (ARC_GUARD,) if at.used else ()
+    columns = (ARC_TOKEN, ARC_COST, *((ARC_NEED,) if need is not None else ()), *guard)
+    token, *arc = fields(tables.arcs, columns, jnp.where(exists, offset + place, 0))
+    fits = functools.reduce(jnp.logical_and, [x <= y for x, y in zip(arc, limit[: len(most)])], exists)
     if at.used:
-        fits &= allowed_by(tables, Fields(tables.arc_sets, arc)[0], tuple(limit[2:]))
-    token = arcs[ARC_TOKEN]
+        fits &= allowed_by(tables, arc[-1], tuple(limit[len(most) :]))
     if tables.pairs is not None and tables.filter is not None:
         words = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import Fields
+from jax_decode.kernels.gather import read
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.items import node_in
 from jax_decode.tables.stack_layout import PARALLEL
@@ -36,7 +36,7 @@ def by_rows(tables: ConstraintTables, rule: Callable[..., Any], state: Constrain
     """
     batch = state.node.shape[0]
     out = rule(tables, _first_stack(state), *arguments)
-    parallel = Fields(tables.frames, node_in(tables.items, state.node[:, 0])[0])[PARALLEL] > 0
+    parallel = read(tables.frames, node_in(tables.items, state.node[:, 0])[0], jnp.int32(PARALLEL)) > 0
     count = parallel.sum(dtype=jnp.int32)
     order = jnp.argsort(~parallel, stable=True).astype(jnp.int32)
 

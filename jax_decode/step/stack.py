@@ -14,48 +14,43 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
-from jax_decode.kernels.gather import Fields, read, repeated
-from jax_decode.step.guards import Words, allows, children_at, with_keys
+from jax_decode.kernels.gather import fields, places, read, repeated, stacked
+from jax_decode.step.guards import Words, allows, with_keys
+from jax_decode.step.popping import NUM_FIELDS, cells_at, num_kept, popped
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import FILTER
 from jax_decode.tables.concatenation import ACCEPT, DISTANCE, FREE
 from jax_decode.tables.guard_layout import TWIN, WANTED, WANTED_DISTANCE
 from jax_decode.tables.items import node_in, to_end
 from jax_decode.tables.stack_layout import (
+    CHILD,
+    CHILD_DISTANCE,
+    CHILD_OFFSET,
     CONTENT,
-    CONTEXT,
-    COST,
     DELTA_OFFSET,
-    DEPTH,
     ENTRY_COST,
     ENTRY_NEED,
     ENTRY_REGISTER,
     ENTRY_SYMBOL,
-    FIRST_KEYS,
     HASH_PARENT,
     HASH_REGISTER,
     HASH_SYMBOL,
     LADDER,
-    PARENT,
-    REGISTER,
     SLOPE,
-    SYMBOL,
     SYMBOL_COST,
     SYMBOL_NEED,
 )
 from jax_decode.tables.tables import ConstraintTables
 
-_MOST_SELECTED = 64
-"""Cells per token up to which a pass over all cells of a row is better than a scatter, on a TPU."""
-
 
 class Sources(NamedTuple):
     """The nodes whose tokens a row may take, int32[B, S]; S = K * (D + 1), those of one configuration together.
 
-    node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth: of the
-    stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the sources
-    are followed by their twins, and where places have two nodes, by their partners. item: int32[B], where rows stand in a trie of
-    items, -1 elsewhere; None without tries. ends: bool[B], whether the tokenizer's filter lets a text end; None without one.
+    node: 0 where there is none; cell: top of the stack after the source's pops, 0 for the empty stack; cost, depth, context: of
+    the stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the
+    sources are followed by their twins, and where places have two nodes, by their partners. record: int32[B, S] each, the columns
+    of `ConstraintTables.nodes`. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries. ends:
+    bool[B], whether the tokenizer's filter lets a text end; None without one.
     """
 
     node: jax.Array
@@ -63,7 +58,9 @@ class Sources(NamedTuple):
     cost: jax.Array
     depth: jax.Array
     register: jax.Array
+    context: jax.Array
     used: Words = ()
+    record: tuple[jax.Array, ...] = ()
     item: jax.Array | None = None
     ends: jax.Array | None = None
 
@@ -88,70 +85,56 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     first, item = node_in(tables.items, state.node)
     item = None if item is None else item[:, 0]
     ends = None if tables.filter is None else read(tables.filter.final, state.canonical[:, FILTER])
-    if not tables.has_stack:
-        zero = jnp.zeros_like(first)
-        return _with_partners(tables, Sources(first, zero, zero, zero, zero, item=item, ends=ends))
-    used: Words = tuple(state.used[:, w : w + 1] for w in range(tables.key_words))
-
-    def popped(carry: tuple[jax.Array, ...], _: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-        node, top, register, *used = carry
-        cell = _cells_at(state.cell, top)
-        if used:
-            offset = children_at(tables, node, tuple(used))
-        else:
-            offset = Fields(tables.frames, node)[DELTA_OFFSET]
-        child = jnp.where(top > 0, read(tables.delta, jnp.where(top > 0, offset + cell[SYMBOL], 0)), 0)
-        below = (child, cell[PARENT], cell[REGISTER], *(cell[FIRST_KEYS + w] for w in range(len(used))))
-        return below, (node, top, cell[COST], cell[DEPTH], register, *used)
-
-    _, found = repeated(popped, (first, state.top, state.register, *used), 0, tables.max_pops + 1)
-    fields = [field.reshape(first.shape[0], -1) for field in found]
+    found = [first] + [jnp.zeros_like(first)] * (NUM_FIELDS - 1)
+    if num_kept(tables):
+        width = tables.max_pops + 1
+        found = [state.sources[:, i : i + width] for i in range(0, num_kept(tables), width)]
+    elif tables.has_stack:
+        found = popped(tables, state.cell, first, state.top, state.register, ())
+    node, cell, cost, depth, register, context, *used = found
+    at = Sources(node, cell, cost, depth, register, context, tuple(used), item=item, ends=ends)
     if used:
-        twins = read(tables.set_nodes, fields[0], jnp.full_like(fields[0], TWIN))
-        fields = [jnp.concatenate([x, x if i else twins], 1) for i, x in enumerate(fields)]
-    node, cell, cost, depth, own, *words = fields
-    return _with_partners(tables, Sources(node, cell, cost, depth, own, tuple(words), item, ends))
+        twins = read(tables.set_nodes, node, jnp.int32(TWIN))
+        at = at._replace(node=jnp.concatenate([node, twins], 1), used=tuple(jnp.concatenate([x, x], 1) for x in used))
+        at = _twice(at)
+    if tables.partners:  # the free and the dead node are their own
+        partner = jnp.where(at.node > FREE, at.node + 1, at.node)
+        at = _twice(at._replace(node=jnp.concatenate([at.node, partner], 1)))
+    return at._replace(record=() if tables.only_items else fields(tables.nodes, range(8), at.node))
 
 
-def _with_partners(tables: ConstraintTables, at: Sources) -> Sources:
-    """Sources with the partners of their nodes, where places have two: the free and the dead node are their own."""
-    if not tables.partners:
-        return at
-    partner = jnp.where(at.node > FREE, at.node + 1, at.node)
-    cell, cost, depth, register = (jnp.concatenate([x, x], 1) for x in (at.cell, at.cost, at.depth, at.register))
-    node = jnp.concatenate([at.node, partner], 1)
-    return at._replace(node=node, cell=cell, cost=cost, depth=depth, register=register)
+_OF_STACK = ("cell", "cost", "depth", "context", "register")
+
+
+def _twice(at: Sources) -> Sources:
+    """Sources whose nodes are twice as many, with the rest of both halves."""
+    cell, cost, depth, context, register = (jnp.concatenate([getattr(at, name)] * 2, 1) for name in _OF_STACK)
+    return at._replace(cell=cell, cost=cost, depth=depth, context=context, register=register)
+
+
+def _some(at: Sources, begin: int, end: int) -> Sources:
+    """A part of the sources."""
+    node, cell, cost, depth, context, register = (getattr(at, name)[:, begin:end] for name in ("node", *_OF_STACK))
+    used, record = (tuple(x[:, begin:end] for x in every) for every in (at.used, at.record))
+    return Sources(node, cell, cost, depth, register, context, used, record, at.item, at.ends)
 
 
 def halves(at: Sources) -> tuple[Sources, Sources]:
-    """Where places have two nodes, the sources that `sources` found, and their partners."""
-    half = at.node.shape[1] // 2
-    cell, cost, depth, register = (x[:, :half] for x in (at.cell, at.cost, at.depth, at.register))  # partners have the same
-    first = at._replace(node=at.node[:, :half], cell=cell, cost=cost, depth=depth, register=register)
-    return first, first._replace(node=at.node[:, half:])
+    """Where places have two nodes, the sources that popping leads to, and their partners."""
+    size = at.node.shape[1]
+    return _some(at, 0, size // 2), _some(at, size // 2, size)
 
 
 def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
     """The sources that are no twins: all that accept, or have bit rows."""
-    if not tables.key_words:
-        return at
-    size = tables.max_pops + 1
-    node, cell, cost, depth, register = (x[:, :size] for x in (at.node, at.cell, at.cost, at.depth, at.register))
-    return Sources(node, cell, cost, depth, register, tuple(word[:, :size] for word in at.used), at.item, at.ends)
+    return _some(at, 0, tables.max_pops + 1) if tables.key_words else at
 
 
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
     at = without_twins(tables, at)
 
-    def together() -> jax.Array:
-        return (Fields(tables.nodes, at.node)[ACCEPT] > 0).any(1)
-
-    def one_by_one() -> jax.Array:  # stays elementwise over [B]
-        columns = [at.node[:, s] for s in range(at.node.shape[1])]
-        return functools.reduce(jnp.logical_or, [Fields(tables.nodes, x)[ACCEPT] > 0 for x in columns])
-
-    accept = [] if tables.only_items else [jax.lax.platform_dependent(cpu=together, tpu=together, default=one_by_one)]
+    accept = [] if tables.only_items else [(at.record[ACCEPT] > 0).any(1)]
     if tables.items is not None and at.item is not None:
         accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
     accepted = functools.reduce(jnp.logical_or, accept)
@@ -165,40 +148,39 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
         other = jnp.zeros_like(of_item) if tables.only_items else shortest(tables, at._replace(item=None))
         return jnp.where(at.item >= 0, of_item, other)
     if not tables.has_stack:
-        return Fields(tables.nodes, at.node[:, 0])[DISTANCE]
+        return at.record[DISTANCE][:, 0]
     at = halves(at)[0] if tables.partners else without_twins(tables, at)
     each = tables.max_pops + 1
-    node = at.node[:, ::each]
-    total = completion(tables, node, at.register[:, ::each], at.cost[:, ::each])
+    node, own = at.node[:, ::each], at.record[DISTANCE][:, ::each]
+    total = own + at.cost[:, ::each] + slope_at(tables, node, at.register[:, ::each])
     if at.used:  # another distance where some required key is still to be read next
-        own = [read(tables.set_nodes, node, jnp.full_like(node, column)) for column in (WANTED, WANTED_DISTANCE)]
-        wanted = (own[0] > 0) & allows(tables, own[0], tuple(word[:, ::each] for word in at.used))
-        total += jnp.where(wanted, own[1] - Fields(tables.nodes, node)[DISTANCE], 0)
+        guard, distance = fields(tables.set_nodes, (WANTED, WANTED_DISTANCE), node)
+        wanted = (guard > 0) & allows(tables, guard, tuple(word[:, ::each] for word in at.used))
+        total += jnp.where(wanted, distance - own, 0)
     return jnp.where(node > 0, total, UNREACHABLE).min(1)
 
 
 def completion(tables: ConstraintTables, node: jax.Array, register: jax.Array, cost: jax.Array) -> jax.Array:
     """Tokens within which configurations can be completed, int32[B, n]; `cost` is that of their cells."""
-    own = Fields(tables.nodes, node)[DISTANCE]
-    return own + cost + slope_at(tables, node, register)
+    return read(tables.nodes, node, jnp.int32(DISTANCE)) + cost + slope_at(tables, node, register)
 
 
 def slope_at(tables: ConstraintTables, node: jax.Array, register: jax.Array) -> jax.Array | int:
     """What the slopes of nodes add to costs at the registers of their frames."""
-    return _sloped(Fields(tables.counters, node).of(SLOPE), register) if tables.has_counters else 0
+    return _sloped(fields(tables.counters, SLOPE, node), register) if tables.has_counters else 0
 
 
 def node_at(tables: ConstraintTables, base: jax.Array, register: jax.Array) -> jax.Array:
     """Nodes of base nodes whose frames have these registers."""
-    return base + _rung(Fields(tables.counters, base).of(LADDER), register) if tables.has_counters else base
+    return base + _rung(fields(tables.counters, LADDER, base), register) if tables.has_counters else base
 
 
 def number(tables: ConstraintTables, value: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Additions and settings: constants, or per token where negative; `tokens` int32[B], `value` int32[B, n]."""
+    """Additions and settings: constants, or per token where negative; `tokens` int32[B], `value` int32[*, B, n]."""
     if not tables.increments.shape[0]:
         return value
     table = jnp.clip(-1 - value, 0, tables.increments.shape[0] - 1)
-    looked_up = read(tables.increments, table, jnp.broadcast_to(tokens[:, None], value.shape)).astype(jnp.int32)
+    looked_up = read(tables.increments, table, jnp.broadcast_to(tokens[None, :, None], value.shape)).astype(jnp.int32)
     return jnp.where(value < 0, looked_up, value)
 
 
@@ -208,13 +190,7 @@ def added(register: jax.Array, number: jax.Array) -> jax.Array:
 
 
 def pushed(
-    tables: ConstraintTables,
-    state: ConstraintState,
-    push: jax.Array,
-    below: jax.Array,
-    register: jax.Array,
-    alloc: jax.Array,
-    used: Words = (),
+    tables: ConstraintTables, state: ConstraintState, push: jax.Array, under: Under, register: jax.Array, alloc: jax.Array
 ) -> Cells:
     """The cells that push strings append.
 
@@ -222,46 +198,59 @@ def pushed(
       tables: from `to_device`.
       state: the rows.
       push: int32[B, n], push strings, 0 for none.
-      below: int32[B, n], the cell they are put on.
+      under: what they are put on.
       register: int32[B, n], of the frame that a string's first symbol suspends.
       alloc: int32[B, n], where their first cells will be.
-      used: the set of keys of the frame that a string's first symbol suspends.
     """
-    under, none = _cells_at(state.cell, below), jnp.zeros_like(push)
-    several = tables.stacks > 1
-    record = Fields(tables.pushes, push, jnp.zeros_like(push))
-    symbol, deep, more = record[ENTRY_SYMBOL], record[ENTRY_NEED] - 1, record[ENTRY_COST]
+    size, none = tables.max_push, jnp.zeros_like(push)
+    of_string = jnp.broadcast_to(push[..., None], (*push.shape, size))
+    entries = fields(tables.pushes, range(4), of_string, places(size, push.shape))
+    symbols, registers, costs = (entries[c] for c in (ENTRY_SYMBOL, ENTRY_REGISTER, ENTRY_COST))
+    exists, needs = entries[ENTRY_NEED] > 0, entries[ENTRY_NEED] - 1
+    first = [symbols[..., 0], costs[..., 0], needs[..., 0]]
     if tables.has_counters:
-        symbol += _rung(Fields(tables.symbols, symbol).of(LADDER), register)
-        of_symbol = Fields(tables.symbols, symbol)
-        more, deep = of_symbol[SYMBOL_COST] + _sloped(of_symbol.of(SLOPE), register), of_symbol[SYMBOL_NEED]
-    top = _Top(under[COST], under[DEPTH], none, none, under[CONTEXT], under[CONTENT] if several else None)
-    exists = record[ENTRY_NEED] > 0
-    top, first = _put(tables, top, exists, (symbol, below, register, *used), more, deep)
+        first[0] += _rung(fields(tables.symbols, LADDER, first[0]), register)
+        *slope, first[1], first[2] = fields(tables.symbols, (*SLOPE, SYMBOL_COST, SYMBOL_NEED), first[0])
+        first[1] += _sloped(slope, register)
+    begin = read(tables.frames, under.context, jnp.int32(DELTA_OFFSET))
+    content = cells_at(tables, state.cell, under.cell)[CONTENT] if tables.stacks > 1 else None
+    top = _Top(under.cost, under.depth, none, none, under.context, begin, content)
+    top, column = _put(tables, top, exists[..., 0], (first[0], under.cell, register, *under.used), first[1], first[2])
 
     def another(top: _Top, i: jax.Array | int) -> tuple[_Top, tuple[jax.Array, ...]]:
-        entry = Fields(tables.pushes, push, jnp.full_like(push, i))
-        keys = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i))) if used else ()
-        cell = (entry[ENTRY_SYMBOL], alloc + (i - 1), entry[ENTRY_REGISTER], *keys)
-        return _put(tables, top, entry[ENTRY_NEED] > 0, cell, entry[ENTRY_COST], entry[ENTRY_NEED] - 1)
+        own = [jax.lax.dynamic_index_in_dim(x, i, -1, keepdims=False) for x in (symbols, registers, costs, needs, exists)]
+        keys = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i))) if under.used else ()
+        return _put(tables, top, own[4], (own[0], alloc + (i - 1), own[1], *keys), own[2], own[3])
 
-    columns = [column[..., None] for column in first]
-    if tables.max_push > 1:
-        top, others = repeated(another, top, 1, tables.max_push)
+    columns = [x[..., None] for x in column]
+    if size > 1:
+        top, others = repeated(another, top, 1, size)
         columns = [jnp.concatenate([x, y], -1) for x, y in zip(columns, others)]
     content = None if top.content is None else top.content.astype(jnp.uint32)
     return Cells(columns, top.length, top.cost, top.depth, top.need, content)
 
 
+class Under(NamedTuple):
+    """The stack that a push string is put on, int32[B, n] each, see `Sources`; `used`: the set of keys of the frame that the
+    string's first symbol suspends."""
+
+    cell: jax.Array
+    cost: jax.Array
+    depth: jax.Array
+    context: jax.Array
+    used: Words = ()
+
+
 class _Top(NamedTuple):
-    """Of the stack under construction, int32[B, n] each: as in `Cells`; `content` has the bits of the hash, None where a single
-    stack is followed."""
+    """Of the stack under construction, int32[B, n] each: as in `Cells`; where the children of `context` begin; `content` has the
+    bits of the hash, None where a single stack is followed."""
 
     cost: jax.Array
     depth: jax.Array
     need: jax.Array
     length: jax.Array
     context: jax.Array
+    begin: jax.Array
     content: jax.Array | None
 
 
@@ -275,62 +264,33 @@ def _put(
     """
     symbol, parent, register, *keys = cell
     told = exists & (top.context > 0)
-    offset = jnp.where(told, Fields(tables.frames, top.context)[DELTA_OFFSET] + symbol, 0)
-    context = jnp.where(told, read(tables.delta, offset), 0)
-    more -= jnp.where(context > 0, Fields(tables.nodes, context)[DISTANCE], 0)
+    child = fields(tables.delta, (CHILD, CHILD_OFFSET, CHILD_DISTANCE), jnp.where(told, top.begin + symbol, 0))
+    context, begin, distance = (jnp.where(told, x, 0) for x in child)
     need = jnp.where(exists, jnp.maximum(top.need, top.depth + deep), top.need)
-    cost = jnp.where(exists, jnp.minimum(top.cost + more, UNREACHABLE), top.cost)
+    cost = jnp.where(exists, jnp.minimum(top.cost + (more - distance), UNREACHABLE), top.cost)
     one = exists.astype(jnp.int32)
     depth, content = top.depth + one, top.content
     columns = [symbol, parent, depth, cost, register, context, *keys]
     if content is not None:
         content = jnp.where(exists, _mix(content.astype(jnp.uint32), symbol, register).astype(jnp.int32), content)
         columns.append(content)
-    return _Top(cost, depth, need, top.length + one, jnp.where(exists, context, top.context), content), tuple(columns)
+    context, begin = (jnp.where(exists, x, y) for x, y in ((context, top.context), (begin, top.begin)))
+    return _Top(cost, depth, need, top.length + one, context, begin, content), tuple(columns)
 
 
 def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:
-    """The cells [B, M, *] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
-    new = [column.reshape(len(cell), -1) for column in columns]
-    if new[0].shape[1] > _MOST_SELECTED:
-        return _scattered(cell, new, alloc)
-    return jax.lax.platform_dependent(cell, new, alloc, tpu=_selected, default=_scattered)
-
-
-def _scattered(cell: jax.Array, new: list[jax.Array], alloc: jax.Array) -> jax.Array:
-    batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
-    place = alloc[:, None] + jnp.arange(new[0].shape[1], dtype=jnp.int32)[None]
-    return cell.at[batch, place].set(jnp.stack(new, -1), mode="promise_in_bounds", unique_indices=True)
-
-
-def _selected(cell: jax.Array, new: list[jax.Array], alloc: jax.Array) -> jax.Array:
-    """One elementwise pass, for a compiler that would lay out the cells anew for a scatter."""
-    place = jax.lax.broadcasted_iota(jnp.int32, cell.shape, 1) - alloc[:, None, None]
-    column = jax.lax.broadcasted_iota(jnp.int32, cell.shape, 2)
-    for c, numbers in enumerate(new):
-        for i in range(numbers.shape[1]):
-            cell = jnp.where((place == i) & (column == c), numbers[:, i][:, None, None], cell)
-    return cell
+    """The cells [B, M * C] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
+    batch, width = len(cell), len(columns)
+    new = stacked([column.reshape(batch, -1) for column in columns]).reshape(batch, -1)
+    rows = jnp.arange(batch, dtype=jnp.int32)[:, None]
+    place = alloc[:, None] * width + jnp.arange(new.shape[1], dtype=jnp.int32)[None]
+    return cell.at[rows, place].set(new, mode="promise_in_bounds", unique_indices=True)
 
 
 def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Array:
     """Hash of a stack with one more cell."""
     own = symbol.astype(jnp.uint32) * jnp.uint32(HASH_SYMBOL) + register.astype(jnp.uint32) * jnp.uint32(HASH_REGISTER)
     return content * jnp.uint32(HASH_PARENT) + own + jnp.uint32(1)
-
-
-def _cells_at(cell: jax.Array, index: jax.Array) -> list[jax.Array]:
-    """The columns of cells at indices int32[B, n]."""
-    batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[:, None]
-    batch = jnp.broadcast_to(batch, index.shape)
-
-    def by_slices() -> list[jax.Array]:  # for single numbers out of three axes the TPU's compiler would write the cells anew
-        return [read(cell[:, :, c], batch, index) for c in range(cell.shape[2])]
-
-    def by_numbers() -> list[jax.Array]:
-        return list(Fields(cell, batch, index).of(range(cell.shape[2])))
-
-    return jax.lax.platform_dependent(tpu=by_slices, default=by_numbers)
 
 
 def _rung(ladder: Sequence[jax.Array], register: jax.Array) -> jax.Array:

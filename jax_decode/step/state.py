@@ -13,9 +13,10 @@ import numpy as np
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.step.argument_checks import check_room, checked_indices
+from jax_decode.step.popping import kept, num_kept, popped
 from jax_decode.tables.canonical import first_canonical
 from jax_decode.tables.concatenation import FIRST_STATE, FIRST_TOP, FREE, PROMPT_LAST, PUSHES, SHORTEST, START
-from jax_decode.tables.stack_layout import CELL
+from jax_decode.tables.items import node_in
 from jax_decode.tables.tables import ConstraintTables
 
 MAX_DEPTH = 64
@@ -56,6 +57,7 @@ class Position(NamedTuple):
     status: jax.Array
     dropped: jax.Array
     used: jax.Array
+    sources: jax.Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ class ConstraintState:
     """Position of every row in its constraint: a small pytree of arrays. To take tokens back, keep the old one.
 
     With stacks, the cells are the large part, and they need not be kept: `rewound` returns to an old `position`, because cells
-    are only ever appended. Without stacks, K is 1 and K', M and the columns of cells have no elements.
+    are only ever appended. Without stacks, K is 1 and K' and M are 0.
 
     Attributes:
       node: int32[B, K], nodes of `ConstraintTables`, one per configuration, 0 where there is none.
@@ -72,7 +74,8 @@ class ConstraintState:
       canonical: int32[B, 3], see `canonical.LAST`; int32[B, 0] where constraints are not canonical.
       used: int32[B, W'], set of keys of the frame that the node belongs to; W' is 0 where no constraint has sets of keys.
       alloc: int32[B], where the next cell will be written.
-      cell: int32[B, M, 5 or 6 or 5 + W'], see `stack_layout`; cell 0 lies below every stack.
+      sources: int32[B, *], what the stack leads to, see `popping`; nothing where `num_kept` is 0.
+      cell: int32[B, M * C], cells one after another, their C columns as in `stack_layout`; cell 0 lies below every stack.
       depth_limit: int32[B], most cells of a stack.
       dropped: bool[B], whether more configurations arose than K: then some texts of the language may be refused.
       remaining: int32[B], tokens that may still be taken, the stop token included.
@@ -86,6 +89,7 @@ class ConstraintState:
     canonical: jax.Array
     used: jax.Array
     alloc: jax.Array
+    sources: jax.Array
     cell: jax.Array
     depth_limit: jax.Array
     dropped: jax.Array
@@ -138,8 +142,8 @@ def init_state(
 ) -> ConstraintState:
     """The state before the first token.
 
-    Works inside and outside `jax.jit`; inside, the arguments' values cannot be checked (`generate` checks its own). A row whose
-    constraint cannot be satisfied within `max_depth` allows no token.
+    Inside `jax.jit` the arguments' values cannot be checked (`generate` checks its own). A row whose constraint cannot be
+    satisfied within `max_depth` allows no token.
 
     Args:
       tables: from `to_device`.
@@ -162,24 +166,24 @@ def init_state(
     index, constrained = jnp.maximum(which, 0), which >= 0
     remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
     record = tables.constraints[index]
-    node = jnp.where(constrained, record[:, START], FREE)
-    top, cell = jnp.zeros((len(which), 0), jnp.int32), jnp.zeros((len(which), 0, CELL), jnp.int32)
+    node = jnp.where(constrained, record[:, START], FREE)[:, None]
+    top = found = cell = jnp.zeros((len(which), 0), jnp.int32)
     if tables.has_stack:
         max_tokens = _known_most(limits) if max_tokens is None else max_tokens
-        pushes = constrained & (record[:, PUSHES] > 0)
-        remaining = jnp.where(pushes, jnp.minimum(remaining, max_tokens), remaining)
+        remaining = jnp.where(constrained & (record[:, PUSHES] > 0), jnp.minimum(remaining, max_tokens), remaining)
         top = jnp.where(constrained, record[:, FIRST_TOP], 0)[:, None]
         # Every token appends at most K * PM cells, and a row that has ended writes that many past its last.
-        room = (max_tokens + 1) * tables.stacks * tables.max_push
-        cell = jnp.pad(tables.initial[index], ((0, 0), (0, room), (0, 0)))
-    others = ((0, 0), (0, tables.stacks - 1))
+        room = (max_tokens + 1) * tables.stacks * tables.max_push * tables.cell_width
+        cell = jnp.pad(tables.initial[index].reshape(len(which), -1), ((0, 0), (0, room)))
+        found = _first_sources(tables, cell, node, top)
     return ConstraintState(
-        node=jnp.pad(node[:, None], others),
-        top=jnp.pad(top, others) if tables.has_stack else top,
+        node=jnp.pad(node, ((0, 0), (0, tables.stacks - 1))),
+        top=jnp.pad(top, ((0, 0), (0, tables.stacks - 1))) if tables.has_stack else top,
         register=jnp.zeros((len(which), tables.stacks if tables.has_stack else 0), jnp.int32),
         canonical=_first_canonical(tables, record, constrained, remaining),
         used=jnp.zeros((len(which), tables.key_words), jnp.int32),
         alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
+        sources=found,
         cell=cell,
         depth_limit=jnp.broadcast_to(jnp.asarray(max_depth, jnp.int32), which.shape),
         dropped=jnp.zeros(which.shape, bool),
@@ -187,6 +191,14 @@ def init_state(
         status=jnp.zeros(which.shape, jnp.int32),
         stop_ids=tables.stop_ids[index] if stop_ids is None else jnp.asarray(stop_ids, jnp.int32),
     )
+
+
+def _first_sources(tables: ConstraintTables, cell: jax.Array, node: jax.Array, top: jax.Array) -> jax.Array:
+    """What the initial stack leads to, as a state carries it."""
+    if not num_kept(tables):
+        return jnp.zeros((len(cell), 0), jnp.int32)
+    zero = jnp.zeros_like(top)
+    return kept(tables, popped(tables, cell, node_in(tables.items, node)[0], top, zero, (zero,) * tables.key_words))
 
 
 def _first_canonical(tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array) -> jax.Array:
@@ -209,7 +221,8 @@ def unconstrained_state(limits: Any, stop_ids: Any) -> ConstraintState:
         canonical=none,
         used=none,
         alloc=zeros,
-        cell=jnp.zeros((rows, 0, CELL), jnp.int32),
+        sources=none,
+        cell=none,
         depth_limit=zeros,
         dropped=jnp.zeros(rows, bool),
         remaining=limits,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import named_arguments
-from jax_decode.kernels.gather import Fields, joined, largest, places, read
+from jax_decode.kernels.gather import fields, joined, largest, picked, places, read, stacked
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
 from jax_decode.step.parallel_stacks import by_rows, with_all_stacks
+from jax_decode.step.popping import kept, num_kept, popped
 from jax_decode.step.stack import (
     Cells,
     Sources,
+    Under,
     accepts,
     added,
     appended,
@@ -34,6 +37,8 @@ from jax_decode.tables.canonical import BOUNDED, FILTER, LAST, forbids
 from jax_decode.tables.canonical_filter import state_after
 from jax_decode.tables.concatenation import (
     ARC_COUNT,
+    ARC_GUARD,
+    ARC_HELD,
     ARC_NEXT,
     ARC_OFFSET,
     ARC_TOKEN,
@@ -45,18 +50,22 @@ from jax_decode.tables.concatenation import (
     SEARCH_FANOUT,
 )
 from jax_decode.tables.items import child, node_in
-from jax_decode.tables.stack_layout import ADD, NEED, PARALLEL, PUSH, SET
+from jax_decode.tables.stack_layout import NEED, PARALLEL
 from jax_decode.tables.tables import ConstraintTables
 
 
 class _Taken(NamedTuple):
-    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effect, and the source it was taken at."""
+    """Token sets that hold a row's token, int32[B, n]: base target (0: none), its effects, and of the source that it was taken at
+    cell, cost, depth, context and register."""
 
     target: jax.Array
     push: jax.Array
     add: jax.Array
     set_to: jax.Array
     cell: jax.Array
+    cost: jax.Array
+    depth: jax.Array
+    context: jax.Array
     register: jax.Array
 
 
@@ -68,7 +77,7 @@ class _Keys(NamedTuple):
     used: Words
 
 
-_MOVED = ("node", "top", "register", "canonical", "used", "alloc", "cell", "dropped")
+_MOVED = ("node", "top", "register", "canonical", "used", "alloc", "sources", "cell", "dropped")
 
 
 class _Moved(NamedTuple):
@@ -82,6 +91,7 @@ class _Moved(NamedTuple):
     canonical: jax.Array
     used: jax.Array
     alloc: jax.Array
+    sources: jax.Array
     cell: jax.Array
     dropped: jax.Array
 
@@ -138,6 +148,7 @@ def advance(
         canonical=jnp.where(moves[:, None], after.canonical, state.canonical),
         used=jnp.where(moves[:, None], after.used, state.used),
         alloc=jnp.where(moves, after.alloc, state.alloc),
+        sources=jnp.where(moves[:, None], after.sources, state.sources),
         cell=after.cell,
         dropped=jnp.where(moves, after.dropped, state.dropped),
         remaining=jnp.where(running, remaining, state.remaining),
@@ -159,6 +170,10 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, 
         first = jnp.where(at.item < 0, after.node[:, 0], own)
         after = dataclasses.replace(after, node=jnp.concatenate([first[:, None], after.node[:, 1:]], 1))
     after = dataclasses.replace(after, node=jnp.where(text[:, None], after.node, 0))
+    if num_kept(tables):
+        first, used = node_in(tables.items, after.node)[0], tuple(after.used[:, w : w + 1] for w in range(tables.key_words))
+        found = popped(tables, after.cell, first, after.top, after.register, used)
+        after = dataclasses.replace(after, sources=kept(tables, found))
     complete = accepts(tables, sources(tables, after))
     wide = {name: getattr(after, name) for name in _MOVED}
     if tables.stacks > 1:
@@ -174,7 +189,8 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
     apart = forbids(tables.pairs, state.canonical[:, LAST], tokens, tables.columns)
     if tables.partners:
         own, other = halves(at)
-        at = own._replace(node=jnp.where(apart[:, None], other.node, own.node))
+        node = jnp.where(apart[:, None], other.node, own.node)
+        at = own._replace(node=node, record=tuple(jnp.where(apart[:, None], x, y) for x, y in zip(other.record, own.record)))
     moved = _own_step(tables, state, at, tokens)
     after = state_after(tables.filter, state.canonical[:, FILTER], tokens, apart)
     may = after >= 0
@@ -192,26 +208,30 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
 def _own_step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
     """The same by the constraints alone, whatever the tokenizer would write."""
     if not tables.has_stack:
-        return dataclasses.replace(state, node=next_node(tables, at.node[:, 0], tokens)[:, None])
+        return dataclasses.replace(state, node=_next(tables, at.record, tokens)[:, None])
     if state.node.shape[1] > 1:
         return _several(tables, state, at, tokens)
     taken, keys = _guarded(tables, at, tokens) if tables.key_words else (_only(tables, at, tokens), None)
-    length, fields, cells = _landed(tables, state, taken, tokens, state.alloc[:, None], keys)
+    length, moved, cells = _landed(tables, state, taken, tokens, state.alloc[:, None], keys)
     cell = appended(state.cell, cells.columns, state.alloc)
-    return dataclasses.replace(state, **fields, alloc=state.alloc + length[:, 0], cell=cell)
+    return dataclasses.replace(state, **moved, alloc=state.alloc + length[:, 0], cell=cell)
 
 
 def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> jax.Array:
     """Target of a text token in [0, V) from each node int32[B] of a regular constraint, int32[B]; 0 where it is forbidden."""
-    record, of_rows = Fields(tables.nodes, node), Fields(tables.nodes, node[:, None])
+    return _next(tables, tuple(x[:, None] for x in fields(tables.nodes, range(8), node)), tokens)
+
+
+def _next(tables: ConstraintTables, record: tuple[jax.Array, ...], tokens: jax.Array) -> jax.Array:
+    """`next_node` of nodes with the records int32[B, 1]."""
 
     def target(i: jax.Array) -> jax.Array:
-        hit, group = _group_hits(tables, of_rows, tokens, i)
-        return jnp.where(hit, group[GROUP_NEXT], 0)
+        hit, _, following, _ = _group_hits(tables, record, tokens, i, (GROUP_NEXT,))
+        return jnp.where(hit, following[0], 0)
 
     found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
     if tables.search_depth:
-        found = jnp.maximum(found, _last_arcs(tables, record, tokens)[2])
+        found = jnp.maximum(found, _last_arcs(tables, record, tokens[:, None], ARC_NEXT)[:, 0])
     return found
 
 
@@ -224,66 +244,68 @@ def _landed(
     keys: _Keys | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
-    register = added(taken.register, number(tables, taken.add, tokens))
+    more = number(tables, stacked([taken.add, taken.set_to], 0), tokens)
+    register = added(taken.register, more[0])
     used = after_guard(tables, keys.guard, keys.used) if keys is not None else ()
-    cells = pushed(tables, state, taken.push, taken.cell, register, alloc, used)
-    own = added(jnp.zeros_like(register), number(tables, taken.set_to, tokens))
-    register = jnp.where(taken.push > 0, own, register)
-    fields = {
+    under = Under(taken.cell, taken.cost, taken.depth, taken.context, used)
+    cells = pushed(tables, state, taken.push, under, register, alloc)
+    register = jnp.where(taken.push > 0, added(jnp.zeros_like(register), more[1]), register)
+    moved = {
         "node": node_at(tables, taken.target, register),
         "top": jnp.where(cells.length > 0, alloc + cells.length - 1, taken.cell),
         "register": register,
     }
     if keys is not None:
         opened = with_keys(tables, keys.held)
-        fields["used"] = jnp.concatenate([jnp.where(taken.push > 0, new, own) for new, own in zip(opened, used)], 1)
-    return cells.length, fields, cells
+        moved["used"] = jnp.concatenate([jnp.where(taken.push > 0, new, own) for new, own in zip(opened, used)], 1)
+    return cells.length, moved, cells
 
 
 def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
-    record = Fields(tables.nodes, at.node)
-    taken, _ = _only_group(tables, at, record, tokens)
+    taken, _ = _only_group(tables, at, tokens)
     if not tables.search_depth:
         return taken
-    hit, arc, _ = _last_arcs(tables, record, tokens[:, None])
-    arc, cell, register = (_any(jnp.where(hit, x, 0)) for x in (arc, at.cell, at.register))
-    hit = _any(hit.astype(jnp.int32)) > 0
-    other = _arc_taken(tables, hit, arc, cell, register)
-    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken)))
+    arc = _last_arcs(tables, at.record, tokens[:, None])
+    arc, *stack = picked(arc > 0, arc, *_stack(at))
+    return _chosen(arc > 0, _taken(tables.arcs, ARC_NEXT, arc > 0, jnp.maximum(arc - 1, 0), stack), taken)
 
 
-def _only_group(tables: ConstraintTables, at: Sources, record: Fields, tokens: jax.Array) -> tuple[_Taken, Words]:
+def _stack(at: Sources) -> tuple[jax.Array, ...]:
+    return at.cell, at.cost, at.depth, at.context, at.register
+
+
+def _chosen(where: jax.Array, taken: _Taken, other: _Taken) -> _Taken:
+    return _Taken(*(jnp.where(where, x, y) for x, y in zip(taken, other)))
+
+
+def _only_group(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, Words]:
     """The one wide token set that holds each row's token, [B, 1], and the set of keys of its source."""
-
-    def numbered(i: jax.Array) -> jax.Array:
-        return jnp.where(_group_hits(tables, record, tokens, i)[0], i + 1, 0)
-
-    slot = largest(numbered, tables.max_groups, tokens.shape)[:, None]
-    group, cell, register, *used = _group_fields(record, jnp.maximum(slot - 1, 0), at.cell, at.register, *at.used)
-    return _group_taken(tables, slot > 0, group, cell, register), tuple(used)
+    slots = places(tables.max_groups, tokens.shape)
+    hit, group, _, of_sources = _group_hits(tables, at.record, tokens, slots, (), *_stack(at), *at.used)
+    group, *of_sources = picked(hit, group + 1, *of_sources)
+    stack, used = of_sources[:5], of_sources[5:]
+    return _taken(tables.groups, GROUP_NEXT, group > 0, jnp.maximum(group - 1, 0), stack), tuple(used)
 
 
 def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, _Keys]:
     """Like `_only` with sets of keys: of a source's arcs with the row's token, the one whose guard allows its set."""
-    plain = without_twins(tables, at)
-    taken, of_group = _only_group(tables, plain, Fields(tables.nodes, plain.node), tokens)
-    record = Fields(tables.nodes, at.node)
-    _, last, _ = _last_arcs(tables, record, tokens[:, None])
+    taken, of_group = _only_group(tables, without_twins(tables, at), tokens)
+    last = _last_arcs(tables, at.record, tokens[:, None]) - 1
     chosen = jnp.zeros_like(last)
     for back in range(tables.max_repeats):
         arc = jnp.maximum(last - back, 0)
-        hit = (last - back >= record[ARC_OFFSET]) & (record[ARC_COUNT] > 0)
-        hit &= Fields(tables.arcs, arc)[ARC_TOKEN] == tokens[:, None]
-        hit &= allows(tables, Fields(tables.arc_sets, arc)[0], at.used)
+        token, guard = fields(tables.arcs, (ARC_TOKEN, ARC_GUARD), arc)
+        hit = (last - back >= at.record[ARC_OFFSET]) & (at.record[ARC_COUNT] > 0)
+        hit &= (token == tokens[:, None]) & allows(tables, guard, at.used)
         chosen = jnp.where(hit, arc + 1, chosen)
-    some = chosen > 0
-    arc, cell, register, *used = (_bits(jnp.where(some, x, 0)) for x in (chosen - 1, at.cell, at.register, *at.used))
-    hit = _any(some.astype(jnp.int32)) > 0
-    other = _arc_taken(tables, hit, arc, cell, register)
-    guard, held = (jnp.where(hit, x, 0) for x in Fields(tables.arc_sets, arc).of(range(2)))
+    hit, (arc, *of_sources) = chosen > 0, picked(chosen > 0, chosen, *_stack(at), *at.used)
+    stack, used = of_sources[:5], of_sources[5:]
+    hit, arc = arc > 0, jnp.maximum(arc - 1, 0)
+    other = _taken(tables.arcs, ARC_NEXT, hit, arc, stack)
+    guard, held = (jnp.where(hit, x, 0) for x in fields(tables.arcs, (ARC_GUARD, ARC_HELD), arc))
     words = tuple(jnp.where(hit, x, y) for x, y in zip(used, of_group))
-    return _Taken(*(jnp.where(hit, x, y) for x, y in zip(other, taken))), _Keys(guard, held, words)
+    return _chosen(hit, other, taken), _Keys(guard, held, words)
 
 
 def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
@@ -293,16 +315,16 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
     """
     taken = _all(tables, at, tokens)
     count = tables.stacks
-    _, fields, cells = _landed(tables, state, taken, tokens, jnp.zeros_like(taken.cell))
-    node, register = fields["node"], fields["register"]
+    _, moved, cells = _landed(tables, state, taken, tokens, jnp.zeros_like(taken.cell))
+    node, register = moved["node"], moved["register"]
     assert cells.content is not None
     fits = completion(tables, node, register, cells.cost) < budget(tables, state, at)[:, None]
-    need = jnp.maximum(cells.need, cells.depth + Fields(tables.frames, node)[NEED])
+    need = jnp.maximum(cells.need, cells.depth + read(tables.frames, node, jnp.int32(NEED)))
     fits &= need <= state.depth_limit[:, None]
     left = taken.target > 0
     fits &= left
     left = jnp.where(fits.any(1)[:, None], fits, left)
-    own = Fields(tables.frames, state.node[:, 0])[PARALLEL]  # of tables that follow more
+    own = read(tables.frames, state.node[:, 0], jnp.int32(PARALLEL))  # of tables that follow more
     chosen, exists = [], []
     for i in range(count):
         first = jnp.argmax(left, 1).astype(jnp.int32)[:, None]
@@ -311,12 +333,12 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
         alike = [x == jnp.take_along_axis(x, first, 1) for x in (node, register, cells.content, cells.depth)]
         left &= ~functools.reduce(jnp.logical_and, alike)
     index, exist = jnp.concatenate(chosen, 1), jnp.stack(exists, 1)
-    kept = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken))
+    several = _Taken(*(jnp.where(exist, jnp.take_along_axis(x, index, 1), 0) for x in taken))
     stride = jnp.arange(count, dtype=jnp.int32)[None] * tables.max_push
-    _, fields, cells = _landed(tables, state, kept, tokens, state.alloc[:, None] + stride)
+    _, moved, cells = _landed(tables, state, several, tokens, state.alloc[:, None] + stride)
     return dataclasses.replace(
         state,
-        **{name: jnp.where(exist, field, 0) for name, field in fields.items()},
+        **{name: jnp.where(exist, field, 0) for name, field in moved.items()},
         alloc=state.alloc + jnp.where(cells.length.any(1), count * tables.max_push, 0),
         cell=appended(state.cell, cells.columns, state.alloc),
         dropped=state.dropped | left.any(1),
@@ -325,62 +347,66 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
 
 def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """Every token set that holds each row's token, [B, n] with target 0 where a place holds none: groups, then arcs."""
-    record = Fields(tables.nodes, at.node)
-    slots = jnp.arange(tables.max_groups, dtype=jnp.int32)[None]
-    hit, _ = _group_hits(tables, record, tokens, slots)
-    group, cell, register = _group_fields(record, slots, at.cell, at.register)
-    parts = [_group_taken(tables, hit, jnp.where(hit, group, 0), cell, register)]
+    slots = places(tables.max_groups, tokens.shape)
+    hit, group, _, stack = _group_hits(tables, at.record, tokens, slots, (), *_stack(at))
+    parts = [_taken(tables.groups, GROUP_NEXT, hit, group, stack)]
     if tables.search_depth:
-        _, last, _ = _last_arcs(tables, record, tokens[:, None])
+        last = _last_arcs(tables, at.record, tokens[:, None]) - 1
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
         arc = last[..., None] - back
-        inside = (arc >= record[ARC_OFFSET][..., None]) & (record[ARC_COUNT] > 0)[..., None]
+        hit = (arc >= at.record[ARC_OFFSET][..., None]) & (at.record[ARC_COUNT] > 0)[..., None]
         arc = jnp.maximum(arc, 0)
-        hit = inside & (Fields(tables.arcs, arc)[ARC_TOKEN] == tokens[:, None, None])
-        own = (hit, arc, at.cell[..., None], at.register[..., None])
-        parts.append(_arc_taken(tables, *(jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in own)))
+        hit &= read(tables.arcs, arc, jnp.int32(ARC_TOKEN)) == tokens[:, None, None]
+        every = (hit, arc, *(x[..., None] for x in _stack(at)))
+        hit, arc, *stack = (jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in every)
+        parts.append(_taken(tables.arcs, ARC_NEXT, hit, arc, stack))
     return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
 
 
-def _group_taken(tables: ConstraintTables, hit: jax.Array, group: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
-    effect = Fields(tables.group_effects, group)
-    target = jnp.where(hit, Fields(tables.groups, group)[GROUP_NEXT], 0)
-    return _Taken(target, jnp.where(hit, effect[PUSH], 0), effect[ADD], effect[SET], cell, register)
+def _taken(table: jax.Array, following: int, hit: jax.Array, index: jax.Array, stack: Sequence[jax.Array]) -> _Taken:
+    """Token sets of a table, whose effects lie behind the node that follows, where they are hit; `stack`: of their sources."""
+    target, push, add, set_to = fields(table, range(following, following + 4), index)
+    return _Taken(jnp.where(hit, target, 0), jnp.where(hit, push, 0), add, set_to, *stack)
 
 
-def _arc_taken(tables: ConstraintTables, hit: jax.Array, arc: jax.Array, cell: jax.Array, register: jax.Array) -> _Taken:
-    effect = Fields(tables.arc_effects, arc)
-    target = jnp.where(hit, Fields(tables.arcs, arc)[ARC_NEXT], 0)
-    return _Taken(target, jnp.where(hit, effect[PUSH], 0), effect[ADD], effect[SET], cell, register)
+def _group_hits(
+    tables: ConstraintTables,
+    record: Sequence[jax.Array],
+    tokens: jax.Array,
+    slots: jax.Array,
+    columns: Sequence[int],
+    *of_sources: jax.Array,
+) -> tuple[jax.Array, jax.Array, list[jax.Array], list[jax.Array]]:
+    """Which of a row's groups hold its token, bool[B, n]; their indices, columns of them and fields of their sources, int32[B, n]
+    each.
 
-
-def _group_hits(tables: ConstraintTables, record: Fields, tokens: jax.Array, slots: jax.Array) -> tuple[jax.Array, Fields]:
-    """Which of a row's groups hold its token, bool[B, n], and their records, for places int32[1, n] in the list of the groups of
-    all its sources."""
+    Args:
+      tables: from `to_device`.
+      record: of all sources of a row, int32[B, S] each.
+      tokens: int32[B].
+      slots: places int32[1 or B, n] in the list of the groups of all sources.
+      columns, of_sources: what is asked for.
+    """
+    exists, place, (offset, *chosen) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET], *of_sources)
+    group = jnp.where(exists, offset + place, 0)
+    row, *asked = fields(tables.groups, (GROUP_ROW, *columns), group)
     word, plane = (x[:, None] for x in tables.columns.place(tokens))
-    exists, place, (offset,) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET])
-    group = Fields(tables.groups, jnp.where(exists, offset + place, 0))
-    bits = read(tables.rows, group[GROUP_ROW], jnp.broadcast_to(word, exists.shape))
-    return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group
+    bits = read(tables.rows, row, jnp.broadcast_to(word, exists.shape))
+    return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group, asked, chosen
 
 
-def _group_fields(record: Fields, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, ...]:
-    """Index of the groups at places int32[1 or B, n] of the joint list, and fields of the sources they belong to, [B, n]."""
-    exists, place, (offset, *chosen) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET], *fields)
-    return jnp.where(exists, offset + place, 0), *chosen
-
-
-def _last_arcs(tables: ConstraintTables, record: Fields, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Whether each node has an arc with its token, bool[...]; the index of the last one, and the largest target, int32[...], 0
-    where it has none.
+def _last_arcs(tables: ConstraintTables, record: Sequence[jax.Array], tokens: jax.Array, column: int | None = None) -> jax.Array:
+    """One more than the index of each node's last arc with its token, or the largest number in a column of such arcs, int32[...];
+    0 where there is none.
 
     A search with `SEARCH_FANOUT` branches per level and a static number of levels: every level reads its separators at
     once, and everything is elementwise, so that it needs no kernel of its own.
 
     Args:
       tables: from `to_device`.
-      record: of the nodes, [...].
+      record: of the nodes, [...] each.
       tokens: int32, broadcasts to [...].
+      column: of `tables.arcs`.
     """
     at, end = record[ARC_OFFSET], record[ARC_OFFSET] + record[ARC_COUNT]
     tokens = jnp.broadcast_to(tokens, at.shape)
@@ -389,23 +415,13 @@ def _last_arcs(tables: ConstraintTables, record: Fields, tokens: jax.Array) -> t
     def reached(at: jax.Array, stride: int, i: jax.Array) -> jax.Array:
         """Where a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
         probe = at[..., None] + (i + 1) * stride
-        below = Fields(tables.arcs, jnp.minimum(probe, last))[ARC_TOKEN] <= tokens[..., None]
+        below = read(tables.arcs, jnp.minimum(probe, last), jnp.int32(ARC_TOKEN)) <= tokens[..., None]
         return jnp.where((probe < end[..., None]) & below, probe, at[..., None])
 
     for level in reversed(range(1, tables.search_depth)):
         at = largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
     place = at[..., None] + places(SEARCH_FANOUT, at.shape)
-    arcs = Fields(tables.arcs, jnp.minimum(place, last))
-    mine = (place < end[..., None]) & (arcs[ARC_TOKEN] == tokens[..., None])
-    arc, target = (jnp.where(mine, x, 0).max(-1) for x in (place, arcs[ARC_NEXT]))
-    return mine.any(-1), arc, target
-
-
-def _bits(x: jax.Array) -> jax.Array:
-    """The bits of all sources, [B, 1]."""
-    return functools.reduce(jnp.bitwise_or, [x[:, s : s + 1] for s in range(x.shape[1])])
-
-
-def _any(x: jax.Array) -> jax.Array:
-    """The largest over the sources, [B, 1]; unrolled, so that it stays elementwise."""
-    return functools.reduce(jnp.maximum, [x[:, s : s + 1] for s in range(x.shape[1])])
+    columns = (ARC_TOKEN,) if column is None else (ARC_TOKEN, column)
+    token, *asked = fields(tables.arcs, columns, jnp.minimum(place, last))
+    mine = (place < end[..., None]) & (token == tokens[..., None])
+    return jnp.where(mine, asked[0] if asked else place + 1, 0).max(-1)

@@ -28,9 +28,10 @@ SEARCH_FANOUT = 32
 GROUP_OFFSET, GROUP_COUNT, ARC_OFFSET, ARC_COUNT, LEVEL_OFFSET, LEVEL_COUNT, DISTANCE, ACCEPT = range(8)
 """Columns of `ConstraintTables.nodes`."""
 GROUP_ROW, GROUP_NEXT = range(2)
-"""Columns of `ConstraintTables.groups`."""
-ARC_TOKEN, ARC_NEXT, ARC_COST, ARC_NEED = range(4)
-"""Columns of `ConstraintTables.arcs`."""
+"""Columns of `ConstraintTables.groups`; behind them the group's effects, where constraints have stacks."""
+ARC_TOKEN, ARC_COST, ARC_NEED, ARC_NEXT, ARC_GUARD, ARC_HELD = *range(4), 7, 8
+"""Columns of `ConstraintTables.arcs`; behind `ARC_NEXT` the arc's effects, where constraints have stacks, and its guard and the
+row of `keys` of the frame that it opens, where they have sets of keys."""
 LEVEL_COST, LEVEL_ROW, LEVEL_NEED = range(3)
 """Columns of `ConstraintTables.levels`."""
 START, TEXT_ROW, SHORTEST, SHALLOWEST, FIRST_TOP, PUSHES, PROMPT_LAST, FIRST_STATE = range(8)
@@ -70,7 +71,7 @@ def concatenate(constraints: Sequence[CompiledConstraint]) -> Parts:
         own = rows.numbers(c.rows)
         nodes.append(_node_records(c, sizes))
         groups.append(np.stack([own[c.group_row], c.group_next + base], 1).astype(np.int32))
-        arcs.append(np.stack([c.arc_token, c.arc_next + base, c.arc_cost, c.arc_need], 1).astype(np.int32))
+        arcs.append(np.stack([c.arc_token, c.arc_cost, c.arc_need, c.arc_next + base], 1).astype(np.int32))
         level = [c.level_cost, own[c.level_row], c.level_need, np.zeros_like(c.level_need)]
         levels.append(np.stack(level, 1).astype(np.int32))
         numbers.append(own)

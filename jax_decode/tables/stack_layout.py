@@ -23,12 +23,14 @@ CELL = 6
 """Columns of a cell where a single stack is followed, and no sets of keys."""
 FIRST_KEYS = 6
 """First of the columns of a cell with the suspended frame's set of keys, where constraints have such sets."""
+CHILD, CHILD_OFFSET, CHILD_DISTANCE = range(3)
+"""Columns of `ConstraintTables.delta`: a node, where its own children begin, and its distance."""
 DELTA_OFFSET, NEED, PARALLEL = range(3)
 """Columns of `ConstraintTables.frames`; the last is how many stacks their constraint is followed on, 0 for one."""
 LADDER, SLOPE, SYMBOL_COST, SYMBOL_NEED = range(4), range(4, 7), 7, 8
 """Columns of `ConstraintTables.counters` and `ConstraintTables.symbols` (cost and need of the latter only)."""
 PUSH, ADD, SET = range(3)
-"""Columns of `ConstraintTables.group_effects` and `arc_effects`."""
+"""Effects of a token set: columns of its record behind the next node, where constraints have stacks."""
 ENTRY_SYMBOL, ENTRY_REGISTER, ENTRY_COST, ENTRY_NEED = range(4)
 """Columns of an entry of `ConstraintTables.pushes`; the last is the symbol's need and one more, 0 where there is no entry."""
 
@@ -69,15 +71,16 @@ def pack_stacks(
     own = np.zeros((2, 8), np.int32)  # the dead and the unconstrained node
     own[:, 5] = 1  # slopes divide by it
     frames, counters, symbols = [np.zeros((2, 3), np.int32)], [own], [np.zeros((0, 9), np.int32)]
-    delta = [np.zeros(max(num_symbols, 1), np.int32)]  # the segment of nodes without children
-    group_effects, arc_effects = [np.zeros((1, 4), np.int32)], [np.zeros((0, 4), np.int32)]
+    delta = [np.zeros((max(num_symbols, 1), 3), np.int32)]  # the segment of nodes without children
+    group_effects, arc_effects = [np.zeros((1, 3), np.int32)], [np.zeros((0, 3), np.int32)]
     pushes, initial = [np.zeros((1, max_push, 4), np.int32)], []
     tables: dict[bytes, int] = {}
     nodes, symbol_base, segments, strings = 2, 0, len(delta[0]), 1
     for c in constraints:
         offset = c.delta_offset[1:] + (segments - symbol_base if c.num_symbols else 0)
         frames.append(np.stack([offset, c.need[1:], np.full_like(offset, c.stacks if c.stacks > 1 else 0)], 1).astype(np.int32))
-        delta.append(np.where(c.delta > 0, c.delta + nodes - 1, 0).astype(np.int32))
+        child = np.stack([c.delta + nodes - 1, np.append(0, offset)[c.delta], c.distance[c.delta]], 1)
+        delta.append(np.where(c.delta[:, None] > 0, child, 0).astype(np.int32))
         spare = np.zeros((c.num_nodes - 1, 1), np.int32)
         counters.append(np.concatenate([c.ladder[1:], c.level_slope[1:], spare], 1))
         symbols.append(np.concatenate([c.symbol_ladder, c.symbol_slope, c.symbol_cost[:, None], c.symbol_need[:, None]], 1))
@@ -106,10 +109,9 @@ def pack_stacks(
 
 
 def _no_stacks(max_push: int, width: int) -> StackArrays:
-    columns = {"frames": 3, "counters": 8, "group_effects": 4, "arc_effects": 4, "symbols": 9}
+    columns = {"frames": 3, "counters": 8, "delta": 3, "group_effects": 3, "arc_effects": 3, "symbols": 9}
     return StackArrays(
         **{name: np.zeros((0, count), np.int32) for name, count in columns.items()},
-        delta=np.zeros(0, np.int32),
         pushes=np.zeros((0, max_push, 4), np.int32),
         increments=np.zeros((0, 1), np.uint16),
         initial=np.zeros((0, 1, width), np.int32),
@@ -139,7 +141,7 @@ def _effects(c: CompiledConstraint, kind: str, string_base: int, tables: NDArray
     for value in (add, set_to):
         moved = value if not len(tables) else np.where(value < 0, -1 - tables[np.maximum(-1 - value, 0)], value)
         columns.append(moved)
-    return np.stack([*columns, np.zeros_like(push)], 1).astype(np.int32)
+    return np.stack(columns, 1).astype(np.int32)
 
 
 def _entries(c: CompiledConstraint, width: int) -> NDArray[np.int32]:

@@ -92,8 +92,10 @@ class ConstraintTables:
 
     Attributes:
       nodes: int32[N, 8], one record per node, see the column names of this module.
-      groups: int32[G, 2], bit row and next node of each wide token set.
-      arcs: int32[A, 4], token, next node, cost and need of each narrow one.
+      groups: int32[G, 2], bit row and next node of each wide token set; int32[G, 5] where constraints have stacks: then push
+        string, add and set.
+      arcs: int32[A, 4], token, cost, need and next node of each narrow one; int32[A, 7] where constraints have stacks: then push
+        string, add and set; int32[A, 9] where they have sets of keys: then guard, and row of `keys` of the frame it opens.
       levels: int32[L, 2] cost and bit row; int32[L, 4] where constraints have stacks: cost, bit row, need, 0.
       rows: uint32[R, W]; token `b * W + j` is bit b of word j (bit planes), so that a plane of logits is a slice. With a
         vocabulary that is spread over devices, that holds within every shard; `columns` says where a token's bit is.
@@ -106,8 +108,7 @@ class ConstraintTables:
       frames: int32[N, 3], where the children of a node begin in `delta` (an offset for symbols), its need, and how many
         stacks its constraint is followed on, 0 for one.
       counters: int32[N, 8], ladder and slope of each node.
-      delta: int32[*], the source after popping a symbol.
-      group_effects, arc_effects: int32[G, 4], int32[A, 4], push string, add and set of each token set, 0.
+      delta: int32[*, 3], the source after popping a symbol, where its own children begin, and its distance.
       pushes: int32[S, PM, 4], symbol, register, cost, and need and one more, of each entry, bottom first; the first entry of a
         string has its base symbol, and cost and need as if there were no counters.
       symbols: int32[P, 9], ladder, slope, cost and need of each effective symbol.
@@ -116,10 +117,9 @@ class ConstraintTables:
         where the vocabulary is not known.
       initial: int32[C, PM + 1, 6 or 7], the first cells of every row: none, then the initial stack; `stack_layout` names the
         columns.
-      keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next three have no
+      keys, guards: int32[Q, W'] and int32[D, 4], masks of keys, and guards on sets of keys. This and the next two have no
         elements where no constraint has sets; `guard_layout` names the columns.
       set_nodes: int32[N, *], twins, further distances and conditions of nodes.
-      arc_sets: int32[A, 2], guard of each arc, and row of `keys` of the frame it opens.
       push_keys: int32[S, PM], rows of `keys` of the frames that push strings suspend, but the first.
       vocab_size: V, the tokenizer's ids; ids from V up are never allowed.
       fingerprint: of the vocabulary.
@@ -152,8 +152,6 @@ class ConstraintTables:
     frames: jax.Array
     counters: jax.Array
     delta: jax.Array
-    group_effects: jax.Array
-    arc_effects: jax.Array
     pushes: jax.Array
     symbols: jax.Array
     increments: jax.Array
@@ -162,7 +160,6 @@ class ConstraintTables:
     keys: jax.Array
     guards: jax.Array
     set_nodes: jax.Array
-    arc_sets: jax.Array
     push_keys: jax.Array
     unless: jax.Array
     vocab_size: int
@@ -199,6 +196,11 @@ class ConstraintTables:
     def key_words(self) -> int:
         """W', words of a set of keys; 0 where no constraint has any; static."""
         return self.keys.shape[1]
+
+    @property
+    def cell_width(self) -> int:
+        """C, columns of a cell; static."""
+        return self.initial.shape[2]
 
     @property
     def num_words(self) -> int:
@@ -407,10 +409,14 @@ def _arrays(
     counted = any(map(has_counters, constraints)) if profile is None else profile.counters
     stacks = pack_stacks(constraints, sizes["max_push"], sizes["stacks"] > 1, stacked=stacked, counted=counted)
     words = columns.num_words
+    groups, arcs = parts.groups, parts.arcs
+    if stacked:
+        groups, arcs = np.concatenate([groups, stacks.group_effects], 1), np.concatenate([arcs, stacks.arc_effects], 1)
+    arcs = np.concatenate([arcs, sets.arc_sets], 1) if sets.keys.shape[1] else arcs
     arrays: dict[str, Any] = {
         "nodes": room(parts.nodes, "nodes", 64),
-        "groups": room(parts.groups, "groups", 64, max(_UNROLLED, sizes["max_groups"])),
-        "arcs": room(parts.arcs, "arcs", 64, max(ARC_BURST, sizes["max_candidates"])),
+        "groups": room(groups, "groups", 64, max(_UNROLLED, sizes["max_groups"])),
+        "arcs": room(arcs, "arcs", 64, max(ARC_BURST, sizes["max_candidates"])),
         "levels": room(parts.levels if stacked else parts.levels[:, :2], "levels", 64, max(_UNROLLED, sizes["max_levels"])),
         "rows": room(packed(parts.rows, words, columns.shards), "rows", 16),
         "spelling": np.zeros(0, np.int32),
@@ -419,20 +425,19 @@ def _arrays(
     }
     arrays["only"] = np.full(len(arrays["rows"]), NO_TOKEN, np.int32)
     arrays["only"][: len(parts.rows)] = only_tokens(parts.rows)
-    lengths = {"frames": "nodes", "counters": "nodes", "group_effects": "groups", "arc_effects": "arcs"}
-    for name in ("frames", "counters", "delta", "group_effects", "arc_effects", "pushes", "symbols", "increments"):
+    for name in ("frames", "counters", "delta", "pushes", "symbols", "increments"):
         table = getattr(stacks, name)
         if name == "increments" and counted and profile is not None:
             table = np.zeros((1, constraints[0].vocab_size), np.uint16) if not len(table) else table
-        if name in lengths:  # the same index as in another table
+        if name in ("frames", "counters"):  # the same index as nodes
             there = counted if name == "counters" else stacked
-            arrays[name] = table if not there else padded(table, len(arrays[lengths[name]]))
+            arrays[name] = table if not there else padded(table, len(arrays["nodes"]))
         else:
             arrays[name] = room(table, name, 1 if name == "increments" else 64) if len(table) else table
-    for name in ("keys", "guards", "set_nodes", "push_keys", "arc_sets"):
+    for name in ("keys", "guards", "set_nodes", "push_keys"):
         table = getattr(sets, name)
         if table.shape[1] and len(table):
-            same = {"arc_sets": "arcs", "set_nodes": "nodes", "push_keys": "pushes"}.get(name)
+            same = {"set_nodes": "nodes", "push_keys": "pushes"}.get(name)
             arrays[name] = room(table, name, 64) if same is None else padded(table, len(arrays[same]))
         else:
             arrays[name] = table

@@ -44,7 +44,7 @@ class Run:
             allowed = walk.allowed()
             for token in looked_at:
                 alive = self.texts.alive(self.texts.run(here, self.tokens[token]))
-                self.counts["undecided" if alive is None else "bits"] += 1
+                self.counts["undecided" if alive is None else "checks"] += 1
                 assert alive is None or alive == bool(allowed[token]), (walk.num_tokens, self.tokens[token], alive)
             if not (some := self._text_of(allowed.nonzero()[0])):
                 break
@@ -103,7 +103,7 @@ def checked(made: CompiledConstraint, texts: Combined, vocabulary: Vocabulary, r
     if made.has_bounds and not run.counts["dropped"]:
         for more in (0, 3):
             run.limited(more, rng.choice([0, 1, 4]))
-    run.counts["cases"] += 1
+    run.counts["made"] += 1
     return run.counts
 
 
@@ -155,20 +155,18 @@ def one_schema(rng: random.Random) -> Counter:
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
-def test_grammars(exhaustive):
-    counts: Counter[str] = Counter()
-    for seed in range(100_000 if exhaustive else 36):
-        counts += one_grammar(random.Random(seed))
-    assert counts["bits"] > 40 * counts["undecided"]
-    assert min(counts[name] for name in ("filtered", "prefixed", "stacks", "texts")) > 1
-    assert counts["cases"] > counts["refused"] + counts["none"]
+def test_grammars(tally):
+    for rng in tally.cases(36, least=600):
+        tally.update(one_grammar(rng))
+    assert tally["checks"] > 40 * tally["undecided"]
+    assert min(tally[name] for name in ("filtered", "prefixed", "stacks", "texts")) > 1
+    assert tally["made"] > tally["refused"] + tally["none"]
 
 
 @pytest.mark.exhaustive
-def test_schemas(exhaustive):
-    counts: Counter[str] = Counter()
-    for seed in range(100_000 if exhaustive else 80):
-        counts += one_schema(random.Random(seed))
-    assert counts["bits"] > 10 * counts["undecided"]
-    assert min(counts[name] for name in ("filtered", "prefixed", "sets", "texts")) > 4
-    assert counts["cases"] > counts["refused"] + counts["none"]
+def test_schemas(tally):
+    for rng in tally.cases(80, least=2_000):
+        tally.update(one_schema(rng))
+    assert tally["checks"] > 10 * tally["undecided"]
+    assert min(tally[name] for name in ("filtered", "prefixed", "sets", "texts")) > 4
+    assert tally["made"] > tally["refused"] + tally["none"]

@@ -80,6 +80,10 @@ def test_nothing_is_stored_where_there_is_no_disk_cache_or_no_room(stock, monkey
     monkeypatch.setattr(leaf_stock, "_MOST_FILES", 2)
     compiled(tokenizer)
     assert len(list(stock.glob("leaves-*/*"))) == 2
+    monkeypatch.setattr(leaf_stock, "_MOST_FILES", 64)
+    monkeypatch.setattr(leaf_stock, "_MOST_IN_ALL", 0)
+    compiled(tokenizer)
+    assert len(list(stock.glob("leaves-*/*"))) == 2
     monkeypatch.setenv("CONSTRAX_CACHE", "")
     compiled(tokenizer)
     assert len(list(stock.glob("leaves-*/*"))) == 2

@@ -109,16 +109,15 @@ def checked(machine: ByteMachine, constraint: CompiledConstraint, vocabulary: Vo
     checks = Checks(machine, constraint, vocabulary, rng)
     checks.free(8)
     if constraint.has_bounds:
-        for more in (0, 1, 5):
+        for more in (0, 0, 0, 1, 1, 2, 5, 9, 20):
             checks.limited(more, rng.choice([0, 1, 4]))
     return checks
 
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
-def test_recursive_grammars(exhaustive):
-    rng, nodes, loose = random.Random(21), 0, 0
-    for _ in range(100_000 if exhaustive else 60):
+def test_recursive_grammars(tally):
+    for rng in tally.cases(60):
         text = recursive_grammar(rng)
         try:
             machine = machine_of(parse_lark(text, mode=rng.choice(["characters", "longest"])))
@@ -126,15 +125,14 @@ def test_recursive_grammars(exhaustive):
             continue
         vocabulary = vocabulary_for(rng, merges=rng.choice([0, 4, 12, 30]))
         checks = checked(machine, compose_machine(machine, vocabulary, source=text), vocabulary, rng)
-        nodes, loose = nodes + checks.nodes, loose + checks.loose
-    assert nodes > 300
-    assert loose < nodes / 30
+        tally.update(made=1, checks=checks.nodes, loose=checks.loose)
+    assert tally["checks"] > 300
+    assert tally["loose"] < tally["checks"] / 30
 
 
 @pytest.mark.exhaustive
-def test_recursive_schemas(exhaustive):
-    rng, nodes, loose, refused = random.Random(22), 0, 0, 0
-    for _ in range(100_000 if exhaustive else 25):
+def test_recursive_schemas(tally):
+    for rng in tally.cases(25):
         schema = recursive_schema(rng)
         options = SchemaOptions(key_order=rng.choice(["declared", "any"]), whitespace=rng.choice(["compact", "optional"]))
         longer = rng.sample(PARTS, rng.choice([0, 5, 12]))
@@ -147,10 +145,10 @@ def test_recursive_schemas(exhaustive):
         except ConstraintError as error:
             if "no bound was found" not in str(error):
                 raise
-            refused += 1
+            tally["unbounded"] += 1
             continue
         checks = checked(machine, constraint, vocabulary, rng)
-        nodes, loose = nodes + checks.nodes, loose + checks.loose
-    assert nodes > 200
-    assert loose < nodes / 2
-    assert refused <= nodes / 500
+        tally.update(made=1, checks=checks.nodes, loose=checks.loose)
+    assert tally["checks"] > 200
+    assert tally["loose"] < tally["checks"] / 2
+    assert tally["unbounded"] <= tally["checks"] / 500

@@ -83,10 +83,8 @@ def test_characters_need_no_bytes():
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
-def test_masks_are_exact_or_refused(exhaustive):
-    rng = random.Random(20)
-    asked = refused = compiled = 0
-    for case in range(100_000 if exhaustive else 100):
+def test_masks_are_exact_or_refused(tally):
+    for rng in tally.cases(100, least=2_000):
         text = random_brackets(rng)
         try:
             machine = machine_of(parse_lark(text))
@@ -96,12 +94,11 @@ def test_masks_are_exact_or_refused(exhaustive):
         try:
             more, wrong = wrong_masks(machine, vocabulary, rng, 8)
         except UnspellableError:
-            refused += 1
+            tally["refused"] += 1
             continue
         except ConstraintError:  # one token could close any number of rules
             continue
-        compiled += 1
-        asked += more
-        assert not wrong, (case, text, vocabulary.tokens, wrong[:3])
-    assert compiled > refused / 10
-    assert asked > 500
+        tally.update(made=1, checks=more)
+        assert not wrong, (text, vocabulary.tokens, wrong[:3])
+    assert tally["made"] > tally["refused"] / 10
+    assert tally["checks"] > 500

@@ -110,7 +110,7 @@ def one_case(rng: random.Random) -> Counter:
     letters = LETTERS + "-"
 
     def compare(here: set, written: str, deeper: int) -> None:
-        counts["places"] += 1
+        counts["checks"] += 1
         assert bool(here) == bool(earley.sets[-1]), (text, written)
         assert machine.may_end(here) == earley.accepting, (text, written)
         if not here or not deeper:
@@ -148,9 +148,8 @@ def test_an_empty_iteration_before_its_own_rule():
 
 
 @pytest.mark.exhaustive
-def test_random_gbnf(exhaustive):
-    counts: Counter[str] = Counter()
-    for seed in range(100_000 if exhaustive else 150):
-        counts += one_case(random.Random(seed))
-    assert counts["made"] > 3 * (counts["refused"] + counts["empty"])
-    assert counts["places"] > 40 * counts["made"]
+def test_random_gbnf(tally):
+    for rng in tally.cases(150, least=2_000):
+        tally.update(one_case(rng))
+    assert tally["made"] > 3 * (tally["refused"] + tally["empty"])
+    assert tally["checks"] > 40 * tally["made"]

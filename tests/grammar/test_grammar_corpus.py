@@ -9,8 +9,8 @@ from corpus.grammars import RIGHT, WRONG, GrammarCase, Sample, Token
 
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.compiler.entry_points import compile_grammar
 from fsa_compile.errors import ConstraintError, GrammarConflictError, GrammarError
+from fsa_compile.formats.grammar_constraints import compile_grammar
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark

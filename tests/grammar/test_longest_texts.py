@@ -12,8 +12,8 @@ from collections import Counter
 
 import lark
 import pytest
+from oracles.text_walks import written
 
-from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import GrammarConflictError, LimitError
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -65,19 +65,6 @@ def parses(parser: lark.Lark, text: str) -> bool:
     return True
 
 
-def written(machine: ByteMachine, rng: random.Random, longest: int) -> str:
-    """A random text along the machine, seldom to its end: brackets are closed with a preference."""
-    here, text = {machine.initial}, ""
-    for _ in range(longest):
-        viable = [(c, after) for c in LETTERS if (after := machine.run(c.encode(), here))]
-        if not viable or (machine.may_end(here) and rng.random() < 0.1):
-            break
-        closing = [way for way in viable if way[0] in ")}];"]
-        c, here = rng.choice(closing if closing and rng.random() < 0.5 else viable)
-        text += c
-    return text
-
-
 def edited(text: str, rng: random.Random) -> str:
     """With a few letters more, fewer or changed."""
     for _ in range(rng.randint(0, 2)):
@@ -104,19 +91,18 @@ def one_case(rng: random.Random) -> Counter:
     if machine is None:
         return Counter(refused=1)
     counts = Counter(made=1)
-    for _ in range(30):
-        text = edited(written(machine, rng, rng.randint(0, 40)), rng)
+    for _ in range(60):
+        text = edited(written(machine, rng, LETTERS, rng.randint(0, 40)), rng)
         ours, theirs = machine.accepts(text.encode()), parses(parser, text)
         rough = stacks > 1 and theirs and not ours  # lexemes on parallel stacks respect one another by a rough rule
         assert ours == theirs or rough, (grammar, text, ours)
-        counts[f"texts {ours}"] += 1
+        counts.update(["checks", f"texts {ours}"])
     return counts
 
 
 @pytest.mark.exhaustive
-def test_random_programs(exhaustive):
-    counts: Counter[str] = Counter()
-    for seed in range(100_000 if exhaustive else 60):
-        counts += one_case(random.Random(seed))
-    assert counts["made"] > counts["conflict"] + counts["refused"]
-    assert min(counts["texts True"], counts["texts False"]) > 2 * counts["made"]
+def test_random_programs(tally):
+    for rng in tally.cases(30, least=1_500):
+        tally.update(one_case(rng))
+    assert tally["made"] > tally["conflict"] + tally["refused"]
+    assert min(tally["texts True"], tally["texts False"]) > 2 * tally["made"]

@@ -19,8 +19,13 @@ from fsa_compile import library
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 
-JUDGES: dict[str, Callable[[str], bool]] = {"regex": judges.is_regex, "sql": judges.sqlite_reads}
-MISSED = {"regex": 0.5, "sql": 0.12}
+JUDGES: dict[str, Callable[[str], bool]] = {
+    "c": judges.is_c,
+    "regex": judges.is_regex,
+    "sql": judges.sqlite_reads,
+    "xml": judges.is_xml,
+}
+MISSED = {"c": 0.12, "regex": 0.02, "sql": 0.12, "xml": 0.005}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 _PARTS = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
 
@@ -71,3 +76,27 @@ def test_of_changed_texts_none_is_taken_that_the_judge_refuses(name, exhaustive)
         missed += right and not taken
     assert min(counts.values()) > sum(counts.values()) / 20
     assert missed < MISSED[name] * counts[True]
+
+
+def test_xml_with_given_names_is_wellformed_and_compares_them(exhaustive):
+    more = """
+%override element: _element{"note"} | _element{"n"} | _element{"to"}
+%override attributes: _attribute{"id"}? _attribute{"lang"}?
+"""
+    named = machine_of(parse_lark(library.grammar_text("xml") + more, mode="characters"))
+    texts = (
+        '<note id="1"><to>a</to><n lang="x">b<to/></n></note>',
+        "<n><n><note></note></n>&lt;</n >",
+        "<to id=\"1\" lang='2'><n/>x</to>",
+    )
+    draw, counts = random.Random(2), {True: 0, False: 0}
+    assert all(named.accepts(text.encode()) for text in texts)
+    for _ in range(10_000 if exhaustive else 500):
+        text = changed(draw, texts)
+        right = judges.is_xml(text, names=True)
+        kept = not re.search(r"lang[^<>]*\bid\b", text) and set(re.findall(r"</?(\w+)", text)) <= {"note", "n", "to"}
+        kept = kept and set(re.findall(r"(\w+) *=", text)) <= {"id", "lang"}
+        taken = named.accepts(text.encode())
+        assert right if taken else not (right and kept), text
+        counts[taken] += 1
+    assert counts[True] > 20

@@ -108,6 +108,26 @@ def test_a_mixed_batch_is_legal_and_compiles_once(small, both):
         before = loop._cache_size()
 
 
+def test_constraints_of_all_kinds_in_one_profile_share_a_program(small):
+    """A pattern, a schema, and a grammar in the room of one profile: the first call compiles, no later one does."""
+    loop = importlib.import_module("gemma.gm.text._sampler_loop").SamplerLoop._sample_loop
+    tok = small.our_tokenizer
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]}
+    made = [
+        fsa_compile.compile_regex(ANSWER, tok),
+        fsa_compile.compile_json_schema(schema | {"additionalProperties": False}, tok),
+        fsa_compile.compile_grammar('start: "(" start ")" | "x"', tok),
+    ]
+    sizes = []
+    for constraint in made:
+        tables = jax_decode.to_device(constraint, profile="general")
+        model, params = constrain(small.model, small.params, tables, max_new_tokens=LIMIT)
+        out = small.sampler(model, params).sample([BIO, OTHER], return_state=True)
+        assert statuses(out.state, params) == [Status.ACCEPTED] * 2
+        sizes.append(loop._cache_size())
+    assert sizes == sizes[:1] * 3
+
+
 @pytest.fixture(scope="module")
 def greedy(small, person):
     """One greedy batch, of a prompt that suits the pattern, one that does not, and a long one."""

@@ -102,6 +102,26 @@ def test_mixed_batches_are_legal_and_tables_can_be_set_anew(sampler, tokenizer):
     assert len(sizes) < 3
 
 
+def test_constraints_of_all_kinds_in_one_profile_share_a_program(sampler, tokenizer):
+    """A pattern, schemas, and a grammar in the room of one profile: the first call compiles, no later one does."""
+    digits = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["n"]}
+    wanted = [
+        fsa_compile.compile_regex(PATTERNS[1], tokenizer),
+        fsa_compile.compile_json_schema(digits | {"additionalProperties": False}, tokenizer),
+        fsa_compile.compile_json_schema({"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}, tokenizer),
+        fsa_compile.compile_grammar('start: "(" start ")" | "x"', tokenizer),
+        fsa_compile.compile_choices(["red", "green"], tokenizer),
+    ]
+    given = {"max_generation_steps": LIMIT, "temperature": 1.0, "max_prompt_length": 16}
+    sizes = []
+    for constraint in wanted:
+        sampler.tables = jax_decode.to_device(constraint, profile="general")
+        sampler(PROMPTS, seed=1, **given)
+        assert sampler.statuses == [Status.ACCEPTED] * 3
+        sizes.append([program._cache_size() for program in sampler._programs])
+    assert sizes == sizes[:1] * len(wanted)
+
+
 def test_log_probabilities_with_and_without_the_mask(sampler, tokenizer):
     """Both that a policy gradient needs: of the masked choice, and, from the raw logits, of the model alone."""
     sampler.tables = tables(tokenizer, PATTERNS[1])

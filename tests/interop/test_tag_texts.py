@@ -195,7 +195,7 @@ def sampled(made: dict[str, Any], rng: random.Random, ends: tuple[str, ...] = ("
     return out + rng.choice(list(ends))
 
 
-def one_case(rng: random.Random) -> Counter:
+def one_case(rng: random.Random) -> Counter[str]:
     """A format, and texts short and long."""
     made = random_format(rng, 3)
     try:
@@ -210,14 +210,13 @@ def one_case(rng: random.Random) -> Counter:
     for text in dict.fromkeys(texts):
         truth = len(text) in reaches(made, text, 0, None)
         assert (machine is not None and accepts(machine, text)) == truth, (made, text, truth)
-        counts[f"texts {truth}"] += 1
+        counts.update(["checks", f"texts {truth}"])
     return counts
 
 
 @pytest.mark.exhaustive
-def test_random_structural_tags(exhaustive):
-    counts: Counter[str] = Counter()
-    for seed in range(100_000 if exhaustive else 250):
-        counts += one_case(random.Random(seed))
-    assert counts["made"] > counts["refused"]
-    assert min(counts["texts True"], counts["texts False"]) > 5 * counts["made"]
+def test_random_structural_tags(tally):
+    for rng in tally.cases(250, least=20_000):
+        tally.update(one_case(rng))
+    assert tally["made"] > tally["refused"]
+    assert min(tally["texts True"], tally["texts False"]) > 5 * tally["made"]

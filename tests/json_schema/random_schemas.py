@@ -91,6 +91,14 @@ def _random_array(rng: random.Random, inner: Any) -> dict[str, Any]:
     return schema
 
 
+def counts_unnamed(schema: object) -> bool:
+    """Whether the second of two keys that a schema does not name might have to count (docs/limits.md)."""
+    text = json.dumps(schema)
+    negates = any(f'"{keyword}"' in text for keyword in ("not", "oneOf", "if"))
+    counted = any(f'"minProperties": {count}' in text for count in (2, 3))
+    return counted or (negates and any(f'"{k}"' in text for k in ("maxProperties", "additionalProperties")))
+
+
 def without_order(instance: Any) -> str:
     """The same text for instances that differ in the order of keys only."""
     return json.dumps(instance, sort_keys=True)

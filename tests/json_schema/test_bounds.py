@@ -12,10 +12,12 @@ from fsa_compile import (
     CompileLimits,
     ConstraintError,
     SchemaOptions,
+    UnsatisfiableError,
     Vocabulary,
     compile_json_schema,
     compile_yaml_schema,
 )
+from fsa_compile.artifact import CompiledConstraint
 
 BYTES = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
 NO_STRINGS = {"not": {"items": {"type": "string"}}}
@@ -37,6 +39,48 @@ def nested(rng: random.Random, depth: int = 2) -> object:
             small,
         ]
     )
+
+
+def steps_within(constraint: CompiledConstraint, rng: random.Random) -> int:
+    """Tokens of a random text within a limit near the bound, which has to come to its end."""
+    walk, left = constraint.walk(), constraint.shortest_completion + rng.randint(0, 9)
+    while not walk.accepting and left:
+        allowed = [token for token in walk.allowed(left).nonzero()[0] if token]
+        walk.advance(int(rng.choice(allowed)), left)
+        left -= 1
+    assert walk.accepting
+    return walk.num_tokens
+
+
+def flat_object(rng: random.Random) -> dict:
+    """An object of plain values with conditions on which of its keys come."""
+    keys = rng.sample(["a", "ab", "b", "c", "ca", "d"], rng.randint(2, 5))
+
+    def some() -> list[str]:
+        return rng.sample(keys, rng.randint(1, 2))
+
+    small = [{"type": "boolean"}, {"enum": [0, 1]}, {"const": "a"}, {"type": "integer", "minimum": 0, "maximum": 12}]
+    out = {"type": "object", "properties": {key: rng.choice(small) for key in keys}, "additionalProperties": False}
+    conditions = {
+        "required": (0.6, some), "dependentRequired": (0.6, lambda: {key: some() for key in some()}),
+        "minProperties": (0.4, lambda: rng.randint(1, len(keys))), "maxProperties": (0.3, lambda: rng.randint(1, len(keys))),
+        "not": (0.2, lambda: {"required": some()}), "oneOf": (0.2, lambda: [{"required": [key]} for key in rng.sample(keys, 2)]),
+    }  # fmt: skip
+    out |= {word: make() for word, (chance, make) in conditions.items() if rng.random() < chance}
+    return out | ({"if": {"required": some()}, "then": {"required": some()}} if rng.random() < 0.2 else {})
+
+
+@pytest.mark.exhaustive
+def test_closed_objects_of_plain_values_have_a_bound_in_any_order(tally):
+    for rng in tally.cases(60):
+        schema = flat_object(rng)
+        try:
+            constraint = compile_json_schema(schema, BYTES, options=SchemaOptions(key_order="any"))
+        except UnsatisfiableError:
+            continue
+        assert constraint.has_bounds, schema
+        tally.update(made=1, checks=sum(steps_within(constraint, rng) for _ in range(4)))
+    assert tally["made"] > 20
 
 
 @pytest.mark.parametrize(
@@ -67,10 +111,8 @@ def test_the_bound_is_small_in_yaml(schema):
 
 
 @pytest.mark.exhaustive
-def test_texts_are_completed_within_their_limit(exhaustive):
-    rng = random.Random(4)
-    compiled = unbounded = 0
-    for _ in range(100_000 if exhaustive else 40):
+def test_texts_are_completed_within_their_limit(tally):
+    for rng in tally.cases(40, least=3_000):
         order = rng.choice(["declared", "any"])
         schema = nested(rng) if rng.random() < 0.5 else rng.choice([random_schema(rng, 3), {"not": random_schema(rng, 3)}])
         options, limits = SchemaOptions(key_order=order), CompileLimits(max_seconds=60)
@@ -78,17 +120,12 @@ def test_texts_are_completed_within_their_limit(exhaustive):
             constraint = compile_json_schema(schema, BYTES, options=options, limits=limits)
         except ConstraintError:
             continue
-        compiled += 1
+        tally["made"] += 1
         if not constraint.has_bounds:  # then a limit is an error
-            unbounded += 1
+            tally["unbounded"] += 1
             with pytest.raises(BudgetError):
                 constraint.walk().allowed(1_000)
             continue
-        walk, left = constraint.walk(), constraint.shortest_completion + rng.randint(0, 9)
-        while not walk.accepting and left:
-            allowed = [token for token in walk.allowed(left).nonzero()[0] if token]
-            walk.advance(int(rng.choice(allowed)))
-            left -= 1
-        assert walk.accepting, (order, schema)
-    assert compiled > 20
-    assert unbounded <= compiled / 500
+        tally["checks"] += sum(steps_within(constraint, rng) for _ in range(4))
+    assert tally["made"] > 20
+    assert tally["unbounded"] <= tally["made"] / 500

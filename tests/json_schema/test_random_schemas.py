@@ -5,10 +5,13 @@ from __future__ import annotations
 import collections
 import json
 import random
+import re
 
 import jsonschema
 import pytest
-from json_schema.random_schemas import instances, random_schema, without_order
+from json_schema.random_schemas import counts_unnamed, instances, random_schema, without_order
+from oracles.tallies import Tally
+from oracles.text_walks import written
 
 from fsa_compile.json_schema import SchemaOptions, UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
 
@@ -17,21 +20,23 @@ TEXTS = [json.dumps(x, ensure_ascii=False).encode() for x in INSTANCES]
 GROUPS: dict[str, list[int]] = collections.defaultdict(list)
 for number, instance in enumerate(INSTANCES):
     GROUPS[without_order(instance)].append(number)
-OPTIONS = SchemaOptions(draft="2020-12")
+LETTERS = '{}[]":, 0123456789abcxtrulefsn.-é'
 
 
-def counts_unnamed(schema: object) -> bool:
-    """Whether the second of two keys that a schema does not name might have to count (docs/limits.md)."""
-    text = json.dumps(schema)
-    negates = any(f'"{keyword}"' in text for keyword in ("not", "oneOf", "if"))
-    return '"minProperties": 2' in text or (negates and any(f'"{k}"' in text for k in ("maxProperties", "additionalProperties")))
+def random_options(rng: random.Random) -> SchemaOptions:
+    """Ways to write that all take what `json.dumps` writes."""
+    return SchemaOptions(
+        draft="2020-12", key_order=rng.choice(["declared", "any"]), whitespace=rng.choice(["optional", "spaced", "indented"]),
+        integers=rng.choice(["plain", "all"]), string_escapes=rng.choice(["all", "where needed", "shortest"]),
+    )  # fmt: skip
 
 
-def disagreements(schema: object) -> list[str]:
-    """Instances that are judged wrongly: accepted though invalid, or valid and refused in every order of their keys."""
+def disagreements(schema: object, rng: random.Random, tally: Tally) -> list[str]:
+    """Instances that are judged wrongly: accepted though invalid, or valid and refused in every order of their keys; invalid texts."""
+    tally["checks"] += len(GROUPS)
     validator = jsonschema.Draft202012Validator(schema)  # type: ignore[arg-type]
     try:
-        machine = schema_machine(schema, options=OPTIONS)
+        machine = schema_machine(schema, options=random_options(rng))
     except UnsupportedSchemaError as error:
         if "may be repeated" not in str(error):
             raise
@@ -44,12 +49,19 @@ def disagreements(schema: object) -> list[str]:
         accepted = [machine.accepts(TEXTS[i]) for i in members]
         if any(accepted) != valid and not (valid and counts_unnamed(schema)):
             wrong.append(TEXTS[members[0]].decode())
+    tally["made"] += 1
+    for _ in range(5):
+        text = written(machine, rng, LETTERS, 60)
+        if machine.accepts(text.encode()) and not re.search(r"[\d.]{12}|e[+-]?\d{3}", text):  # what floating point holds
+            tally.update(["checks", "texts"])
+            if not validator.is_valid(json.loads(text)):
+                wrong.append(text)
     return wrong
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_random_schemas_agree_with_jsonschema(block, exhaustive):
-    rng = random.Random(block)
-    for _ in range(25_000 if exhaustive else 12):
+@pytest.mark.exhaustive
+def test_random_schemas_agree_with_jsonschema(tally):
+    for rng in tally.cases(48, least=5_000):
         schema = random_schema(rng, rng.choice([2, 3, 3, 4]))
-        assert disagreements(schema) == [], schema
+        assert disagreements(schema, rng, tally) == [], schema
+    assert tally["texts"] > tally["made"]

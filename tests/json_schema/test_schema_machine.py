@@ -86,6 +86,7 @@ CASES = {
         {"properties": {"a": {}}, "anyOf": [{"properties": {"b": {"const": 1}}, "required": ["b"]}, True], "unevaluatedProperties": False},
         ['{"a":1}', '{"a":1,"b":1}', "{}"], ['{"c":1}', '{"b":2}'],
     ),
+    "no items of their own": ({"prefixItems": [], "items": False, "type": "array"}, ["[]"], ["[1]"]),
     "date": ({"format": "date", "type": "string"}, ['"2024-02-29"'], ['"2023-02-29"', '"2024-2-29"', '""']),
 }  # fmt: skip
 
@@ -245,6 +246,11 @@ ERRORS = {
     "not a schema": ([1], SchemaError, "#", "an object or a boolean"),
     "no JSON": ("{", SchemaError, "#", "not JSON"),
     "type": ({"properties": {"a/b": {"type": "int"}}}, SchemaError, "#/properties/a~1b/type", "unknown type 'int'"),
+    "definitions": ({"$defs": 5}, SchemaError, "#/$defs", "an object of schemas"),
+    "a definition": ({"items": {"definitions": {"a": [{}]}}}, SchemaError, "#/items/definitions/a", "not list"),
+    "the standard": ({"$schema": 5}, SchemaError, "#/$schema", "must be a string"),
+    "an anchor": ({"properties": {"a": {"$anchor": {}}}}, SchemaError, "#/properties/a/$anchor", "must be a string"),
+    "nothing of all": ({"not": {"allOf": []}}, SchemaError, "#/not/allOf", "at least one"),
     "minimum": ({"items": {"minimum": "1"}}, SchemaError, "#/items/minimum", "must be a number"),
     "reference": ({"$ref": "#/$defs/a"}, SchemaError, "#", "refers to nothing"),
     "other document": ({"$ref": "http://example.org/a"}, UnsupportedSchemaError, "#", "another document"),

@@ -19,10 +19,14 @@ import warnings
 from functools import cache
 from unittest import mock
 from xml.etree import ElementTree
+from xml.parsers import expat
 
+_XML_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _JSON_NUMBER = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
-_SQLITE_SYNTAX = re.compile(r"syntax error|incomplete input|unrecognized token|null character|one statement|no statement|must not")
+_SQLITE_SYNTAX = re.compile(
+    r"syntax error|incomplete input|unrecognized token|null character|one statement|no statement|must not"
+)
 
 
 def is_json(text: str) -> bool:
@@ -152,6 +156,67 @@ def is_regex(text: str) -> bool:
         except (re.error, OverflowError, RecursionError):
             return False
     return True
+
+
+_C_TYPES = "size_t ssize_t ptrdiff_t wchar_t intptr_t uintptr_t bool FILE " + " ".join(
+    f"{sign}int{n}_t" for sign in ("", "u") for n in (8, 16, 32, 64)
+)
+_C_HEADERS = "".join(f"typedef int {name};" for name in _C_TYPES.split())
+_C_WORDS = {
+    tuple(sorted(words.split()))
+    for words in [
+        *("void", "_Bool", "float", "double", "long double", "char", "signed char", "unsigned char"),
+        *(f"{s} {z} {i}" for s in ("", "signed", "unsigned") for z in ("", "short", "long", "long long") for i in ("", "int")),
+        *_C_TYPES.split(),
+    ]
+    if words.split()
+}
+
+
+def is_c(text: str) -> bool:
+    """C99 by pycparser behind its headers' types, comments taken out, less words of a type that do not go together."""
+    import pycparser
+
+    tokens = r"/\*.*?\*/|//[^\n]*|L?\"(?:[^\"\\\n]|\\.)*\"|L?'(?:[^'\\\n]|\\.)*'"
+    text = re.sub(tokens, lambda m: " " if m[0].startswith("/") else m[0], text, flags=re.DOTALL)
+    try:
+        tree = pycparser.CParser().parse(_C_HEADERS + text)
+    except (pycparser.c_parser.ParseError, RecursionError, AssertionError, AttributeError):
+        return False
+    todo = [child for _, child in tree.children()][len(_C_TYPES.split()) :]
+    while todo:
+        node = todo.pop()
+        words = node.names if isinstance(node, pycparser.c_ast.IdentifierType) else []
+        if (words and tuple(sorted(words)) not in _C_WORDS) or len(getattr(node, "storage", None) or []) > 1:
+            return False
+        todo += [child for _, child in node.children()]
+    return True
+
+
+def is_xml(text: str, *, names: bool = False) -> bool:
+    """Whether expat reads a document; unless names are to be compared, each name is replaced, so that all are equal or differ."""
+    number = itertools.count()
+
+    def plain(tag: re.Match[str]) -> str:
+        if tag[1] is None:
+            return tag[0]
+        attributes = re.sub(
+            rf"{_XML_NAME}(?=[ \t\r\n]*=)|\"[^\"]*\"|'[^']*'", lambda m: m[0] if m[0][0] in "\"'" else f"n{next(number)}", tag[3]
+        )
+        return f"<{tag[1]}n{attributes}>"
+
+    if not names:
+        skipped = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>"
+        text = re.sub(rf"{skipped}|<(/?)({_XML_NAME})((?:\"[^\"]*\"|'[^']*'|[^>\"'])*)>", plain, text, flags=re.DOTALL)
+    try:
+        expat.ParserCreate().Parse(text.encode(), True)
+    except (expat.ExpatError, LookupError):
+        return False
+    declared = re.match(r"<\?xml\s", text)
+    usual = declared is None or re.match(
+        r"""<\?xml\s+version\s*=\s*["']1\.0["'](?!\s+encoding\s*=\s*["'](?!utf-8["']))""", text, re.I
+    )
+    return bool(usual) and not re.search(r"<!DOCTYPE|^\ufeff", text)
 
 
 @cache

@@ -45,10 +45,10 @@ class Bases:
         self.symbol = np.cumsum([0, *(c.num_symbols for c in constraints)]).tolist()
 
 
-def configurations(state: Any, row: int, node_base: int, symbol_base: int) -> list[Configuration]:
-    """What a row of the device state follows, in the numbers of its own constraint; costs are left 0."""
+def configurations(state: Any, row: int, node_base: int, symbol_base: int, width: int) -> list[Configuration]:
+    """What a row of the device state follows, in the numbers of its own constraint; costs are left 0. `width`: of a cell."""
     out = []
-    cells = np.asarray(state.cell[row])
+    cells = np.asarray(state.cell[row]).reshape(-1, width)
     for k, node in enumerate(np.asarray(state.node[row])):
         if not node:
             continue
@@ -101,7 +101,7 @@ def walk_together(
         state = advance(tables, state, jnp.asarray(tokens))
         for row, (w, walk) in enumerate(zip(which, walks)):
             want = [at._replace(stack=tuple((c.symbol, c.register) for c in at.stack)) for at in walk.configurations]
-            assert configurations(state, row, bases.node[w], bases.symbol[w]) == want
+            assert configurations(state, row, bases.node[w], bases.symbol[w], tables.cell_width) == want
             assert bool(state.dropped[row]) == walk.dropped
             assert max(len(at.stack) for at in walk.configurations) <= max(depths[row], 0)
     raise AssertionError("a row did not end within its limit")

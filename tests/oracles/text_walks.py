@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fsa_compile.automata.pushdown import ByteMachine
+
 SCALARS = np.array([c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF])
 
 
@@ -36,6 +38,19 @@ def accepted_texts(dfa, rng: random.Random, count: int, longest: int = 80) -> It
             member = bytes(word)
         if member is not None:
             yield member.decode()
+
+
+def written(machine: ByteMachine, rng: random.Random, letters: str, longest: int) -> str:
+    """A random text along a byte machine, not always to its end: what closes is preferred."""
+    here, text = {machine.initial}, ""
+    for _ in range(longest):
+        viable = [(c, after) for c in letters if (after := machine.run(c.encode(), here))]
+        if not viable or (machine.may_end(here) and rng.random() < 0.1):
+            break
+        closing = [way for way in viable if way[0] in ")}];"]
+        c, here = rng.choice(closing if closing and rng.random() < 0.5 else viable)
+        text += c
+    return text
 
 
 def mutations(text: str, rng: random.Random, count: int, extra: str = 'aA1 .-\n"\\é٣0_zſK日') -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import re
 import warnings
 
@@ -49,10 +48,8 @@ def test_as_python_reads_them(pattern):
 
 
 @pytest.mark.exhaustive
-def test_random_patterns_with_comments(exhaustive):
-    rng = random.Random(11)
-    read = 0
-    for _ in range(100_000 if exhaustive else 2_500):
+def test_random_patterns_with_comments(tally):
+    for rng in tally.cases(2_500, least=100_000):
         pattern = "".join(rng.choices(PIECES, k=rng.randint(2, 7)))
         flags = rng.choice([0, re.X])
         try:
@@ -61,5 +58,5 @@ def test_random_patterns_with_comments(exhaustive):
             continue
         want = matched(pattern, flags)
         assert got == want, (pattern, flags)
-        read += want is not None
-    assert read > 500
+        tally.update(made=1, read=want is not None, checks=len(TEXTS))
+    assert tally["read"] > 500

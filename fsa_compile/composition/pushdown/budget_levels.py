@@ -18,7 +18,11 @@ from functools import cached_property
 
 import numpy as np
 
-from fsa_compile.arrays.integers import firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
+
+_FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
+"""(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
+out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
 
 
 class Grid:
@@ -101,6 +105,14 @@ class Grid:
             if end:
                 kept = []
         return np.array(out, np.int64)
+
+    def fitting(self, row_bytes: int) -> np.ndarray:
+        """Cells that are kept: all, or where their rows would take too much, fewer of those that add few tokens."""
+        for fewest, most in _FEWEST:
+            cell = self.stored(fewest)
+            if len(distinct(self.union[cell])) * row_bytes <= most:
+                break
+        return cell
 
     @cached_property
     def _members(self) -> tuple[np.ndarray, np.ndarray]:

@@ -383,10 +383,11 @@ class _Bounds:
         allowed = symbol_cost[self.places.symbol]
         return np.where((below >= _FAR) | (allowed >= _FAR), _FAR, np.maximum(below - allowed, 0))
 
-    def _ending(self, asked: np.ndarray) -> np.ndarray:
-        """The most that any ending asks of each place; nothing where the text may end, `UNREACHABLE` where nothing ends."""
+    def _ending(self, asked: np.ndarray, among: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """The most that any ending asks of each place, others than some nothing; nothing where the text may end, `UNREACHABLE`
+        where nothing ends."""
         out = np.where(self.may_close, 0, _FAR)
-        np.maximum.at(out, self.places.above, asked)
+        np.maximum.at(out, self.places.above[among], asked)
         out = np.where(self.places.ends, 0, out)
         return out if self.sets is None or self.agreed else self.sets.raised(out)
 
@@ -496,22 +497,20 @@ class _Bounds:
         asked: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least values, from above, when the endings left out are paid for by their controls: in full where `asked` is None."""
-        places, paid = self.places, (~left_out).nonzero()[0]
-        paid = paid[places.symbol[paid].argsort(kind="stable")]
-        begin = segment_starts(places.symbol[paid])
-        returned, paid_below = places.symbol[paid[begin]], places.below[paid]
-        known = np.full(len(places.node) + 1, _FAR)  # the last one stands for no place
-        full = asked is None and bool(left_out.any())
-        asked = np.zeros(len(places.above), np.int64) if asked is None else asked
+        places, width = self.places, len(self.places.node) + 1
+        pairs = distinct((places.symbol * width + places.below + 1)[~left_out])
+        begin = segment_starts(pairs // width)
+        returned, paid_below = pairs[begin] // width, pairs % width - 1
+        known = np.full(width, _FAR)  # the last one stands for no place
+        full = (left_out if asked is None else np.zeros_like(left_out)).nonzero()[0]
+        ending = self._ending(np.zeros(len(places.above), np.int64) if asked is None else asked)
         while True:
             self.deadline.check(_DOING)
             symbol = np.full(self.num_symbols, _FAR)
             if len(begin):
                 symbol[returned] = np.maximum.reduceat(known[paid_below], begin)
             values = token_values(known[:-1], symbol, iteration)
-            if full:
-                asked = np.where(left_out, known[places.below], 0)
-            new = np.minimum(self._by_token(values), self._ending(asked))
+            new = np.minimum(self._by_token(values), self._ending(known[places.below[full]], full) if len(full) else ending)
             more = iterating(values) if self.registers.counts else iteration
             if (new == known[:-1]).all() and (more is iteration or (more == iteration).all()):
                 return new, symbol, iteration

@@ -15,6 +15,8 @@ from fsa_compile.automata.pushdown import UNCOUNTED, ByteMachine
 
 _UNBOUNDED = MOST_COUNT - 1
 """Stands for an upper bound that is not there."""
+_MANY = 50_000
+"""Tokens from which on they are kept as int32."""
 
 
 class Registers:
@@ -61,9 +63,10 @@ class TokenCounts:
         self._high = machine.bounds[:, 1]
 
     def fitting(self, found: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """(owner, token, control, begun) with what completes a character, without tokens after which that would not fit."""
+        """(owner, token, control, begun) with what completes a character, without tokens after which that would not fit; of many
+        tokens as int32, which takes half the memory."""
         if self._reserve is None:
-            return found
+            return found if len(found[0]) < _MANY else tuple(column.astype(np.int32) for column in found)
         owner, _, control, begun = found
         before = self._reserve[np.minimum(owner, len(self.counted))]  # runs begin in frames of their own
         begun = begun + self._reserve[control] - before

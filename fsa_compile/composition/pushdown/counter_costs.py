@@ -6,8 +6,9 @@ iterations and comes to such a control again within `rest(n) - rest(n + k)` toke
 * it is 0 from the lower bound on;
 * in a window below it, the least over k of the tokens that begin k iterations, and of `rest(n + k)`, but never less than
   `rest(n + 1)`, so that a token that counts does not lengthen the rest of a text;
-* below the window, `largest` + w * ceil((first - n) / k), where `first` is its first register, w tokens begin k iterations or
-  more, and `largest` is at least w and the rest at `first`. This is the slope of the artifact.
+* below the window, `largest` + w * ceil((anchor - n) / k), where w tokens begin k iterations or more, and `largest` is at least w
+  and the rest at the anchor. This is the slope of the artifact. The anchor is the register of the window's first k ones from
+  which the slope lies lowest and below no rest of the window.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
 
 _FAR = int(UNREACHABLE)
-STRIDE = 16
+STRIDE = 128
 """Most iterations that are reckoned to begin at once."""
 
 
@@ -30,7 +31,7 @@ class Rests:
 
     Attributes:
       low, first: int64[F], the lower bound, and the first register of the window, 0 when no register is below it.
-      stride, tokens: int64[F], k and w of the slope below the window.
+      stride, tokens, anchor: int64[F], of the slope below the window.
       largest: int64[F], see above.
       begin: int64[F], where the windows begin in `window`.
       window: int64[*], rest(n) for n = low, low - 1, …, first of every kind.
@@ -40,16 +41,17 @@ class Rests:
     first: np.ndarray
     stride: np.ndarray
     tokens: np.ndarray
+    anchor: np.ndarray
     largest: np.ndarray
     begin: np.ndarray
     window: np.ndarray
 
     def at(self, kind: np.ndarray, register: np.ndarray) -> np.ndarray:
         """int64, rest of registers of frames of the given kinds; 0 for kind 0."""
-        below = np.maximum(self.first[kind] - register, 0)
-        sloped = self.largest[kind] - (-below // self.stride[kind]) * self.tokens[kind]
+        below = register < self.first[kind]
+        sloped = self.largest[kind] - ((register - self.anchor[kind]) // self.stride[kind]) * self.tokens[kind]
         missing = np.clip(self.low[kind] - register, 0, self.low[kind] - self.first[kind])
-        return np.minimum(np.where(below > 0, sloped, self.window[self.begin[kind] + missing]), _FAR)
+        return np.minimum(np.where(below, sloped, self.window[self.begin[kind] + missing]), _FAR)
 
     def beyond(self, kind: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """int64, rest after a token that begins some iterations anywhere below the window, without the slope at its register."""
@@ -80,7 +82,7 @@ class Windows:
         self._size = self._low - self._first + 1
         self._begin = np.cumsum(self._size) - self._size
         self._stride = np.ones(len(self._low), np.int64)
-        self._known: dict[tuple[int, bytes], list[int]] = {}
+        self._known: dict[tuple[int, bytes], np.ndarray] = {}
 
     def lengthen(self, best: np.ndarray, kind: np.ndarray) -> bool:
         """Takes the strides that cost the least for each iteration, once; whether any is longer than 1.
@@ -99,35 +101,39 @@ class Windows:
 
     def rests(self, best: np.ndarray, kind: np.ndarray) -> Rests:
         """Rests with the strides taken; arguments as above."""
-        windows, tokens = [], np.zeros(len(self._low), np.int64)
+        windows, tokens, anchor, largest = [], *np.zeros((3, len(self._low)), np.int64)
         for f, low in enumerate(self._low.tolist()):
             of_kind = best[kind == f] if low else best[:0]
             windows.append(self._window(f, of_kind))
             if len(of_kind) and self._first[f]:
                 tokens[f] = _at_least(of_kind)[self._stride[f]]
+                anchor[f], largest[f] = _lowest(windows[-1][::-1], int(self._stride[f]), int(tokens[f]))
         return Rests(
             low=self._low,
             first=self._first,
             stride=self._stride,
             tokens=tokens,
-            largest=np.maximum(tokens, [window[-1] for window in windows]),
+            anchor=self._first + anchor,
+            largest=largest,
             begin=self._begin,
-            window=np.array([rest for window in windows for rest in window]),
+            window=np.concatenate(windows),
         )
 
-    def _window(self, f: int, best: np.ndarray) -> list[int]:
+    def _window(self, f: int, best: np.ndarray) -> np.ndarray:
         size, slack = int(self._size[f]), int(self._slack[f])
         if not len(best):
-            return [0] * size
+            return np.zeros(size, np.int64)
         key = f, best.tobytes()
         found = self._known.get(key)
         if found is None:
-            rows = [[(k, t) for k, t in enumerate(row[:-1]) if k and t < _FAR] for row in np.unique(best, axis=0).tolist()]
-            found = [0]
+            rows = np.unique(best[:, 1:-1], axis=0)
+            begun = 1 + np.flatnonzero((rows < _FAR).any(0))  # ascending
+            rows = rows[:, begun - 1]
+            found = np.zeros(size, np.int64)
             for missing in range(1, size):
-                within = missing + slack
-                ways = [min((t + found[max(missing - k, 0)] for k, t in row if k <= within), default=_FAR) for row in rows]
-                found.append(min(max(found[-1], *ways), _FAR))
+                fit = begun.searchsorted(missing + slack, "right")
+                ways = (rows[:, :fit] + found[np.maximum(missing - begun[:fit], 0)]).min(1, initial=_FAR).max()
+                found[missing] = min(max(found[missing - 1], ways), _FAR)
             self._known[key] = found
         return found
 
@@ -135,3 +141,16 @@ class Windows:
 def _at_least(best: np.ndarray) -> np.ndarray:
     """int64[STRIDE + 1], tokens that begin k iterations or more, whatever the place."""
     return np.minimum.accumulate(best[:, ::-1], axis=1)[:, ::-1].max(0)[:-1]
+
+
+def _lowest(rest: np.ndarray, stride: int, tokens: int) -> tuple[int, int]:
+    """The anchor of a slope, as an index into a window's rests by register, and the value there."""
+    below = np.arange(-stride, 0)
+    best = None
+    for at in range(min(stride, len(rest))):
+        value = max(tokens, int(rest[at]))
+        if (rest[:at] <= value - (np.arange(-at, 0) // stride) * tokens).all():
+            total = int((value - ((below - at) // stride) * tokens).sum())
+            best = min(best or (total, at, value), (total, at, value))
+    assert best is not None  # the first register always serves
+    return best[1:]

@@ -57,19 +57,24 @@ class Pairs:
         """Some of them."""
         return Pairs(self.place[chosen], self.case[chosen], self.group[chosen])
 
-    def least_of_each(self, values: np.ndarray, size: int, came: np.ndarray | None = None) -> np.ndarray:
+    def least_of_each(self, values: np.ndarray, size: int, keys: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
         """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any.
 
         Args:
-          came: int64[size], how many of the cases may be out of the question, at most; None: all but one.
+          keys: int64[size], how many of the cases may be out of the question, at most, and bool[size, K], those that are not, of
+            which the least value is enough; None: all but one may.
         """
         out = np.full(size, _FAR)
         if len(self._begin):
             least = np.minimum.reduceat(values[self.group], self._begin)
             count = np.diff(self._first, append=len(least))
-            if came is not None:
+            if keys is not None:
+                came, new = keys
+                certain = new[self.place[self._begin], self.case[self._begin]]
+                sure = np.minimum.reduceat(np.where(certain, least, _FAR), self._first)
                 least = least[np.lexsort((least, self._places.repeat(count)))]
-                out[self._places] = least[self._first + np.minimum(came[self._places], count - 1)]
+                some = least[self._first + np.minimum(came[self._places], count - 1)]
+                out[self._places] = np.minimum(sure, some)
             else:
                 out[self._places] = np.maximum.reduceat(least, self._first)
         return out
@@ -80,7 +85,7 @@ class SetCosts:
 
     Attributes:
       pairs: of all places, apart from the case of `wanted`.
-      came: int64[Q], the most keys that may have come, of those that are not required.
+      came: int64[Q], the most keys that may have come, of those that are not required; bool[Q, K], the keys that have not.
       wanted: of every control that has required keys next, its cost in that case; else UNREACHABLE.
       wanted_need: likewise.
       floor: by kind, cells that reading required keys may take.
@@ -97,10 +102,11 @@ class SetCosts:
         self._required, self._others = required_next(machine.sets), others_next(machine.sets)
         self._num_places = len(node)
         self._own_kind = machine.sets.kind[control]
-        self.came = machine.sets.came[control].astype(np.int64)
         self._group_kind = registers.set_kind[kind[groups.node]]
         self._number_keys(machine, registers)
         self._find_pairs(place, group)
+        new = [[keys >> bit & 1 for bit in range(int(self.pairs.case.max(initial=0)) + 1)] for keys in machine.sets.new]
+        self.came = machine.sets.came[control].astype(np.int64), np.array(new, bool)[control]
         self.wanted = np.full(machine.num_controls, _FAR)
         self.wanted_need = np.full(machine.num_controls, _FAR)
         self.floor = np.zeros(len(machine.sets.required), np.int64)

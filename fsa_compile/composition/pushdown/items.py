@@ -80,6 +80,14 @@ def joined(items: list[Items]) -> Items:
     return items[0] if len(items) == 1 else Items(*(np.concatenate(column) for column in zip(*items)))
 
 
+def joined_records(records: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
+    """The columns of all records: int32 if those of some are, which are the long ones (`TokenCounts.fitting`), else int64."""
+    if not records:
+        return [np.zeros(0, np.int64)] * 4
+    kind = np.int32 if any(record[0].dtype == np.int32 for record in records) else np.int64
+    return [np.concatenate(column, dtype=kind, casting="same_kind") for column in zip(*records)]
+
+
 NO_ITEMS = Items(*(np.zeros(0, np.int64),) * 4)
 
 

@@ -35,9 +35,6 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
-_FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
-"""(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
-out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
 _SEVERAL_CLASSES = 32
 """A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
 every further level would be a row for each class."""
@@ -324,7 +321,7 @@ class _Layout:
         if self.registers.low.any():
             rests = self.costs.rests
             sloped = (self.nodes.sloped(kind, place) & (rests.tokens[kind] > 0)).nonzero()[0]
-            columns = (rests.first, rests.stride, np.minimum(rests.tokens, MOST_COUNT))
+            columns = (rests.anchor, rests.stride, np.minimum(rests.tokens, MOST_COUNT))
             out[sloped] = np.stack([column[kind[sloped]] for column in columns], 1)
         if self.key_sets is not None:  # the register says what the required keys that have come weigh
             some, total = self.key_sets.slope(kind)
@@ -476,7 +473,7 @@ class _Layout:
         has_rows[len(self.nodes.kind) :] = False
         members, alike = once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
-        cell = self._stored(grid)
+        cell = grid.fitting(self.tables.num_words * 4)
 
         def build(i: int) -> np.ndarray:
             below, new = grid.difference(cell, i)
@@ -524,11 +521,3 @@ class _Layout:
             least = np.where(need == cells, within.repeat(size), least)
         out[at] = np.where(cost > least, most, cost)
         return out
-
-    def _stored(self, grid: Grid) -> np.ndarray:
-        """Cells that become levels: all, or where their rows would take too much, fewer of those that add few tokens."""
-        for fewest, most in _FEWEST:
-            cell = grid.stored(fewest)
-            if len(distinct(grid.union[cell])) * self.tables.num_words * 4 <= most:
-                break
-        return cell

@@ -25,7 +25,6 @@ what the token asked of the set so far, and did to it. In runs the set was empty
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -39,7 +38,7 @@ from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers, TokenCounts
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
-from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, trie_with
+from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, joined_records, trie_with
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
 from fsa_compile.composition.pushdown.links import Links
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
@@ -203,7 +202,9 @@ class Walk:
         self,
     ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray, np.ndarray], list[TokenSet]]:
         """(owner, token, target, count) of single tokens, (owner, target, set) of large sets, and the sets, as in `StackArcs`."""
-        records = [np.concatenate(c) for c in zip(*self.records)] if self.records else [np.zeros(0, np.int64)] * 4
+        records = joined_records(self.records)
+        if not self.registers.counts:
+            self.records = []  # a leaf of 5 million tokens has room for these or for what is made of them
         single = with_aliases(self.tables, *records)
         none = np.zeros(0, np.int64)
         if self.found is None:
@@ -217,7 +218,6 @@ class Walk:
         parts = parts_of(self.tables, *self._tokens())
         pending = joined(self.pending) if self.pending else NO_ITEMS
         pending = pending.at(pending.owner <= size)
-        parts = dataclasses.replace(parts, token=parts.token.astype(np.int32))
         return Summary(parts, self.links.joined(), tuple(pending), size, self.num_owners - self.machine.num_controls)
 
     def _take_leaves(self) -> Items:
@@ -312,6 +312,8 @@ class Walk:
         if self.moves.simple:
             following = self.moves.plain(items.control * self.width + self.kind[self.nodes.symbol[items.node]])
             on = (following > 0).nonzero()[0]
+            if len(on) == len(following):
+                return items._replace(control=following)
             moved.append(Items(items.owner[on], items.node[on], following[on], items.begun[on]))
             more = (following < 0).nonzero()[0]
             if not len(more):
@@ -375,8 +377,7 @@ class Walk:
         nodes, numbers = self.nodes, self.tables.numbers
         token = nodes.token[items.node]
         if len(ends := (token >= 0).nonzero()[0]):
-            found = items.owner[ends], token[ends], items.control[ends], items.begun[ends]
-            self.records.append(self.by_token.fitting(found))
+            self.records.append(self.by_token.fitting((items.owner[ends], token[ends], items.control[ends], items.begun[ends])))
         size = self._unread(items, depth)
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0

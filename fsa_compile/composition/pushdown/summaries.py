@@ -106,11 +106,12 @@ def leaf_procedures_of(
     moves = _Moves(machine)
     with _KEPT_LOCK:
         kept = _KEPT.setdefault(tables, SizedMemo(_MOST_BYTES, _kept_size, largest=_MOST_BYTES))
+    bounds = np.minimum(machine.bounds, 1 + int(tables.length.max(initial=0)) * int(machine.entry_add.max(initial=0)))
     out = []
     for controls in moves.leaves(derived, bases, only_loops):
         codes, outside = moves.codes(controls)
         every = np.concatenate((controls, outside))
-        content = (codes, moves.returns[controls], machine.bounds[every])
+        content = (codes, moves.returns[controls], bounds[every])  # bounds that no token reaches make no difference
         key, walked = _key(*content), partial(_walked, walk, content, len(controls))
         out.append(LeafProcedure(every, kept.get(key, partial(stocked, tables, key, walked, Summary))))
     return out

@@ -214,7 +214,7 @@ def _with_derived(
         size=first - np.append(first[1:], len(token)),
         begin=len(parts.token) + first,
         row=np.full(len(first), -1),
-        token=token,
+        token=token.astype(np.int32),
         rows=[],
     )
     columns = tuple(
@@ -291,7 +291,7 @@ def _once(
         size=np.append(begin[1:], len(token)) - begin,
         begin=begin,
         row=np.full(len(begin), -1),
-        token=token,
+        token=token.astype(np.int32),
         rows=[],
     )
 

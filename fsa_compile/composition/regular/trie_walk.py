@@ -298,6 +298,8 @@ def with_aliases(
     if not len(tables.alias_offset):
         return origin, token, *more
     which, at = ranges(tables.alias_offset[token].astype(np.int64), tables.alias_offset[token + 1])
+    if not len(which):
+        return origin, token, *more
     alias = tables.alias_token[at].astype(np.int64)
     return (
         np.concatenate([origin, origin[which]]),

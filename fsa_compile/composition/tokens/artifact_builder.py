@@ -81,9 +81,12 @@ class ArtifactBuilder:
         count = np.bincount(node, size, minlength=self._n)
         if self._n.bit_length() + _TOKEN_BITS + room < 63:
             key = node << _TOKEN_BITS + room | effect
-            key = (key if size is None else key.repeat(size)) | token << room
+            if size is not None:
+                key = key.repeat(size)
+            key |= token.astype(np.int64) << room
             key.sort()
-            token, effect = key >> room & (1 << _TOKEN_BITS) - 1, key & (1 << room) - 1
+            token = (key >> room & (1 << _TOKEN_BITS) - 1).astype(np.int32)
+            effect = (key & (1 << room) - 1).astype(np.int32)
         else:
             if size is not None:
                 node, effect = node.repeat(size), effect.repeat(size)

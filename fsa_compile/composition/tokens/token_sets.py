@@ -25,7 +25,7 @@ class Parts:
       size: int64[B], number of tokens, negative where they are taken away from the parts before.
       begin: int64[B]; the tokens of part b are `token[begin[b] : begin[b] + abs(size[b])]`, ascending; -1 of a bit row.
       row: int64[B], index into `rows`, or -1.
-      token: int64[*].
+      token: int32[*].
       rows: bit rows.
     """
 
@@ -55,14 +55,20 @@ def parts_of(
     """
     owner, token, target, count = single
     width, most = int(target.max(initial=0)) + 1, int(count.max(initial=0)) + 1
-    pair = (owner * width + target) * most + count
+    pair = owner.astype(np.int64)
+    pair *= width
+    pair += target
+    pair *= most
+    pair += count
     if (int(owner.max(initial=0)) + 1) * width * most < _PACKED_KEYS:
-        key = (pair << TOKEN_BITS) | token
-        key.sort()
-        token, pair = key & ((1 << TOKEN_BITS) - 1), key >> TOKEN_BITS
+        pair <<= TOKEN_BITS
+        pair |= token
+        pair.sort()
+        token = (pair & ((1 << TOKEN_BITS) - 1)).astype(np.int32)
+        pair >>= TOKEN_BITS
     else:
         order = np.lexsort((token, pair))
-        token, pair = token[order], pair[order]
+        token, pair = token[order].astype(np.int32), pair[order]
     begin = segment_starts(pair)
     narrow = Parts(
         owner=pair[begin] // (width * most),

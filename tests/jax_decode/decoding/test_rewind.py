@@ -26,12 +26,13 @@ CASES = {
 DRAFT, DEPTH = 4, 8
 
 
-def contents(state):
+def contents(tables, state):
     """What the stacks hold, from the top down, as far as the depth limit goes: int32[B, K, DEPTH, 2], -1 below the bottom."""
     rows = jnp.arange(state.top.shape[0], dtype=jnp.int32)[:, None]
     at, found = state.top, []
+    cells = state.cell.reshape(len(rows), -1, tables.cell_width)
     for _ in range(DEPTH if state.top.shape[1] else 0):
-        cell = state.cell[rows, at]
+        cell = cells[rows, at]
         pair = jnp.stack([cell[..., SYMBOL], cell[..., REGISTER]], -1)
         found.append(jnp.where((at > 0)[..., None], pair, -1))
         at = jnp.where(at > 0, cell[..., PARENT], 0)
@@ -40,7 +41,7 @@ def contents(state):
 
 def alike(tables, a, b):
     """Which rows of two states are the same in everything that matters, bool[B]."""
-    pairs = [(a.node, b.node), (a.register, b.register), (contents(a), contents(b)), (a.remaining, b.remaining)]
+    pairs = [(a.node, b.node), (a.register, b.register), (contents(tables, a), contents(tables, b)), (a.remaining, b.remaining)]
     pairs += [(a.status, b.status), (a.dropped, b.dropped), (jax_decode.mask(tables, a), jax_decode.mask(tables, b))]
     return functools.reduce(jnp.logical_and, [(x == y).reshape(x.shape[0], -1).all(1) for x, y in pairs])
 

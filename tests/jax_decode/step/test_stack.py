@@ -17,7 +17,8 @@ from oracles.toy_decoder import toy
 import jax_decode
 from fsa_compile.artifact.artifact_checks import check_contents
 from jax_decode import Categorical, DecodeError, Status
-from jax_decode.step.stack import _scattered, _selected
+from jax_decode.step.popping import kept, popped
+from jax_decode.step.stack import appended
 from jax_decode.step.state import ConstraintState
 
 TWIN_TOKENS = [b"", b"a", b"b", b"c", b"aa", b"ab", b"bb", b"cc", b"abb", b"aabb", b"aaa", b"ccc", b"ac", b"aac"]
@@ -178,16 +179,31 @@ def test_deep_pops_in_one_token():
     assert advance(tables, state, jnp.array([close], jnp.int32)).status.tolist() == [Status.DEAD_END]
 
 
-def test_both_forms_of_appending_cells_agree():
-    """The TPU's and the others', on one machine; new cells at the very start and the very end too."""
+def test_cells_are_appended_where_they_belong():
+    """New cells at the very start and the very end too."""
     rng = np.random.default_rng(0)
     cell, new = (jnp.asarray(rng.integers(0, 99, shape), jnp.int32) for shape in ((4, 30, 6), (4, 3, 6)))
     alloc = jnp.array([0, 5, 27, 12], jnp.int32)
     want = np.array(cell)
     for row in range(4):
         want[row, alloc[row] : alloc[row] + 3] = new[row]
-    for form in (_scattered, _selected):
-        assert (np.asarray(form(cell, [new[..., c] for c in range(6)], alloc)) == want).all()
+    after = appended(cell.reshape(4, -1), [new[..., c] for c in range(6)], alloc)
+    assert (np.asarray(after).reshape(want.shape) == want).all()
+
+
+@pytest.mark.parametrize("name", ["brackets", "2..5"])
+def test_a_state_carries_what_its_stack_leads_to(name):
+    """What a step has found is what a walk down the stack finds, whatever was taken, allowed or not."""
+    tables = jax_decode.to_device(ON_DEVICE[name])
+    size, rng = tables.vocab_size, np.random.default_rng(0)
+    state = jax_decode.init_state(tables, np.zeros(16, np.int32), np.full(16, 30))
+    for i in range(12):
+        found = popped(tables, state.cell, state.node, state.top, state.register, ())
+        assert (np.asarray(kept(tables, found)) == np.asarray(state.sources)).all()
+        allowed = np.asarray(mask(tables, state))
+        tokens = [int(rng.choice(np.flatnonzero(row))) if row.any() and i < 9 else int(rng.integers(-1, size)) for row in allowed]
+        state = advance(tables, state, jnp.asarray(tokens, jnp.int32))
+    assert len(set(state.status.tolist())) > 1
 
 
 def test_too_many_configurations_are_dropped_and_said_to_be():
@@ -240,7 +256,7 @@ def test_rewind_inside_scan_is_a_replay(c):
             for i in range(kept[r, row]):
                 walk.advance(int(drafted[r, i, row]))
         want = [at._replace(stack=tuple((x.symbol, x.register) for x in at.stack)) for at in walk.configurations]
-        assert stack_walks.configurations(last, row, base.node[0], 0) == want
+        assert stack_walks.configurations(last, row, base.node[0], 0, tables.cell_width) == want
 
 
 @jax.jit

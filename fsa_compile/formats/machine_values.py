@@ -1,4 +1,4 @@
-"""Texts of a grammar as values in other text."""
+"""Machines as values in other text."""
 
 from __future__ import annotations
 
@@ -7,22 +7,6 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, UNCOUNTED, ByteMachine
-from fsa_compile.compiler.grammars import parse_grammar
-from fsa_compile.formats.tree import NOTHING, Format, OneOf, Value
-from fsa_compile.grammar.grammar_machine import machine_of
-from fsa_compile.limits import CompileLimits, Deadline
-
-
-def grammar_format(text: str, start: str | None, pointer: str, limits: CompileLimits, deadline: Deadline) -> Format:
-    """The texts of a grammar in Lark's syntax or in GBNF.
-
-    Raises:
-      GrammarError: see `compile_grammar`.
-    """
-    machine = machine_of(parse_grammar(text, start=start, limits=limits), limits=limits, deadline=deadline)
-    value = as_value(machine)
-    read = Value(value, value.start, pointer)
-    return OneOf((NOTHING, read)) if machine.may_end([machine.initial]) else read
 
 
 def as_value(machine: ByteMachine) -> ByteMachine:

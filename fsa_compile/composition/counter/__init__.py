@@ -1,1 +1,0 @@
-"""Composition of a DFA with one counter."""

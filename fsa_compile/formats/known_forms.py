@@ -1,0 +1,111 @@
+"""Constraints of forms that are known: put together from parts that were compiled before, where they can be.
+
+A turn with 500 tools, each of which was in some turn of the same form, is one join of arrays (`part_joins`); of others, what is
+new is compiled by itself. Where parts do not fit together, everything is compiled at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Collection, Hashable, Mapping
+
+import numpy as np
+
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.compiler.arguments import Request
+from fsa_compile.composition.tokens.row_pool import RowPool
+from fsa_compile.formats.known_parts import Part, Roles, part_of
+from fsa_compile.formats.part_joins import Chosen, join_parts
+from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, tables_for
+
+_BYTES = 128 << 20
+"""What the parts of all forms take together."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compiled:
+    """A constraint with what tells its parts: see `part_of`."""
+
+    constraint: CompiledConstraint
+    automaton: TextAutomaton
+    states: tuple[str, ...]
+    pointers: Mapping[str, str]
+    closing: bytes
+
+
+class _Form:
+    """The parts of a form."""
+
+    def __init__(self) -> None:
+        self.roles = Roles()
+        self.rows: dict[int, np.ndarray] = {}
+        self.tables: dict[bytes, bytes] = {}
+        self.at: dict[tuple[str, str], Part] = {}
+        self.nbytes = 0
+        self.lock = threading.Lock()
+
+    def add(self, compiled: Compiled, own: Mapping[str, str], request: Request, tables: VocabularyTables) -> None:
+        """Takes the parts of a constraint."""
+        part = part_of(
+            compiled.constraint, compiled.automaton, compiled.states, compiled.pointers, self.roles, request.vocabulary, tables,
+            compiled.closing,
+        )
+        if part is None:
+            return
+        part = dataclasses.replace(part, increments=tuple(self.tables.setdefault(one, one) for one in part.increments))
+        for row, row_hash in zip(compiled.constraint.rows, part.hashes.tolist()):
+            if row_hash not in self.rows:
+                self.rows[row_hash] = row.copy()
+                self.nbytes += row.nbytes
+        self.nbytes += part.nbytes
+        self.at |= {(name, own[name]): part for name in compiled.pointers.values()}
+
+    def joined(self, own: Mapping[str, str], request: Request, tables: VocabularyTables) -> CompiledConstraint | None:
+        """The constraint of some names, all of which are known."""
+        names: dict[int, set[bytes]] = {}
+        parts: dict[int, Part] = {}
+        for one in own.items():
+            part = self.at[one]
+            parts[id(part)] = part
+            names.setdefault(id(part), set()).add(one[0].encode())
+        chosen = [Chosen(part, frozenset(names[number])) for number, part in parts.items()]
+        made = join_parts(chosen, self.roles, self.rows, tables, RowPool(tables, request.limits), request.source)
+        return None if made is None or made.num_nodes > request.limits.max_states else made
+
+
+_FORMS: dict[Hashable, _Form] = {}
+_LOCK = threading.Lock()
+
+
+def constraint(
+    key: Hashable, own: Mapping[str, str], request: Request, make: Callable[[Collection[str]], Compiled]
+) -> CompiledConstraint:
+    """The constraint of a form with some names.
+
+    Args:
+      key: tells forms apart: everything that a constraint depends on but the names and what stands behind each.
+      own: what stands behind each name.
+      request: what it is compiled for.
+      make: compiles the constraint of the form with some of the names.
+    """
+    tables = tables_for(request.vocabulary)
+    if not tables.spells_every_byte:
+        return make(own).constraint
+    with _LOCK:
+        form = _FORMS[key] = _FORMS.pop(key) if key in _FORMS else _Form()
+    with form.lock:
+        new = [name for name, content in own.items() if (name, content) not in form.at]
+        if 2 * len(new) <= len(own):
+            if new:
+                form.add(make(new), own, request, tables)
+            found = form.joined(own, request, tables) if all(one in form.at for one in own.items()) else None
+            if found is not None:
+                return found
+        made = make(own)
+        form.add(made, own, request, tables)
+    with _LOCK:
+        while sum(one.nbytes for one in _FORMS.values()) > _BYTES:
+            del _FORMS[next(iter(_FORMS))]  # in the end, one that is too large by itself
+    return made.constraint

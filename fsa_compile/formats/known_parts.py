@@ -1,0 +1,298 @@
+"""What compiled constraints of named parts hold, so that others of the same form are put together from them (`part_joins`).
+
+Constraints of one *form*, such as the turns of a protocol with different tools, differ in their names and in what stands behind
+each. Their nodes are of two kinds:
+
+* a node of a *role* stands for the same place of the text in all constraints of the form: outside of names, or behind some
+  letters of a name. Where it leads, and what it costs, depends on which names there are;
+* a node behind one name, and whatever values lead to, belongs to its constraint, and depends on that name alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from fsa_compile.arrays.integers import distinct
+from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
+from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.formats.tree import Value
+from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+NO_ROLE = -1
+
+
+class Roles:
+    """Numbers of the roles of a form.
+
+    Attributes:
+      prefix: by role, number of what is read of a name, -1 outside of names.
+      prefixes: numbers of beginnings of names.
+      crossed: whether a token might reach from inside a value into the next name; None while it is not known.
+    """
+
+    def __init__(self) -> None:
+        self._number: dict[frozenset[Hashable], int] = {}
+        self.prefix: list[int] = []
+        self.prefixes: dict[bytes, int] = {}
+        self.crossed: bool | None = None
+
+    def __len__(self) -> int:
+        return len(self.prefix)
+
+    def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
+        """The role of a state by its labels; the name that it stands behind; None where it is both."""
+        within = {label[1] for label in labels if isinstance(label, tuple) and len(label) == 2}
+        behind = {label[1] for label in labels if isinstance(label, tuple) and len(label) == 3}
+        outside = any(not isinstance(label, tuple) for label in labels)
+        if len(within) > 1 or len(behind) > 1 or (behind and (outside or (within and within != behind))):
+            return None
+        if behind and not within:
+            return behind.pop()
+        if behind:  # the end of a name, which may be the beginning of another
+            labels = frozenset(label for label in labels if isinstance(label, tuple) and len(label) == 2)
+        found = self._number.get(labels)
+        if found is None:
+            found = self._number[labels] = len(self.prefix)
+            self.prefix.append(-1 if outside else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
+        return found
+
+    def alive(self, names: list[bytes]) -> np.ndarray:
+        """bool[roles], roles outside of names, or in one of some names."""
+        some = np.zeros(len(self.prefixes) + 1, bool)
+        some[-1] = True
+        known = self.prefixes.get
+        some[[known(name[:read], -1) for name in names for read in range(len(name) + 1)]] = True
+        return some[self.prefix]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """A compiled constraint of a form, ready to be joined with others. Arrays are as in `ConstraintArrays` if nothing is said.
+
+    Axes: N nodes, A arcs, G wide groups, R rows.
+
+    Attributes:
+      arrays: those of the constraint but `rows`, with those of sets of keys even where it has none.
+      start: its start.
+      longest: its `max_pops` and `max_push`.
+      outside: its roles outside of names.
+      role: int64[N], role of each node, or NO_ROLE.
+      names: of what stands behind a name in this constraint.
+      arc_name: int64[A], place in `names` of what an arc of a node with a role leads to, -1 for none.
+      after: role of the state behind the value, by symbol.
+      hashes: uint64[R], of each row.
+      group_cost, group_need: int64[G], of the groups of nodes with a role.
+      keys: masks of keys.
+      guards: `unset` masks, `all` and `set` of each guard.
+      cells: (row of `delta`, symbol, child) of its entries, int64[*] each.
+      increments: contents of each table.
+      symbols: by base symbol that is pushed, how many effective ones it has, and all that is known of these.
+    """
+
+    arrays: dict[str, np.ndarray]
+    start: int
+    longest: tuple[int, int]
+    outside: frozenset[int]
+    role: np.ndarray
+    names: tuple[bytes, ...]
+    arc_name: np.ndarray
+    after: dict[int, int]
+    hashes: np.ndarray
+    group_cost: np.ndarray
+    group_need: np.ndarray
+    keys: tuple[int, ...]
+    guards: tuple[tuple[tuple[int, ...], int, int], ...]
+    cells: tuple[np.ndarray, np.ndarray, np.ndarray]
+    increments: tuple[bytes, ...]
+    symbols: dict[int, tuple[int, bytes]]
+    num_delta_rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in (*self.arrays.values(), self.role, self.arc_name, self.hashes, *self.cells))
+
+
+def part_of(
+    made: CompiledConstraint, automaton: TextAutomaton, states: tuple[str, ...], pointers: Mapping[str, str], roles: Roles,
+    vocabulary: Vocabulary, tables: VocabularyTables, closing: bytes,
+) -> Part | None:  # fmt: skip
+    """A constraint as a part; None where what it holds cannot be told apart.
+
+    Args:
+      made: deterministic.
+      automaton: of its text.
+      states: by node but the dead one, the state of the automaton, "" for none; nodes without a state may be left out at the end.
+      pointers: the name before each value, by the value's pointer.
+      roles: of the form; takes new ones.
+      closing: the last byte of every value behind a name.
+    """
+    if made.stacks != 1 or made.context or (made.push_offset[1:] > made.push_offset[:-1])[made.initial_push]:
+        return None
+    found = [roles.number(labels) for labels in automaton.labels[1:]]
+    if not states or None in found:
+        return None
+    names = tuple(dict.fromkeys(name.encode() for name in pointers.values()))
+    place = {name: i for i, name in enumerate(names)}
+    role_of = np.array([NO_ROLE, *(f if isinstance(f, int) else NO_ROLE for f in found)])
+    name_of = np.array([-1, *(place[f] if isinstance(f, bytes) else -1 for f in found)])
+    state = np.zeros(made.num_nodes, np.int64)
+    state[1 : 1 + len(states)] = [int(s) if s else 0 for s in states]
+    role = role_of[state]
+    if made.distance[1:].max(initial=0) >= UNBOUNDED or (made.has_sets and made.twin[role >= 0].any()):
+        return None
+    after = sorted({there for called in automaton.calls.values() for there in called.values()})
+    symbols = range(made.num_symbols - len(after), made.num_symbols)
+    behind = {symbol: int(role_of[there]) for symbol, there in zip(symbols, after)}
+    if NO_ROLE in behind.values() or not _is_closed(made, state, role, roles, symbols[0]):
+        return None
+    roots = {number for number, f in enumerate(found, 1) if isinstance(f, int) and _begins_names(automaton.labels[number])}
+    if roles.crossed is None:
+        named = {number for number, node in enumerate(automaton.schemas) if node.pointer in pointers}
+        ends = sorted({there for called in automaton.calls.values() for number, there in called.items() if number in named})
+        roles.crossed = _crosses(automaton, ends, roots, closing, vocabulary)
+    if roles.crossed:
+        return None
+    reader = _Reader(automaton, {number: place.get(pointers.get(node.pointer, "").encode(), -1) if isinstance(node, Value) else -1
+                                 for number, node in enumerate(automaton.schemas)}, vocabulary)
+    leads = _named_arcs(made, state, role, name_of, reader, np.array([*(prefix >= 0 for prefix in roles.prefix), False]))
+    costs = _group_costs(made, state, role, reader)
+    if leads is None or costs is None:
+        return None
+    arrays, keys, guards = _with_sets(made)
+    width = max(1, made.num_symbols)
+    delta = made.delta.reshape(-1, width)
+    row, symbol = delta.nonzero()
+    return Part(
+        arrays=arrays, start=made.start, longest=(made.max_pops, made.max_push),
+        outside=frozenset(f for f in found if isinstance(f, int) and roles.prefix[f] < 0),
+        role=role, names=names, arc_name=leads, after=behind,
+        hashes=np.array([tables.row_hash(row) for row in made.rows], np.uint64), group_cost=costs[0], group_need=costs[1],
+        keys=keys, guards=guards, cells=(row, symbol, delta[row, symbol].astype(np.int64)),
+        increments=tuple(table.tobytes() for table in made.increments), symbols=_symbols(made, behind), num_delta_rows=len(delta),
+    )  # fmt: skip
+
+
+def _begins_names(labels: frozenset[Hashable]) -> bool:
+    return any(isinstance(label, tuple) and len(label) == 2 and not label[1] for label in labels)
+
+
+_FEW, _LONGEST = 4, 64
+_NAMES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+def _crosses(automaton: TextAutomaton, after: list[int], roots: set[int], closing: bytes, vocabulary: Vocabulary) -> bool:
+    """Whether some token might end a value, and hold the text up to the next name and its first letter; for whatever names."""
+    todo, ends = [(state, closing) for state in after], list[tuple[bytes, frozenset[int]]]()
+    for state, text in todo:
+        letters = automaton.table[state][automaton.byte_class[:256]].nonzero()[0].tolist()
+        if state in roots or len(letters) > _FEW or len(text) > _LONGEST:
+            ends.append((text, _NAMES if state in roots else frozenset(letters)))
+        else:
+            todo += [(int(automaton.table[state, automaton.byte_class[letter]]), text + bytes([letter])) for letter in letters]
+    for token in vocabulary.tokens:
+        for text, following in ends:
+            at = token.find(text) if len(token) > len(text) else -1
+            if at >= 0 and any(byte in following for byte in token[at + len(text) :]):
+                return True
+    return False
+
+
+def _symbols(made: CompiledConstraint, after: Mapping[int, int]) -> dict[int, tuple[int, bytes]]:
+    columns = [made.symbol_ladder, made.symbol_cost[:, None], made.symbol_need[:, None], made.symbol_slope]
+    table, out = np.concatenate(columns, axis=1), dict[int, tuple[int, bytes]]()
+    for symbol in distinct(made.push_symbol).tolist():
+        size = 1 + int(made.symbol_ladder[symbol, 1] + made.symbol_ladder[symbol, 3])
+        out[symbol] = size, b"%d " % after.get(symbol, -1) + table[symbol : symbol + size].tobytes()
+    return out
+
+
+def _is_closed(made: CompiledConstraint, state: np.ndarray, role: np.ndarray, roles: Roles, first_after: int) -> bool:
+    """Whether no token from inside a value, or from behind a name, reaches into a name."""
+    named = np.array([*(prefix >= 0 for prefix in roles.prefix), False])
+    into = named[role]
+    source = np.arange(made.num_nodes).repeat(np.diff(made.arc_offset))
+    if into[made.arc_next[role[source] < 0]].any():
+        return False
+    outermost = np.append(made.push_symbol, -1)[made.push_offset[:-1]] >= first_after
+    if (outermost[made.arc_push] & (made.arc_push > 0) & (state[source] == 0)).any():
+        return False
+    source = np.arange(made.num_nodes).repeat(np.diff(made.group_offset))
+    return not into[made.group_next[role[source] < 0]].any()
+
+
+class _Reader:
+    """Reads tokens in the automaton of a text."""
+
+    def __init__(self, automaton: TextAutomaton, name_of: Mapping[int, int], vocabulary: Vocabulary) -> None:
+        self._automaton, self._name_of, self._tokens = automaton, name_of, vocabulary.tokens
+
+    def name(self, state: int, token: int) -> int | None:
+        """Place of the name before the value that a token leads into; -1 for none; None where it could be several."""
+        automaton = self._automaton
+        text = self._tokens[token]
+        letters = list(text) if text else [256 + automaton.specials.index(token)]
+        for letter in letters:
+            there = int(automaton.table[state, automaton.byte_class[letter]])
+            if not there:
+                found = {self._name_of[schema] for schema in automaton.calls.get(state, {})}
+                return found.pop() if len(found) == 1 else None
+            state = there
+        return -1
+
+
+def _named_arcs(
+    made: CompiledConstraint, state: np.ndarray, role: np.ndarray, name_of: np.ndarray, reader: _Reader, named: np.ndarray
+) -> np.ndarray | None:
+    """int64[A], which name the arcs of nodes with a role lead behind, if only for a while; `named`: roles within names."""
+    source = np.arange(made.num_nodes).repeat(np.diff(made.arc_offset))
+    target = made.arc_next
+    out = name_of[state[target]]
+    out[role[source] < 0] = -1
+    unknown = ((role[source] >= 0) & (name_of[state[target]] < 0) & ~named[role[target]]).nonzero()[0]
+    for arc in unknown.tolist():
+        found = reader.name(int(state[source[arc]]), int(made.arc_token[arc]))
+        if found is None:
+            return None
+        out[arc] = found
+    return out
+
+
+def _group_costs(
+    made: CompiledConstraint, state: np.ndarray, role: np.ndarray, reader: _Reader
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """What the tokens of the groups of nodes with a role cost and need; None where one leads behind a name."""
+    cost, need = np.zeros(len(made.group_row), np.int64), np.zeros(len(made.group_row), np.int64)
+    source = np.arange(made.num_nodes).repeat(np.diff(made.group_offset))
+    for group in (role[source] >= 0).nonzero()[0].tolist():
+        node, token = int(source[group]), int(made.row_tokens(made.group_row[group])[0])
+        if reader.name(int(state[node]), token) != -1:
+            return None
+        levels = slice(made.level_offset[node], made.level_offset[node + 1])
+        holds = made.rows[made.level_row[levels], token >> 5] >> np.uint32(token & 31) & 1
+        first = int(holds.argmax())
+        cost[group], need[group] = made.level_cost[levels][first], made.level_need[levels][first]
+    return cost, need
+
+
+def _with_sets(
+    made: CompiledConstraint,
+) -> tuple[dict[str, np.ndarray], tuple[int, ...], tuple[tuple[tuple[int, ...], int, int], ...]]:
+    """(the arrays, those of sets filled in where there are none; masks of keys; guards)."""
+    arrays = {name: getattr(made, name) for name in ARRAYS if name not in ("rows", "keys", "guards", "delta", "increments")}
+    n = made.num_nodes
+    if not made.has_sets:
+        arrays |= {
+            "twin": np.zeros(n, np.int32), "wanted": np.zeros((n, 2), np.int32), "pop_guard": np.zeros((n, 1), np.int32),
+            "pop_offset": np.tile(made.delta_offset[:, None], (1, 2)), "push_keys": np.zeros(len(made.push_symbol), np.int32),
+            "effects": np.pad(made.effects, ((0, 0), (0, 2))),
+        }  # fmt: skip
+        return arrays, (0,), (((), 0, 0),)
+    keys = tuple(int.from_bytes(row.tobytes(), "little") for row in made.keys)
+    guards = tuple((tuple(keys[at : at + count]), keys[every], keys[some]) for at, count, every, some in made.guards.tolist())
+    return arrays, keys, guards

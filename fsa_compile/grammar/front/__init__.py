@@ -1,0 +1,1 @@
+"""Parts of Lark's syntax that other engines have added: values in braces, options of rules."""

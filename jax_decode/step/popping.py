@@ -1,0 +1,79 @@
+"""Where popping leads: the nodes whose tokens a row may take, one for each number of cells popped.
+
+A state carries them from step to step, so that a token costs one walk down the stack: mask and step read the walk that the step
+before has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.kernels.gather import fields, read, repeated, stacked
+from jax_decode.step.guards import Words, children_at
+from jax_decode.tables.stack_layout import (
+    CHILD,
+    CHILD_OFFSET,
+    CONTEXT,
+    COST,
+    DELTA_OFFSET,
+    DEPTH,
+    FIRST_KEYS,
+    PARENT,
+    REGISTER,
+    SYMBOL,
+)
+from jax_decode.tables.tables import ConstraintTables
+
+NUM_FIELDS = 6
+"""Numbers of a source besides its set of keys: node, cell, the cell's cost, depth and context, and register."""
+
+
+def popped(
+    tables: ConstraintTables, cell: jax.Array, node: jax.Array, top: jax.Array, register: jax.Array, used: Words
+) -> list[jax.Array]:
+    """The fields of all sources, int32[B, K * (D + 1)] each: node, cell, cost, depth, register, context, words of keys.
+
+    Args:
+      tables: from `to_device`, with stacks.
+      cell: int32[B, M * C], the cells of every row.
+      node, top, register: int32[B, K], those of no pops; used: their sets of keys.
+    """
+
+    def pop(carry: tuple[jax.Array, ...], _: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+        node, begin, top, register, *used = carry
+        own = cells_at(tables, cell, top)
+        begin = children_at(tables, node, tuple(used)) if used else begin
+        there = (top > 0) & (node > 0)
+        child, below = fields(tables.delta, (CHILD, CHILD_OFFSET), jnp.where(there, begin + own[SYMBOL], 0))
+        words = (own[FIRST_KEYS + w] for w in range(len(used)))
+        out = (node, top, own[COST], own[DEPTH], register, own[CONTEXT], *used)
+        return (jnp.where(there, child, 0), below, own[PARENT], own[REGISTER], *words), out
+
+    begin = read(tables.frames, node, jnp.int32(DELTA_OFFSET))
+    _, found = repeated(pop, (node, begin, top, register, *used), 0, tables.max_pops + 1)
+    return [field.reshape(node.shape[0], -1) for field in found]
+
+
+def num_kept(tables: ConstraintTables) -> int:
+    """Numbers of the sources that a state carries; static. None with several stacks, whose rows are worked on twice."""
+    alone = tables.has_stack and tables.stacks == 1
+    return (tables.max_pops + 1) * (NUM_FIELDS + tables.key_words) if alone else 0
+
+
+def kept(tables: ConstraintTables, found: Sequence[jax.Array]) -> jax.Array:
+    """Fields of sources as a state carries them."""
+    if not num_kept(tables):
+        return jnp.zeros((len(found[0]), 0), jnp.int32)
+    return stacked(found, 1).reshape(len(found[0]), -1)
+
+
+def cells_at(tables: ConstraintTables, cell: jax.Array, index: jax.Array) -> tuple[jax.Array, ...]:
+    """The columns of cells at indices int32[B, n]."""
+    width = tables.cell_width
+    batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[None, :, None]
+    columns = jnp.arange(width, dtype=jnp.int32)[:, None, None]
+    found = read(cell, batch, index[None] * width + columns)
+    return tuple(found[i] for i in range(width))
