@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.compiler.arguments import Request
 from fsa_compile.compiler.grammars import Syntax, parse_grammar, special_ids
-from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
+from fsa_compile.errors import ConstraintError, UnsupportedGrammarError, named_fields
 from fsa_compile.formats.grammar_constraints import Embeddings
 from fsa_compile.grammar.grammar_tree import Grammar, LexicalMode, Rule, SpecialToken
 from fsa_compile.grammar.grammar_tree import Sequence as InOrder
@@ -34,7 +34,9 @@ Marks: TypeAlias = "tuple[int, int, Marks] | None"
 """Marks passed so far, newest first: id and place."""
 
 
-class Capture(NamedTuple):
+@named_fields
+@dataclasses.dataclass(frozen=True)
+class Capture:
     """A part of a text.
 
     Attributes:

@@ -99,7 +99,7 @@ SCHEMAS: dict[str, tuple[Any, type[ConstraintError], str]] = {
     "prefixItems": ({"prefixItems": [True, None]}, SchemaError, "#/prefixItems/1"),
     "address": ({"$id": "http://a/", "$defs": {"x": {"$id": "//[::1"}}}, SchemaError, "#/$defs/x/$id"),
     "reference": ({"$id": "http://a/", "$ref": "//[::1"}, ConstraintError, "#"),
-    "reference with a negative index": ({"$ref": "#/$defs/a/-1", "$defs": {"a": [{}, {}]}}, SchemaError, "refers to nothing"),
+    "reference with a negative index": ({"$ref": "#/enum/-1", "enum": [{}, {}]}, SchemaError, "refers to nothing"),
     "dynamic reference": ({"$dynamicRef": "#x"}, SchemaError, "$dynamicRef '#x' refers to nothing"),
     "nested": (nested(2_000), LimitError, "max_nesting"),
     "nested text": ('{"items":' * 100_000, LimitError, "max_nesting"),
