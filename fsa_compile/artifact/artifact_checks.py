@@ -85,6 +85,7 @@ def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
     _check_numbers(c.need, "need", need)
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
     need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
+    need(c.stacks == 1 or not c.has_sets, "sets of keys cannot be followed on several stacks")
     need(c.is_regular or not c.canonical.partners, "only places of regular constraints have two nodes")
 
 

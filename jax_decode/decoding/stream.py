@@ -19,6 +19,7 @@ from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
+from jax_decode.decoding.vocabularies import encodes, spells
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler
@@ -113,7 +114,7 @@ def stream(
     """
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
     output = _Output(tokenizer, tuple(stopping) if isinstance(stopping, Sequence) else (stopping,), clock)
-    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer if hasattr(tokenizer, "encode") else None)
+    asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer if encodes(tokenizer) else None)
     request = read_request(decoder, prompts, _now(tables), asked, least_steps=way.chunk, allow_truncation=allow_truncation)
     words = read_key_words(key, sampler, request.num_prompts, way.num_samples)
 
@@ -140,7 +141,7 @@ class _Output:
         for rule in self.rules:
             if not (hasattr(rule, "cut") and hasattr(rule, "held")):
                 raise DecodeError(f"{rule!r} is no stopping rule", fix="Give StopStrings(...), StopWhen(...) or TimeLimit(...).")
-        if not hasattr(getattr(self.tokenizer, "vocabulary", self.tokenizer), "decode"):
+        if not spells(self.tokenizer):
             raise DecodeError("the tokenizer has no 'decode'", fix="Pass the tokenizer that made the prompt's ids.")
 
 

@@ -14,11 +14,22 @@ _MOST_PADDING = 2
 """No model has this many times more logits than its tokenizer has ids."""
 
 
+def encodes(tokenizer: Any) -> bool:
+    """Whether something encodes text, as tokenizers do; texts have a method of that name, too."""
+    return hasattr(tokenizer, "encode") and not isinstance(tokenizer, str)
+
+
+def spells(tokenizer: Any) -> bool:
+    """Whether something decodes tokens, as tokenizers and vocabularies do; bytes have a method of that name, too."""
+    found = getattr(tokenizer, "vocabulary", tokenizer)
+    return hasattr(found, "decode") and not isinstance(found, (bytes, bytearray))
+
+
 def check_tokenizer(tokenizer: Any, tables: ConstraintTables | None) -> None:
     """Raises `DecodeError` where a tokenizer cannot encode, or is certainly not the tables'; warns where that is not certain."""
     if tokenizer is None:
         return
-    if not hasattr(tokenizer, "encode"):
+    if not encodes(tokenizer):
         what = f"the tokenizer ({type(tokenizer).__name__}) has no 'encode'"
         raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if isinstance(tables, ConstraintTables):
@@ -38,7 +49,7 @@ def speller(tokenizer: Any, fingerprint: str) -> Any:
             raise DecodeError(what, fix="Pass the tokenizer: out.text(tokenizer).")
         return found
     found = getattr(tokenizer, "vocabulary", tokenizer)
-    if not hasattr(found, "decode") or isinstance(found, bytes):
+    if not spells(found):
         what = f"a {type(tokenizer).__name__} has no 'decode'"
         raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if fingerprint:

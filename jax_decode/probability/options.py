@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fsa_compile.errors import named_fields
 from jax_decode.decoding.inputs import is_listed
 from jax_decode.decoding.requests import Asked
+from jax_decode.decoding.vocabularies import spells
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
@@ -96,7 +97,7 @@ def option_probabilities(
     """
     request = read_constrained(decoder, prompts, tables, Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth))
     wanted = None if options is None else _checked(options)
-    if not hasattr(getattr(tokenizer, "vocabulary", tokenizer), "decode"):
+    if not spells(tokenizer):
         raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'decode'", fix="Pass the model's tokenizer.")
     found = exact_or_samples(
         decoder, request, key=key, samples=samples, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below

@@ -18,6 +18,7 @@ from jax_decode.decoding.inputs import bucket, is_listed
 from jax_decode.decoding.loop import feed_but_last
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
+from jax_decode.decoding.vocabularies import encodes
 from jax_decode.errors import DecodeError, named_arguments, no_numbers
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
@@ -262,7 +263,7 @@ def _sequences(tokens: Any, texts: Any, tokenizer: Any) -> list[NDArray[np.int32
     if texts is not None:
         if not is_listed(texts) or not all(isinstance(text, str) for text in texts):
             raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix=fix)
-        if not hasattr(tokenizer, "encode"):
+        if not encodes(tokenizer):
             raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'encode'", fix=fix)
         tokens = [tokenizer.encode(text) for text in texts]
     if not is_listed(tokens) or not len(tokens):

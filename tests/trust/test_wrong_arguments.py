@@ -23,7 +23,7 @@ OUT = jax_decode.generate(DECODER, [1], TABLES, max_new_tokens=8, bos_id=False)
 POOL = jax_decode.ConstraintPool(VOCABULARY, profile="regular")
 OURS = (fsa_compile.ConstraintError, jax_decode.DecodeError, constrax.UseError, models.ModelError, OSError)
 ODD = (
-    None, 5, np.array(5), -1, 2**70, 1.5, float("nan"), "x", "", b"x", [], [1], [[1]], [None], ["a", 5], {}, {"a": 1}, (), True, object(), type,
+    None, 5, np.array(5), -1, 2**70, 1.5, float("nan"), "x", "", b"x", bytearray(b"x"), [], [1], [[1]], [None], ["a", 5], {}, {"a": 1}, (), True, object(), type,
     "\0", np.zeros(3), np.zeros((2, 2), np.int32), np.array(["a"]), jnp.zeros((0, 257)), range(3), len, CONSTRAINT, TABLES, VOCABULARY, DECODER,
     STATE, jax_decode.Greedy(), KEY, OUT,
 )  # fmt: skip
