@@ -14,7 +14,7 @@ type. Two styles:
 Numbers: an int is digits; a float is finite, and has no exponent where multiples are asked for; a Decimal has no
 exponent. Bounds hold for the value that is read, rounding included. Elements of a set and keys of a dict may be written twice
 (then they count once), except where they come from a list of at most 10 values. A union's text reads as the first
-member that it fits, an int before a float.
+member that it fits without losing digits, else as the first that it fits; an int comes before a float.
 """
 
 from __future__ import annotations

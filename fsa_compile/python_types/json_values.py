@@ -60,8 +60,9 @@ class _Pairs(list[tuple[str, Any]]):
     """The members of a JSON object."""
 
 
-class _Reader:
+class _Reader(checks.UnionReader):
     def __init__(self, types: TypeShape) -> None:
+        super().__init__()
         self._types = types
 
     def read(self, shape: Shape, raw: Any, place: str) -> Any:
@@ -74,9 +75,10 @@ class _Reader:
             case Truth():
                 return raw if isinstance(raw, bool) else _wrong(raw, "true or false", place)
             case Anything():
-                return _anything(raw)
+                return self._anything(raw, place)
             case Number():
-                return _number(shape, raw, place)
+                text = raw if isinstance(raw, _Number) else _wrong(raw, "a number", place)
+                return checks.number(shape, text, place, self.exact)
             case Text():
                 return checks.text(shape, _string(raw, place), place)
             case Binary():
@@ -106,7 +108,14 @@ class _Reader:
         members = shape.members
         if isinstance(raw, _Number) and raw.lstrip("-").isdigit():
             members = tuple(sorted(members, key=lambda m: self._types.resolve(m) != Number("int")))
-        return checks.first(members, lambda member: self.read(member, raw, place), place)
+        return self.either(shape, members, lambda member: self.read(member, raw, place), raw, place)
+
+    def _anything(self, raw: Any, place: str) -> Any:
+        if isinstance(raw, _Number):
+            return checks.untyped_number(raw, place, self.exact)
+        if isinstance(raw, _Pairs):
+            return {key: self._anything(x, f"{place}{{{key!r:.30}}}") for key, x in raw}
+        return [self._anything(x, f"{place}[{i}]") for i, x in enumerate(raw)] if isinstance(raw, list) else raw
 
     def _mapping(self, shape: Mapping, raw: Any, place: str) -> Any:
         key = self._types.resolve(shape.key)
@@ -149,18 +158,6 @@ def _list(raw: Any, place: str) -> list[Any]:
 
 def _object(raw: Any, place: str) -> _Pairs:
     return raw if isinstance(raw, _Pairs) else _wrong(raw, "an object", place)
-
-
-def _anything(raw: Any) -> Any:
-    if isinstance(raw, _Number):
-        return spellings.read_number(Number("int" if raw.lstrip("-").isdigit() else "float"), raw)
-    if isinstance(raw, _Pairs):
-        return {key: _anything(x) for key, x in raw}
-    return [_anything(x) for x in raw] if isinstance(raw, list) else raw
-
-
-def _number(shape: Number, raw: Any, place: str) -> Any:
-    return checks.number(shape, raw, place) if isinstance(raw, _Number) else _wrong(raw, "a number", place)
 
 
 def _binary(text: str, place: str) -> bytes:
@@ -220,7 +217,7 @@ class _Writer:
             case Truth() if isinstance(value, bool):
                 return "true" if value else "false"
             case Anything():
-                return json.dumps(value, ensure_ascii=False, allow_nan=False)
+                return self.write(checks.untyped(value, place), value, place)
             case Number() if checks.is_number(shape, value):
                 return spellings.number_text(shape, checks.number_value(shape, value, place))
             case Text() if isinstance(value, str):
@@ -244,7 +241,7 @@ class _Writer:
                 return self._mapping(shape, checks.sized(shape, value, place), place)
             case Record():
                 return self._record(shape, value, place)
-        raise TypeTextError(f"{value!r:.40} is no value of the type", place=place)
+        raise TypeTextError(f"{checks.shown(value)} is no value of the type", place=place)
 
     def _mapping(self, shape: Mapping, value: dict[Any, Any], place: str) -> str:
         key_shape = self._types.resolve(shape.key)

@@ -73,8 +73,9 @@ def _long_integers(text: str) -> Iterator[None]:
         sys.set_int_max_str_digits(before)
 
 
-class _Reader:
+class _Reader(checks.UnionReader):
     def __init__(self, types: TypeShape, text: str) -> None:
+        super().__init__()
         self._types, self._text = types, text
 
     def read(self, shape: Shape, node: ast.expr, place: str) -> Any:
@@ -89,7 +90,7 @@ class _Reader:
             case Anything():
                 return self._anything(node, place)
             case Number():
-                return checks.number(shape, self._number_text(shape, node, place), place)
+                return checks.number(shape, self._number_text(shape, node, place), place, self.exact)
             case Text():
                 return checks.text(shape, self._constant(node, str, place), place)
             case Binary():
@@ -102,7 +103,7 @@ class _Reader:
                 inner = self._single(node, constructor(shape.type), place)
                 return checks.built(shape.build, self.read(shape.inner, inner, place), place)
             case Either():
-                return checks.first(self._ordered(shape, node), lambda member: self.read(member, node, place), place)
+                return self.either(shape, self._ordered(shape, node), lambda member: self.read(member, node, place), node, place)
             case Many():
                 items = self._elements(shape, node, place)
                 return checks.many(shape, [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(items)], place)
@@ -152,8 +153,7 @@ class _Reader:
             return {self._constant(k, str, place): self._anything(v, place) for k, v in self._pairs(node, place)}
         if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, str))):
             return node.value
-        source = self._source(node)
-        return checks.number(Number("int" if source.lstrip("-").isdigit() else "float"), source, place)
+        return checks.untyped_number(self._source(node), place, self.exact)
 
     # calls
 
@@ -284,12 +284,12 @@ class _Writer:
             case Truth() if isinstance(value, bool):
                 return repr(value)
             case Anything():
-                return _anything_text(value, place)
+                return self.write(checks.untyped(value, place), value, place)
             case Number() if checks.is_number(shape, value):
                 text = spellings.number_text(shape, checks.number_value(shape, value, place))
                 return f"Decimal('{text}')" if isinstance(value, Decimal) else text
             case Text() if isinstance(value, str):
-                return repr(checks.text(shape, value, place)) if not shape.patterns else _plain(value)
+                return str.__repr__(checks.text(shape, value, place)) if not shape.patterns else _plain(value)
             case Binary() if isinstance(value, bytes):
                 return repr(value)
             case Special() if shape.name == "date" and type(value) is datetime.date:
@@ -316,7 +316,7 @@ class _Writer:
                 return "{" + ", ".join(pairs) + "}"
             case Record():
                 return self._record(shape, value, place)
-        raise TypeTextError(f"{value!r:.40} is no value of the type", place=place)
+        raise TypeTextError(f"{checks.shown(value)} is no value of the type", place=place)
 
     def _record(self, shape: Record, value: Any, place: str) -> str:
         values = [(f, self.write(f.shape, x, f"{place}.{f.name}")) for f, x in checks.field_values(shape, value, place)]
@@ -345,12 +345,3 @@ def _collected(shape: Many, items: list[str]) -> str:
         return f"{name}()" if not items else full if name == "set" else f"frozenset({full})"
     return f"[{joined}]" if shape.build is list else f"deque([{joined}])"
 
-
-def _anything_text(value: Any, place: str) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join([_anything_text(x, place) for x in value])}]"
-    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
-        return "{" + ", ".join([f"{k!r}: {_anything_text(x, place)}" for k, x in value.items()]) + "}"
-    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and value - value == 0):
-        return repr(value)
-    raise TypeTextError(f"{value!r:.40} has no literal", place=place)

@@ -7,14 +7,41 @@ import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fsa_compile.python_types import spellings
-from fsa_compile.python_types.shapes import Field, Many, Mapping, Number, Option, Options, Record, Shape, Special, Text
+from fsa_compile.python_types.shapes import (
+    Anything,
+    Either,
+    Field,
+    Many,
+    Mapping,
+    Nothing,
+    Number,
+    Option,
+    Options,
+    Record,
+    Shape,
+    Special,
+    Text,
+    Truth,
+)
 from fsa_compile.python_types.type_errors import TypeTextError, UnwritableError
 
 T = TypeVar("T")
 _TYPES: dict[str, type] = {"int": int, "float": float, "Decimal": Decimal}
+_UNTYPED: dict[type, Shape] = {
+    type(None): Nothing(), bool: Truth(), int: Number("int"), float: Number("float"), str: Text(), list: Many(Anything(), list),
+    dict: Mapping(Text(), Anything()),
+}  # fmt: skip
+
+
+def shown(value: Any, length: int = 40) -> str:
+    """A value in an error."""
+    try:
+        return f"{value!r:.{length}}"
+    except ValueError:  # an int of more than 4,300 digits
+        return f"a long {type(value).__name__}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -22,13 +49,30 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def number(shape: Number, text: str, place: str) -> int | float | Decimal:
-    """The number of a text."""
+def number(shape: Number, text: str, place: str, exact: bool = False) -> int | float | Decimal:
+    """The number of a text; if `exact`, a float that loses none of its digits."""
     if _compiled(spellings.number_pattern(shape)).fullmatch(text) is None:
         raise TypeTextError(f"{text:.40} is not how a number of type {shape.kind} is written here", place=place)
     if not spellings.holds(shape, Fraction(text) if len(text) < 1000 else Fraction(Decimal(text))):
         raise TypeTextError(f"{text:.40} is out of bounds, or no multiple", place=place)
-    return spellings.read_number(shape, text)
+    value = spellings.read_number(shape, text)
+    if exact and isinstance(value, float) and Decimal(repr(value)) != Decimal(text):
+        raise TypeTextError(f"{text:.40} has more digits than a float", place=place)
+    return value
+
+
+def untyped_number(text: str, place: str, exact: bool) -> int | float | Decimal:
+    """The number of a text whose type does not matter."""
+    kind: Literal["int", "float"] = "int" if _compiled(spellings.INTEGER).fullmatch(text) else "float"
+    return number(Number(kind), text, place, exact)
+
+
+def untyped(value: Any, place: str) -> Shape:
+    """The shape by which a value is written whose type does not matter."""
+    for kind, shape in _UNTYPED.items():
+        if isinstance(value, kind):
+            return shape
+    raise TypeTextError(f"{shown(value)} is none of None, bool, int, float, str, list and dict", place=place)
 
 
 def is_a(value: Any, kind: type) -> bool:
@@ -45,14 +89,18 @@ def is_number(shape: Number, value: Any) -> bool:
 
 def number_value(shape: Number, value: Any, place: str) -> Any:
     """A number to be written, in its own type and within its bounds."""
-    value = float(value) if shape.kind == "float" else int(value) if shape.kind == "int" else value
-    finite = value.is_finite() if isinstance(value, Decimal) else value - value == 0
-    written = spellings.number_text(shape, value) if finite else ""
+    try:
+        own = value if shape.kind == "Decimal" else _TYPES[shape.kind](value)
+        written = spellings.number_text(shape, own) if Decimal(own).is_finite() else ""
+    except OverflowError:
+        written = ""
     if _compiled(spellings.number_pattern(shape)).fullmatch(written) is None:
-        raise UnwritableError(f"{value!r:.40} cannot be written", place=place)
+        raise UnwritableError(f"{shown(value)} cannot be written", place=place)
+    if isinstance(value, int) and Decimal(written) != value:
+        raise UnwritableError(f"{shown(value)} has more digits than a float", place=place)
     if not spellings.holds(shape, Fraction(Decimal(written))):
-        raise TypeTextError(f"{value!r:.40} is out of bounds, or no multiple", place=place)
-    return value
+        raise TypeTextError(f"{shown(value)} is out of bounds, or no multiple", place=place)
+    return own
 
 
 def text(shape: Text, value: str, place: str) -> str:
@@ -61,26 +109,26 @@ def text(shape: Text, value: str, place: str) -> str:
         raise TypeTextError(f"a string of length {len(value)} is too long or too short", place=place)
     for pattern in shape.patterns:
         if _compiled(pattern).fullmatch(value) is None:
-            raise TypeTextError(f"{value!r:.40} does not match {pattern!r:.60}", place=place)
+            raise TypeTextError(f"{shown(value)} does not match {pattern!r:.60}", place=place)
     if any(0xD800 <= ord(c) < 0xE000 for c in value):
-        raise TypeTextError(f"{value!r:.40} is no Unicode text", place=place)
+        raise TypeTextError(f"{shown(value)} is no Unicode text", place=place)
     return value
 
 
 def special(shape: Special, value: str, place: str) -> Any:
     """The value of a special text."""
     if _compiled(shape.pattern).fullmatch(value) is None:
-        raise TypeTextError(f"{value!r:.40} is no {shape.name}", place=place)
+        raise TypeTextError(f"{shown(value)} is no {shape.name}", place=place)
     return shape.read(value)
 
 
 def special_text(shape: Special, value: Any, place: str) -> str:
     """The text of a special value."""
     if type(value).__name__ != shape.name:
-        raise TypeTextError(f"{value!r:.40} is no {shape.name}", place=place)
+        raise TypeTextError(f"{shown(value)} is no {shape.name}", place=place)
     written = shape.write(value)
     if _compiled(shape.pattern).fullmatch(written) is None:
-        raise UnwritableError(f"{value!r:.60} cannot be written", place=place)
+        raise UnwritableError(f"{shown(value, 60)} cannot be written", place=place)
     return written
 
 
@@ -89,7 +137,7 @@ def option(shape: Options, value: Any, place: str) -> Option:
     for found in shape.options:
         if type(found.value) is type(value) and found.value == value:
             return found
-    raise TypeTextError(f"{value!r:.40} is not one of the listed values", place=place)
+    raise TypeTextError(f"{shown(value)} is not one of the listed values", place=place)
 
 
 def first(members: Iterable[Shape], attempt: Callable[[Shape], T], place: str) -> T:
@@ -103,6 +151,37 @@ def first(members: Iterable[Shape], attempt: Callable[[Shape], T], place: str) -
             if error is None or rank > (len(error.place), isinstance(error, UnwritableError)):
                 error = found
     raise TypeTextError(f"no member of the union fits ({error.what if error else ''})", place=error.place if error else place)
+
+
+class UnionReader:
+    """What readers of both styles know of unions: the first member counts that keeps all digits, else the first that fits."""
+
+    def __init__(self) -> None:
+        self.exact = False
+        self._inexact: set[tuple[int, int]] = set()
+
+    def either(self, shape: Either, members: Iterable[Shape], attempt: Callable[[Shape], T], source: object, place: str) -> T:
+        """What the member gives that a union's text is read as; `source` is the text's part."""
+        if self.exact:
+            return self._exact(shape, members, attempt, source, place)
+        self.exact = True
+        try:
+            return self._exact(shape, members, attempt, source, place)
+        except TypeTextError:
+            self.exact = False
+            return first(members, attempt, place)
+        finally:
+            self.exact = False
+
+    def _exact(self, shape: Either, members: Iterable[Shape], attempt: Callable[[Shape], T], source: object, place: str) -> T:
+        pair = id(shape), id(source)  # members that begin alike would read what is in them twice, at every level
+        if pair in self._inexact:
+            raise TypeTextError("no member of the union fits", place=place)
+        try:
+            return first(members, attempt, place)
+        except TypeTextError:
+            self._inexact.add(pair)
+            raise
 
 
 def many(shape: Many, items: list[Any], place: str) -> Any:
@@ -143,9 +222,9 @@ def field_values(shape: Record, value: Any, place: str) -> list[tuple[Field, Any
     """The fields of a value that are to be written, in order."""
     if shape.kind == "dict":
         if not isinstance(value, dict) or set(value) - {f.key for f in shape.fields}:
-            raise TypeTextError(f"{value!r:.40} is no {shape.name}", place=place)
+            raise TypeTextError(f"{shown(value)} is no {shape.name}", place=place)
         complete(shape, value, place)
         return [(f, value[f.key]) for f in shape.fields if f.key in value]
     if not isinstance(value, shape.type):
-        raise TypeTextError(f"{value!r:.40} is no {shape.name}", place=place)
+        raise TypeTextError(f"{shown(value)} is no {shape.name}", place=place)
     return [(f, getattr(value, f.name)) for f in shape.fields]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import json
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from annotated_types import Gt, Lt
@@ -27,6 +29,19 @@ def accepts(constraint, text: str) -> bool:
             return False
         walk.advance(byte + 1)
     return walk.accepting
+
+
+def numbers(value):
+    """The numbers in a value, as its text has them; those of an object's keys, which are strings, left out."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return [Decimal(repr(value)) if isinstance(value, float) else Decimal(value)]
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        return []
+    return sorted(x for item in value for x in numbers(item))
 
 
 def same_text(a, b):
@@ -63,10 +78,57 @@ def test_what_is_dumped_is_accepted_and_read_back(tally):
             assert accepts(constraint, text), (T, value, text)
             back = parse(T, text, style=style)  # unions read what several members could have written as the first of them
             assert back == value or same_text(dump(T, back, style=style), text), (T, value, text)
+            assert numbers(back) == numbers(value), (T, value, text)
 
         check()
     assert tally["made"] > 20
     assert tally["checks"] > 100
+
+
+@pytest.mark.parametrize("style", ["json", "python"])
+@pytest.mark.parametrize(
+    ("T", "value"),
+    [
+        (float | Decimal, Decimal("0.12345678901234567")),
+        (Any | Decimal, Decimal("0.12345678901234567")),
+        (list[float] | list[Decimal], [Decimal("0.5"), Decimal("123456789012345678.5")]),
+        (dict[str, Annotated[float, Gt(0.1)] | Decimal | float], {"a": Decimal("1e16") + 1}),
+        (float | int, 2**53 + 1),
+        (list[float] | list[int], [1, 10**400]),
+        (tuple[float, int] | tuple[Annotated[int, Gt(0)], int], (2**53 + 1, 1)),
+    ],
+)
+def test_a_union_keeps_all_digits(T, value, style):
+    text = dump(T, value, style=style)
+    assert accepts(compile_type(T, BYTES, style=style), text)
+    assert parse(T, text, style=style) == value
+
+
+def test_unions_that_begin_alike_are_read_in_polynomial_time():
+    text = "0.12345678901234567890123"
+    for _ in range(40):
+        text = f'{{"x": {text}}}'
+    assert "_Left" in repr(parse(_Left | _Right, text))  # 2^40 ways to read it as one or the other
+
+
+@dataclasses.dataclass
+class _Left:
+    x: _Left | _Right | float
+
+
+@dataclasses.dataclass
+class _Right:
+    x: _Left | _Right | float
+
+
+@pytest.mark.parametrize("style", ["json", "python"])
+@pytest.mark.parametrize(
+    ("T", "value"),
+    [(float, 10**400), (float, 2**53 + 1), (list[float], [10**5000]), (Any, float("nan")), (Any, "\ud800"), (Any, [{1: 2}]), (Any, {1})],
+)
+def test_what_has_no_text_is_an_error(T, value, style):
+    with pytest.raises(TypeTextError):
+        dump(T, value, style=style)
 
 
 def test_a_union_says_what_cannot_be_written():
