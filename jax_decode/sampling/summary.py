@@ -392,8 +392,8 @@ def at_once(
         base = finite(drawn.max(1))
         mass = jax.lax.optimization_barrier(jnp.exp(drawn - base[:, None])).sum(1)  # else exponentials one by one
         score = base + jnp.log(mass) + _noise(rows.noise, num_words)
-        own = (score, jnp.broadcast_to(_columns(num_words), score.shape))
-        chosen = jax.lax.reduce(own, (np.float32(NEVER), np.int32(NO_ITEM)), _better, (1,))
+        columns = (score, jnp.broadcast_to(_columns(num_words), score.shape))
+        chosen = jax.lax.reduce(columns, (np.float32(NEVER), np.int32(NO_ITEM)), _better, (1,))
     return Summary(*chosen, logs[:, 0], logs[:, -1])
 
 
