@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_UNROLL, _LOOPED = 16, 3
+_UNROLL, _LOOPED = 16, 9
 _VALUE_BITS = 24
 Carry = TypeVar("Carry")
 
@@ -60,7 +60,7 @@ def picked(where: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
     """Of every row, int32[B, 1], the values int32[B, n] at the one place where bool[B, n] holds; 0 where it holds nowhere."""
     if where.shape[1] == 1:
         return tuple(jnp.where(where, x, 0) for x in values)
-    return tuple(_summed(jnp.where(where, x, 0))[:, None] for x in values)
+    return tuple(found[:, None] for found in _sums(where, values))
 
 
 def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[int, ...]) -> jax.Array:
@@ -181,8 +181,15 @@ def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.
     end = _summed(jnp.where((order[None] <= order[:, None])[None], count[:, None], 0))
     begin = end - count
     here = (slots[..., None] >= begin[:, None]) & (slots[..., None] < end[:, None])
-    first, *chosen = (_summed(jnp.where(here, field[:, None], 0)) for field in (begin, *fields))
+    first, *chosen = _sums(here, [field[:, None] for field in (begin, *fields)])
     return slots < end[:, -1:], slots - first, chosen
+
+
+def _sums(where: jax.Array, values: Sequence[jax.Array]) -> Sequence[jax.Array]:
+    """Of int32 arrays that broadcast to one shape, the sums over the last axis where a condition holds, as one operation."""
+    every = stacked(jnp.broadcast_arrays(*values), 0)
+    found = _summed(jnp.where(where[None], every, 0))
+    return [found[i] for i in range(len(values))]
 
 
 def _summed(x: jax.Array) -> jax.Array:

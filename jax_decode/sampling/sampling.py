@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_decode.errors import named_arguments
+from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import gumbel
@@ -25,7 +27,7 @@ from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, lo
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
-from jax_decode.sampling.summary import NO_ITEM, Noise, summarize
+from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, at_once, summarize
 from jax_decode.sampling.truncation import Allowed, threshold_of
 from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
@@ -142,20 +144,27 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
     if allowed.part is not None:
         return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
-    score, item, allowed_sum, raw_sum = summarize(
-        logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold, with_raw=with_raw or words is None
-    )
+    with_raw |= words is None
+    if logits.size < SMALL:
+        of_list = None if listed is None else listed[:2]
+        found = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold), of_list)
+        score, item, allowed_sum, raw_sum = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
+    else:
+        score, item, allowed_sum, raw_sum = summarize(
+            logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold, with_raw=with_raw
+        )
+        if listed is not None:
+            allowed_sum = log_add(allowed_sum, log_sum(jnp.where(listed[1], listed[2], NEVER)))
     if noise is None:
         chosen, value = item, score
     else:
         chosen, _, value = _within_column(allowed, item, num_words, inverse, threshold, noise)
-    if listed is not None:
+    if listed is not None and (noise is not None or logits.size >= SMALL):
         best, candidate, listed_value = _best_candidate(listed, inverse, threshold, noise, num_words + 32)
         wins = (best > score) | ((best == score) & (candidate < chosen))
         chosen = jnp.where(wins, candidate, chosen)
         value = jnp.where(wins, listed_value, value)
         score = jnp.maximum(score, best)
-        allowed_sum = log_add(allowed_sum, log_sum(jnp.where(listed[1], listed[2], NEVER)))
     return Choice(jnp.where(score == NEVER, -1, chosen), value - allowed_sum, value - raw_sum)
 
 
@@ -259,15 +268,20 @@ def _best_candidate(
     Noise belongs to a token and not to its place in the list, which depends on how long lists may be; `base`: index of token 0's.
     """
     token, ok, x = listed
-    y, inside = scaled(x, inverse), ok
+    y = scaled(x, inverse)
     if threshold is not None:
         ok = ok & (y >= threshold[:, None])
     if noise is not None:
         y = y + gumbel(*noise, (base + token).astype(jnp.uint32))
-    score = jnp.where(ok, y, NEVER)
-    best = score.max(1)
-    chosen = jnp.where(score == best[:, None], token, jnp.int32(NO_ITEM)).min(1)
-    return best, chosen, jnp.where(inside & (token == chosen[:, None]), x, NEVER).max(1)
+    found = (jnp.where(ok, y, NEVER), jnp.where(ok, token, NO_ITEM), jnp.where(ok, x, NEVER))
+    best, chosen, value = jax.lax.reduce(found, (np.float32(NEVER), np.int32(NO_ITEM), np.float32(NEVER)), _first_best, (1,))
+    return best, chosen, value
+
+
+def _first_best(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """Of two (score, item, more): the larger score, the smaller item among equals."""
+    takes = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+    return tuple(jnp.where(takes, x, y) for x, y in zip(a, b))
 
 
 def _take(logits: jax.Array, index: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 Two forms of the same sums, because compilers differ: an accelerator's fuses all of it into one reduction that reads every logit
 once; the CPU's vectorises elementwise loops but neither several results of one loop nor a reduction of several operands, and is
-given as many rows at a time as fit into a cache.
+given as many rows at a time as fit into a cache. A batch of few logits has one form on all devices, `at_once`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL, by_blocks
@@ -35,7 +36,6 @@ from jax_decode.kernels.planes import (
     drawable,
     finite,
     log_add,
-    log_sum,
     planes,
     scaled,
 )
@@ -109,11 +109,11 @@ def _fused(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
 ) -> Summary:
-    rows = _Rows(noise, inverse, threshold)
+    rows = Rows(noise, inverse, threshold)
     return _reduced(_of_columns(num_words, with_raw, rows, planes(logits, words, num_words), _columns(num_words)))
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """What a draw depends on besides logits and mask; see `summarize`."""
 
     noise: Noise | None
@@ -130,7 +130,7 @@ class _Columns(NamedTuple):
     outside: Sum | None
 
 
-def _of_columns(num_words: int, with_raw: bool, rows: _Rows, parts: Planes, column: jax.Array) -> _Columns:
+def _of_columns(num_words: int, with_raw: bool, rows: Rows, parts: Planes, column: jax.Array) -> _Columns:
     values = allowed_logits(parts)
     inside, outside = column_sums(parts) if with_raw and parts[0][1] is not None else (column_sum(values), None)
     if rows.noise is None:
@@ -171,7 +171,7 @@ def in_one_pass(
     def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:
         left = list(own)
         noise_of = None if noise is None else Noise(left.pop(0), left.pop(0))
-        given = _Rows(noise_of, *(None if x is None else left.pop(0) for x in (inverse, threshold)))
+        given = Rows(noise_of, *(None if x is None else left.pop(0) for x in (inverse, threshold)))
         return _of_columns(num_words, with_raw, given, parts, column)
 
     def better(a: _Columns, b: _Columns) -> _Columns:
@@ -238,9 +238,9 @@ def _on_cpu(
     Exponentials of the logits as they are need no maximum first. Rows where they overflow, or where those of the allowed tokens
     vanish, are worked on again, relative to the maximum; which way a row goes depends on its own logits alone.
     """
-    rows = _Rows(noise, inverse, threshold)
+    rows = Rows(noise, inverse, threshold)
     if logits.size < SMALL:
-        return _relative_to_maximum(num_words, with_raw, logits, words, rows)
+        return at_once(num_words, with_raw, logits, words, rows)
     kept = by_blocks(functools.partial(_of_block, num_words, with_raw, inverse), logits, words, noise, threshold)
     allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
     raw = kept["raw"].sum(1) if "raw" in kept else allowed
@@ -255,7 +255,7 @@ def _on_cpu(
 
     def again(usual: Summary, ordinary: jax.Array, logits: jax.Array, words: Any, noise: Any, threshold: Any) -> Summary:
         def relative() -> Summary:
-            others = _relative_to_maximum(num_words, with_raw, logits, words, _Rows(noise, inverse, threshold))
+            others = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold))
             return Summary(*(jnp.where(ordinary, x, y) for x, y in zip(usual, others)))
 
         return jax.lax.cond(ordinary.all(), lambda: usual, relative)
@@ -356,27 +356,50 @@ def _best_token(num_words: int, logits: jax.Array, words: jax.Array | None, top:
     return best, jax.lax.cond(several, of_all, of_columns)
 
 
-def _relative_to_maximum(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: _Rows) -> Summary:
-    """Of any logits."""
-    x = jax.lax.optimization_barrier(clean(logits))
-    values = list(cut(x, words, num_words, NEVER))
-    kept = {"allowed": column_log_sum(values)}
-    if words is not None and with_raw:
-        kept["raw"] = column_log_sum(list(cut(x, None, num_words, NEVER)))
-    drawn = kept["allowed"]
-    if rows.inverse is not None or rows.threshold is not None:
-        drawn = column_log_sum(drawable(values, rows.inverse, rows.threshold))
+def at_once(
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    words: jax.Array | None,
+    rows: Rows,
+    listed: tuple[jax.Array, jax.Array] | None = None,
+) -> Summary:
+    """Of any logits, by as few operations as there can be: what compiles fastest where a batch is small.
+
+    `listed`: tokens int32[B, M] and which are allowed, 0 where not; they count in the sums, and without noise may be the best.
+    """
+    x = clean(logits)
+    batch, count = len(x), -(-x.shape[1] // num_words)
+    every = jnp.pad(x, ((0, 0), (0, count * num_words - x.shape[1])), constant_values=NEVER)
+
+    def among(own: jax.Array | None) -> jax.Array:
+        return every if own is None else jnp.where(own, every, NEVER)
+
+    bits = own = None if words is None else _bits(words, count).reshape(every.shape)
+    if own is not None and listed is not None:
+        place = jnp.where(listed[1], listed[0], every.shape[1])
+        own = own.at[jnp.arange(batch, dtype=jnp.int32)[:, None], place].set(True, mode="drop")
+    allowed = among(own)
+    sums = jnp.stack([allowed, every], 1) if with_raw and words is not None else allowed[:, None]
+    best = sums.max(2)
+    logs = finite(best) + jnp.log(jnp.exp(sums - finite(best)[..., None]).sum(2))
     if rows.noise is None:
-        kept |= dict(zip(("top", "plane"), column_best(values)))
-    kept, drawn = jax.lax.optimization_barrier((kept, drawn))  # else each reduction below would repeat the pass in a scalar loop
-    if rows.noise is None:
-        best = kept["top"].max(1)
-        here = (kept["top"] == best[:, None]) & (kept["top"] != NEVER)
-        chosen = best, jnp.where(here, kept["plane"] * num_words + _columns(num_words), NO_ITEM).min(1)
+        here = (allowed == best[:, :1]) & (allowed != NEVER)
+        minus = -jnp.arange(every.shape[1], dtype=jnp.float32)[None]  # a reduction of floats is one operation
+        chosen = best[:, 0], -jnp.where(here, minus, NEVER).max(1).astype(jnp.int32)
     else:
-        chosen = _best_column(drawn, rows.noise)
-    allowed = log_sum(kept["allowed"])
-    return Summary(*chosen, allowed, log_sum(kept["raw"]) if "raw" in kept else allowed)
+        drawn = drawable([among(bits)], rows.inverse, rows.threshold)[0].reshape(batch, count, num_words)
+        base = finite(drawn.max(1))
+        mass = jax.lax.optimization_barrier(jnp.exp(drawn - base[:, None])).sum(1)  # else exponentials one by one
+        score = base + jnp.log(mass) + _noise(rows.noise, num_words)
+        columns = (score, jnp.broadcast_to(_columns(num_words), score.shape))
+        chosen = jax.lax.reduce(columns, (np.float32(NEVER), np.int32(NO_ITEM)), _better, (1,))
+    return Summary(*chosen, logs[:, 0], logs[:, -1])
+
+
+def _bits(words: jax.Array, count: int) -> jax.Array:
+    """The first planes of bits, bool[B, count, W]; none past plane 31, whose logits belong to no token of the vocabulary."""
+    return ((words[:, None] >> jnp.arange(count, dtype=jnp.uint32)[None, :, None]) & 1) != 0
 
 
 def _columns(num_words: int) -> jax.Array:

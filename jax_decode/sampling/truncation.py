@@ -304,15 +304,8 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
     def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
         def of_block(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
             listed, best, *guesses = rows
-            y = jax.lax.optimization_barrier(scaled(clean(logits), inverse))
-            y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, words, allowed.num_words, NEVER)), 1))
-            e = jax.lax.optimization_barrier(jnp.exp(y - finite(best)[:, None]))
-            tiles = [x.reshape(len(x), -1, allowed.num_words // LANES, LANES) for x in (y, e)]
-
-            def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
-                yield from ((tiles[0][:, b], tiles[1][:, b]) for b in range(tiles[0].shape[1]))
-
-            return _search(_Tokens(parts, listed, finite(best), None), p, best, guesses)
+            own = allowed._replace(logits=logits, words=words)
+            return _search(_tokens_in_memory(own, inverse, listed, finite(best)), p, best, guesses)
 
         return by_blocks(of_block, logits, words, *rows)
 
@@ -330,6 +323,19 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
 def _tokens(allowed: Allowed, inverse: jax.Array | None, listed: jax.Array, base: jax.Array) -> _Tokens:
     def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
         yield from ((y, jnp.exp(y - base[:, None])) for y in _scaled_planes(allowed, inverse))
+
+    return _Tokens(parts, listed, base, allowed.part)
+
+
+def _tokens_in_memory(allowed: Allowed, inverse: jax.Array | None, listed: jax.Array, base: jax.Array) -> _Tokens:
+    """Logits and exponentials worked out once, for a search that looks at them often."""
+    y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
+    y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, allowed.words, allowed.num_words, NEVER)), 1))
+    e = jax.lax.optimization_barrier(jnp.exp(y - base[:, None]))
+    tiles = [x.reshape(len(x), -1, allowed.num_words // LANES, LANES) for x in (y, e)]
+
+    def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
+        yield from ((tiles[0][:, b], tiles[1][:, b]) for b in range(tiles[0].shape[1]))
 
     return _Tokens(parts, listed, base, allowed.part)
 
@@ -356,7 +362,7 @@ def _guesses(
     logits = jnp.concatenate([allowed.logits[:, lo : lo + some] for lo in starts], 1)
     words = None if allowed.words is None else allowed.words[:, :some]
     sample = allowed._replace(logits=logits, words=words, columns=Columns(some))
-    tokens = _tokens(sample, inverse, jnp.zeros((len(best), 0)), base)
+    tokens = _tokens_in_memory(sample, inverse, jnp.zeros((len(best), 0)), base)
     lowest, highest = _to_order(jnp.full_like(best, LOWEST)), _to_order(base) + 1
     mass, of_best = tokens.mass(lowest, highest), jnp.exp(top - base[:, None])
     others = mass - of_best[:, :some].sum(1) if allowed.part is None else mass

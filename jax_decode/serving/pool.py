@@ -27,7 +27,7 @@ from jax_decode.tables.tables import SLACK, ConstraintTables, Remarks, to_device
 _OF_ROWS = ("rows", "only")
 _STEP = 5
 """Column of a symbol's slope that numbers are divided by."""
-_FIXED = {"nodes": 2, "groups": 1, "arcs": 0, "levels": 1, "delta": 0, "pushes": 1, "symbols": 1, "rows": 2}
+_FIXED = {"nodes": 2, "groups": 1, "arcs": 0, "levels": 1, "delta": 1, "pushes": 1, "symbols": 1, "rows": 2}
 """First entries of each table that belong to no constraint."""
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
@@ -129,13 +130,31 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
 
 def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     """The union of bit rows int32[B, S], uint32[B, W]."""
-    return functools.reduce(jnp.bitwise_or, [read(tables.rows, rows[:, s]) for s in range(rows.shape[1])])
+    return _union(lambda rows: read(tables.rows, rows), rows)
 
 
 def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> jax.Array:
     """Words of the union of bit rows int32[B, S] at columns int32[B, n], uint32[B, n], read from the tables themselves."""
-    each = [read(tables.rows, jnp.broadcast_to(rows[:, s : s + 1], column.shape), column) for s in range(rows.shape[1])]
-    return functools.reduce(jnp.bitwise_or, each)
+
+    def found(rows: jax.Array) -> jax.Array:
+        own = jnp.expand_dims(column, range(1, rows.ndim))
+        return read(tables.rows, *jnp.broadcast_arrays(rows[..., None], own))
+
+    return _union(found, rows)
+
+
+def _union(words: Callable[[jax.Array], jax.Array], rows: jax.Array) -> jax.Array:
+    """The union over the sources of the words uint32[B, ..., n] of bit rows int32[B, ...]."""
+    if rows.shape[1] == 1:
+        return words(rows[:, 0])
+
+    def together(rows: jax.Array) -> jax.Array:
+        return jax.lax.reduce(words(rows), np.uint32(0), jax.lax.bitwise_or, (1,))
+
+    def one_by_one(rows: jax.Array) -> jax.Array:
+        return functools.reduce(jnp.bitwise_or, [words(rows[:, s]) for s in range(rows.shape[1])])
+
+    return jax.lax.platform_dependent(rows, cpu=together, default=one_by_one)
 
 
 @named_arguments

@@ -46,11 +46,10 @@ def popped(
         node, begin, top, register, *used = carry
         own = cells_at(tables, cell, top)
         begin = children_at(tables, node, tuple(used)) if used else begin
-        there = (top > 0) & (node > 0)
-        child, below = fields(tables.delta, (CHILD, CHILD_OFFSET), jnp.where(there, begin + own[SYMBOL], 0))
+        child, below = fields(tables.delta, (CHILD, CHILD_OFFSET), jnp.where((top > 0) & (node > 0), begin + own[SYMBOL], 0))
         words = (own[FIRST_KEYS + w] for w in range(len(used)))
         out = (node, top, own[COST], own[DEPTH], register, own[CONTEXT], *used)
-        return (jnp.where(there, child, 0), below, own[PARENT], own[REGISTER], *words), out
+        return (child, below, own[PARENT], own[REGISTER], *words), out
 
     begin = read(tables.frames, node, jnp.int32(DELTA_OFFSET))
     _, found = repeated(pop, (node, begin, top, register, *used), 0, tables.max_pops + 1)

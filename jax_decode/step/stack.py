@@ -28,10 +28,6 @@ from jax_decode.tables.stack_layout import (
     CHILD_OFFSET,
     CONTENT,
     DELTA_OFFSET,
-    ENTRY_COST,
-    ENTRY_NEED,
-    ENTRY_REGISTER,
-    ENTRY_SYMBOL,
     HASH_PARENT,
     HASH_REGISTER,
     HASH_SYMBOL,
@@ -69,7 +65,7 @@ class Cells(NamedTuple):
     """What a token appends: 6 or 7 columns of cells, int32[B, n, PM] each; and of the stack after it, [B, n].
 
     length: how many cells; cost, depth: of the top cell; need: depth of stack that the suspended frames of the new cells may
-    take; content: a hash of the stack, uint32, None where a single stack is followed.
+    take; content: the bits of a hash of the stack, None where a single stack is followed.
     """
 
     columns: list[jax.Array]
@@ -202,32 +198,38 @@ def pushed(
       register: int32[B, n], of the frame that a string's first symbol suspends.
       alloc: int32[B, n], where their first cells will be.
     """
-    size, none = tables.max_push, jnp.zeros_like(push)
-    of_string = jnp.broadcast_to(push[..., None], (*push.shape, size))
-    entries = fields(tables.pushes, range(4), of_string, places(size, push.shape))
-    symbols, registers, costs = (entries[c] for c in (ENTRY_SYMBOL, ENTRY_REGISTER, ENTRY_COST))
-    exists, needs = entries[ENTRY_NEED] > 0, entries[ENTRY_NEED] - 1
-    first = [symbols[..., 0], costs[..., 0], needs[..., 0]]
+    at = places(tables.max_push, push.shape)
+    first, of_string = at == 0, jnp.broadcast_to(push[..., None], at.shape)
+    symbol, registers, more, deep = fields(tables.pushes, range(4), of_string, at)
+    exists, deep = deep > 0, deep - 1
     if tables.has_counters:
-        first[0] += _rung(fields(tables.symbols, LADDER, first[0]), register)
-        *slope, first[1], first[2] = fields(tables.symbols, (*SLOPE, SYMBOL_COST, SYMBOL_NEED), first[0])
-        first[1] += _sloped(slope, register)
+        of_first = symbol[..., 0] + _rung(fields(tables.symbols, LADDER, symbol[..., 0]), register)
+        *slope, cost, need = fields(tables.symbols, (*SLOPE, SYMBOL_COST, SYMBOL_NEED), of_first)
+        own = (of_first, cost + _sloped(slope, register), need)
+        symbol, more, deep = (jnp.where(first, x[..., None], y) for x, y in zip(own, (symbol, more, deep)))
+    registers = jnp.where(first, register[..., None], registers)
+    parent = jnp.where(first, under.cell[..., None], alloc[..., None] + at - 1)
+    depth = under.depth[..., None] + at + 1
+
+    def another(carry: tuple[jax.Array, ...], i: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+        context, begin, cost, *content = carry
+        own = [jax.lax.dynamic_index_in_dim(x, i, -1, keepdims=False) for x in (exists, symbol, more, registers)]
+        child = jnp.where(own[0] & (context > 0), begin + own[1], 0)  # where there is nothing, all is 0
+        context, begin, distance = fields(tables.delta, (CHILD, CHILD_OFFSET, CHILD_DISTANCE), child)
+        cost = jnp.where(own[0], jnp.minimum(cost + (own[2] - distance), UNREACHABLE), cost)
+        content = [jnp.where(own[0], _mix(x, own[1], own[3]), x) for x in content]
+        return (context, begin, cost, *content), (context, cost, *content)
+
+    content = (cells_at(tables, state.cell, under.cell)[CONTENT],) if tables.stacks > 1 else ()
     begin = read(tables.frames, under.context, jnp.int32(DELTA_OFFSET))
-    content = cells_at(tables, state.cell, under.cell)[CONTENT] if tables.stacks > 1 else None
-    top = _Top(under.cost, under.depth, none, none, under.context, begin, content)
-    top, column = _put(tables, top, exists[..., 0], (first[0], under.cell, register, *under.used), first[1], first[2])
-
-    def another(top: _Top, i: jax.Array | int) -> tuple[_Top, tuple[jax.Array, ...]]:
-        own = [jax.lax.dynamic_index_in_dim(x, i, -1, keepdims=False) for x in (symbols, registers, costs, needs, exists)]
-        keys = with_keys(tables, read(tables.push_keys, push, jnp.full_like(push, i))) if under.used else ()
-        return _put(tables, top, own[4], (own[0], alloc + (i - 1), own[1], *keys), own[2], own[3])
-
-    columns = [x[..., None] for x in column]
-    if size > 1:
-        top, others = repeated(another, top, 1, size)
-        columns = [jnp.concatenate([x, y], -1) for x, y in zip(columns, others)]
-    content = None if top.content is None else top.content.astype(jnp.uint32)
-    return Cells(columns, top.length, top.cost, top.depth, top.need, content)
+    (_, _, cost, *top), (context, costs, *kept) = repeated(another, (under.context, begin, under.cost, *content), 0, at.shape[-1])
+    columns = [symbol, parent, depth, costs, registers, context]
+    if under.used:
+        others = with_keys(tables, read(tables.push_keys, of_string, at))
+        columns += [jnp.where(first, x[..., None], y) for x, y in zip(under.used, others)]
+    length = exists.sum(-1, dtype=jnp.int32)
+    need = jnp.where(exists, depth - 1 + deep, 0).max(-1)
+    return Cells(columns + kept, length, cost, under.depth + length, need, top[0] if top else None)
 
 
 class Under(NamedTuple):
@@ -241,43 +243,6 @@ class Under(NamedTuple):
     used: Words = ()
 
 
-class _Top(NamedTuple):
-    """Of the stack under construction, int32[B, n] each: as in `Cells`; where the children of `context` begin; `content` has the
-    bits of the hash, None where a single stack is followed."""
-
-    cost: jax.Array
-    depth: jax.Array
-    need: jax.Array
-    length: jax.Array
-    context: jax.Array
-    begin: jax.Array
-    content: jax.Array | None
-
-
-def _put(
-    tables: ConstraintTables, top: _Top, exists: jax.Array, cell: tuple[jax.Array, ...], more: jax.Array, deep: jax.Array
-) -> tuple[_Top, tuple[jax.Array, ...]]:
-    """The stack with one more cell where one `exists`, and the columns of this cell.
-
-    `cell`: symbol, parent, register and set of keys; `more`, `deep`: tokens and depth of stack that it may take, whatever lies
-    below.
-    """
-    symbol, parent, register, *keys = cell
-    told = exists & (top.context > 0)
-    child = fields(tables.delta, (CHILD, CHILD_OFFSET, CHILD_DISTANCE), jnp.where(told, top.begin + symbol, 0))
-    context, begin, distance = (jnp.where(told, x, 0) for x in child)
-    need = jnp.where(exists, jnp.maximum(top.need, top.depth + deep), top.need)
-    cost = jnp.where(exists, jnp.minimum(top.cost + (more - distance), UNREACHABLE), top.cost)
-    one = exists.astype(jnp.int32)
-    depth, content = top.depth + one, top.content
-    columns = [symbol, parent, depth, cost, register, context, *keys]
-    if content is not None:
-        content = jnp.where(exists, _mix(content.astype(jnp.uint32), symbol, register).astype(jnp.int32), content)
-        columns.append(content)
-    context, begin = (jnp.where(exists, x, y) for x, y in ((context, top.context), (begin, top.begin)))
-    return _Top(cost, depth, need, top.length + one, context, begin, content), tuple(columns)
-
-
 def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:
     """The cells [B, M * C] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
     batch, width = len(cell), len(columns)
@@ -288,9 +253,10 @@ def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) ->
 
 
 def _mix(content: jax.Array, symbol: jax.Array, register: jax.Array) -> jax.Array:
-    """Hash of a stack with one more cell."""
-    own = symbol.astype(jnp.uint32) * jnp.uint32(HASH_SYMBOL) + register.astype(jnp.uint32) * jnp.uint32(HASH_REGISTER)
-    return content * jnp.uint32(HASH_PARENT) + own + jnp.uint32(1)
+    """Hash of a stack with one more cell, the bits of which are an int32."""
+    hashed, symbol, register = (x.astype(jnp.uint32) for x in (content, symbol, register))
+    own = symbol * jnp.uint32(HASH_SYMBOL) + register * jnp.uint32(HASH_REGISTER)
+    return (hashed * jnp.uint32(HASH_PARENT) + own + jnp.uint32(1)).astype(jnp.int32)
 
 
 def _rung(ladder: Sequence[jax.Array], register: jax.Array) -> jax.Array:
