@@ -149,11 +149,13 @@ class _Join:
         rows, cells = self._delta_rows(), self._cells()
         nodes = np.arange(self.total)
         pops = rows[1]
+        rungs = self.arrays["ladder"][:, 1::2].sum(1)
         source = [self.arc_source[arcs], self.arc_source[inside], self.group_source[groups], nodes, nodes,
-                  nodes.repeat(pops.shape[1]), self.total + cells[0], self.group_source[own[self.group_source]]]  # fmt: skip
+                  nodes.repeat(pops.shape[1]), self.total + cells[0], self.group_source[own[self.group_source]],
+                  nodes.repeat(rungs)]  # fmt: skip
         target = [self.effects[self.arc_effect[arcs], 0], self.effects[self.arc_effect[inside], 0], self.groups["target"][groups],
                   self.twin, self.total + rows[0], self.total + pops.ravel(), cells[2],
-                  self.groups["target"][own[self.group_source]]]  # fmt: skip
+                  self.groups["target"][own[self.group_source]], joined(nodes + 1, rungs)]  # fmt: skip
         size = self.total + int(rows[2])
         edges = distinct(np.concatenate(source) * size + np.concatenate(target))
         at, to = np.divmod(edges, size)

@@ -145,3 +145,19 @@ def test_a_function_that_is_not_wanted_cannot_be_called(monkeypatch):
     for byte in b"[get":
         walk.advance(byte)
     assert walk.allowed()[tokens.index(b"()]")]
+
+
+def test_counters_keep_all_their_nodes_where_a_tool_is_left_out(monkeypatch):
+    """The nodes of a register's other values follow its base node; no arc leads to them."""
+    vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
+    counted = {"type": "object", "properties": {"a": {"type": "string", "minLength": 3, "maxLength": 400}}, "required": ["a"]}
+    tools = [{"name": name, "parameters": counted} for name in ("f", "gh")]
+    asked = {"protocol": "qwen3", "tool_choice": "required", "max_reasoning_tokens": 5}
+    known_forms._FORMS.clear()
+    compile_response(vocabulary, tools=tools, **asked)
+    joins = []
+    join = known_forms.join_parts
+    monkeypatch.setattr(known_forms, "join_parts", lambda *given: joins.append(join(*given)) or joins[-1])
+    made = compile_response(vocabulary, tools=tools[:1], **asked)
+    assert joins == [made]
+    check_alike(made, at_once(vocabulary, monkeypatch, tools=tools[:1], **asked), vocabulary, random.Random(25), 12)
