@@ -20,6 +20,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "c_dangling_else": {"syntax": "lark", "mode": "longest", "stacks": 8},
     "c_functions": {"syntax": "lark", "mode": "longest"},
     "csv": {"syntax": "lark", "mode": "characters"},
+    "go": {"syntax": "lark", "mode": "longest"},
     "graphql": {"syntax": "lark", "mode": "longest"},
     "java": {"syntax": "lark", "mode": "longest"},
     "json": {"syntax": "lark", "mode": "longest"},

@@ -13,10 +13,13 @@ import itertools
 import json
 import re
 import sqlite3
+import subprocess
+import tempfile
 import tokenize
 import tomllib
 import warnings
 from functools import cache
+from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
 from xml.parsers import expat
@@ -191,6 +194,14 @@ def is_c(text: str) -> bool:
             return False
         todo += [child for _, child in node.children()]
     return True
+
+
+def is_go(text: str) -> bool:
+    """What gofmt reads as a source file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.go"
+        path.write_text(text, encoding="utf-8", newline="")
+        return subprocess.run(["gofmt", "-e", "-l", path], capture_output=True, check=False).returncode == 0
 
 
 def is_xml(text: str, *, names: bool = False) -> bool:
