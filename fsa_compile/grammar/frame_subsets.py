@@ -81,6 +81,8 @@ class FrameBuilder:
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
         self.endings: dict[int, tuple[frozenset[int], int]] = {}
+        self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}
+        """Controls after returns, by what has ended before which symbols, and the stack symbol."""
         self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
         self.symbol_places: list[dict[int, frozenset[int]]] = []
         self.symbol_callees: list[frozenset[int]] = []
@@ -451,11 +453,12 @@ class FrameBuilder:
         """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
         found = self.ret[c].get(symbol)
         if found is None:
-            after = self.after_call(self.ended(c), symbol)
-            only = self.guard(c)
-            found = -1
-            if after:
-                found = self.control(after, -1 if self._reads_only(after, only) else only)
+            ending = self._ending(c)
+            row = self.returns.setdefault(ending, {})
+            found = row.get(symbol)
+            if found is None:
+                after, only = self.after_call(ending[0], symbol), ending[1]
+                row[symbol] = found = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
             self.ret[c][symbol] = found
         return found
 
@@ -498,6 +501,7 @@ class FrameBuilder:
         """All controls that some text reaches, with every symbol that may lie below them."""
         start = self.control([self.entry[0]])
         below: dict[int, set[frozenset[int]]] = {}
+        behind: dict[int, dict[int, None]] = {}  # controls after a return through each symbol
         entered_by: dict[frozenset[int], list[int]] = {}
         ends: dict[frozenset[int], list[int]] = {}
         seen = {(start, BOTTOM)}
@@ -510,7 +514,8 @@ class FrameBuilder:
 
         def leave(c: int, symbol: int) -> None:
             r = self.returned(c, symbol)
-            if r >= 0:
+            if r >= 0 and r not in behind[symbol]:
+                behind[symbol][r] = None
                 for callees in below[symbol]:
                     reach(r, callees)
 
@@ -524,12 +529,14 @@ class FrameBuilder:
                     under = callees
                     for symbol, _ in push:
                         if symbol not in below:
-                            below[symbol] = set()
+                            below[symbol], behind[symbol] = {under}, {}
                             entered_by.setdefault(self.symbol_callees[symbol], []).append(symbol)
-                        if under not in below[symbol]:
-                            below[symbol].add(under)
                             for d in list(ends.get(self.symbol_callees[symbol], ())):
                                 leave(d, symbol)
+                        elif under not in below[symbol]:
+                            below[symbol].add(under)
+                            for r in behind[symbol]:
+                                reach(r, under)
                         under = self.symbol_callees[symbol]
                     reach(target, under)
             if callees and self.ended(c):

@@ -8,6 +8,8 @@ that is still valid for it; by induction over the height of the stack it then ca
 
 from __future__ import annotations
 
+import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from fsa_compile.arrays.bit_sets import members, union
@@ -98,7 +100,8 @@ class _Exits:
     """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns."""
 
     def __init__(self, tables: FrameTables, below: list[int], bottom: int, *, adding: bool = False) -> None:
-        self.tables, self.below, self.adding = tables, below, adding
+        self.tables, self.below = tables, below
+        self.ways = [_ways(actions, adding) for actions in tables.actions]
         self.reached: list[int] = []
         self.another = 1 << (len(tables.actions) + 1)
         """No exit, but where a frame may begin another iteration."""
@@ -137,36 +140,63 @@ class _Exits:
         exits = [int(end == END_HERE) for end in tables.end]
         for c, i in self.number.items():
             exits[c] |= (self.valid[i] != 0) << i
-        ways = [_ways(actions, self.adding) for actions in tables.actions]
         for c, actions in enumerate(tables.actions):
             if any(_adds(entry) for _, entries in actions for entry in entries):
                 exits[c] |= self.another
-        back: dict[tuple[int, int], list[int]] = {}
-        relevant = [union(1 << i for i, _ in pairs) for pairs in self.through]
-        changed = True
-        while changed:
-            changed = False
-            for c in range(n - 1, -1, -1):
-                mask = exits[c]
-                for target, push in ways[c]:
-                    found = exits[target]
-                    for s in push:  # the frame of the call first, control c's own at last
-                        key = found & relevant[s], s
-                        after = back.get(key)
-                        if after is None:
-                            after = back[key] = self._back(*key)
-                        found = 0
-                        for r in after:
-                            found |= exits[r]
-                    mask |= found
-                if mask != exits[c]:
-                    exits[c] = mask
-                    changed = True
+        through = [self._by_return(s) for s in range(len(self.through))]
+        relevant = [union(masks.values()) for masks in through]
+        behind: dict[tuple[int, int], _Behind] = {}
+        entering: list[list[int]] = [[] for _ in range(n)]
+        for c, pairs in enumerate(self.ways):
+            for target, _ in pairs:
+                entering[target].append(c)
+        waiting: list[list[_Behind]] = [[] for _ in range(n)]
+        todo, queued = deque(range(n - 1, -1, -1)), [True] * n
+        while todo:
+            c = todo.popleft()
+            queued[c], mask = False, exits[c]
+            for target, push in self.ways[c]:
+                found = exits[target]
+                for s in push:  # the frame of the call first, control c's own at last
+                    key = found & relevant[s], s
+                    after = behind.get(key)
+                    if after is None:
+                        returns = [r for r, some in through[s].items() if found & some]
+                        after = behind[key] = _Behind(union(exits[r] for r in returns), set())
+                        for r in returns:
+                            waiting[r].append(after)
+                    after.callers.add(c)
+                    found = after.exits
+                mask |= found
+            if mask == exits[c]:
+                continue
+            exits[c] = mask
+            woken = set(entering[c])
+            for after in waiting[c]:
+                if mask & ~after.exits:
+                    after.exits |= mask
+                    woken |= after.callers
+            for caller in woken:
+                if not queued[caller]:
+                    queued[caller] = True
+                    todo.append(caller)
         return exits
 
-    def _back(self, exits: int, symbol: int) -> list[int]:
-        """Controls after the return from a frame with these exits through a symbol."""
-        return list({r for i, r in self.through[symbol] if exits >> i & 1 and self.valid[i] >> symbol & 1})
+    def _by_return(self, symbol: int) -> dict[int, int]:
+        """Controls after returns through a symbol, with the exits that are valid for it and lead there."""
+        out: dict[int, int] = {}
+        for i, r in self.through[symbol]:
+            if self.valid[i] >> symbol & 1:
+                out[r] = out.get(r, 0) | 1 << i
+        return out
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Behind:
+    """The exits that can be reached after a frame with some exits returns through a symbol, and the controls that call it so."""
+
+    exits: int
+    callers: set[int]
 
 
 def _adds(entry: Entry) -> bool:
@@ -191,6 +221,7 @@ def _drop_returns(tables: FrameTables) -> None:
     own, back = [0] * n, [0] * n  # bit sets of symbols; END is the bit after the last class
     end_bit = 1 << max((mask.bit_length() for actions in tables.actions for mask, _ in actions), default=0)
     users: list[set[int]] = [set() for _ in range(n)]
+    onward = [set(row.values()) for row in tables.ret]
     for c, actions in enumerate(tables.actions):
         for mask, entries in actions:
             if any(e[0] == RETURN for e in entries):
@@ -201,14 +232,14 @@ def _drop_returns(tables: FrameTables) -> None:
             own[c] |= end_bit
         elif tables.end[c] == END_RETURN:
             back[c] |= end_bit
-        for r in tables.ret[c].values():
+        for r in onward[c]:
             users[r].add(c)
     live = list(own)
     after = [0] * n
     todo = list(range(n))
     while todo:
         c = todo.pop()
-        for r in tables.ret[c].values():
+        for r in onward[c]:
             after[c] |= live[r]
         mask = own[c] | back[c] & after[c]
         if mask != live[c]:

@@ -10,7 +10,7 @@ import numpy as np
 from fsa_compile.arrays.bit_sets import members
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import ranked
+from fsa_compile.arrays.integers import distinct, ranked
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.grammar.conflicts import is_decided
 from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
@@ -150,7 +150,7 @@ def _sums(index: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 def _distinct(a: np.ndarray, b: np.ndarray, c: np.ndarray, base: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct triples of numbers below the base (the first ones are free), in ascending order."""
-    keys = np.unique((a * base + b) * base + c)
+    keys = distinct((a * base + b) * base + c)
     return keys // (base * base), keys // base % base, keys % base
 
 
