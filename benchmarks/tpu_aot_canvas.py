@@ -56,8 +56,9 @@ def abstract_tables(vocab_size: int, states: int, edges: int, rows: int, classes
         distance=shape((1, states), i32),
         source=shape((1, edges), i32),
         target=shape((1, edges), i32),
-        term_edge=shape((1, 2 * edges), i32),
-        term_value=shape((1, 2 * edges), i32),
+        edge_label=shape((1, edges), i32),
+        term_label=shape((1, edges), i32),
+        term_value=shape((1, edges), i32),
         arc_token=shape((1, 512), i32),
         token_class=shape((1, vocab_size), i32),
         order=shape((1, blocks * BLOCK), i32),
@@ -65,7 +66,6 @@ def abstract_tables(vocab_size: int, states: int, edges: int, rows: int, classes
         held_row=shape((1, rows * 4), i32),
         held_class=shape((1, rows * 4), i32),
         holds=shape((1, rows, classes), jnp.bool_),
-        end_token=shape((1, 64), i32),
     )
 
 

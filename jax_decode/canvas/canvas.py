@@ -252,7 +252,8 @@ def _rest_of_tokens(tables: CanvasTables, row: Row) -> tuple[jax.Array, jax.Arra
     ahead = forward(LOG, tables, edges, row.state)
     mass = before[row.state]
     rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(mass)).T
-    of_value = LOG.segments(rest[tables.term_edge], tables.term_value, len(sets.values))
+    of_label = LOG.segments(rest, tables.edge_label, len(tables.term_label))
+    of_value = LOG.segments(of_label[tables.term_label], tables.term_value, len(sets.values))
     rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
     return mass, LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
 
@@ -294,7 +295,7 @@ def _filled_by(weights: _Weights, draws: bool, tables: CanvasTables, row: Row) -
         return tables.target[edge], edge
 
     state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
-    terms = jnp.where(taken[:, None] == tables.term_edge[None, :], values.T[:, tables.term_value], NEVER)
+    terms = jnp.where(tables.edge_label[taken][:, None] == tables.term_label[None, :], values.T[:, tables.term_value], NEVER)
     value = tables.term_value[best(_TERM, positions, terms)]
     wide = jnp.minimum(value, len(tables.holds) - 1)
     held = best(_CLASS, positions, jnp.where(tables.holds[wide], classes.T, NEVER))

@@ -27,27 +27,28 @@ _NO_TOKEN = 2**30
 class CanvasTables:
     """Constraints for a canvas; every array has a leading axis of C constraints. Made by `to_canvas`.
 
-    Axes: S states, E edges, T terms, R wide token sets, K token classes, A listed tokens, J = R + A; all padded to powers of two
-    from 64 on.
-    State 0 is dead, state 1 the start; edge 0 leads from 0 to 0, set 0 and class 0 stand for none.
+    Axes: S states, E edges, T terms of labels, R wide token sets, K token classes, A listed tokens, J = R + A; all padded to
+    powers of two from 64 on.
+    State 0 is dead, state 1 the start; edge 0 leads from 0 to 0; label 0, set 0 and class 0 stand for none.
 
     Attributes:
       distance: int32[C, S], least number of further tokens of a complete text.
       source, target: int32[C, E], states of each edge, edges by ascending source.
-      term_edge, term_value: int32[C, T], the edge of each term, ascending, and its tokens: a wide set, or R + a listed token.
+      edge_label: int32[C, E], the label of each edge: edges of the same tokens have one.
+      term_label, term_value: int32[C, T], the label of each term, ascending, and its tokens: a wide set, or R + a listed token.
       arc_token: int32[C, A], the listed tokens.
       token_class: int32[C, V], the class of every token among the wide sets: tokens of a class are in the same sets.
       order: int32[C, N], tokens by class, every class in whole blocks.
       block_class: int32[C, N / BLOCK], class of each block.
       held_row, held_class: int32[C, H], the classes of each wide set, by ascending set.
       holds: bool[C, R, K], whether a set holds a class.
-      end_token: int32[C, Z], what may stand behind a text: stop ids and padding.
     """
 
     distance: jax.Array
     source: jax.Array
     target: jax.Array
-    term_edge: jax.Array
+    edge_label: jax.Array
+    term_label: jax.Array
     term_value: jax.Array
     arc_token: jax.Array
     token_class: jax.Array
@@ -56,7 +57,6 @@ class CanvasTables:
     held_row: jax.Array
     held_class: jax.Array
     holds: jax.Array
-    end_token: jax.Array
 
     @property
     def vocab_size(self) -> int:
@@ -105,7 +105,7 @@ def to_canvas(
         automaton = unfold(c, max_depth=max_depth, max_states=max_states)
         ends = [int(t) for t in c.stop_ids if t >= 0]
         behind = sorted({*ends, *(int(t) for t in pad_ids)})
-        laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size) | {"end_token": np.array(behind, np.int32)})
+        laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size))
     sizes = {f: max(len(one[f]) for one in laid) for f in laid[0] if f not in ("holds", "token_class")}
     sizes = {name: _room(n) for name, n in sizes.items()}
     sizes["order"] = sizes["block_class"] * BLOCK
@@ -128,7 +128,7 @@ def _room(size: int) -> int:
 
 def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
     """Padding: distances of dead states, tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
-    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN, "end_token": _NO_TOKEN}.get(name, 0)
+    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
     out = np.full(size, fill, array.dtype)
     out[: len(array)] = array
     return out
@@ -152,16 +152,17 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
     by_source = np.argsort(a.source, kind="stable")
     tokens = [a.tokens[e] for e in by_source]
     numbers: dict[bytes, int] = {}
-    of_array = {id(t): numbers.setdefault(t.tobytes(), len(numbers) + 1) for t in tokens if len(t) >= BLOCK}
-    row_of = [of_array.get(id(t), 0) for t in tokens]
-    sets = [np.frombuffer(key, np.int64) for key in numbers]
+    of_array = {id(t): numbers.setdefault(t.tobytes(), len(numbers) + 1) for t in tokens}
+    labels = [np.frombuffer(key, np.int64) for key in numbers]
+    sets = [t for t in labels if len(t) >= BLOCK]
     token_class, holds = _classes(sets, vocab_size)
-    listed = [t for t in tokens if len(t) < BLOCK]
+    listed = [t for t in labels if len(t) < BLOCK]
     arc_token = np.unique(np.concatenate([np.zeros(0, np.int64), *listed]))
-    term_edge, term_value = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
-    for e, (t, row) in enumerate(zip(tokens, row_of), 1):
-        values = np.array([row]) if row else -1 - np.searchsorted(arc_token, t)
-        term_edge.append(np.full(len(values), e))
+    term_label, term_value, row = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)], 0
+    for label, t in enumerate(labels, 1):
+        row += len(t) >= BLOCK
+        values = np.array([row]) if len(t) >= BLOCK else -1 - np.searchsorted(arc_token, t)
+        term_label.append(np.full(len(values), label))
         term_value.append(values)
     order, block_class = _blocks(token_class)
     held_row, held_class = np.nonzero(holds)
@@ -169,7 +170,8 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
         "distance": np.concatenate([[NEVER], a.distance]).astype(np.int32),
         "source": np.concatenate([[0], a.source[by_source]]).astype(np.int32),
         "target": np.concatenate([[0], a.target[by_source]]).astype(np.int32),
-        "term_edge": np.concatenate(term_edge).astype(np.int32),
+        "edge_label": np.array([0, *(of_array[id(t)] for t in tokens)], np.int32),
+        "term_label": np.concatenate(term_label).astype(np.int32),
         "term_value": np.concatenate(term_value).astype(np.int32),
         "arc_token": np.append(arc_token, _NO_TOKEN).astype(np.int32),
         "token_class": token_class,

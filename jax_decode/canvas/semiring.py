@@ -1,7 +1,7 @@
 """Sums over all texts of a constraint on a canvas, in the log semiring and in the max-plus semiring.
 
-Everything is a segmented sum over lists that were sorted beforehand: tokens → classes → token sets → edges → states. Work per
-position is the vocabulary once, plus the edges; never states times vocabulary.
+Everything is a segmented sum over lists that were made beforehand: tokens → classes → token sets → labels → edges → states.
+Work per position is the vocabulary once, plus the edges; never states times vocabulary.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def set_weights(ring: Semiring, tables: CanvasTables, x: jax.Array) -> SetWeight
 
 def edge_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:
     """The weight of every edge at every position, float32[L, E]."""
-    return ring.segments(values[tables.term_value], tables.term_edge, len(tables.source)).T
+    return ring.segments(values[tables.term_value], tables.term_label, len(tables.term_label))[tables.edge_label].T
 
 
 def forward(ring: Semiring, tables: CanvasTables, edges: jax.Array, state: jax.Array) -> jax.Array:
