@@ -263,6 +263,14 @@ class BudgetError(ConstraintError):
         super().__init__(what, where=where, fix=f"Allow {needed} {unit} or more.")
 
 
+class NoBoundError(ConstraintError):
+    """Objects with their keys in any order, of which the rest of a text has no bound that was found."""
+
+    def __init__(self) -> None:
+        what = "no bound was found for objects whose keys come in every order"
+        super().__init__(what, fix='Use SchemaOptions(key_order="declared").')
+
+
 class LimitError(ConstraintError):
     """A step would exceed a named limit of `CompileLimits`.
 

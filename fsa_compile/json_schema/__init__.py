@@ -37,6 +37,7 @@ from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import (
     ConstraintError,
     LimitError,
+    NoBoundError,
     SchemaError,
     UnsatisfiableSchemaError,
     UnsupportedSchemaError,
@@ -137,14 +138,22 @@ def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstrain
 
     Where that takes more than the limits allow, the constraint is one without a bound.
     """
-    found = make(False)
-    if found.has_bounds:
-        return found
+    found: CompiledConstraint | NoBoundError
+    try:
+        found = make(False)
+        if found.has_bounds:
+            return found
+    except NoBoundError as error:
+        found = error
     try:
         other = make(True)
-    except LimitError:
-        return found
-    return other if other.has_bounds else found
+        if other.has_bounds or isinstance(found, NoBoundError):
+            return other
+    except (LimitError, NoBoundError):
+        pass
+    if isinstance(found, NoBoundError):
+        raise found
+    return found
 
 
 @guarded

@@ -28,6 +28,8 @@ from fsa_compile.json_schema.machine_builder import Controls
 from fsa_compile.json_schema.values import Order, Value
 
 _COMMA = ord(",")
+_FEW_KEYS = 6
+"""Declared keys of objects whose states remember all keys that have come, where a bound is not found otherwise."""
 
 
 class _Frame(NamedTuple):
@@ -97,7 +99,7 @@ class AnyOrder:
         d = self._decisions
         count = next((v for v in d.support(formula) if isinstance(d.atoms[v], Count)), None)
         required = 0
-        if count is None or self._is_plain(formula, count):
+        if (count is None or self._is_plain(formula, count)) and not self._in_states(keys):
             for i, key in enumerate(keys):
                 v = d.known(Has(key))
                 if v is not None and v in d.support(formula) and not d.substitute(formula, {v: 0}):
@@ -152,6 +154,10 @@ class AnyOrder:
         if high is not None and (high < 0 or low > high):
             return 0
         return d.substitute(formula, {variable: d.atom(Count(low, high)) if low or high is not None else 1})
+
+    def _in_states(self, keys: Order) -> bool:
+        """Whether all keys that have come are remembered in the state, where bounds could not be found otherwise."""
+        return self._apart and len(keys) <= _FEW_KEYS
 
     def _pointer(self, formula: int) -> str:
         d = self._decisions
@@ -296,6 +302,8 @@ class AnyOrder:
         d = self._decisions
         formula = d.possible(formula)
         every = (1 << len(frame.keys)) - 1
+        if self._in_states(frame.keys):
+            return every
         if self._counts_on(formula) and (self._apart or not self._is_simple(formula)):
             return every
         out = 0

@@ -27,7 +27,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guarded_groups import others_next, required_next
 from fsa_compile.composition.pushdown.token_groups import Groups
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import NoBoundError
 
 _FAR = int(UNREACHABLE)
 _MOST_ROUNDS = 64
@@ -393,14 +393,7 @@ class SetCosts:
     def check_rounds(number: int) -> None:
         """Weights of a machine of finite frames settle soon."""
         if number > _MOST_ROUNDS:
-            raise no_bound()
-
-
-def no_bound() -> ConstraintError:
-    """The error for sets of keys without weights that bound the rest of every text."""
-    return ConstraintError(
-        "no bound was found for objects whose keys come in every order", fix='Use SchemaOptions(key_order="declared").'
-    )
+            raise NoBoundError
 
 
 def _numbers(masks: Sequence[int]) -> np.ndarray:

@@ -20,7 +20,6 @@ from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.pushdown.costs import Costs, costs_of
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
-from fsa_compile.composition.pushdown.guard_costs import no_bound
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.set_unions import Members, SetRanges, Unions, once_each, overlapping
@@ -30,7 +29,7 @@ from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, NoBoundError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -48,7 +47,7 @@ def _must_fit(fits: Any, _: str) -> None:
 
 def _must_be_known(fits: Any, _: str) -> None:
     if not fits:
-        raise no_bound()
+        raise NoBoundError
 
 
 def assemble_machine(
