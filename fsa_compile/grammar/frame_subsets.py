@@ -81,8 +81,7 @@ class FrameBuilder:
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
         self.endings: dict[int, tuple[frozenset[int], int]] = {}
-        self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}
-        """Controls after returns, by what has ended before which symbols, and the stack symbol."""
+        self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}  # by `_ending` and stack symbol
         self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
         self.symbol_places: list[dict[int, frozenset[int]]] = []
         self.symbol_callees: list[frozenset[int]] = []
@@ -296,10 +295,6 @@ class FrameBuilder:
         """Callees that may end here."""
         return self._ending(c)[0]
 
-    def guard(self, c: int) -> int:
-        """The symbols before which a lexeme may end here, END among them."""
-        return self._ending(c)[1]
-
     def _ending(self, c: int) -> tuple[frozenset[int], int]:
         found = self.endings.get(c)
         if found is None:
@@ -444,7 +439,7 @@ class FrameBuilder:
 
     def end_of(self, c: int) -> int:
         """Whether the text may end in a control."""
-        if not self.guard(c) & self.end_bit:
+        if not self._ending(c)[1] & self.end_bit:
             return NO_END
         ended = self.ended(c)
         return END_HERE if 0 in ended else END_RETURN if ended else NO_END
@@ -453,13 +448,11 @@ class FrameBuilder:
         """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
         found = self.ret[c].get(symbol)
         if found is None:
-            ending = self._ending(c)
-            row = self.returns.setdefault(ending, {})
-            found = row.get(symbol)
-            if found is None:
+            row = self.returns.setdefault(ending := self._ending(c), {})
+            if symbol not in row:
                 after, only = self.after_call(ending[0], symbol), ending[1]
-                row[symbol] = found = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
-            self.ret[c][symbol] = found
+                row[symbol] = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
+            found = self.ret[c][symbol] = row[symbol]
         return found
 
     def _reads_only(self, places: set[int], only: int) -> bool:
