@@ -86,9 +86,8 @@ class PackedItems:
 
 def pack_items(sets: Sequence[CompiledItems]) -> PackedItems:
     """Joins sets of items; their wide nodes get mask rows."""
-    roots = list(np.cumsum([0, *(c.num_nodes for c in sets)])[:-1])
-    firsts = [c.first[:-1] + base for c, base in zip(sets, roots)]
-    firsts.append(np.array([roots[-1] + sets[-1].num_nodes]))
+    roots = list(np.cumsum([0, *(c.num_nodes + 1 for c in sets)])[:-1])  # a node between two sets, where the children of one end
+    firsts = [c.first + base for c, base in zip(sets, roots)]
     vocab_size = sets[0].vocab_size
     wide, levels, costs = list[int](), list[tuple[int, int]](), list[int]()
     rows = [np.zeros((0, -(-vocab_size // 32)), np.uint32)]
@@ -109,9 +108,9 @@ def pack_items(sets: Sequence[CompiledItems]) -> PackedItems:
     flags[wide] = True
     words = np.packbits(flags, bitorder="little").view("<u4")
     arrays = {
-        "token": np.concatenate([c.token for c in sets]),
+        "token": np.concatenate([np.append(c.token, np.zeros_like(c.token, shape=1)) for c in sets])[:-1],
         "first": np.concatenate(firsts).astype(np.int32),
-        "distance": np.concatenate([c.distance for c in sets]),
+        "distance": np.concatenate([np.append(c.distance, np.zeros_like(c.distance, shape=1)) for c in sets])[:-1],
         "wide": words,
         "wide_before": np.append(0, np.cumsum(flags.reshape(-1, 32).sum(1)))[:-1].astype(np.int32),
         "levels": np.array(levels, np.int32).reshape(-1, 2),

@@ -11,6 +11,7 @@ import pytest
 from oracles import hand_made
 from oracles.device_limits import allowed_on_the_device
 
+import fsa_compile
 import jax_decode
 from fsa_compile.artifact.configurations import Configuration
 from fsa_compile.artifact.host_walk import HostWalk
@@ -208,3 +209,13 @@ def test_repr_is_short():
 def test_to_device_errors(argument, options, text):
     with pytest.raises(jax_decode.DecodeError, match=text):
         jax_decode.to_device(argument, **options)
+
+
+def test_nothing_follows_the_last_item_of_a_set_before_another():
+    """Tries lie one after another; the first node of the next one is no child of the last node."""
+    sets = [fsa_compile.compile_items(items, 8, stop_ids=(7,)) for items in ([[1, 2], [3]], [[4, 5]])]
+    tables = jax_decode.to_device(sets)
+    state = jax_decode.init_state(tables, np.zeros(1, np.int32))
+    for token in (1, 2):
+        state = jax_decode.advance(tables, state, jnp.array([token], jnp.int32))
+    assert np.flatnonzero(np.asarray(jax_decode.mask(tables, state))[0]).tolist() == [7]
