@@ -1,6 +1,7 @@
 """A denoising step's draw inside a constraint, beside a model's step: the TPU v5e compiler's estimates, without a TPU.
 
-    python -m venv .venv-tpu && .venv-tpu/bin/pip install "jax[tpu]" flax && .venv-tpu/bin/python benchmarks/tpu_aot_canvas.py
+    python -m venv .venv-tpu && .venv-tpu/bin/pip install "jax[tpu]" flax lazy_loader orbax-checkpoint
+    PYTHONPATH=. .venv-tpu/bin/python benchmarks/tpu_aot_canvas.py
 
 The programs are the loop of `canvas.denoise` with one step over given logits, free and constrained, and a whole network of a
 Gemma 3 1B's size over the canvas. Estimated cycles are added up with the trip counts of loops where the program names them,

@@ -155,12 +155,12 @@ def read(
     )
 
 
-def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more: jax.Array) -> Any:
+def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more: jax.Array | None) -> Any:
     """`function(tables, row, *more)` of every row, of as many at once as memory allows."""
     _, length, width = rows.logprobs.shape
     at_once = max(_BYTES_AT_ONCE // (4 * length * width), 1)
 
-    def one(given: tuple[Row, tuple[jax.Array, ...]]) -> Any:
+    def one(given: tuple[Row, tuple[jax.Array | None, ...]]) -> Any:
         row, more = given
         own = jax.tree.map(lambda table: table[row.which], tables)
         x = row.logprobs.astype(jnp.float32)
@@ -263,14 +263,29 @@ def fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
     return _filled_by(_weights(tables, row, LOG if draws else MAX), draws, tables, row)
 
 
-def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array) -> tuple[Filled, jax.Array]:
-    """A sample of one row, and the mass of the constraint once the positions `settle`, bool[L], hold its tokens."""
+def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: jax.Array | None) -> tuple[Filled, jax.Array]:
+    """A sample of one row, and the mass of the constraint once the positions `settle`, bool[L], hold its tokens.
+
+    Tokens `given`, int32[L], where they are not negative, take the place of the sample's; the state behind the canvas is then
+    that of its tokens if all are settled.
+    """
     weights = _weights(tables, row)
     filled = _filled_by(weights, True, tables, row)
+    if given is not None:
+        filled = filled._replace(tokens=jnp.where(given >= 0, given, filled.tokens))
     token = jnp.maximum(filled.tokens, 0)
-    holds = jnp.concatenate([tables.holds[:, tables.token_class[token]], tables.arc_token[:, None] == token[None, :]])
+    of_class = tables.token_class.at[token].get(mode="fill", fill_value=0)  # the model may know more ids
+    holds = jnp.concatenate([tables.holds[:, of_class], tables.arc_token[:, None] == token[None, :]])
     values = jnp.where(settle[None, :], jnp.where(holds, 0.0, NEVER), weights.sets.values)
-    return filled, backward(LOG, tables, edge_weights(LOG, tables, values), row.remaining)[0][row.state]
+    edges = edge_weights(LOG, tables, values)
+
+    def step(state: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+        ways = jnp.where(tables.source == state, weight, NEVER)
+        return jnp.where(ways.max() > NEVER, tables.target[ways.argmax()], 0), None
+
+    if given is not None:
+        filled = filled._replace(state=jax.lax.scan(step, row.state, edges)[0])
+    return filled, backward(LOG, tables, edges, row.remaining)[0][row.state]
 
 
 def _filled_by(weights: _Weights, draws: bool, tables: CanvasTables, row: Row) -> Filled:

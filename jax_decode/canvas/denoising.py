@@ -64,7 +64,7 @@ def denoise(
     drawn, given the constraint and the tokens that are settled; and its tokens at the positions of which the model is the
     surest (of the least entropy) are settled. So what is settled can always be completed. Without a constraint positions are
     drawn on their own: this is the model's own sampler, and those of its canvases that keep to the constraint are what
-    rejection returns. With several draws the canvases follow that distribution, the closer the more draws there are.
+    rejection returns. Of several draws, half of them by that sampler, one is kept; the more, the closer to that distribution.
 
     Args:
       denoiser: a pytree with `mask_id` and a call `(prompt int32[B, P], canvas int32[B, L]) -> logits float[B, L, V]`, such as

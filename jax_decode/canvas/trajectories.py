@@ -2,7 +2,8 @@
 
 A step draws a block from the model's distribution given the constraint, which is not what the model's own sampler would do, did
 one know that its canvas would keep to the constraint. The weights hold the difference, so that sequential Monte Carlo over
-whole trajectories has the distribution of that sampler's canvases, given that they keep to the constraint.
+whole trajectories has the distribution of that sampler's canvases, given that they keep to the constraint. Half of several
+canvases are drawn by that sampler itself, which bounds the weights: no canvas counts more than twice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.canvas.canvas import by_row, fill_and_settle, mass_of, read
+from jax_decode.canvas.canvas import by_row, fill_and_settle, read
 from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.noise import gumbel, threefry
 from jax_decode.kernels.planes import NEVER, finite, log_sum
@@ -21,6 +22,8 @@ from jax_decode.probability.resampling import effective_size, systematic
 
 _KEPT = 2**31
 """Counter of the noise that decides which canvas of a group is kept; those of steps are smaller."""
+_FREE = 2**32 - 2
+"""Index of the noise that decides which canvases of a resampled group are the model's own."""
 
 
 class Way(NamedTuple):
@@ -52,13 +55,19 @@ class Trajectories(NamedTuple):
     Attributes:
       canvas: int32[B, L], the mask's id where nothing is settled.
       settled: int32[B, L], the step in which a position was settled, or -1.
-      state: int32[B], where the text stands before the block.
-      log_weight: float32[B], of the trajectory; its mean over a group estimates the probability of the constraint.
+      state: int32[B], where the text stands before the block; 0 if it cannot be completed.
+      free: bool[B], whether the model's own sampler draws it.
+      log_ratio: float32[B], its log-probability by the model's own sampler less that by draws inside the constraint, since the
+        group was resampled.
+      log_weight: float32[B], of the trajectory at that time, at the end of all of it; its mean over a group estimates the
+        probability of the constraint.
     """
 
     canvas: jax.Array
     settled: jax.Array
     state: jax.Array
+    free: jax.Array
+    log_ratio: jax.Array
     log_weight: jax.Array
 
 
@@ -83,36 +92,37 @@ def trajectories(
     length, block, steps, draws = sizes
 
     def step(at: jax.Array, p: Trajectories) -> Trajectories:
+        if tables is not None and draws > 1:
+            p = _resampled(p, key, at, way.resample_below, draws)
         first = at // steps * block
         cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=block, axis=1)
         paste = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=first, axis=1)
         logits = cut(denoiser(prompts, p.canvas)).astype(jnp.float32).at[..., denoiser.mask_id].set(NEVER)
         x = jax.nn.log_softmax(logits / way.temperature)
-        asked = {"which": which, "remaining": length - first - block}
-        if tables is not None and draws > 1:
-            fixed = jnp.where(cut(p.settled) >= 0, cut(p.canvas), -1)
-            mass = by_row(mass_of, tables, read(tables, x, key, fixed=fixed, state=p.state, **asked))
-            p, x = _resampled(p, x, mass, key, at, way.resample_below, draws)
         now, known = cut(p.canvas), cut(p.settled) >= 0
         words = threefry(key, jnp.full(len(x), at, jnp.uint32), jnp.arange(2, dtype=jnp.uint32)[None, :])
         wanted = block * (at % steps + 1) // steps  # of this block, by the end of this step
-        settle = _choice(x, known, wanted, way.left_to_right)
+        settle, fixed = _choice(x, known, wanted, way.left_to_right), jnp.where(known, now, -1)
         if tables is None:
-            tokens = drawn(x, words, jnp.where(known, now, -1))
+            tokens = drawn(x, words, fixed)
         else:
-            rows = read(tables, x, words, fixed=jnp.where(known, now, -1), state=p.state, **asked)
-            (tokens, _, mass, behind), after = by_row(fill_and_settle, tables, rows, settle | known)
-            weight = (p.log_weight if draws > 1 else p.log_weight + mass) - finite(after)
-            state = jnp.where(at % steps == steps - 1, behind, p.state)
-            p = p._replace(log_weight=jnp.where(mass > NEVER, weight, NEVER), state=state)
+            rows = read(tables, x, words, fixed=fixed, which=which, state=p.state, remaining=length - first - block)
+            given = None if draws == 1 else jnp.where(p.free[:, None], drawn(x, words, fixed), -1)
+            (tokens, _, mass, behind), after = by_row(fill_and_settle, tables, rows, settle | known, given)
+            p = p._replace(
+                state=jnp.where(after > NEVER, jnp.where(at % steps == steps - 1, behind, p.state), 0),
+                log_ratio=p.log_ratio + finite(mass) - finite(after),
+            )
         canvas, settled = (jnp.where(settle, new, cut(old)) for new, old in ((tokens, p.canvas), (at, p.settled)))
         return p._replace(canvas=paste(p.canvas, canvas), settled=paste(p.settled, settled))
 
     rows = len(prompts)
     canvas = jnp.full((rows, length), denoiser.mask_id, jnp.int32)
-    start = Trajectories(canvas, jnp.full_like(canvas, -1), jnp.ones(rows, jnp.int32), jnp.zeros(rows, jnp.float32))
-    p = jax.lax.fori_loop(0, length // block * steps, step, start)
     index, groups = jnp.arange(draws, dtype=jnp.int32), rows // draws
+    state, free, none = jnp.ones(rows, jnp.int32), jnp.arange(rows) % draws < draws // 2, jnp.zeros(rows, jnp.float32)
+    start = Trajectories(canvas, jnp.full_like(canvas, -1), state, free, none, none)
+    p = jax.lax.fori_loop(0, length // block * steps, step, start)
+    p = p._replace(log_weight=_weight(p, draws))
     noise = gumbel(key[::draws], jnp.full(groups, _KEPT, jnp.uint32), index.astype(jnp.uint32)[None, :])
     kept = jnp.arange(groups, dtype=jnp.int32) * draws + (p.log_weight.reshape(groups, draws) + noise).argmax(1).astype(jnp.int32)
     return p._replace(canvas=jnp.where(p.state[:, None] > 0, p.canvas, -1)), kept
@@ -148,26 +158,37 @@ def _choice(x: jax.Array, known: jax.Array, wanted: jax.Array, left_to_right: ja
     return (place < wanted) & ~known
 
 
-def _resampled(
-    p: Trajectories, x: jax.Array, mass: jax.Array, key: jax.Array, at: jax.Array, resample_below: jax.Array, draws: int
-) -> tuple[Trajectories, jax.Array]:
-    """The trajectories and their distributions with the constraint's mass in this step in the weights, and groups of too small an
-    effective size resampled: those that the model would hardly complete give way before they are completed.
+def _weight(p: Trajectories, draws: int) -> jax.Array:
+    """Log-weights of all trajectories, float32[B]: of their draws, by the mixture of both ways to draw.
 
-    Source: Whiteley and Lee 2014, Twisted particle filters; the twist is the mass.
+    Source: Hesterberg 1995, Weighted Average Importance Sampling and Defensive Mixture Distributions.
     """
-    rows, groups = len(x), len(x) // draws
-    p = p._replace(log_weight=p.log_weight + mass)
-    weights = p.log_weight.reshape(groups, draws)
+    share = draws // 2 / draws
+    ratio = -jnp.logaddexp(jnp.log(share), jnp.log1p(-share) - p.log_ratio) if share else p.log_ratio
+    return jnp.where(p.state > 0, p.log_weight + ratio, NEVER)
+
+
+def _resampled(p: Trajectories, key: jax.Array, at: jax.Array, resample_below: jax.Array, draws: int) -> Trajectories:
+    """The trajectories, of which groups of too small an effective size are resampled: those that cannot be completed, and those
+    that only the constraint wanted, give way to others."""
+    rows, groups = len(p.state), len(p.state) // draws
+    weights = _weight(p, draws).reshape(groups, draws)
     size = effective_size(weights)
     chosen = ((size < resample_below * draws) & (size > 0))[:, None]
 
-    def forked(p: Trajectories, x: jax.Array) -> tuple[Trajectories, jax.Array]:
-        parent = systematic(weights, key[::draws], jnp.broadcast_to(at.astype(jnp.uint32), (groups,)))
-        parent = jnp.where(chosen, parent, jnp.arange(draws, dtype=jnp.int32)[None, :])
+    def forked(p: Trajectories) -> Trajectories:
+        now, index = jnp.broadcast_to(at.astype(jnp.uint32), (groups,)), jnp.arange(draws, dtype=jnp.int32)[None, :]
+        parent = jnp.where(chosen, systematic(weights, key[::draws], now), index)
         parent = (jnp.arange(0, rows, draws, dtype=jnp.int32)[:, None] + parent).reshape(-1)
+        # Siblings follow each other: which of them are the model's own is turned by chance, so that all have the same share.
+        turn = threefry(key[::draws], now, jnp.full((1, 1), _FREE, jnp.uint32)) % draws
+        free = (index.astype(jnp.uint32) + turn) % draws < draws // 2
         mean = log_sum(weights)[:, None] - jnp.log(jnp.float32(draws))
-        p, x = jax.tree.map(lambda a: a[parent], (p, x))
-        return p._replace(log_weight=jnp.where(chosen, mean, weights).reshape(-1)), x
+        afresh, own = jnp.broadcast_to(chosen, weights.shape).reshape(-1), jax.tree.map(lambda a: a[parent], p)
+        return own._replace(
+            free=jnp.where(afresh, free.reshape(-1), own.free),
+            log_ratio=jnp.where(afresh, 0.0, own.log_ratio),
+            log_weight=jnp.where(afresh, jnp.broadcast_to(mean, weights.shape).reshape(-1), own.log_weight),
+        )
 
-    return jax.lax.cond(chosen.any(), forked, lambda p, x: (p, x), p, x)
+    return jax.lax.cond(chosen.any(), forked, lambda p: p, p)

@@ -143,6 +143,16 @@ def test_rows_without_a_canvas_are_marked(arbitrary):
     assert out.text(MANY)[0] == ""
 
 
+def test_a_model_that_knows_more_ids():
+    """Draws without the constraint may be ids that its vocabulary lacks; such canvases are never kept."""
+    width = len(MANY.tokens)
+    wide = Arbitrary(jax.random.normal(jax.random.key(0), (width + 9, width + 9)).at[width:].add(9.0))
+    tables = canvas.to_canvas(fc.compile_regex("[a-z]{1,3}[^!]?", MANY))
+    out = canvas.denoise(wide, np.zeros((8, 1), np.int32), tables, key=jax.random.key(0), length=4, steps=2, draws=2)
+    assert all(re.fullmatch("[a-z]{1,3}[^!]?", text) for text in out.text(MANY))
+    assert (out.log_weights[:, 0] == -np.inf).any()
+
+
 def test_without_a_constraint_positions_are_drawn_on_their_own(arbitrary):
     out = canvas.denoise(arbitrary, np.zeros((4, 1), np.int32), None, key=jax.random.key(0), length=4, steps=2)
     assert (out.tokens >= 0).all()
