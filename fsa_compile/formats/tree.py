@@ -29,11 +29,15 @@ class Regex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text in which none of these occurs, and that begins with none of `not_first`."""
+    """Any text in which none of these occurs.
+
+    Attributes:
+      yields: whether it does not go on with a byte that begins a value where one may stand; of machines, not of schemas.
+    """
 
     without: tuple[str, ...]
     pointer: str
-    not_first: tuple[str, ...] = ()
+    yields: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
