@@ -85,7 +85,7 @@ def test_logits_past_the_last_plane_belong_to_no_token():
 
 def test_programs_for_a_tpu_use_it_when_asked(monkeypatch):
     """Lowered for a TPU on this machine, whose compiler need not be here."""
-    logits, keys, step = jnp.zeros((2, 4096)), key_words(jax.random.split(jax.random.key(0), 2)), jnp.zeros(2, jnp.uint32)
+    logits, keys, step = jnp.zeros((2, 32_768)), key_words(jax.random.split(jax.random.key(0), 2)), jnp.zeros(2, jnp.uint32)
     for sampler, kernels in ((Categorical(None), 1), (TopK(5, None), 2)):
         for choice, want in (("pallas", kernels), ("xla", 0), ("auto", 0)):  # no TPU here
             monkeypatch.setenv("JAX_DECODE_KERNELS", choice)
