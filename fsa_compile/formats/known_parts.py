@@ -18,8 +18,7 @@ import numpy as np
 from fsa_compile.arrays.integers import distinct
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.formats.precedence import taken_by_names
-from fsa_compile.formats.text_automaton import END, TextAutomaton
+from fsa_compile.formats.text_automaton import TextAutomaton
 from fsa_compile.formats.tree import Value
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -32,8 +31,6 @@ class Roles:
 
     Attributes:
       prefix: by role, number of what is read of a name, -1 outside of names.
-      is_text: by role, whether it stands for text that yields to values, and nothing else.
-      default: by role, that of the text that goes on where no name does (`precedence`), NO_ROLE for none.
       prefixes: numbers of beginnings of names.
       crossed: whether a token might reach from inside a value into the next name; None while it is not known.
     """
@@ -41,8 +38,6 @@ class Roles:
     def __init__(self) -> None:
         self._number: dict[frozenset[Hashable], int] = {}
         self.prefix: list[int] = []
-        self.is_text: list[bool] = []
-        self.default: list[int] = []
         self.prefixes: dict[bytes, int] = {}
         self.crossed: bool | None = None
 
@@ -53,28 +48,17 @@ class Roles:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
         within = {label[1] for label in labels if isinstance(label, tuple) and len(label) == 2}
         behind = {label[1] for label in labels if isinstance(label, tuple) and len(label) == 3}
-        text = frozenset(label for label in labels if isinstance(label, int) and label < 0)
-        text = text if text - {END} else frozenset()
-        outside = any(isinstance(label, int) and label >= 0 for label in labels)
+        outside = any(not isinstance(label, tuple) for label in labels)
         if len(within) > 1 or len(behind) > 1 or (behind and (outside or (within and within != behind))):
             return None
         if behind and not within:
             return behind.pop()
         if behind:  # the end of a name, which may be the beginning of another
-            labels = frozenset(label for label in labels if not isinstance(label, tuple) or len(label) == 2)
+            labels = frozenset(label for label in labels if isinstance(label, tuple) and len(label) == 2)
         found = self._number.get(labels)
         if found is None:
-            default = self._role(text) if text and text != labels else NO_ROLE
             found = self._number[labels] = len(self.prefix)
-            named = any(within) and not outside  # at least a letter
-            self.prefix.append(self.prefixes.setdefault(within.pop(), len(self.prefixes)) if named else -1)
-            self.is_text.append(text == labels)
-            self.default.append(default)
-        return found
-
-    def _role(self, text: frozenset[int]) -> int:
-        found = self.number(text)
-        assert isinstance(found, int)
+            self.prefix.append(-1 if outside else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
         return found
 
     def alive(self, names: list[bytes]) -> np.ndarray:
@@ -103,7 +87,6 @@ class Part:
       after: role of the state behind the value, by symbol.
       hashes: uint64[R], of each row.
       group_cost, group_need: int64[G], of the groups of nodes with a role.
-      taken: int64[*, 3], see `taken_by_names`.
       keys: masks of keys.
       guards: `unset` masks, `all` and `set` of each guard.
       cells: (row of `delta`, symbol, child) of its entries, int64[*] each.
@@ -122,7 +105,6 @@ class Part:
     hashes: np.ndarray
     group_cost: np.ndarray
     group_need: np.ndarray
-    taken: np.ndarray
     keys: tuple[int, ...]
     guards: tuple[tuple[tuple[int, ...], int, int], ...]
     cells: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -133,8 +115,7 @@ class Part:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        own = (self.role, self.arc_name, self.hashes, self.taken)
-        return sum(array.nbytes for array in (*self.arrays.values(), *own, *self.cells))
+        return sum(array.nbytes for array in (*self.arrays.values(), self.role, self.arc_name, self.hashes, *self.cells))
 
 
 def part_of(
@@ -181,8 +162,7 @@ def part_of(
                                  for number, node in enumerate(automaton.schemas)}, vocabulary)
     leads = _named_arcs(made, state, role, name_of, reader, np.array([*(prefix >= 0 for prefix in roles.prefix), False]))
     costs = _group_costs(made, state, role, reader)
-    taken = _taken(made, state, role, roles, reader)
-    if leads is None or costs is None or taken is None:
+    if leads is None or costs is None:
         return None
     arrays, keys, guards = _with_sets(made)
     width = max(1, made.num_symbols)
@@ -193,20 +173,9 @@ def part_of(
         outside=frozenset(f for f in found if isinstance(f, int) and roles.prefix[f] < 0),
         role=role, names=names, arc_name=leads, after=behind,
         hashes=np.array([tables.row_hash(row) for row in made.rows], np.uint64), group_cost=costs[0], group_need=costs[1],
-        taken=taken,
         keys=keys, guards=guards, cells=(row, symbol, delta[row, symbol].astype(np.int64)),
         increments=tuple(table.tobytes() for table in made.increments), symbols=_symbols(made, behind), num_delta_rows=len(delta),
     )  # fmt: skip
-
-
-def _taken(made: CompiledConstraint, state: np.ndarray, role: np.ndarray, roles: Roles, reader: _Reader) -> np.ndarray | None:
-    """What names take from the defaults of nodes; None where a default has no node."""
-    default = np.array([*roles.default, NO_ROLE])[role]
-    node_of = np.zeros(len(roles) + 1, np.int64)
-    node_of[role[role >= 0]] = (role >= 0).nonzero()[0]
-    if (node_of[default[default >= 0]] == 0).any():
-        return None
-    return taken_by_names(made, node_of[default], lambda node, tokens: reader.names(int(state[node]), tokens))
 
 
 def _begins_names(labels: frozenset[Hashable]) -> bool:
@@ -275,20 +244,6 @@ class _Reader:
                 return found.pop() if len(found) == 1 else None
             state = there
         return -1
-
-    def names(self, state: int, tokens: list[int]) -> list[int | None]:
-        """Places of the names for several tokens that no text goes on with."""
-        automaton, known, out = self._automaton, dict[int, int | None](), list[int | None]()
-        for token in tokens:
-            byte = self._tokens[token][:1]
-            letter = byte[0] if byte else -1
-            if letter in known:
-                out.append(known[letter])
-                continue
-            out.append(self.name(state, token))
-            if letter >= 0 and not automaton.table[state, automaton.byte_class[letter]]:
-                known[letter] = out[-1]  # a value begins with it, of whatever token
-        return out
 
 
 def _named_arcs(

@@ -19,9 +19,10 @@ from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABL
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
-from fsa_compile.formats.known_parts import NO_ROLE, Part, Roles
-from fsa_compile.formats.precedence import TOKEN_BITS, with_defaults
+from fsa_compile.formats.known_parts import Part, Roles
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_TOKEN_BITS = 22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,9 +58,7 @@ class _Join:
         self, chosen: Sequence[Chosen], roles: Roles, rows: Mapping[int, np.ndarray], tables: VocabularyTables, pool: RowPool
     ) -> None:
         self.parts = parts = [one.part for one in chosen]
-        self.rows, self.tables, self.pool = dict(rows), tables, pool
-        self.default = np.array([*roles.default, NO_ROLE])
-        self.is_text = np.array([*roles.is_text, False])
+        self.rows, self.tables, self.pool = rows, tables, pool
         self.alive = np.append(roles.alive([name for one in chosen for name in one.names]), True)
         self.wanted = np.array([*(name in one.names for one in chosen for name in one.part.names), True])
         self.is_whole = bool(self.wanted.all())
@@ -133,13 +132,11 @@ class _Join:
     def _of_roles(self) -> tuple[np.ndarray, np.ndarray]:
         """The arcs and groups of nodes with a role that stay. What is the same in all parts is the first one's."""
         leads = self.leads[self.arc_effect]
-        has_default = self.default[self.role] >= 0
         stays = self.is_role[self.arc_source] & self.alive[leads] & self.wanted[self.arc_name]
-        stays &= ~(has_default[self.arc_source] & self.is_text[leads])
         first = self.arc_source < len(self.parts[0].role)
         arcs = (stays & ((leads >= 0) | (self.arc_name >= 0) | first)).nonzero()[0]
         leads = self.role[self.groups["target"]]
-        stays = self.is_role[self.group_source] & self.alive[leads] & ~(has_default[self.group_source] & self.is_text[leads])
+        stays = self.is_role[self.group_source] & self.alive[leads]
         return arcs, (stays & ((leads >= 0) | (self.group_source < len(self.parts[0].role)))).nonzero()[0]
 
     def _kept(self, arcs: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -231,27 +228,12 @@ class _Join:
         columns = {"node": node, "token": self.arc_token[arcs], "role": role}
         columns |= {name: effect[:, i] for i, name in enumerate(_EFFECT)}
         columns["target"] = self.new[columns["target"]]
-        one = _once(columns, columns["node"] << TOKEN_BITS | columns["token"])
+        one = _once(columns, columns["node"] << _TOKEN_BITS | columns["token"])
         some = {"node": self.new[self.group_source[groups]], "role": self.role[self.groups["target"][groups]]}
         some |= {name: values[groups] for name, values in self.groups.items()}
         some["target"] = self.new[some["target"]]
         two = _once(some, some["node"] << 32 | some["target"])
-        return None if one is None or two is None else self._with_defaults(one, two)
-
-    def _with_defaults(
-        self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
-        """The entries with those that nodes have from their defaults; all as they are where there are none."""
-        default = np.zeros(self.count + 1, np.int64)
-        of = ((self.role_number > 0) & (self.default >= 0)).nonzero()[0]
-        if not len(of):
-            return arcs, groups
-        default[self.role_number[of]] = self.role_number[self.default[of]]
-        taken = np.concatenate([part.taken + np.array([base, 0, 0]) for part, base in zip(self.parts, self.base.tolist())])
-        names = _bases(len(part.names) for part in self.parts).repeat([len(part.taken) for part in self.parts])
-        node, name = self.new[taken[:, 0]], taken[:, 2]
-        kept = (node > 0) & self.wanted[np.where(name >= 0, name + names, -1)]
-        return with_defaults(arcs, groups, default, node[kept] << TOKEN_BITS | taken[kept, 1], self.rows, self.tables)
+        return None if one is None or two is None else (one, two)
 
     def _solve(self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> bool:
         """Finds distances and needs of the nodes with a role, and what their tokens take; whether those of all else stay."""
@@ -316,7 +298,7 @@ class _Join:
         effects[:, 1] = self.push_number[effects[:, 1]]
         more = np.stack([arcs[name] for name in _EFFECT], 1)
         more[:, 1] = self.push_number[more[:, 1]]
-        order = order_of(arcs["node"] << TOKEN_BITS | arcs["token"])
+        order = order_of(arcs["node"] << _TOKEN_BITS | arcs["token"])
         arrays: dict[str, Any] = dict(strings)
         arrays["effects"] = np.concatenate((np.zeros((1, 8), np.int64), effects, more[order]))
         arrays["arc_token"] = np.concatenate((arcs["token"][order], self.arc_token[own_arcs]))

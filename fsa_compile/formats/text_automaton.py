@@ -6,9 +6,8 @@ import dataclasses
 import functools
 import itertools
 import json
-import operator
 import re
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -38,8 +37,6 @@ from fsa_compile.formats.tree import (
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 
-END = -1
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextAutomaton:
@@ -54,9 +51,8 @@ class TextAutomaton:
       schemas: the different schemas, and values of machines.
       specials: token ids of the special tokens, in the order of their letters.
       labels: by state, the places in the tree that it stands for, where the tree has names; else (). Outside of names, and what
-        stands behind each, a number, which is less than END in text that yields to values; END where all is read; within a
-        name, the place before it and what is read of the name; behind a name, the place before it, the name, and a number.
-        Trees that differ in their names alone agree in these.
+        stands behind each, a number; within a name, the place before it and what is read of the name; behind a name, the place
+        before it, the name, and a number. Trees that differ in their names alone agree in these.
     """
 
     table: np.ndarray
@@ -78,7 +74,7 @@ def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> T
     """
     build = _Nondeterministic(limits, deadline)
     build.specials = sorted(_tokens(root))
-    start, end = build.state(), build.state(END)
+    start, end = build.state(), build.state()
     build.add(root, start, end)
     return _deterministic(build, start, end, limits, deadline)
 
@@ -110,7 +106,6 @@ class _Nondeterministic:
       moves: by state, (letters as a bit mask, state).
       calls: by state, (number of a schema, state behind its value).
       labels: by state, its place in the tree; see `TextAutomaton`.
-      yielding: states of text that yields to values.
       has_names: whether the tree has names.
     """
 
@@ -123,7 +118,6 @@ class _Nondeterministic:
         self.specials: list[int] = []
         self._dfas: dict[Format, ByteDfa] = {}
         self.labels: list[Hashable] = []
-        self.yielding: set[int] = set()
         self.has_names = False
         self._numbers, self._behind = itertools.count(), tuple[Hashable, ...]()
 
@@ -232,9 +226,7 @@ class _Nondeterministic:
         if node not in self._dfas:
             self._dfas[node] = text_dfa(node, self._limits, self._deadline)
         dfa = self._dfas[node]
-        yields = isinstance(node, FreeText) and node.yields
-        number = [self.state(END - 1 - next(self._numbers) if yields else None) for _ in range(dfa.num_states)]
-        self.yielding |= set(number) if yields else set()
+        number = [self.state() for _ in range(dfa.num_states)]
         source, target = distinct_moves(dfa.table)
         letters = _masks(dfa, source, target)
         for at, mask, there in zip(source.tolist(), letters, target.tolist()):
@@ -252,8 +244,10 @@ def text_dfa(node: Format, limits: CompileLimits, deadline: Deadline) -> ByteDfa
       FormatError: a pattern that is not one.
     """
     match node:
-        case FreeText(without=without):
+        case FreeText(without=without, not_first=not_first):
             made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
+            if not_first:
+                made = made - (languages.choices(not_first) + languages.regex("(?s:.*)"))
         case Words(language=made):
             pass
         case Until(end=mark, marks=marks, without=without):
@@ -297,10 +291,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
 
     @functools.cache
     def closure(state: int) -> frozenset[int]:
-        if not build.free[state]:
-            return frozenset((state,))
-        found = reach([state], build.free.__getitem__)
-        return frozenset([s for s in found if build.moves[s] or build.calls[s] or s == end or isinstance(build.labels[s], tuple)])
+        return frozenset(reach([state], build.free.__getitem__)) if build.free[state] else frozenset((state,))
 
     @functools.cache
     def number(states: int | frozenset[int]) -> int:
@@ -313,26 +304,23 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
         return found
 
     number(start)
-    first = [_first_bytes(node) for _, node in build.schemas.values()] if build.yielding else []
     moves: list[tuple[int, int, int]] = []
     calls: dict[int, dict[int, int]] = {}
     for at, states in enumerate(order, 1):
         if not at & 63:
             deadline.check("Writing out the text around the values")
-        called: dict[int, set[int]] = {}
-        for state in states:
-            for schema, target in build.calls[state]:
-                called.setdefault(schema, set()).add(target)
         read = [m for state in states for m in build.moves[state]]
-        if called and not build.yielding.isdisjoint(states):
-            read = _yielded(build, states, called, first)
         if len(read) == 1:
             moves.append((at, read[0][0], number(read[0][1])))
         else:
             moves += [(at, mask, number(there)) for mask, there in _parted(read)]
+        called: dict[int, set[int]] = {}
+        for state in states:
+            for schema, target in build.calls[state]:
+                called.setdefault(schema, set()).add(target)
         if called:
             calls[at] = {schema: number(frozenset(targets)) for schema, targets in called.items()}
-    byte_class = _classes(build, first)
+    byte_class = _classes(build)
     table = _table(moves, byte_class, len(order) + 1)
     final = np.array([False, *(end in states for states in order)])
     schemas = tuple(node for _, node in build.schemas.values())
@@ -367,27 +355,10 @@ def _first_letter(part: tuple[int, object]) -> int:
     return part[0] & -part[0]
 
 
-def _first_bytes(node: Json | Value) -> int:
-    """The bytes that may begin a value of a machine, as a bit mask; text yields to no others."""
-    if isinstance(node, Json):
-        return 0
-    machine = node.machine
-    return sum(1 << byte for byte in np.flatnonzero(machine.action[node.start, machine.byte_class[:256]]).tolist())
-
-
-def _yielded(
-    build: _Nondeterministic, states: frozenset[int], called: Collection[int], first: list[int]
-) -> list[tuple[int, int]]:
-    """The moves of some states, where text that yields reads no byte that begins one of the values."""
-    taken = functools.reduce(operator.or_, (first[schema] for schema in called))
-    read = [(mask & ~taken if s in build.yielding else mask, there) for s in states for mask, there in build.moves[s]]
-    return [move for move in read if move[0]]
-
-
-def _classes(build: _Nondeterministic, more: list[int]) -> np.ndarray:
-    """int32[256 + T], classes of the letters that the same moves, and sets of `more`, read."""
+def _classes(build: _Nondeterministic) -> np.ndarray:
+    """int32[256 + T], classes of the letters that the same moves read."""
     size = 256 + len(build.specials)
-    masks = {*more, *(mask for moves in build.moves for mask, _ in moves)}
+    masks = {mask for moves in build.moves for mask, _ in moves}
     data = b"".join(mask.to_bytes(-(-size // 8), "little") for mask in masks)
     packed = np.frombuffer(data, np.uint8).reshape(len(masks), -(-size // 8))
     read = np.unpackbits(packed, axis=1, count=size, bitorder="little")

@@ -29,15 +29,11 @@ class Regex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text in which none of these occurs.
-
-    Attributes:
-      yields: whether it does not go on with a byte that begins a value where one may stand; of machines, not of schemas.
-    """
+    """Any text in which none of these occurs, and that begins with none of `not_first`."""
 
     without: tuple[str, ...]
     pointer: str
-    yields: bool = False
+    not_first: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.tree import NOTHING, FewTokens, Format, FreeText, Joined, Named, OneOf, Parts, Regex, Repeated, Text
 from fsa_compile.protocols.protocol import Calls, Protocol, Section
 from fsa_compile.protocols.protocol_marks import Marks
-from fsa_compile.protocols.tools import Tool
+from fsa_compile.protocols.tools import Tool, form_of, syntax_of
 
 Reasoning: TypeAlias = Literal["allowed", "required", "off", "begun"]
 ID_PATTERN = "[A-Za-z0-9]{9}"
@@ -102,8 +102,20 @@ class Turn:
         return Parts((self.marks.format(section.begin), self.marks.until(section.end, rest, "#/tools")))
 
     def _free(self) -> Format:
-        """Free text as an answer: no name of the protocol, and where nothing marks calls, no beginning of arguments."""
-        return FreeText(self.marks.texts, "#/response", yields=self.choice != "none" and not self.protocol.is_marked)
+        """Free text as an answer: no name of the protocol, and where nothing marks calls, no beginning of one."""
+        first: tuple[str, ...] = ()
+        if self.choice != "none" and not self.protocol.is_marked:
+            first = tuple(self._lead(tool) for tool in self.tools.values())
+            first = tuple(lead for lead in first if not any(name in lead for name in self.marks.special))
+            if self.protocol.reasoning is not None and not self.protocol.join:  # the gap behind a thought is no content
+                first = tuple("\n" * breaks + lead for lead in first for breaks in range(_MOST_BREAKS + 1))
+        return FreeText(self.marks.texts, "#/response", first)
+
+    def _lead(self, tool: Tool) -> str:
+        """The beginning of a call of a tool, up to the first byte of its arguments."""
+        begin, middle, _ = form_of(tool, self.protocol)
+        before = "" if tool.builtin else self.protocol.calls.all_begin
+        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).is_call else "{")
 
     def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
         """Calls; `opened`: behind the first piece of what opens them, without built-in tools."""
@@ -134,5 +146,7 @@ class Turn:
         form, marks = tool.builtin, self.marks
         assert form is not None
         if form.text:
-            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer, yields=True)))
+            others = [(other.name, other.builtin) for other in self.tools.values() if other.builtin and not other.builtin.text]
+            first = tuple(f"{name}{form.middle}(" for name, form in others)
+            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer, first)))
         return Parts((marks.format(form.begin + tool.name + form.middle), arguments(tool), marks.format(form.end)))
