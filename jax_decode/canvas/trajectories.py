@@ -3,7 +3,8 @@
 A step draws a block from the model's distribution given the constraint, which is not what the model's own sampler would do, did
 one know that its canvas would keep to the constraint. The weights hold the difference, so that sequential Monte Carlo over
 whole trajectories has the distribution of that sampler's canvases, given that they keep to the constraint. Half of several
-canvases are drawn by that sampler itself, which bounds the weights: no canvas counts more than twice.
+canvases (of an odd number, one less than the others) are drawn by that sampler itself, which bounds the weights: of N, no canvas
+counts more than N / (N // 2) times, which is twice or, of an odd number, at most three times.
 """
 
 from __future__ import annotations
