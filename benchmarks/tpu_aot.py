@@ -40,9 +40,11 @@ from jax_decode.kernels.columns import Shards
 from jax_decode.kernels.one_pass import block_of
 from jax_decode.kernels.planes import allowed_logits, column_best, planes
 from jax_decode.kernels.row_layout import LANES, words_for
+from jax_decode.kernels.target import compiled_for
 from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.masking import mask_words
+from jax_decode.step.packing import packed, unpacked
 from jax_decode.step.state import ConstraintState, init_state
 from jax_decode.step.transition import advance
 from jax_decode.tables.stack_layout import CELL
@@ -121,9 +123,10 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
         def free(logits, key, step):
             return sample(sampler, logits, key, step)
 
-        def constrained(logits, key, step, tables, state):
+        def constrained(logits, key, step, tables, rows):  # as the decode loop carries them
+            state = unpacked(rows)
             choice = sample(sampler, logits, key, step, tables, state)
-            return choice, advance(tables, state, choice.token)
+            return choice, packed(advance(tables, state, choice.token))
 
         return free, constrained
 
@@ -133,12 +136,13 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
     for kind, stack in (("", False), (", stack", True)):
         tables = abstract_tables(vocab_size, stack)
         state = jax.eval_shape(functools.partial(init_state, max_tokens=256), tables, row, row)
+        rows = jax.eval_shape(packed, state)
         out[f"mask + argmax{kind}"] = (masked_argmax, (logits, tables, state))
         out[f"advance{kind}"] = (advance, (tables, state, row))
         for name, sampler in samplers.items():
             free, constrained = stepper(sampler)
             out[f"{name}, no constraint"] = (free, (logits, key, step))
-            out[f"{name}, whole constrained step{kind}"] = (constrained, (logits, key, step, tables, state))
+            out[f"{name}, whole constrained step{kind}"] = (constrained, (logits, key, step, tables, rows))
     return out
 
 
@@ -221,4 +225,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with compiled_for("tpu"):
+        main()

@@ -32,6 +32,7 @@ from tpu_aot import BYTES_PER_SECOND, CLOCK_HZ
 import models
 from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.canvas.trajectories import Sizes, Way, trajectories
+from jax_decode.kernels.target import compiled_for
 
 RESULTS = Path(__file__).parent / "results" / "tpu_aot_canvas.json"
 WIDTHS = {"f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2}
@@ -165,4 +166,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with compiled_for("tpu"):
+        main()

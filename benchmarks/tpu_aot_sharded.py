@@ -31,6 +31,7 @@ from tpu_aot import CLOCK_HZ, abstract_tables, measured
 from jax_decode.kernels.columns import Shards
 from jax_decode.kernels.placement import sharded_rows
 from jax_decode.kernels.row_layout import words_for
+from jax_decode.kernels.target import compiled_for
 from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling.sampling import sample
 from jax_decode.step.state import init_state
@@ -126,4 +127,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with compiled_for("tpu"):
+        main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -144,7 +145,7 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
             decoder, request.tables, way.sampler, keys, carry, limit, chunk=way.chunk, with_raw=way.with_raw
         )  # fmt: skip
         if progress is not None:
-            done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.state.running.any())) else most
+            done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.rows.running.any())) else most
             progress(min(done, most), most)
             if done >= most:
                 break
@@ -154,16 +155,17 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
 def prefilled(decoder: Any, request: Request, way: Way) -> loop.Carry:
     """The loop's first carry: prompts fed, nothing chosen."""
     sizes = {"capacity": request.steps + way.chunk, "num_samples": way.num_samples}
-    return loop.Carry(state=request.first_state(way.num_samples), **loop.prefill(decoder, request.batch(), **sizes))
+    return loop.Carry(rows=request.first_rows(way.num_samples), **loop.prefill(decoder, request.batch(), **sizes))
 
 
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:
     """What the loop has chosen so far, after one transfer."""
-    state, given = carry.state, request.prompts
-    out = (carry.tokens, carry.logprobs, carry.raw_logprobs, state.status, state.dropped)
+    given, rows = request.prompts, carry.rows
+    *out, small = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, rows.small))
+    known = dataclasses.replace(rows, small=small)
     stops = request.stop_ids[request.rows(num_samples)]
     single = given.single and num_samples == 1
-    return collect(Written(*jax.device_get(out)), stops, single=single, origin=Origin.of(request, num_samples))
+    return collect(Written(*out, known.status, known.dropped), stops, single=single, origin=Origin.of(request, num_samples))
 
 
 def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: int) -> jax.Array:

@@ -21,6 +21,7 @@ from jax_decode.sampling.samplers import Sampler
 from jax_decode.sampling.sampling import among, checked, choose, sample
 from jax_decode.step.forking import fork_cache
 from jax_decode.step.masking import mask_parts
+from jax_decode.step.packing import PackedState, packed, unpacked
 from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState
 from jax_decode.step.transition import advance
@@ -33,7 +34,7 @@ class Carry:
 
     Attributes:
       cache: the decoder's.
-      state: every row's place in its constraint.
+      rows: every row's place in its constraint.
       logits: float[B, V'], what the decoder says about the next token.
       step: int32[], tokens chosen so far.
       tokens: int32[B, T], chosen tokens, -1 where none; None inside a chunk, which collects its own output.
@@ -41,7 +42,7 @@ class Carry:
     """
 
     cache: Any
-    state: ConstraintState
+    rows: PackedState
     logits: jax.Array
     step: jax.Array
     tokens: Any
@@ -117,7 +118,7 @@ def decode(
         check_logits(logits, decoder.vocab_size)
         logits = logits[:, -1].astype(carry.logits.dtype)
         outs = [jax.lax.dynamic_update_index_in_dim(kept, new, i, 0) for kept, new in zip(outs, out)]
-        return dataclasses.replace(carry, cache=cache, state=state, logits=logits, step=carry.step + 1), outs
+        return dataclasses.replace(carry, cache=cache, rows=packed(state), logits=logits, step=carry.step + 1), outs
 
     def run_chunk(carry: Carry) -> Carry:
         start, buffers = carry.step, (carry.tokens, carry.logprobs, carry.raw_logprobs)
@@ -129,7 +130,7 @@ def decode(
         return dataclasses.replace(inner, tokens=filled[0], logprobs=filled[1], raw_logprobs=filled[2])
 
     def going(carry: Carry) -> jax.Array:
-        return (carry.step < until) & carry.state.running.any()
+        return (carry.step < until) & carry.rows.running.any()
 
     return jax.lax.while_loop(going, run_chunk, carry)
 
@@ -138,7 +139,7 @@ def _choose(
     tables: ConstraintTables | None, sampler: Sampler, keys: jax.Array, carry: Carry, with_raw: bool
 ) -> tuple[ConstraintState, jax.Array, tuple[jax.Array, ...]]:
     """Samples and advances: next state, token to feed, and (token or -1, logprob, raw logprob)."""
-    state = carry.state
+    state = unpacked(carry.rows)
     counter = jnp.full(keys.shape[:1], carry.step, jnp.uint32)
     if tables is None:
         choice, at = sample(sampler, carry.logits, keys, counter, with_raw=with_raw), None

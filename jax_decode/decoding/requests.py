@@ -14,6 +14,7 @@ from jax_decode.decoding import inputs, vocabularies
 from jax_decode.decoding.programs import program
 from jax_decode.errors import DecodeError, is_whole
 from jax_decode.kernels.placement import put_rows
+from jax_decode.step.packing import PackedState, packed
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
 from jax_decode.tables.tables import ConstraintTables
 
@@ -114,6 +115,10 @@ class Request:
         """The state of every row before its first token, on the device."""
         return _first_state(self.tables, put_rows(self.numbers(each)), steps=self.steps)
 
+    def first_rows(self, each: int) -> PackedState:
+        """The same as the decode loop carries it."""
+        return _first_rows(self.tables, put_rows(self.numbers(each)), steps=self.steps)
+
 
 def read_request(
     decoder: Any,
@@ -187,6 +192,11 @@ def first_state(tables: ConstraintTables | None, numbers: Numbers, steps: int) -
 @program()
 def _first_state(tables: ConstraintTables | None, numbers: Numbers, *, steps: int) -> ConstraintState:
     return first_state(tables, numbers, steps)
+
+
+@program()
+def _first_rows(tables: ConstraintTables | None, numbers: Numbers, *, steps: int) -> PackedState:
+    return packed(first_state(tables, numbers, steps))
 
 
 def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:

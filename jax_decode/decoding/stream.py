@@ -241,14 +241,14 @@ def _window(carry: loop.Carry, start: jax.Array, *, size: int) -> tuple[jax.Arra
     """Tokens int32[B, size] from `start` on, the rows' status, and how many tokens there are."""
     tokens = jax.lax.dynamic_slice_in_dim(carry.tokens, start, size, axis=1)
     inside = start + jnp.arange(size, dtype=jnp.int32)[None] < carry.step
-    return jnp.where(inside, tokens, -1), carry.state.status, carry.step
+    return jnp.where(inside, tokens, -1), carry.rows.status, carry.step
 
 
 @program(donate=["carry"])
 def _ended(carry: loop.Carry, stopped: jax.Array) -> loop.Carry:
     """The carry with rows ended, bool[B]."""
-    status = jnp.where(stopped, jnp.int32(Status.STOPPED), carry.state.status)
-    return dataclasses.replace(carry, state=dataclasses.replace(carry.state, status=status))
+    status = jnp.where(stopped, jnp.int32(Status.STOPPED), carry.rows.status)
+    return dataclasses.replace(carry, rows=carry.rows.with_status(status))
 
 
 def _trimmed(fields: dict[str, Any], row: int, count: int) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jax_decode.kernels.target import target
 
 _UNROLL, _LOOPED = 16, 9
 _VALUE_BITS = 24
@@ -47,6 +49,9 @@ def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple
       columns: which of them, best one after another: others are a constant that an accelerator loads.
       index: int32 for every other axis, known to be inside.
     """
+    if target() != "tpu":
+        return _of_records(table, columns, index)
+    return tuple(read(table, *index, jnp.int32(c)) for c in columns)
     own = (len(columns), *(1 for _ in index[0].shape))
     if list(columns) == list(range(columns[0], columns[0] + len(columns))):
         each = jax.lax.broadcasted_iota(jnp.int32, own, 0) + np.int32(columns[0])
@@ -54,6 +59,21 @@ def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple
         each = jnp.asarray(np.reshape(np.asarray(columns, np.int32), own))
     found = read(table, *(x[None] for x in index), each)
     return tuple(found[i] for i in range(len(columns)))
+
+
+def _of_records(table: jax.Array, columns: Sequence[int], index: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """`fields` by a gather of whole records up to the last column that is asked for."""
+    shape, end = index[0].shape, max(columns) + 1
+    flat = [jax.lax.reshape(x, (math.prod(shape), 1)) for x in index]
+    axes = tuple(range(len(index)))
+    found = jax.lax.gather(
+        table,
+        flat[0] if len(flat) == 1 else jax.lax.concatenate(flat, 1),
+        jax.lax.GatherDimensionNumbers((1,), axes, axes),
+        (*(1 for _ in index), end),
+        mode="promise_in_bounds",
+    )
+    return tuple(jax.lax.reshape(jax.lax.slice_in_dim(found, i, i + 1, axis=1), shape) for i in columns)
 
 
 def picked(where: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
@@ -115,7 +135,7 @@ def _place(i: int, shape: tuple[int, ...]) -> jax.Array:
 def _by_device(together: Callable[[], jax.Array], unrolled: Callable[[], jax.Array], count: int) -> jax.Array:
     """A GPU's compiler fuses an unrolled chain with its neighbours into one kernel, where a reduction stands alone; those of a
     TPU and a CPU make one operation of every entry instead."""
-    return together() if count > _UNROLL else jax.lax.platform_dependent(cpu=together, tpu=together, default=unrolled)
+    return together() if count > _UNROLL or target() in ("cpu", "tpu") else unrolled()
 
 
 def repeated(
@@ -142,7 +162,7 @@ def repeated(
             outs.append(out)
         return last, tuple(stacked(out) for out in zip(*outs))
 
-    return unrolled() if end - first < _LOOPED else jax.lax.platform_dependent(cpu=looped, default=unrolled)
+    return looped() if end - first >= _LOOPED and target() == "cpu" else unrolled()
 
 
 def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:
@@ -159,35 +179,47 @@ def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:
             out = jnp.where(place == i, jnp.expand_dims(part, axis), out)
         return out
 
-    return jax.lax.platform_dependent(*parts, tpu=selected, default=lambda *parts: jnp.stack(parts, axis))
+    if target() == "tpu":
+        return selected(*parts)
+    return jax.lax.concatenate([jax.lax.expand_dims(part, (axis,)) for part in parts], axis)
 
 
-def joined(count: jax.Array, slots: jax.Array, *fields: jax.Array) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
-    """Lists of different lengths, one after another, as one list.
+class Joint(NamedTuple):
+    """Lists of different lengths, one after another, as one list: of every slot, [B, n], whether there is an entry, its index,
+    and which list it is of."""
+
+    exists: jax.Array
+    index: jax.Array
+    source: jax.Array
+
+
+def joined(count: jax.Array, slots: jax.Array, offset: jax.Array) -> Joint:
+    """The joint list of entries that lie one after another in a table.
 
     Args:
       count: int32[B, S], entries of each list.
-      slots: int32[1, n], places in the joint list.
-      fields: int32[B, S] each, a number of each list.
-
-    Returns:
-      Whether there is an entry at each slot, bool[B, n]; its place in its own list, int32[B, n]; its list's fields, int32[B, n]
-      each.
+      slots: int32[1 or B, n], places in the joint list.
+      offset: int32[B, S], index of each list's first entry. The index of a slot without an entry is 0.
     """
     shape = (count.shape[0], slots.shape[1])
     if count.shape[1] == 1:
-        return slots < count, jnp.broadcast_to(slots, shape), [jnp.broadcast_to(field, shape) for field in fields]
-    order = np.arange(count.shape[1])
+        exists = slots < count
+        return Joint(exists, jnp.where(exists, offset + slots, 0), jnp.zeros(shape, jnp.int32))
+    order = np.arange(count.shape[1], dtype=np.int32)
     end = _summed(jnp.where((order[None] <= order[:, None])[None], count[:, None], 0))
     begin = end - count
     here = (slots[..., None] >= begin[:, None]) & (slots[..., None] < end[:, None])
-    first, *chosen = _sums(here, [field[:, None] for field in (begin, *fields)])
-    return slots < end[:, -1:], slots - first, chosen
+    first, source = _sums(here, [(offset - begin)[:, None], jnp.asarray(order)[None, None]])
+    exists = slots < end[:, -1:]
+    return Joint(exists, jnp.where(exists, first + slots, 0), source)
 
 
 def _sums(where: jax.Array, values: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    """Of int32 arrays that broadcast to one shape, the sums over the last axis where a condition holds, as one operation."""
-    every = stacked(jnp.broadcast_arrays(*values), 0)
+    """Of int32 arrays that broadcast to the condition's shape, the sums over the last axis where it holds: on a TPU as one
+    operation, elsewhere as one for each, which is compiled sooner."""
+    if target() != "tpu":
+        return [_summed(jnp.where(where, value, 0)) for value in values]
+    every = stacked([jnp.broadcast_to(value, where.shape) for value in values], 0)
     found = _summed(jnp.where(where[None], every, 0))
     return [found[i] for i in range(len(values))]
 

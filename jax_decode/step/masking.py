@@ -18,10 +18,11 @@ from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read
+from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
-from jax_decode.step.stack import Sources, accepts, shortest, slope_at, sources, without_twins
+from jax_decode.step.stack import Sources, accepts, shortest, slope_at, sources, stack_at, without_twins
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import BOUNDED, canonical_words
 from jax_decode.tables.concatenation import (
@@ -154,7 +155,7 @@ def _union(words: Callable[[jax.Array], jax.Array], rows: jax.Array) -> jax.Arra
     def one_by_one(rows: jax.Array) -> jax.Array:
         return functools.reduce(jnp.bitwise_or, [words(rows[:, s]) for s in range(rows.shape[1])])
 
-    return jax.lax.platform_dependent(rows, cpu=together, default=one_by_one)
+    return together(rows) if target() == "cpu" else one_by_one(rows)
 
 
 @named_arguments
@@ -203,14 +204,13 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
     count = jnp.where(at.record[LEVEL_COUNT] == 0, at.record[ARC_COUNT], 0)
     cost, need = limits(tables, state, at)
     slots = _slots(tables, state)
-    most = [cost] if need is None else [cost, need]
-    exists, place, (offset, *limit) = joined(count, slots, at.record[ARC_OFFSET], *most, *at.used)
+    found = joined(count, slots, at.record[ARC_OFFSET])
     guard = (ARC_GUARD,) if at.used else ()
     columns = (ARC_TOKEN, ARC_COST, *((ARC_NEED,) if need is not None else ()), *guard)
-    token, *arc = fields(tables.arcs, columns, jnp.where(exists, offset + place, 0))
-    fits = functools.reduce(jnp.logical_and, [x <= y for x, y in zip(arc, limit[: len(most)])], exists)
+    token, *arc = fields(tables.arcs, columns, found.index)
+    fits = found.exists & _within(arc[0], None if need is None else arc[1], cost, need, found.source)
     if at.used:
-        fits &= allowed_by(tables, arc[-1], tuple(limit[len(most) :]))
+        fits &= allowed_by(tables, arc[-1], stack_at(tables, at, found.source)[1])
     if tables.pairs is not None and tables.filter is not None:
         words = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
         batch = jnp.arange(token.shape[0], dtype=jnp.int32)[:, None]
@@ -225,6 +225,19 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
         other = (at.item < 0)[:, None]
         token, fits = jnp.where(other, token, own), jnp.where(other, fits, inside)
     return token, fits
+
+
+def _within(
+    tokens: jax.Array, deep: jax.Array | None, cost: jax.Array, need: jax.Array | None, source: jax.Array
+) -> jax.Array:
+    """Whether arcs' cost and need, int32[B, n], are within the limits int32[B, S] of their sources, bool[B, n]."""
+    fits = tokens[..., None] <= cost[:, None]
+    if deep is not None and need is not None:
+        fits &= deep[..., None] <= need[:, None]
+    if cost.shape[1] == 1:
+        return fits[..., 0]
+    own = jax.lax.broadcasted_iota(jnp.int32, fits.shape, 2) == source[..., None]
+    return jax.lax.reduce(fits & own, np.False_, jax.lax.bitwise_or, (2,))
 
 
 def _listed_items(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:

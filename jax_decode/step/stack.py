@@ -46,7 +46,8 @@ class Sources(NamedTuple):
     the stack left; register, used: register and set of keys of the frame that the source belongs to. With sets of keys, the
     sources are followed by their twins, and where places have two nodes, by their partners. record: int32[B, S] each, the columns
     of `ConstraintTables.nodes`. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries. ends:
-    bool[B], whether the tokenizer's filter lets a text end; None without one.
+    bool[B], whether the tokenizer's filter lets a text end; None without one. carried: int32[B, *], the sources' numbers as a
+    state carries them, before any were doubled; None without stacks.
     """
 
     node: jax.Array
@@ -59,6 +60,7 @@ class Sources(NamedTuple):
     record: tuple[jax.Array, ...] = ()
     item: jax.Array | None = None
     ends: jax.Array | None = None
+    carried: jax.Array | None = None
 
 
 class Cells(NamedTuple):
@@ -81,14 +83,15 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     first, item = node_in(tables.items, state.node)
     item = None if item is None else item[:, 0]
     ends = None if tables.filter is None else read(tables.filter.final, state.canonical[:, FILTER])
-    found = [first] + [jnp.zeros_like(first)] * (NUM_FIELDS - 1)
+    found, carried = [first] + [jnp.zeros_like(first)] * (NUM_FIELDS - 1), None
     if num_kept(tables):
-        width = tables.max_pops + 1
-        found = [state.sources[:, i : i + width] for i in range(0, num_kept(tables), width)]
+        width, carried = tables.max_pops + 1, state.sources
+        found = [carried[:, i : i + width] for i in range(0, num_kept(tables), width)]
     elif tables.has_stack:
         found = popped(tables, state.cell, first, state.top, state.register, ())
+        carried = jnp.concatenate(found, 1)
     node, cell, cost, depth, register, context, *used = found
-    at = Sources(node, cell, cost, depth, register, context, tuple(used), item=item, ends=ends)
+    at = Sources(node, cell, cost, depth, register, context, tuple(used), item=item, ends=ends, carried=carried)
     if used:
         twins = read(tables.set_nodes, node, jnp.int32(TWIN))
         at = at._replace(node=jnp.concatenate([node, twins], 1), used=tuple(jnp.concatenate([x, x], 1) for x in used))
@@ -97,6 +100,19 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
         partner = jnp.where(at.node > FREE, at.node + 1, at.node)
         at = _twice(at._replace(node=jnp.concatenate([at.node, partner], 1)))
     return at._replace(record=() if tables.only_items else fields(tables.nodes, range(8), at.node))
+
+
+def stack_at(tables: ConstraintTables, at: Sources, source: jax.Array) -> tuple[tuple[jax.Array, ...], Words]:
+    """Of sources with the indices int32[B, n]: cell, cost, depth, context and register, and the sets of keys, int32[B, n] each."""
+    assert at.carried is not None
+    count = NUM_FIELDS + tables.key_words
+    width = at.carried.shape[1] // count  # doubled sources share what is carried
+    batch = jnp.arange(source.shape[0], dtype=jnp.int32)[None, :, None]
+    columns = jnp.arange(1, count, dtype=jnp.int32)[:, None, None] * width
+    own = source if at.node.shape[1] <= width else jax.lax.rem(source, jnp.int32(width))
+    found = read(at.carried, batch, columns + own[None])
+    cell, cost, depth, register, context, *used = (found[i] for i in range(count - 1))
+    return (cell, cost, depth, context, register), tuple(used)
 
 
 _OF_STACK = ("cell", "cost", "depth", "context", "register")
@@ -112,7 +128,7 @@ def _some(at: Sources, begin: int, end: int) -> Sources:
     """A part of the sources."""
     node, cell, cost, depth, context, register = (getattr(at, name)[:, begin:end] for name in ("node", *_OF_STACK))
     used, record = (tuple(x[:, begin:end] for x in every) for every in (at.used, at.record))
-    return Sources(node, cell, cost, depth, register, context, used, record, at.item, at.ends)
+    return Sources(node, cell, cost, depth, register, context, used, record, at.item, at.ends, at.carried)
 
 
 def halves(at: Sources) -> tuple[Sources, Sources]:

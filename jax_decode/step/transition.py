@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import named_arguments
-from jax_decode.kernels.gather import fields, joined, largest, picked, places, read, stacked
+from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
@@ -30,6 +30,7 @@ from jax_decode.step.stack import (
     number,
     pushed,
     sources,
+    stack_at,
     without_twins,
 )
 from jax_decode.step.state import NO_NUMBER, ConstraintState, Status
@@ -226,7 +227,7 @@ def _next(tables: ConstraintTables, record: tuple[jax.Array, ...], tokens: jax.A
     """`next_node` of nodes with the records int32[B, 1]."""
 
     def target(i: jax.Array) -> jax.Array:
-        hit, _, following, _ = _group_hits(tables, record, tokens, i, (GROUP_NEXT,))
+        hit, _, following = _group_hits(tables, record, tokens, i, (GROUP_NEXT,))
         return jnp.where(hit, following[0], 0)
 
     found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
@@ -263,34 +264,39 @@ def _landed(
 
 def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """The one token set that holds each row's token, [B, 1]: in deterministic constraints no two sets share a token."""
-    taken, _ = _only_group(tables, at, tokens)
+    group, source = _only_group(tables, at, tokens)
     if not tables.search_depth:
-        return taken
+        return _taken(tables.groups, GROUP_NEXT, group > 0, jnp.maximum(group - 1, 0), stack_at(tables, at, source)[0])
     arc = _last_arcs(tables, at.record, tokens[:, None])
-    arc, *stack = picked(arc > 0, arc, *_stack(at))
-    return _chosen(arc > 0, _taken(tables.arcs, ARC_NEXT, arc > 0, jnp.maximum(arc - 1, 0), stack), taken)
+    arc, of_arc = picked(arc > 0, arc, _order(arc))
+    return _taken_by(tables, group, arc, stack_at(tables, at, jnp.where(arc > 0, of_arc, source))[0])
 
 
-def _stack(at: Sources) -> tuple[jax.Array, ...]:
-    return at.cell, at.cost, at.depth, at.context, at.register
+def _order(of: jax.Array) -> jax.Array:
+    """Indices along the second axis of an array [B, n]."""
+    return jax.lax.broadcasted_iota(jnp.int32, of.shape, 1)
 
 
-def _chosen(where: jax.Array, taken: _Taken, other: _Taken) -> _Taken:
-    return _Taken(*(jnp.where(where, x, y) for x, y in zip(taken, other)))
+def _taken_by(tables: ConstraintTables, group: jax.Array, arc: jax.Array, stack: Sequence[jax.Array]) -> _Taken:
+    """The token sets with one more than the indices int32[B, 1]: of an arc, where there is one, or else of a group."""
+    is_arc = arc > 0
+    of_group = fields(tables.groups, range(GROUP_NEXT, GROUP_NEXT + 4), jnp.maximum(group - 1, 0))
+    of_arc = fields(tables.arcs, range(ARC_NEXT, ARC_NEXT + 4), jnp.maximum(arc - 1, 0))
+    target, push, add, set_to = (jnp.where(is_arc, x, y) for x, y in zip(of_arc, of_group))
+    there = is_arc | (group > 0)
+    return _Taken(jnp.where(there, target, 0), jnp.where(there, push, 0), add, set_to, *stack)
 
 
-def _only_group(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, Words]:
-    """The one wide token set that holds each row's token, [B, 1], and the set of keys of its source."""
-    slots = places(tables.max_groups, tokens.shape)
-    hit, group, _, of_sources = _group_hits(tables, at.record, tokens, slots, (), *_stack(at), *at.used)
-    group, *of_sources = picked(hit, group + 1, *of_sources)
-    stack, used = of_sources[:5], of_sources[5:]
-    return _taken(tables.groups, GROUP_NEXT, group > 0, jnp.maximum(group - 1, 0), stack), tuple(used)
+def _only_group(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One more than the index of the one wide token set that holds each row's token, and its source, int32[B, 1]; 0 for none."""
+    hit, found, _ = _group_hits(tables, at.record, tokens, places(tables.max_groups, tokens.shape), ())
+    group, source = picked(hit, found.index + 1, found.source)
+    return group, source
 
 
 def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[_Taken, _Keys]:
     """Like `_only` with sets of keys: of a source's arcs with the row's token, the one whose guard allows its set."""
-    taken, of_group = _only_group(tables, without_twins(tables, at), tokens)
+    group, source = _only_group(tables, without_twins(tables, at), tokens)
     last = _last_arcs(tables, at.record, tokens[:, None]) - 1
     chosen = jnp.zeros_like(last)
     for back in range(tables.max_repeats):
@@ -299,13 +305,11 @@ def _guarded(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[
         hit = (last - back >= at.record[ARC_OFFSET]) & (at.record[ARC_COUNT] > 0)
         hit &= (token == tokens[:, None]) & allows(tables, guard, at.used)
         chosen = jnp.where(hit, arc + 1, chosen)
-    hit, (arc, *of_sources) = chosen > 0, picked(chosen > 0, chosen, *_stack(at), *at.used)
-    stack, used = of_sources[:5], of_sources[5:]
-    hit, arc = arc > 0, jnp.maximum(arc - 1, 0)
-    other = _taken(tables.arcs, ARC_NEXT, hit, arc, stack)
-    guard, held = (jnp.where(hit, x, 0) for x in fields(tables.arcs, (ARC_GUARD, ARC_HELD), arc))
-    words = tuple(jnp.where(hit, x, y) for x, y in zip(used, of_group))
-    return _chosen(hit, other, taken), _Keys(guard, held, words)
+    arc, of_arc = picked(chosen > 0, chosen, _order(chosen))
+    stack, used = stack_at(tables, at, jnp.where(arc > 0, of_arc, source))
+    there = (arc > 0) | (group > 0)
+    guard, held = (jnp.where(arc > 0, x, 0) for x in fields(tables.arcs, (ARC_GUARD, ARC_HELD), jnp.maximum(arc - 1, 0)))
+    return _taken_by(tables, group, arc, stack), _Keys(guard, held, tuple(jnp.where(there, x, 0) for x in used))
 
 
 def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens: jax.Array) -> ConstraintState:
@@ -348,8 +352,8 @@ def _several(tables: ConstraintTables, state: ConstraintState, at: Sources, toke
 def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """Every token set that holds each row's token, [B, n] with target 0 where a place holds none: groups, then arcs."""
     slots = places(tables.max_groups, tokens.shape)
-    hit, group, _, stack = _group_hits(tables, at.record, tokens, slots, (), *_stack(at))
-    parts = [_taken(tables.groups, GROUP_NEXT, hit, group, stack)]
+    hit, found, _ = _group_hits(tables, at.record, tokens, slots, ())
+    parts = [_taken(tables.groups, GROUP_NEXT, hit, found.index, stack_at(tables, at, found.source)[0])]
     if tables.search_depth:
         last = _last_arcs(tables, at.record, tokens[:, None]) - 1
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
@@ -357,7 +361,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
         hit = (arc >= at.record[ARC_OFFSET][..., None]) & (at.record[ARC_COUNT] > 0)[..., None]
         arc = jnp.maximum(arc, 0)
         hit &= read(tables.arcs, arc, jnp.int32(ARC_TOKEN)) == tokens[:, None, None]
-        every = (hit, arc, *(x[..., None] for x in _stack(at)))
+        every = (hit, arc, *(x[..., None] for x in (at.cell, at.cost, at.depth, at.context, at.register)))
         hit, arc, *stack = (jnp.broadcast_to(x, arc.shape).reshape(len(tokens), -1) for x in every)
         parts.append(_taken(tables.arcs, ARC_NEXT, hit, arc, stack))
     return _Taken(*(jnp.concatenate(field, 1) for field in zip(*parts)))
@@ -370,29 +374,22 @@ def _taken(table: jax.Array, following: int, hit: jax.Array, index: jax.Array, s
 
 
 def _group_hits(
-    tables: ConstraintTables,
-    record: Sequence[jax.Array],
-    tokens: jax.Array,
-    slots: jax.Array,
-    columns: Sequence[int],
-    *of_sources: jax.Array,
-) -> tuple[jax.Array, jax.Array, list[jax.Array], list[jax.Array]]:
-    """Which of a row's groups hold its token, bool[B, n]; their indices, columns of them and fields of their sources, int32[B, n]
-    each.
+    tables: ConstraintTables, record: Sequence[jax.Array], tokens: jax.Array, slots: jax.Array, columns: Sequence[int]
+) -> tuple[jax.Array, Joint, list[jax.Array]]:
+    """Which of a row's groups hold its token, bool[B, n]; the groups, and columns of them, int32[B, n] each.
 
     Args:
       tables: from `to_device`.
       record: of all sources of a row, int32[B, S] each.
       tokens: int32[B].
       slots: places int32[1 or B, n] in the list of the groups of all sources.
-      columns, of_sources: what is asked for.
+      columns: what is asked for.
     """
-    exists, place, (offset, *chosen) = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET], *of_sources)
-    group = jnp.where(exists, offset + place, 0)
-    row, *asked = fields(tables.groups, (GROUP_ROW, *columns), group)
+    found = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET])
+    row, *asked = fields(tables.groups, (GROUP_ROW, *columns), found.index)
     word, plane = (x[:, None] for x in tables.columns.place(tokens))
-    bits = read(tables.rows, row, jnp.broadcast_to(word, exists.shape))
-    return exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), group, asked, chosen
+    bits = read(tables.rows, row, jnp.broadcast_to(word, found.exists.shape))
+    return found.exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), found, asked
 
 
 def _last_arcs(tables: ConstraintTables, record: Sequence[jax.Array], tokens: jax.Array, column: int | None = None) -> jax.Array:

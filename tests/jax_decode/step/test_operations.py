@@ -12,6 +12,7 @@ import jax_decode
 from jax_decode.decoding.loop import Carry, _choose
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import prepared
+from jax_decode.step.packing import packed
 
 TOKENS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b"abc[],"), b"ab", b"],", b"[["], stop_ids=[0])
 WIDTH, ROWS = 2048, 4
@@ -36,11 +37,15 @@ def test_operations_of_a_step(profile, sampler):
     )
     tables = jax_decode.to_device(constraint, profile=profile)
     state = jax_decode.init_state(tables, np.zeros(ROWS, np.int32), max_tokens=64)
-    carry = Carry(
-        cache=None, state=state, logits=jnp.zeros((ROWS, WIDTH)), step=jnp.int32(0), tokens=None, logprobs=None, raw_logprobs=None
-    )
+    nothing = dict.fromkeys(("cache", "tokens", "logprobs", "raw_logprobs"))
+    carry = Carry(rows=packed(state), logits=jnp.zeros((ROWS, WIDTH)), step=jnp.int32(0), **nothing)
     keys = key_words(jax.random.split(jax.random.key(0), ROWS))
     chosen = prepared(jax_decode.Greedy() if sampler == "greedy" else jax_decode.Categorical(0.9))
-    program = jax.jit(lambda tables, sampler, keys, carry: _choose(tables, sampler, keys, carry, True))
+
+    def step(*arguments):  # as the loop does
+        state, *others = _choose(*arguments, True)
+        return packed(state), others
+
+    program = jax.jit(step)
     count = operations(program.lower(tables, chosen, keys, carry).compile().as_text())
     assert count <= MOST[profile, sampler], count
