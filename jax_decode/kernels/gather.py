@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_decode.kernels.target import target
 
-_UNROLL, _LOOPED = 16, 9
+_UNROLL, _LOOPED = 16, 5
 _VALUE_BITS = 24
 Carry = TypeVar("Carry")
 
@@ -139,30 +139,40 @@ def _by_device(together: Callable[[], jax.Array], unrolled: Callable[[], jax.Arr
 
 
 def repeated(
-    step: Callable[[Carry, jax.Array | int], tuple[Carry, tuple[jax.Array, ...]]], carry: Carry, first: int, end: int
+    step: Callable[[Carry, jax.Array | int], tuple[Carry, tuple[jax.Array, ...]]],
+    carry: Carry,
+    end: int,
+    going: Callable[[Carry], jax.Array] | None = None,
 ) -> tuple[Carry, tuple[jax.Array, ...]]:
-    """The last carry of `carry, out = step(carry, i)` for i from `first` below `end`, and all `out`, int32 of one shape, stacked
+    """The last carry of `carry, out = step(carry, i)` for i from 0 below `end`, and all `out`, int32 of one shape, stacked
     behind.
 
     Unrolled for an accelerator, where every turn of a loop is a launch; a loop on a CPU, which compiles its body once.
+
+    Args:
+      step, carry: as said.
+      end: static.
+      going: whether steps on a carry still change anything, bool[]: a loop may stop where not, and what is not written is 0.
     """
-
-    def looped() -> tuple[Carry, tuple[jax.Array, ...]]:
-        def together(carry: Carry, i: jax.Array) -> tuple[Carry, jax.Array]:
+    if end < _LOOPED or target() != "cpu":
+        outs = []
+        for i in range(end):
             carry, out = step(carry, i)
-            return carry, jnp.stack(jnp.broadcast_arrays(*out))  # one array to write to in place of many
-
-        last, outs = jax.lax.scan(together, carry, jnp.arange(first, end, dtype=jnp.int32))
-        return last, tuple(jnp.moveaxis(outs[:, k], 0, -1) for k in range(outs.shape[1]))
-
-    def unrolled() -> tuple[Carry, tuple[jax.Array, ...]]:
-        last, outs = carry, []
-        for i in range(first, end):
-            last, out = step(last, i)
             outs.append(out)
-        return last, tuple(stacked(out) for out in zip(*outs))
+        return carry, tuple(stacked(out) for out in zip(*outs))
+    shapes = jax.eval_shape(lambda carry: step(carry, jnp.int32(0))[1], carry)
 
-    return looped() if end - first >= _LOOPED and target() == "cpu" else unrolled()
+    def again(state: tuple[jax.Array, Carry, jax.Array]) -> tuple[jax.Array, Carry, jax.Array]:
+        i, carry, outs = state
+        carry, out = step(carry, i)
+        return i + 1, carry, jax.lax.dynamic_update_index_in_dim(outs, jnp.stack(out), i, 0)  # one array in place of many
+
+    def more(state: tuple[jax.Array, Carry, jax.Array]) -> jax.Array:
+        return (state[0] < end) if going is None else (state[0] < end) & going(state[1])
+
+    outs = jnp.zeros((end, len(shapes), *shapes[0].shape), jnp.int32)
+    _, carry, outs = jax.lax.while_loop(more, again, (jnp.int32(0), carry, outs))
+    return carry, tuple(jnp.moveaxis(outs[:, k], 0, -1) for k in range(len(shapes)))
 
 
 def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:

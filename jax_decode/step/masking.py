@@ -22,7 +22,7 @@ from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
-from jax_decode.step.stack import Sources, accepts, shortest, slope_at, sources, stack_at, without_twins
+from jax_decode.step.stack import Sources, accepts, shortest, sources, stack_at, without_twins
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import BOUNDED, canonical_words
 from jax_decode.tables.concatenation import (
@@ -99,7 +99,7 @@ def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
     most = budget(tables, state, at)[:, None]
     if not tables.has_stack:
         return jnp.broadcast_to(most, at.node.shape), None
-    return most - at.cost - slope_at(tables, at.node, at.register), state.depth_limit[:, None] - at.depth
+    return most - at.cost - at.slope, state.depth_limit[:, None] - at.depth
 
 
 def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
@@ -131,7 +131,16 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
 
 def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     """The union of bit rows int32[B, S], uint32[B, W]."""
-    return _union(lambda rows: read(tables.rows, rows), rows)
+    if target() != "cpu" or rows.shape[1] == 1:
+        return _union(lambda rows: read(tables.rows, rows), rows)
+    # A CPU works for every word: no further than to the last source that has a row in any row of the batch.
+    order = jnp.arange(1, rows.shape[1] + 1, dtype=jnp.int32)
+    end = jnp.where(rows > 0, order, 0).max()
+
+    def more(s: jax.Array, words: jax.Array) -> jax.Array:
+        return words | read(tables.rows, jax.lax.dynamic_index_in_dim(rows, s, 1, keepdims=False))
+
+    return jax.lax.fori_loop(1, end, more, read(tables.rows, rows[:, 0]))
 
 
 def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> jax.Array:

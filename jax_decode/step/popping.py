@@ -52,7 +52,7 @@ def popped(
         return (child, below, own[PARENT], own[REGISTER], *words), out
 
     begin = read(tables.frames, node, jnp.int32(DELTA_OFFSET))
-    _, found = repeated(pop, (node, begin, top, register, *used), 0, tables.max_pops + 1)
+    _, found = repeated(pop, (node, begin, top, register, *used), tables.max_pops + 1, lambda carry: (carry[0] > 0).any())
     return [field.reshape(node.shape[0], -1) for field in found]
 
 

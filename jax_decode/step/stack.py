@@ -47,7 +47,7 @@ class Sources(NamedTuple):
     sources are followed by their twins, and where places have two nodes, by their partners. record: int32[B, S] each, the columns
     of `ConstraintTables.nodes`. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries. ends:
     bool[B], whether the tokenizer's filter lets a text end; None without one. carried: int32[B, *], the sources' numbers as a
-    state carries them, before any were doubled; None without stacks.
+    state carries them, before any were doubled; None without stacks. slope: int32[B, S], what counters add to costs, or 0.
     """
 
     node: jax.Array
@@ -61,6 +61,7 @@ class Sources(NamedTuple):
     item: jax.Array | None = None
     ends: jax.Array | None = None
     carried: jax.Array | None = None
+    slope: jax.Array | int = 0
 
 
 class Cells(NamedTuple):
@@ -99,6 +100,7 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     if tables.partners:  # the free and the dead node are their own
         partner = jnp.where(at.node > FREE, at.node + 1, at.node)
         at = _twice(at._replace(node=jnp.concatenate([at.node, partner], 1)))
+    at = at._replace(slope=slope_at(tables, at.node, at.register))
     return at._replace(record=() if tables.only_items else fields(tables.nodes, range(8), at.node))
 
 
@@ -128,7 +130,8 @@ def _some(at: Sources, begin: int, end: int) -> Sources:
     """A part of the sources."""
     node, cell, cost, depth, context, register = (getattr(at, name)[:, begin:end] for name in ("node", *_OF_STACK))
     used, record = (tuple(x[:, begin:end] for x in every) for every in (at.used, at.record))
-    return Sources(node, cell, cost, depth, register, context, used, record, at.item, at.ends, at.carried)
+    slope = at.slope if isinstance(at.slope, int) else at.slope[:, begin:end]
+    return Sources(node, cell, cost, depth, register, context, used, record, at.item, at.ends, at.carried, slope)
 
 
 def halves(at: Sources) -> tuple[Sources, Sources]:
@@ -164,7 +167,7 @@ def shortest(tables: ConstraintTables, at: Sources) -> jax.Array:
     at = halves(at)[0] if tables.partners else without_twins(tables, at)
     each = tables.max_pops + 1
     node, own = at.node[:, ::each], at.record[DISTANCE][:, ::each]
-    total = own + at.cost[:, ::each] + slope_at(tables, node, at.register[:, ::each])
+    total = own + at.cost[:, ::each] + (at.slope if isinstance(at.slope, int) else at.slope[:, ::each])
     if at.used:  # another distance where some required key is still to be read next
         guard, distance = fields(tables.set_nodes, (WANTED, WANTED_DISTANCE), node)
         wanted = (guard > 0) & allows(tables, guard, tuple(word[:, ::each] for word in at.used))
@@ -238,7 +241,7 @@ def pushed(
 
     content = (cells_at(tables, state.cell, under.cell)[CONTENT],) if tables.stacks > 1 else ()
     begin = read(tables.frames, under.context, jnp.int32(DELTA_OFFSET))
-    (_, _, cost, *top), (context, costs, *kept) = repeated(another, (under.context, begin, under.cost, *content), 0, at.shape[-1])
+    (_, _, cost, *top), (context, costs, *kept) = repeated(another, (under.context, begin, under.cost, *content), at.shape[-1])
     columns = [symbol, parent, depth, costs, registers, context]
     if under.used:
         others = with_keys(tables, read(tables.push_keys, of_string, at))

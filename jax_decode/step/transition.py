@@ -191,7 +191,10 @@ def _step(tables: ConstraintTables, state: ConstraintState, at: Sources, tokens:
     if tables.partners:
         own, other = halves(at)
         node = jnp.where(apart[:, None], other.node, own.node)
-        at = own._replace(node=node, record=tuple(jnp.where(apart[:, None], x, y) for x, y in zip(other.record, own.record)))
+        record, slope = jax.tree.map(
+            lambda x, y: jnp.where(apart[:, None], x, y), (other.record, other.slope), (own.record, own.slope)
+        )
+        at = own._replace(node=node, record=record, slope=slope)
     moved = _own_step(tables, state, at, tokens)
     after = state_after(tables.filter, state.canonical[:, FILTER], tokens, apart)
     may = after >= 0
