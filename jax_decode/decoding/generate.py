@@ -161,11 +161,12 @@ def prefilled(decoder: Any, request: Request, way: Way) -> loop.Carry:
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:
     """What the loop has chosen so far, after one transfer."""
     given, rows = request.prompts, carry.rows
-    *out, small = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, rows.small))
+    tokens, logprobs, raw, small = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, rows.small))
     known = dataclasses.replace(rows, small=small)
+    out = Written(tokens, logprobs, raw, np.asarray(known.status), np.asarray(known.dropped))
     stops = request.stop_ids[request.rows(num_samples)]
     single = given.single and num_samples == 1
-    return collect(Written(*out, known.status, known.dropped), stops, single=single, origin=Origin.of(request, num_samples))
+    return collect(out, stops, single=single, origin=Origin.of(request, num_samples))
 
 
 def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: int) -> jax.Array:

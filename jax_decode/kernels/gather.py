@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_decode.kernels.target import target
 
-_UNROLL, _LOOPED = 16, 5
+_UNROLL, _LOOPED = 16, 6
 _VALUE_BITS = 24
 Carry = TypeVar("Carry")
 
@@ -170,9 +170,9 @@ def repeated(
     def more(state: tuple[jax.Array, Carry, jax.Array]) -> jax.Array:
         return (state[0] < end) if going is None else (state[0] < end) & going(state[1])
 
-    outs = jnp.zeros((end, len(shapes), *shapes[0].shape), jnp.int32)
-    _, carry, outs = jax.lax.while_loop(more, again, (jnp.int32(0), carry, outs))
-    return carry, tuple(jnp.moveaxis(outs[:, k], 0, -1) for k in range(len(shapes)))
+    empty = jnp.zeros((end, len(shapes), *shapes[0].shape), jnp.int32)
+    _, carry, written = jax.lax.while_loop(more, again, (jnp.int32(0), carry, empty))
+    return carry, tuple(jnp.moveaxis(written[:, k], 0, -1) for k in range(len(shapes)))
 
 
 def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:
@@ -195,11 +195,11 @@ def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:
 
 
 class Joint(NamedTuple):
-    """Lists of different lengths, one after another, as one list: of every slot, [B, n], whether there is an entry, its index,
-    and which list it is of."""
+    """Lists of different lengths, one after another, as one list: of every slot, [B, n], whether there is an entry, where it
+    lies, and which list it is of."""
 
     exists: jax.Array
-    index: jax.Array
+    place: jax.Array
     source: jax.Array
 
 
@@ -209,7 +209,7 @@ def joined(count: jax.Array, slots: jax.Array, offset: jax.Array) -> Joint:
     Args:
       count: int32[B, S], entries of each list.
       slots: int32[1 or B, n], places in the joint list.
-      offset: int32[B, S], index of each list's first entry. The index of a slot without an entry is 0.
+      offset: int32[B, S], index of each list's first entry. A slot without an entry has the place 0.
     """
     shape = (count.shape[0], slots.shape[1])
     if count.shape[1] == 1:

@@ -216,7 +216,7 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
     found = joined(count, slots, at.record[ARC_OFFSET])
     guard = (ARC_GUARD,) if at.used else ()
     columns = (ARC_TOKEN, ARC_COST, *((ARC_NEED,) if need is not None else ()), *guard)
-    token, *arc = fields(tables.arcs, columns, found.index)
+    token, *arc = fields(tables.arcs, columns, found.place)
     fits = found.exists & _within(arc[0], None if need is None else arc[1], cost, need, found.source)
     if at.used:
         fits &= allowed_by(tables, arc[-1], stack_at(tables, at, found.source)[1])

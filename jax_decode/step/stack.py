@@ -105,7 +105,7 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
 
 
 def stack_at(tables: ConstraintTables, at: Sources, source: jax.Array) -> tuple[tuple[jax.Array, ...], Words]:
-    """Of sources with the indices int32[B, n]: cell, cost, depth, context and register, and the sets of keys, int32[B, n] each."""
+    """Of sources with indices int32[B, n]: cell, cost, depth, context and register, and the sets of keys, int32[B, n] each."""
     assert at.carried is not None
     count = NUM_FIELDS + tables.key_words
     width = at.carried.shape[1] // count  # doubled sources share what is carried

@@ -293,7 +293,7 @@ def _taken_by(tables: ConstraintTables, group: jax.Array, arc: jax.Array, stack:
 def _only_group(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One more than the index of the one wide token set that holds each row's token, and its source, int32[B, 1]; 0 for none."""
     hit, found, _ = _group_hits(tables, at.record, tokens, places(tables.max_groups, tokens.shape), ())
-    group, source = picked(hit, found.index + 1, found.source)
+    group, source = picked(hit, found.place + 1, found.source)
     return group, source
 
 
@@ -356,7 +356,7 @@ def _all(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     """Every token set that holds each row's token, [B, n] with target 0 where a place holds none: groups, then arcs."""
     slots = places(tables.max_groups, tokens.shape)
     hit, found, _ = _group_hits(tables, at.record, tokens, slots, ())
-    parts = [_taken(tables.groups, GROUP_NEXT, hit, found.index, stack_at(tables, at, found.source)[0])]
+    parts = [_taken(tables.groups, GROUP_NEXT, hit, found.place, stack_at(tables, at, found.source)[0])]
     if tables.search_depth:
         last = _last_arcs(tables, at.record, tokens[:, None]) - 1
         back = jnp.arange(tables.max_repeats - 1, -1, -1, dtype=jnp.int32)[None, None]
@@ -389,7 +389,7 @@ def _group_hits(
       columns: what is asked for.
     """
     found = joined(record[GROUP_COUNT], slots, record[GROUP_OFFSET])
-    row, *asked = fields(tables.groups, (GROUP_ROW, *columns), found.index)
+    row, *asked = fields(tables.groups, (GROUP_ROW, *columns), found.place)
     word, plane = (x[:, None] for x in tables.columns.place(tokens))
     bits = read(tables.rows, row, jnp.broadcast_to(word, found.exists.shape))
     return found.exists & (((bits >> plane.astype(jnp.uint32)) & 1) != 0), found, asked
