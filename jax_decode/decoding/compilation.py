@@ -78,6 +78,6 @@ def keep_programs(folder: str | Path | None = None) -> Path:
         return Path(known)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = Path(folder) if folder is not None else base / "constrax" / "xla"
-    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_compilation_cache_dir", str(path.absolute()))  # wherever the process goes
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     return path
