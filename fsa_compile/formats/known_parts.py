@@ -19,7 +19,6 @@ from fsa_compile.arrays.integers import distinct
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.formats.text_automaton import TextAutomaton
-from fsa_compile.formats.tree import Value
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -158,8 +157,7 @@ def part_of(
         roles.crossed = _crosses(automaton, ends, roots, closing, vocabulary)
     if roles.crossed:
         return None
-    reader = _Reader(automaton, {number: place.get(pointers.get(node.pointer, "").encode(), -1) if isinstance(node, Value) else -1
-                                 for number, node in enumerate(automaton.schemas)}, vocabulary)
+    reader = _Reader(automaton, place, vocabulary)
     leads = _named_arcs(made, state, role, name_of, reader, np.array([*(prefix >= 0 for prefix in roles.prefix), False]))
     costs = _group_costs(made, state, role, reader)
     if leads is None or costs is None:
@@ -229,8 +227,8 @@ def _is_closed(made: CompiledConstraint, state: np.ndarray, role: np.ndarray, ro
 class _Reader:
     """Reads tokens in the automaton of a text."""
 
-    def __init__(self, automaton: TextAutomaton, name_of: Mapping[int, int], vocabulary: Vocabulary) -> None:
-        self._automaton, self._name_of, self._tokens = automaton, name_of, vocabulary.tokens
+    def __init__(self, automaton: TextAutomaton, place: Mapping[bytes, int], vocabulary: Vocabulary) -> None:
+        self._automaton, self._place, self._tokens = automaton, place, vocabulary.tokens
 
     def name(self, state: int, token: int) -> int | None:
         """Place of the name before the value that a token leads into; -1 for none; None where it could be several."""
@@ -240,8 +238,11 @@ class _Reader:
         for letter in letters:
             there = int(automaton.table[state, automaton.byte_class[letter]])
             if not there:
-                found = {self._name_of[schema] for schema in automaton.calls.get(state, {})}
-                return found.pop() if len(found) == 1 else None
+                within = [label for label in automaton.labels[state] if isinstance(label, tuple)]
+                behind = [label[1] for label in within if len(label) == 3]  # the value does not tell: names may share one
+                if len(automaton.calls.get(state, {})) != 1 or (within and not behind):
+                    return None
+                return self._place[behind[0]] if behind else -1
             state = there
         return -1
 

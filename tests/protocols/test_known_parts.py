@@ -147,6 +147,31 @@ def test_a_function_that_is_not_wanted_cannot_be_called(monkeypatch):
     assert walk.allowed()[tokens.index(b"()]")]
 
 
+@pytest.mark.parametrize("arguments", [{}, {"a": {"type": "boolean"}}])
+def test_functions_of_equal_arguments_are_told_apart(arguments, monkeypatch):
+    """Their arguments are one value; tokens hold more or less of names, and of what stands behind them."""
+    base = small_vocabulary(PROTOCOLS["llama4"], special=True)
+    longer = [b"et()]", b"set()]", b"[get()]", b"get(", b"t(a", b"t()", b"et(a=True)]", b"et(x"]
+    tokens = [*base.tokens[:256], *longer, *base.tokens[256 + len(longer) :]]
+    vocabulary = type(base).from_tokens(tokens, special=base.special, stop_ids=base.stop_ids)
+    parameters = {"type": "object", "properties": arguments, "required": list(arguments)}
+    tools = [{"name": name, "parameters": parameters} for name in ("get", "set", "bet")]
+    for choice in ("required", "auto"):
+        asked = {"protocol": "llama4", "tool_choice": choice}
+        known_forms._FORMS.clear()
+        compile_response(vocabulary, tools=tools, **asked)
+        for some in (tools[:1], tools[1:2], tools[1:], tools[::2]):
+            made = compile_response(vocabulary, tools=some, **asked)
+            whole = at_once(vocabulary, monkeypatch, tools=some, **asked)
+            for text in (b"", b"[", b"[s", b"[ge", b"[set", b"[set(", b"[bet(", b"[get()", b"[set(a=True"):
+                one, other = made.walk(), whole.walk()
+                for byte in text:
+                    if other.allowed()[byte]:
+                        one.advance(byte)
+                        other.advance(byte)
+                assert one.allowed().tolist() == other.allowed().tolist(), (some, text)
+
+
 def test_counters_keep_all_their_nodes_where_a_tool_is_left_out(monkeypatch):
     """The nodes of a register's other values follow its base node; no arc leads to them."""
     vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
