@@ -11,6 +11,7 @@ each. Their nodes are of two kinds:
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Hashable, Mapping
 
 import numpy as np
@@ -181,24 +182,25 @@ def _begins_names(labels: frozenset[Hashable]) -> bool:
 
 
 _FEW, _LONGEST = 4, 64
-_NAMES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_NAMES = [*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.", *range(128, 256)]
 
 
 def _crosses(automaton: TextAutomaton, after: list[int], roots: set[int], closing: bytes, vocabulary: Vocabulary) -> bool:
-    """Whether some token might end a value, and hold the text up to the next name and its first letter; for whatever names."""
-    todo, ends = [(state, closing) for state in after], list[tuple[bytes, frozenset[int]]]()
+    """Whether some token might lead from within a value, whose end has been read or not, into the next name or past it.
+
+    That is for whatever names: a token that ends a value, and goes on up to the first letter of a name; or that begins behind a
+    value, and goes on up to the end of the next one.
+    """
+    todo, found = [(state, b"") for state in after], list[bytes]()
     for state, text in todo:
         letters = automaton.table[state][automaton.byte_class[:256]].nonzero()[0].tolist()
         if state in roots or len(letters) > _FEW or len(text) > _LONGEST:
-            ends.append((text, _NAMES if state in roots else frozenset(letters)))
+            some = re.escape(text) + b"[%s]" % re.escape(bytes(_NAMES if state in roots else letters))
+            found += [re.escape(closing) + some, some + b".*" + re.escape(closing)]
         else:
             todo += [(int(automaton.table[state, automaton.byte_class[letter]]), text + bytes([letter])) for letter in letters]
-    for token in vocabulary.tokens:
-        for text, following in ends:
-            at = token.find(text) if len(token) > len(text) else -1
-            if at >= 0 and any(byte in following for byte in token[at + len(text) :]):
-                return True
-    return False
+    matches = re.compile(b"|".join(found), re.DOTALL).search
+    return bool(found) and any(closing in token and matches(token) for token in vocabulary.tokens)
 
 
 def _symbols(made: CompiledConstraint, after: Mapping[int, int]) -> dict[int, tuple[int, bytes]]:
