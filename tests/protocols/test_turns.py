@@ -396,3 +396,14 @@ def test_the_turn_that_was_compiled_last_is_kept():
     assert refused_at(made[-2], call) is not None
     with pytest.raises(ConstraintError):
         compile_response(vocabulary, protocol="qwen3", tools=[{"name": "f", "parameters": {"properties": {"a": {1, 2}}}}])
+
+
+@pytest.mark.parametrize("name", ["gemma4", "functiongemma"])
+def test_bare_keys_may_hold_parentheses(name):
+    vocabulary = small_vocabulary(PROTOCOLS[name], special=True)
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"o": {"type": "object"}}}}
+    asked = {"protocol": name, "tools": [tool]}
+    calls = [("f", {"o": {"a)b('": 1, "c(": "d)"}})]
+    ids = ids_of(write_turn(name, calls=calls), vocabulary)
+    assert refused_at(compile_response(vocabulary, **asked), ids) is None
+    assert [(call.name, call.arguments) for call in parse_response(ids, vocabulary, **asked).calls] == calls
