@@ -4,14 +4,15 @@
 
 Function sets of the Berkeley Function Calling Leaderboard, `tool_choice="required"`; every second constraint is put together
 from known parts. A model of constant logits, which prefers special tokens and quotation marks so that strings end, samples
-batches of 256 rows on the device, 16 constraints in each. Every turn is read by `tests/oracles/call_readers.py`, its arguments
-are validated by jsonschema, and `parse_response` has to find the same calls. Writes
-`benchmarks/results/protocol_samples.json`, row by row; what was measured for other protocols stays.
+batches of 1,120 rows on the device, 16 constraints in each. Every turn is read by `tests/oracles/call_readers.py`, its
+arguments are validated by jsonschema, and `parse_response` has to find the same calls. The protocols take turns, and
+`benchmarks/results/protocol_samples.json` is written after every batch: a run goes on with what it holds.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import sys
@@ -35,7 +36,7 @@ from jax_decode import Categorical, FunctionDecoder, Status, announce_compilatio
 
 RESULTS = HERE / "results" / "protocol_samples.json"
 SIZE = 288
-ROWS, CONSTRAINTS = 256, 16
+ROWS, CONSTRAINTS = 1_120, 16
 MOST_TOKENS = 300
 
 
@@ -87,31 +88,29 @@ def check(name: str, vocabulary: Vocabulary, functions: list[dict[str, Any]], id
     return len(calls)
 
 
-def measured(name: str, entries: list[Any], turns: int, seed: int) -> dict[str, Any]:
-    """Counts of one protocol."""
-    vocabulary, rng = vocabulary_of(PROTOCOLS[name]), random.Random(f"{name} {seed}")
-    decoder = decoder_of(vocabulary)
-    row: dict[str, Any] = {"protocol": name, "turns": 0, "calls": 0, "tokens": 0, "function_sets": 0, "wrong": []}
-    begin = time.process_time()
-    while row["turns"] < turns:
-        pairs = constraints_of(name, vocabulary, [functions for _, functions, _ in rng.sample(entries, CONSTRAINTS)])
-        which = [r % CONSTRAINTS for r in range(ROWS)]
-        made = generate(
-            decoder, [[0]] * ROWS, to_device([constraint for _, constraint in pairs]), constraint=which,
-            max_new_tokens=MOST_TOKENS, key=jax.random.key(rng.randrange(1 << 30)), sampler=Categorical(1.0),
-            raw_logprobs=False, bos_id=False,
-        )  # fmt: skip
-        row["function_sets"] += CONSTRAINTS
-        for r in range(ROWS):
-            ids = made.tokens[r].tolist()
-            row["turns"] += 1
-            row["tokens"] += len(ids)
-            try:
-                assert made.status[r] == Status.ACCEPTED, made.status[r]
-                row["calls"] += check(name, vocabulary, pairs[which[r]][0], ids)
-            except Exception as error:  # what is wrong is counted, and shown
-                row["wrong"].append({"ids": ids, "error": f"{type(error).__name__}: {error}"[:400]})
-    return row | {"processor_s": round(time.process_time() - begin, 1)}
+def add_batch(row: dict[str, Any], entries: list[Any], seed: int) -> None:
+    """Samples and reads one batch, and adds what is found to the counts of its protocol."""
+    name, begin = row["protocol"], time.process_time()
+    vocabulary, rng = vocabulary_of(PROTOCOLS[name]), random.Random(f"{name} {seed} {row['turns']}")
+    pairs = constraints_of(name, vocabulary, [functions for _, functions, _ in rng.sample(entries, CONSTRAINTS)])
+    which = [r % CONSTRAINTS for r in range(ROWS)]
+    made = generate(
+        decoder_of(vocabulary), [[0]] * ROWS, to_device([constraint for _, constraint in pairs]), constraint=which,
+        max_new_tokens=MOST_TOKENS, key=jax.random.key(rng.randrange(1 << 30)), sampler=Categorical(1.0),
+        raw_logprobs=False, bos_id=False,
+    )  # fmt: skip
+    row["function_sets"] += CONSTRAINTS
+    for r in range(ROWS):
+        ids = made.tokens[r].tolist()
+        row["turns"] += 1
+        row["tokens"] += len(ids)
+        try:
+            assert made.status[r] == Status.ACCEPTED, made.status[r]
+            row["calls"] += check(name, vocabulary, pairs[which[r]][0], ids)
+        except Exception as error:  # what is wrong is counted, and shown
+            functions = [function["name"] for function in pairs[which[r]][0]]
+            row["wrong"].append({"functions": functions, "ids": ids, "error": f"{type(error).__name__}: {error}"[:400]})
+    row["processor_s"] = round(row["processor_s"] + time.process_time() - begin, 1)
 
 
 def main() -> None:
@@ -125,13 +124,17 @@ def main() -> None:
     announce_compilation(False)
     entries = [entry for name in ("simple_python", "multiple", "parallel") for entry in bfcl.entries(options.data, name)]
     rows = {row["protocol"]: row for row in json.loads(options.output.read_text())["rows"]} if options.output.exists() else {}
-    for name in options.protocols:
-        row = rows[name] = measured(name, entries, -(-options.turns // len(PROTOCOLS)), options.seed)
-        wrong = len(row["wrong"])
-        print(f"{name:15} {row['turns']:,} turns, {row['calls']:,} calls, {wrong} wrong, {row['processor_s']} s", flush=True)
-        kept = [rows[name] for name in PROTOCOLS if name in rows]
-        about = {"turns": sum(row["turns"] for row in kept), "wrong": sum(len(row["wrong"]) for row in kept)}
-        options.output.write_text(json.dumps({"about": about, "rows": kept}, indent=1) + "\n")
+    new = {"turns": 0, "calls": 0, "tokens": 0, "function_sets": 0, "wrong": [], "processor_s": 0.0}
+    wanted = -(-options.turns // len(PROTOCOLS))
+    while some := [name for name in options.protocols if rows.get(name, new)["turns"] < wanted]:
+        for name in some:
+            row = rows.setdefault(name, {"protocol": name, **copy.deepcopy(new)})
+            add_batch(row, entries, options.seed)
+            wrong = len(row["wrong"])
+            print(f"{name:15} {row['turns']:,} turns, {row['calls']:,} calls, {wrong} wrong, {row['processor_s']} s", flush=True)
+            kept = [rows[name] for name in PROTOCOLS if name in rows]
+            about = {"turns": sum(row["turns"] for row in kept), "wrong": sum(len(row["wrong"]) for row in kept)}
+            options.output.write_text(json.dumps({"about": about, "rows": kept}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

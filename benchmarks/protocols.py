@@ -4,7 +4,7 @@
 
 Tools are the first functions of the Berkeley Function Calling Leaderboard with different names, over Llama 3's 128,000 tokens
 with each protocol's special tokens. Processor time: the first compilation of a protocol, that of as many other tools, and
-repeated ones of the first tools, whose schemas are known then.
+those of as many tools drawn from all of these at random: each tool is known then, and no such turn was asked for before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import random
 import statistics
 import time
 from pathlib import Path
@@ -38,7 +39,8 @@ def measured(protocol, data: Path, tools: list[dict], others: list[dict], repeat
     stops = [ids[name] for name in protocol.stops]
     tokenizer = load_tokenizer(data / "tokenizers" / "llama3" / "tokenizer.model", special_tokens=ids, stop_ids=stops)
     seconds = []
-    for given in (tools, others, *[tools] * repeats):
+    rng = random.Random(25)
+    for given in (tools, others, *(rng.sample(tools + others, len(tools)) for _ in range(repeats))):
         begin = time.process_time()
         made = compile_response(tokenizer, protocol=protocol, tools=given)
         seconds.append(time.process_time() - begin)

@@ -64,6 +64,8 @@ class ArgumentsEnd:
                 self._quote = ""
         elif c == '"' or (c == "'" and self._style == "python"):
             self._quote = c
+        elif c in "()" and self._style == "marked" and self._begun:
+            pass  # of a bare key
         elif c in _OPENING:
             self._depth += 1
             self._begun = True

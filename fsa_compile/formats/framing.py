@@ -67,11 +67,14 @@ def _text_machine(automaton: TextAutomaton) -> ByteMachine:
     for state, called in automaton.calls.items():
         for number, after in called.items():
             table[state, classes + number] = after
-    targets = distinct(table[table > 0])
+    is_target = np.zeros(states, bool)
+    is_target[table] = True
+    is_target[0] = False
+    targets = is_target.nonzero()[0]
     return ByteMachine(
         byte_class=np.append(automaton.byte_class, classes + np.arange(values)).astype(np.int32),
         specials=(*automaton.specials, *(~number for number in range(values))),
-        action=np.where(table > 0, 1 + np.searchsorted(targets, table), 0).astype(np.int32),
+        action=np.where(is_target, is_target.cumsum(), 0).astype(np.int32)[table],
         entry_offset=np.append(0, np.arange(len(targets) + 1)).astype(np.int32),
         entry_next=targets.astype(np.int32),
         entry_push=np.zeros(len(targets), np.int32),

@@ -11,6 +11,7 @@ each. Their nodes are of two kinds:
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Hashable, Mapping
 
 import numpy as np
@@ -19,7 +20,6 @@ from fsa_compile.arrays.integers import distinct
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.formats.text_automaton import TextAutomaton
-from fsa_compile.formats.tree import Value
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -158,8 +158,7 @@ def part_of(
         roles.crossed = _crosses(automaton, ends, roots, closing, vocabulary)
     if roles.crossed:
         return None
-    reader = _Reader(automaton, {number: place.get(pointers.get(node.pointer, "").encode(), -1) if isinstance(node, Value) else -1
-                                 for number, node in enumerate(automaton.schemas)}, vocabulary)
+    reader = _Reader(automaton, place, vocabulary)
     leads = _named_arcs(made, state, role, name_of, reader, np.array([*(prefix >= 0 for prefix in roles.prefix), False]))
     costs = _group_costs(made, state, role, reader)
     if leads is None or costs is None:
@@ -183,24 +182,25 @@ def _begins_names(labels: frozenset[Hashable]) -> bool:
 
 
 _FEW, _LONGEST = 4, 64
-_NAMES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_NAMES = [*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.", *range(128, 256)]
 
 
 def _crosses(automaton: TextAutomaton, after: list[int], roots: set[int], closing: bytes, vocabulary: Vocabulary) -> bool:
-    """Whether some token might end a value, and hold the text up to the next name and its first letter; for whatever names."""
-    todo, ends = [(state, closing) for state in after], list[tuple[bytes, frozenset[int]]]()
+    """Whether some token might lead from within a value, whose end has been read or not, into the next name or past it.
+
+    That is for whatever names: a token that ends a value, and goes on up to the first letter of a name; or that begins behind a
+    value, and goes on up to the end of the next one.
+    """
+    todo, found = [(state, b"") for state in after], list[bytes]()
     for state, text in todo:
         letters = automaton.table[state][automaton.byte_class[:256]].nonzero()[0].tolist()
         if state in roots or len(letters) > _FEW or len(text) > _LONGEST:
-            ends.append((text, _NAMES if state in roots else frozenset(letters)))
+            some = re.escape(text) + b"[%s]" % re.escape(bytes(_NAMES if state in roots else letters))
+            found += [re.escape(closing) + some, some + b".*" + re.escape(closing)]
         else:
             todo += [(int(automaton.table[state, automaton.byte_class[letter]]), text + bytes([letter])) for letter in letters]
-    for token in vocabulary.tokens:
-        for text, following in ends:
-            at = token.find(text) if len(token) > len(text) else -1
-            if at >= 0 and any(byte in following for byte in token[at + len(text) :]):
-                return True
-    return False
+    matches = re.compile(b"|".join(found), re.DOTALL).search
+    return bool(found) and any(closing in token and matches(token) for token in vocabulary.tokens)
 
 
 def _symbols(made: CompiledConstraint, after: Mapping[int, int]) -> dict[int, tuple[int, bytes]]:
@@ -229,8 +229,8 @@ def _is_closed(made: CompiledConstraint, state: np.ndarray, role: np.ndarray, ro
 class _Reader:
     """Reads tokens in the automaton of a text."""
 
-    def __init__(self, automaton: TextAutomaton, name_of: Mapping[int, int], vocabulary: Vocabulary) -> None:
-        self._automaton, self._name_of, self._tokens = automaton, name_of, vocabulary.tokens
+    def __init__(self, automaton: TextAutomaton, place: Mapping[bytes, int], vocabulary: Vocabulary) -> None:
+        self._automaton, self._place, self._tokens = automaton, place, vocabulary.tokens
 
     def name(self, state: int, token: int) -> int | None:
         """Place of the name before the value that a token leads into; -1 for none; None where it could be several."""
@@ -240,8 +240,11 @@ class _Reader:
         for letter in letters:
             there = int(automaton.table[state, automaton.byte_class[letter]])
             if not there:
-                found = {self._name_of[schema] for schema in automaton.calls.get(state, {})}
-                return found.pop() if len(found) == 1 else None
+                within = [label for label in automaton.labels[state] if isinstance(label, tuple)]
+                behind = [label[1] for label in within if len(label) == 3]  # the value does not tell: names may share one
+                if len(automaton.calls.get(state, {})) != 1 or (within and not behind):
+                    return None
+                return self._place[behind[0]] if behind else -1
             state = there
         return -1
 

@@ -25,6 +25,7 @@ class KeyGuards:
     def __init__(self, controls: Controls, outcomes: Sequence[int], live: Iterable[int]) -> None:
         self._controls, self._outcomes = controls, outcomes
         self.guards = Guards()
+        self._next: dict[int, list[int]] = {}
         live = list(live)
         self._came = self._find_came([c for c in live if c in controls.firsts])
         self._coming = self._find_coming([c for c in live if c in controls.kind])
@@ -154,10 +155,13 @@ class KeyGuards:
 
     def _following(self, control: int) -> list[int]:
         """Controls of the same frame that come next."""
-        c = self._controls
-        out = [target for _, _, target in c.moves[control] if self._outcomes[target] and not c.outcome[target]]
-        for symbol, _ in c.calls.get(control, ()):
-            out += [target for target in c.symbols[symbol].values() if self._outcomes[target]]
+        c, out = self._controls, self._next.get(control)
+        if out is None:
+            moves = {target for _, _, target in c.moves[control]}
+            out = [target for target in moves if self._outcomes[target] and not c.outcome[target]]
+            for symbol, _ in c.calls.get(control, ()):
+                out += [target for target in c.symbols[symbol].values() if self._outcomes[target]]
+            self._next[control] = out
         return out
 
     def _find_kinds(self, live: list[int]) -> dict[int, int]:

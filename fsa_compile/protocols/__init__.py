@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machine
@@ -143,6 +144,7 @@ def compile_response(
     return _compiled(read, request, (response, reasoning, parallel_tool_calls, bounds, options))
 
 
+@collected_rarely
 def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> CompiledConstraint:
     """The constraint of a request that was compiled before, or made now; `asked`: what `_turn` takes."""
 

@@ -147,6 +147,34 @@ def test_a_function_that_is_not_wanted_cannot_be_called(monkeypatch):
     assert walk.allowed()[tokens.index(b"()]")]
 
 
+WHOLE_CALLS = [b"et()]", b"set()]", b"[get()]", b"get(", b"t(a", b"t()", b"et(a=True)]", b"et(x"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"a": {"type": "boolean"}}], ids=["none", "one"])
+@pytest.mark.parametrize("longer", [WHOLE_CALLS, [b", get()]"]], ids=["first", "behind another"])
+def test_tokens_that_hold_whole_calls(longer, arguments, monkeypatch):
+    """Functions of equal arguments share a value; a token behind a value may hold a name and more."""
+    base = small_vocabulary(PROTOCOLS["llama4"], special=True)
+    tokens = [*base.tokens[:256], *longer, *base.tokens[256 + len(longer) :]]
+    vocabulary = type(base).from_tokens(tokens, special=base.special, stop_ids=base.stop_ids)
+    parameters = {"type": "object", "properties": arguments, "required": list(arguments)}
+    tools = [{"name": name, "parameters": parameters} for name in ("get", "set", "bet")]
+    for choice in ("required", "auto"):
+        asked = {"protocol": "llama4", "tool_choice": choice}
+        known_forms._FORMS.clear()
+        compile_response(vocabulary, tools=tools, **asked)
+        for some in (tools[:1], tools[1:2], tools[1:], tools[::2]):
+            made = compile_response(vocabulary, tools=some, **asked)
+            whole = at_once(vocabulary, monkeypatch, tools=some, **asked)
+            for text in (b"", b"[", b"[s", b"[ge", b"[set", b"[set(", b"[bet(", b"[get()", b"[set(a=True", b"[set()"):
+                one, other = made.walk(), whole.walk()
+                for byte in text:
+                    if other.allowed()[byte]:
+                        one.advance(byte)
+                        other.advance(byte)
+                assert one.allowed().tolist() == other.allowed().tolist(), (some, text)
+
+
 def test_counters_keep_all_their_nodes_where_a_tool_is_left_out(monkeypatch):
     """The nodes of a register's other values follow its base node; no arc leads to them."""
     vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)

@@ -46,19 +46,25 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 OBJECT = '{"ok": true}'
 
 KINDS = {
-    # name: (thinks, says, calls, response asked for)
-    "answer": (False, "Rain, I [think].", 0, None),
-    "thinking, answer": (True, "Rain, I [think].", 0, None),
-    "schema": (False, OBJECT, 0, SCHEMA),
-    "thinking, schema": (True, OBJECT, 0, SCHEMA),
-    "call": (False, "", 1, None),
-    "thinking, call": (True, "", 1, None),
-    "two calls": (False, "", 2, None),
-    "thinking, two calls": (True, "", 2, None),
-    "text, two calls": (False, "Let me see.", 2, None),
-    "thinking, text, two calls": (True, "Let me see.", 2, None),
+    # name: (thinks, says, calls, response asked for, has tools)
+    "answer": (False, "Rain, I [think].", 0, None, True),
+    "thinking, answer": (True, "Rain, I [think].", 0, None, True),
+    "schema": (False, OBJECT, 0, SCHEMA, False),
+    "thinking, schema": (True, OBJECT, 0, SCHEMA, False),
+    "call": (False, "", 1, None, True),
+    "thinking, call": (True, "", 1, None, True),
+    "two calls": (False, "", 2, None, True),
+    "thinking, two calls": (True, "", 2, None, True),
+    "text, two calls": (False, "Let me see.", 2, None, True),
+    "thinking, text, two calls": (True, "Let me see.", 2, None, True),
+    "schema beside tools": (False, OBJECT, 0, SCHEMA, True),
+    "thinking, schema beside tools": (True, OBJECT, 0, SCHEMA, True),
+    "two calls beside a schema": (False, "", 2, SCHEMA, True),
+    "thinking, two calls beside a schema": (True, "", 2, SCHEMA, True),
 }
 """What a turn may be; each in each protocol that writes it."""
+CALLS_ARE_OBJECTS = ("gemma3-json", "llama3")
+"""Protocols in which a call and an answer that is an object begin alike; both together are refused."""
 
 
 @pytest.mark.parametrize("special", [True, False], ids=["tokens", "text"])
@@ -67,18 +73,22 @@ def test_every_kind_of_turn(name, special):
     protocol = PROTOCOLS[name]
     vocabulary = small_vocabulary(protocol, special)
     made = {}
-    for thinks, says, count, response in KINDS.values():
+    for thinks, says, count, response, has_tools in KINDS.values():
         if (thinks and name not in THINKING) or (says and count and name in CONTENT_OR_CALLS):
             continue
+        asked = {"tools": TOOLS if has_tools else None, "response": response, "protocol": name}
+        if response and has_tools and name in CALLS_ARE_OBJECTS:
+            with pytest.raises(FormatError, match="at #/response"):
+                compile_response(vocabulary, **asked)
+            continue
         calls = [FIRST, SECOND][: 1 if name in ONE_CALL else count] if count else []
-        key = json.dumps(response)
-        asked = {"tools": TOOLS if response is None else None, "response": response, "protocol": name}
+        key = json.dumps([response, has_tools])
         constraint = made.get(key) or made.setdefault(key, compile_response(vocabulary, **asked))
         ids = ids_of(write_turn(name, thought="Hm, 1 < 2.\nOr so." if thinks else "", content=says, calls=calls), vocabulary)
         assert refused_at(constraint, ids) is None
         found = parse_response([*ids, vocabulary.stop_ids[0]], vocabulary, **asked)
         assert found.reasoning == ("Hm, 1 < 2.\nOr so." if thinks else "")
-        assert found.content == ({"ok": True} if response else says or None)
+        assert found.content == ({"ok": True} if response and says else says or None)
         assert [(call.name, call.arguments) for call in found.calls] == calls
         assert [call() for call in found.calls] == ["Rome for 3", "red [1.5, -2.0] it's {1}, <b>\"q\""][: len(calls)]
 
@@ -386,3 +396,14 @@ def test_the_turn_that_was_compiled_last_is_kept():
     assert refused_at(made[-2], call) is not None
     with pytest.raises(ConstraintError):
         compile_response(vocabulary, protocol="qwen3", tools=[{"name": "f", "parameters": {"properties": {"a": {1, 2}}}}])
+
+
+@pytest.mark.parametrize("name", ["gemma4", "functiongemma"])
+def test_bare_keys_may_hold_parentheses(name):
+    vocabulary = small_vocabulary(PROTOCOLS[name], special=True)
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"o": {"type": "object"}}}}
+    asked = {"protocol": name, "tools": [tool]}
+    calls = [("f", {"o": {"a)b('": 1, "c(": "d)"}})]
+    ids = ids_of(write_turn(name, calls=calls), vocabulary)
+    assert refused_at(compile_response(vocabulary, **asked), ids) is None
+    assert [(call.name, call.arguments) for call in parse_response(ids, vocabulary, **asked).calls] == calls

@@ -105,8 +105,10 @@ class SetCosts:
         self._group_kind = registers.set_kind[kind[groups.node]]
         self._number_keys(machine, registers)
         self._find_pairs(place, group)
-        new = [[keys >> bit & 1 for bit in range(int(self.pairs.case.max(initial=0)) + 1)] for keys in machine.sets.new]
-        self.came = machine.sets.came[control].astype(np.int64), np.array(new, bool)[control]
+        number, bits = dict[int, int](), range(int(self.pairs.case.max(initial=0)) + 1)
+        row = np.array([number.setdefault(keys, len(number)) for keys in machine.sets.new])
+        new = np.array([[keys >> bit & 1 for bit in bits] for keys in number], bool)
+        self.came = machine.sets.came[control].astype(np.int64), new[row[control]]
         self.wanted = np.full(machine.num_controls, _FAR)
         self.wanted_need = np.full(machine.num_controls, _FAR)
         self.floor = np.zeros(len(machine.sets.required), np.int64)
