@@ -24,7 +24,7 @@ from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, 
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import competitor_sets
 from fsa_compile.grammar.frame_actions import Action, Begin, Call, Entry, FrameTables, Shadow, Young, first_symbols
-from fsa_compile.grammar.longest_match import called_terminals, first_and_last
+from fsa_compile.grammar.longest_match import called_terminals, closed_frames, first_and_last
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
@@ -54,7 +54,6 @@ class FrameBuilder:
     ) -> None:
         self.back = back and longest and stacks == 1
         self.generation: dict[int, int] = {}
-        self.uncalled = False
         self.early, self.too_far = dict[int, int](), dict[int, int]()
         self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
         self.lexicon = network.lexicon
@@ -74,7 +73,7 @@ class FrameBuilder:
         self.called_terminals: dict[int, int] = {}
         if longest:
             dfas = [frame.dfa for frame in network.frames]
-            self.called_terminals, self.uncalled = called_terminals(
+            self.called_terminals = called_terminals(
                 dfas, self.lexicon.terminals, network.ignore, network.in_brackets, self.back
             )
         self.controls: dict[tuple[frozenset[int], int], int] = {}
@@ -92,11 +91,6 @@ class FrameBuilder:
         if longest and stacks > 1:
             self.competitors = competitor_sets(dfas, len(self.lexicon.terminals), network.ignore)
 
-    @property
-    def went_back(self) -> bool:
-        """Whether anything depended on `back`."""
-        return self.uncalled or bool(self.generation)
-
     # ---------------------------------------------------------------- items
 
     def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
@@ -109,7 +103,8 @@ class FrameBuilder:
     def _lay_out(self) -> None:
         """Makes the places. Where text may be ignored, a state has a second place, for after a lexeme.
 
-        Who ignores text after a frame? If nothing of the frame can follow its end (`closed`), the caller; else the frame.
+        Who ignores text after a frame? If nothing of the frame can follow its end, nor a callee's that ends it (`closed`), the
+        caller; else the frame.
         """
         frames, ignore = self.network.frames, self.longest and bool(self.network.ignore or self.network.blocks)
         place: dict[tuple[int, int, bool], int] = {}
@@ -128,7 +123,7 @@ class FrameBuilder:
             arcs = self.lexicon.terminals[t].automaton.arcs[0]
             self.entry[len(frames) + t] = self._item([(symbols, self._point(t, q, item)) for symbols, q in arcs], -1)
         first_of_frame = self._first_of_frames()
-        closed = [k > 0 and not frame.line and frame.dfa.closed for k, frame in enumerate(frames)]
+        closed = closed_frames([frame.dfa for frame in frames], [frame.line for frame in frames])
         for (k, q, loose), item in place.items():
             loop = frames[k].loop
             for symbol, target in frames[k].dfa.arcs[q].items():

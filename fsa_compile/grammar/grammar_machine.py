@@ -116,17 +116,18 @@ class _Attempts:
         if longest:
             settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar, deadline)
         conflict: Conflict | None = None
-        for back in (True, False) if longest and stacks == 1 else (False,):
+        for back in (False, True) if longest and stacks == 1 else (False,):  # going back needs more lexemes inline
             builder = FrameBuilder(network, longest=longest, stacks=stacks, back=back, limits=limits, deadline=deadline)
             try:
                 tables = builder.build()
             except LimitError:
-                if back and builder.went_back:
-                    continue
+                if conflict:
+                    break
                 raise
             trim(tables, builder, grammar.text)
-            conflict = find_conflict(tables, builder, stacks)
-            if not conflict or not builder.went_back:
+            found = find_conflict(tables, builder, stacks)
+            conflict = found and (conflict or found)
+            if not conflict or not builder.early:
                 break
         if conflict:
             return conflict

@@ -163,7 +163,7 @@ def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
 
 def called_terminals(
     frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int], alone: list[int], back: bool
-) -> tuple[dict[int, int], bool]:
+) -> dict[int, int]:
     """Terminals that are called: all that share first symbols, if one is long; each with the number of its group.
 
     Args:
@@ -172,9 +172,6 @@ def called_terminals(
       ignore: ignored terminals.
       alone: terminals beside which nothing stands that begins as they do: not called where they are single symbols.
       back: whether terminals from which a lexer goes back are to be left inline.
-
-    Returns:
-      them, and whether `back` left out any.
     """
     groups: list[tuple[int, list[int]]] = []
     for t, terminal in enumerate(terminals):
@@ -190,7 +187,23 @@ def called_terminals(
     gaps = gap_finder(frames, terminals, ignore) if back else lambda _: False
     called = [alike for alike in long if not gaps(alike)]
     single = {t for t in alone if not any(terminals[t].automaton.arcs[1:])}
-    return {t: i for i, alike in enumerate(called) for t in alike if t not in single}, called != long
+    return {t: i for i, alike in enumerate(called) for t in alike if t not in single}
+
+
+def closed_frames(frames: list[SymbolDfa], lines: list[bool]) -> list[bool]:
+    """Whether nothing of a called frame can follow where it ends, nor anything of a callee that ends it.
+
+    Args:
+      frames: automata of the frames, the first one where texts start.
+      lines: those whose end is a line's.
+    """
+    closed = [k > 0 and not lines[k] and dfa.closed for k, dfa in enumerate(frames)]
+    last = [{~x for arcs in dfa.arcs for x, q in arcs.items() if x < 0 and dfa.final[q]} for dfa in frames]
+    while True:
+        left = [own and all(closed[k] for k in callees) for own, callees in zip(closed, last, strict=True)]
+        if left == closed:
+            return closed
+        closed = left
 
 
 def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int]) -> Callable[[list[int]], bool]:

@@ -23,6 +23,7 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "go": {"syntax": "lark", "mode": "longest"},
     "graphql": {"syntax": "lark", "mode": "longest"},
     "java": {"syntax": "lark", "mode": "longest"},
+    "javascript": {"syntax": "lark", "mode": "longest"},
     "json": {"syntax": "lark", "mode": "longest"},
     "json_compact": {"syntax": "lark", "mode": "longest"},
     "json_object": {"syntax": "gbnf", "mode": "characters"},

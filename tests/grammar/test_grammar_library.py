@@ -52,7 +52,7 @@ PYTHON_VALUES = st.recursive(
     | st.dictionaries(PYTHON_ATOMS, inner, max_size=3) | st.sets(PYTHON_ATOMS, min_size=1, max_size=3),
     max_leaves=10,
 )  # fmt: skip
-ELSEWHERE = {"c", "go", "java", "python", "regex", "sql", "xml"}  # judged by `test_python_programs` and `test_real_languages`
+ELSEWHERE = {"c", "go", "java", "javascript", "python", "regex", "sql", "xml"}  # judged by `test_python_programs` and `test_real_languages`
 NAMES = [name for name in library.names() if name not in ELSEWHERE]
 
 

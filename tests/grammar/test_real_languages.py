@@ -24,19 +24,21 @@ from fsa_compile.grammar.lark_syntax import parse_lark
 JUDGES: dict[str, Callable[[str], bool]] = {
     "c": judges.is_c,
     "go": judges.is_go,
+    "javascript": judges.is_javascript,
     "regex": judges.is_regex,
     "sql": judges.sqlite_reads,
     "xml": judges.is_xml,
 }
-MISSED = {"c": 0.12, "go": 0.05, "regex": 0.02, "sql": 0.12, "xml": 0.005}
+MISSED = {"c": 0.12, "go": 0.05, "javascript": 0.25, "regex": 0.02, "sql": 0.12, "xml": 0.005}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 _PARTS = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
 
 
-PARSERS = {"go": "gofmt"}
+PARSERS = {"go": "gofmt", "javascript": "node"}
 """Programs that judge, of those that are not Python packages."""
 SOURCES: dict[str, Callable[[], Iterable[Path]]] = {
     "go": lambda: (Path(shutil.which("gofmt") or "").resolve().parents[1] / "src").rglob("*.go"),
+    "javascript": lambda: (Path(shutil.which("node") or "").resolve().parents[1] / "lib/node_modules/npm").rglob("*.js"),
 }
 """Real programs, in the folder where the judge is installed."""
 
@@ -85,15 +87,17 @@ def test_the_grammar_and_the_judge_agree_with_the_corpus(name):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_real_programs_are_read(name, exhaustive):
-    judge = judge_of(name)
+    judge, end = judge_of(name), "\n" if name == "javascript" else ""
     files = sorted(path for path in SOURCES[name]() if "testdata" not in path.parts and 500 < path.stat().st_size < 20_000)
     texts = [
-        path.read_text(encoding="utf-8")
+        path.read_text(encoding="utf-8") + end
         for path in random.Random(name).sample(files, min(len(files), 1000 if exhaustive else 30))
     ]
     texts = list(filter(judge, texts))
+    if not files:
+        pytest.skip(f"{PARSERS[name]} comes without sources here")
     assert len(texts) > 20
-    assert sum(accepts(name, text) for text in texts) >= 0.99 * len(texts)
+    assert sum(accepts(name, text) for text in texts) >= (0.99 if exhaustive or name == "go" else 0.95) * len(texts)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

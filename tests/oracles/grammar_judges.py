@@ -204,6 +204,38 @@ def is_go(text: str) -> bool:
         return subprocess.run(["gofmt", "-e", "-l", path], capture_output=True, check=False).returncode == 0
 
 
+_JAVASCRIPT_JUDGE = """
+const { SourceTextModule } = require("vm");
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  let answer = "";
+  try { new SourceTextModule(JSON.parse(line)); } catch (error) { answer = error.message.split("\\n")[0]; }
+  console.log(answer);
+});
+"""
+_JAVASCRIPT_MEANING = re.compile(
+    "already been declared|not defined in module|must be declared|Undefined label|Illegal (return|break|continue)|[Dd]uplicate"
+    "|'super' keyword|new.target|await is only|Invalid regular expression: /|Delete of|More than one default|constructor|prototype"
+)
+
+
+@cache
+def _javascript_judge() -> subprocess.Popen[str]:
+    command = ["node", "--experimental-vm-modules", "--no-warnings", "-e", _JAVASCRIPT_JUDGE]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+
+
+def is_javascript(text: str) -> bool:
+    """Whether V8 reads a module; names without a meaning, and words where they mean nothing, are no matter of syntax."""
+    node = _javascript_judge()
+    assert node.stdin is not None
+    assert node.stdout is not None
+    node.stdin.write(json.dumps(text) + "\n")
+    node.stdin.flush()
+    answer = node.stdout.readline().strip()
+    misplaced = "reserved word" in answer and re.search("yield|await", text)
+    return not answer or bool(misplaced or _JAVASCRIPT_MEANING.search(answer))
+
+
 def is_xml(text: str, *, names: bool = False) -> bool:
     """Whether expat reads a document; unless names are to be compared, each name is replaced, so that all are equal or differ."""
     number = itertools.count()
