@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -52,7 +53,7 @@ class ConstraintPool:
       vocabulary: the tokenizer, its `Vocabulary`, or a constraint over it.
       profile: a name out of `jax_decode.PROFILES`, with a scale or without; see `docs/profiles.md`.
       slots: constraints that may be there at once, in buckets.
-      logits_width: see `to_device`.
+      logits_width, sharding: see `to_device`; with a sharding, every device of its mesh has the tables.
 
     Raises:
       DecodeError: there is no such profile, or no vocabulary.
@@ -65,7 +66,13 @@ class ConstraintPool:
     """
 
     def __init__(
-        self, vocabulary: Any, *, profile: Profile | str = "general", slots: int = 256, logits_width: int | None = None
+        self,
+        vocabulary: Any,
+        *,
+        profile: Profile | str = "general",
+        slots: int = 256,
+        logits_width: int | None = None,
+        sharding: Any = None,
     ) -> None:
         known = getattr(vocabulary, "vocabulary", vocabulary)
         if not all(hasattr(known, name) for name in ("fingerprint", "stop_ids")) or isinstance(known, ConstraintTables):
@@ -75,7 +82,7 @@ class ConstraintPool:
         stops = tuple(int(t) for t in known.stop_ids)
         asked = named(profile) if isinstance(profile, str) else profile
         empty = placeholder(size, known.fingerprint, stops)
-        self._tables = to_device(empty, profile=asked, logits_width=logits_width)
+        self._tables = to_device(empty, profile=asked, logits_width=logits_width, sharding=sharding)
         self._profile = self._tables.profile or asked
         self._slots = bucket(slots, 1)
         self._lock = threading.RLock()
@@ -106,7 +113,7 @@ class ConstraintPool:
             more["initial"] = jnp.zeros((self._slots, *t.initial.shape[1:]), jnp.int32)
         if t.has_counters:
             more["symbols"] = t.symbols.at[:, _STEP].set(1)
-        self._tables = dataclasses.replace(t, **more)
+        self._tables = dataclasses.replace(t, **jax.device_put(more, t.constraints.sharding if t.constraints.committed else None))
         self._warm()
 
     def _warm(self) -> None:
