@@ -38,16 +38,17 @@ def heard(event: str, duration_secs: float, **facts) -> None:
 
 
 def made() -> Toy:
-    model = Toy(16)
+    model = Toy(8)
     model.state, model.caches = jax.device_put((model.state, model.caches), EVERYWHERE)
     return model
 
 
 programs: list[str] = []
 with jax_decode.sharded_rows(MESH, "data"):
-    first = served(loop, made(), 60, 16, seed=1, sharding=EVERYWHERE)
+    first = served(loop, made(), 24, 8, seed=1, sharding=EVERYWHERE)
     another = made()
     jax.monitoring.register_event_duration_secs_listener(heard)
-    second = served(loop, another, 60, 16, seed=2, sharding=EVERYWHERE)
-exchanged = collections.Counter(re.findall(r"= (\S+?\[[^\]]*\])\S* (?:all-gather|all-reduce|all-to-all|collective-permute)(?:-start)?\(", seen[0]))
+    second = served(loop, another, 24, 8, seed=2, sharding=EVERYWHERE)
+kinds = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+exchanged = collections.Counter(re.findall(rf"= (\S+?\[[^\]]*\])\S* (?:{kinds})(?:-start)?\(", seen[0]))
 print(json.dumps({"met": first + second, "compiled": programs, "exchanged": exchanged}))

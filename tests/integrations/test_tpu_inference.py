@@ -5,6 +5,12 @@ The loop is tpu-inference's own where that package is installed (`make test-serv
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -14,6 +20,8 @@ from oracles.fused_requests import WORDS, Small, Toy, served
 import jax_decode
 from jax_decode.errors import DecodeError
 from jax_decode.integrations.tpu_inference import FusedRows
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["own", "theirs"])
@@ -86,3 +94,19 @@ def test_wrong_calls_are_errors_that_say_what_to_do():
     fused.carried({}, [], [0])
     with pytest.raises(DecodeError, match="twice"):
         fused.carried({}, [], [0])
+
+
+def test_devices_with_rows_of_their_own_exchange_only_whether_a_text_has_ended():
+    """The loop's rows over eight devices, as a runner with data parallelism has them; the tokens are checked there."""
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("fused_devices.py"))],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found["met"]["requests"] == 2 * 24
+    assert found["compiled"] == []
+    assert found["exchanged"] == {"pred[]": 1}
