@@ -24,15 +24,15 @@ from jax_decode.integrations.tpu_inference import FusedRows
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["own", "theirs"])
+@pytest.fixture(params=[None, 1, 0], ids=["own", "theirs", "theirs to the last step"])
 def loop(request, monkeypatch):
-    if request.param == "own":
+    if request.param is None:
         return own_loop
     module = pytest.importorskip("tpu_inference.runner.decode_loop", reason="tpu-inference is not installed")
     metadata = pytest.importorskip("tpu_inference.layers.common.attention_metadata", reason="tpu-inference is not installed")
     for name in ("get_step_fn_compiler_options", "get_sampling_compiler_options"):
         monkeypatch.setattr(module, name, dict)
-    return their_loop(module, metadata.AttentionMetadata)
+    return their_loop(module, metadata.AttentionMetadata, request.param)
 
 
 @pytest.mark.parametrize("kind", [Toy, Small])

@@ -46,8 +46,11 @@ def own_loop(state, model, logits, tokens, positions, pages, caches, most, stops
     return fused_loop(*given, steps=STEPS, stops=stops, padding=PADDING)
 
 
-def their_loop(module, metadata_class):
-    """`continue_decode` of the module `runner.decode_loop`; its compiler's options, which are for TPUs alone, must be left out."""
+def their_loop(module, metadata_class, interval: int):
+    """`continue_decode` of the module `runner.decode_loop`; its compiler's options, which are for TPUs alone, must be left out.
+
+    Every `interval` steps it looks whether a text has ended, never for 0; rows that have ended are fed an id of the vocabulary.
+    """
 
     def loop(state, model, logits, tokens, positions, pages, caches, most, stops):
         rows = len(tokens)
@@ -59,8 +62,8 @@ def their_loop(module, metadata_class):
         begin = module.TpuSamplingState(tokens, tokens >= 0, metadata, jnp.int32(0))
         out, caches, end, *_ = module.continue_decode(
             state=state, model_fn=model, compute_logits_fn=logits, sample_fn=greedy, init_state=begin, kv_caches=caches,
-            max_decode_steps=jnp.int32(most), static_max_decode_steps=STEPS, eos_token_id=stops, padding_token_id=PADDING,
-            rng=jax.random.PRNGKey(0), mesh=None, sampling_metadata=None,
+            max_decode_steps=jnp.int32(most), static_max_decode_steps=STEPS, eos_token_id=stops, padding_token_id=63,
+            rng=jax.random.PRNGKey(0), mesh=None, sampling_metadata=None, continue_decode_eos_check_interval=interval,
         )  # fmt: skip
         return out, end.step_counter, caches
 
