@@ -139,7 +139,7 @@ $(SERVERS_VENV)/.installed: pyproject.toml
 
 .PHONY: test-servers
 test-servers: $(SERVERS_VENV)/.installed  ## the backend in vLLM's own manager, constraints in its TPU runner's loop (minutes, not in CI)
-	PYTHONPATH=.:tests JAX_PLATFORMS=cpu $(SERVERS_VENV)/bin/python -m pytest -o filterwarnings=default -p no:cacheprovider tests/interop/test_vllm_backend.py tests/integrations/test_tpu_inference.py $(ARGS)
+	PYTHONPATH=.:tests JAX_PLATFORMS=cpu $(SERVERS_VENV)/bin/python -m pytest -o filterwarnings=default -p no:cacheprovider tests/interop/test_vllm_backend.py tests/integrations/test_tpu_inference.py tests/integrations/test_tpu_runner.py $(ARGS)
 
 # Only common benchmark scripts: compilers.py is a part of compile_speed.py, tpu_aot.py needs a TPU compiler.
 BENCHMARKS ?= benchmarks/compile_speed.py benchmarks/grammar_speed.py benchmarks/device_step.py benchmarks/conformance.py

@@ -7,9 +7,10 @@ checked when read, and `tests/automata/test_openfst.py` compares with arc-by-arc
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,11 +30,17 @@ def ways_to_compile(platform: str) -> str:
     return here + " What is compiled already needs NumPy only: fsa_compile.CompiledConstraint.load(path)."
 
 
-try:
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+if TYPE_CHECKING:
     import pynini
-    import pywrapfst
-except ModuleNotFoundError as error:
-    raise MissingPackageError("pynini", "Compiling", "compile", otherwise=ways_to_compile(sys.platform)) from error
+elif not _is_installed("pynini"):  # imported by the functions that need it: most schemas never do
+    raise MissingPackageError("pynini", "Compiling", "compile", otherwise=ways_to_compile(sys.platform))
 
 _MAGIC = 2125659606
 _INFINITY = 0x7F800000  # bits of float32 infinity: the tropical weight of a state that is not final
@@ -63,6 +70,8 @@ class Arcs(NamedTuple):
 
 def fst_from_arcs(arcs: Arcs) -> pynini.Fst:
     """The acceptor as an OpenFst vector FST over the tropical semiring."""
+    import pynini
+
     final, source = arcs.final, arcs.source
     S, E = len(final), len(source)
     count = np.bincount(source, minlength=S)
@@ -80,6 +89,8 @@ def fst_from_arcs(arcs: Arcs) -> pynini.Fst:
 
 def arcs_from_fst(fst: pynini.Fst) -> Arcs:
     """The states and input labels of an acceptor; weights other than "final or not" are dropped."""
+    import pywrapfst
+
     data = pywrapfst.convert(fst, "const").write_to_string()
     magic, length = struct.unpack_from("<ii", data)
     at = 8 + length
@@ -109,6 +120,8 @@ def arcs_from_fst(fst: pynini.Fst) -> Arcs:
 
 def to_pynini(dfa: ByteDfa) -> pynini.Fst:
     """The byte automaton as a pynini acceptor; byte b has label b + 1, state q of `dfa` is state q - 1."""
+    import pynini
+
     if dfa.start == 0:
         return pynini.Fst()
     source, byte, target = dfa.arcs
@@ -139,6 +152,8 @@ def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | Non
     Raises:
       LimitError: it would have more than `max_states` states, or the construction exceeds `max_bytes` or its time.
     """
+    import pywrapfst
+
     out = fst.copy()
     if not out.properties(pywrapfst.NO_EPSILONS, True):
         out.rmepsilon()

@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import pynini
+import pywrapfst
 
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.labels import EPSILON, byte_label
-from fsa_compile.automata.openfst import arcs_from_fst, byte_dfa_from_arcs, determinize, pynini, pywrapfst, to_pynini
+from fsa_compile.automata.openfst import arcs_from_fst, byte_dfa_from_arcs, determinize, to_pynini
 from fsa_compile.automata.utf8_classes import BAD, utf8_classes
 from fsa_compile.limits import CompileLimits, Deadline
 

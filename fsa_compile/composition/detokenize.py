@@ -8,11 +8,13 @@ Source: Koo, Liu and He, "Automata-based constraints for language model decoding
 from __future__ import annotations
 
 import numpy as np
+import pynini
+import pywrapfst
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.labels import EPSILON, byte_label, token_label
-from fsa_compile.automata.openfst import Arcs, fst_from_arcs, pynini, pywrapfst, to_pynini
+from fsa_compile.automata.openfst import Arcs, fst_from_arcs, to_pynini
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pynini
+import pywrapfst
 
 from fsa_compile.automata.labels import EPSILON, label_byte, label_token
-from fsa_compile.automata.openfst import pynini, pywrapfst
 from fsa_compile.inspection.automaton_graphs import Graph, ranges_text, shortened
 from fsa_compile.inspection.explain import token_text
 from fsa_compile.vocabulary.vocabulary import Vocabulary

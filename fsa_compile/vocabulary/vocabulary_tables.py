@@ -419,12 +419,14 @@ def _cache_path(key: str) -> Path | None:
 def _load(path: Path, vocabulary: Vocabulary) -> VocabularyTables | None:
     try:
         with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
-            if str(file["fingerprint"]) != vocabulary.fingerprint or str(file["digest"]) != _digest(file):
+            arrays, multipliers = {name: file[name] for name in _ARRAY_FIELDS}, file["byte_hash"]
+            if str(file["fingerprint"]) != vocabulary.fingerprint or str(file["digest"]) != _digest(arrays):
                 return None
-            arrays = {name: file[name] for name in _ARRAY_FIELDS}
     except Exception:  # a cache that cannot be read, for whatever reason, is made anew
         return None
-    return VocabularyTables(vocabulary.size, vocabulary.fingerprint, tuple(vocabulary.stop_ids), **arrays)
+    tables = VocabularyTables(vocabulary.size, vocabulary.fingerprint, tuple(vocabulary.stop_ids), **arrays)
+    vars(tables)["byte_hash"] = multipliers  # importing NumPy's generators takes as long as a small schema
+    return tables
 
 
 def _digest(arrays: Any) -> str:
@@ -440,7 +442,7 @@ def _save(tables: VocabularyTables, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "wb") as file:
-            np.savez(file, fingerprint=tables.fingerprint, digest=_digest(arrays), **arrays)
+            np.savez(file, fingerprint=tables.fingerprint, digest=_digest(arrays), byte_hash=tables.byte_hash, **arrays)
         os.replace(part, path)
     except OSError:
         return

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from jax_decode.decoding.programs import program
 from jax_decode.errors import DecodeError, is_whole
 from jax_decode.integrations.carried import masked
+from jax_decode.kernels.placement import on_own_rows, put_rows, spread_rows
 from jax_decode.serving.pool import ConstraintPool
 from jax_decode.serving.rows import put_row, take_rows
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state
@@ -54,9 +56,10 @@ class _Model:
     """The runner's model, and every row's step through its constraint. Two of the same function are equal, as jit needs it."""
 
     own: Callable[..., Any]
+    spread: NamedSharding | None
 
     def __call__(self, state: _Parameters, kv_caches: _Caches, tokens: jax.Array, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        rows = advance(state.tables, kv_caches.rows, tokens)
+        rows = on_own_rows(advance, self.spread)(state.tables, kv_caches.rows, tokens)
         caches, hidden, *more = self.own(state.own, kv_caches.own, tokens, *args, **kwargs)
         return _Caches(caches, rows), _Hidden(hidden, rows), *more
 
@@ -66,9 +69,12 @@ class _Logits:
     """The runner's last layer, and the mask."""
 
     own: Callable[..., jax.Array]
+    spread: NamedSharding | None
 
     def __call__(self, state: _Parameters, hidden: _Hidden, *args: Any) -> jax.Array:
-        return masked(state.tables, hidden.rows, self.own(state.own, hidden.own, *args))
+        logits = self.own(state.own, hidden.own, *args)
+        allowed: jax.Array = on_own_rows(masked, self.spread)(state.tables, hidden.rows, logits)
+        return allowed
 
 
 class FusedRows:
@@ -121,7 +127,7 @@ class FusedRows:
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The runner's two functions with the constraints around them; equal objects for the same two, so that a loop that was
         compiled stays compiled."""
-        return _Model(model_fn), _Logits(compute_logits_fn)
+        return _Model(model_fn, spread_rows()), _Logits(compute_logits_fn, spread_rows())
 
     def enter(self, number: int, slot: int | None, max_tokens: int, tokens: Sequence[int] = ()) -> None:
         """Puts a request at the beginning of its constraint.
@@ -162,26 +168,32 @@ class FusedRows:
         Args:
           state, kv_caches: the runner's.
           numbers: of the request in every row of the batch, -1 for rows without one; as many as the batch has rows.
+
+        Within `sharded_rows` the rows are spread as the runner's own are; the pool needs a sharding over the same mesh.
         """
         if self._numbers is not None:
             raise DecodeError("'carried' was called twice", fix="Call kept with the caches that the loop returned, first.")
         self._numbers = self._places(numbers)
-        rows = _taken(self._rows, self._numbers)
+        rows = put_rows(_taken(self._rows, self._numbers))
         return _Parameters(state, self._pool.tables), _Caches(kv_caches, rows)
 
     def kept(self, kv_caches: Any) -> Any:
         """The runner's own caches out of those that the loop returned; the rows' places are kept for the next time."""
         if self._numbers is None or not isinstance(kv_caches, _Caches):
             raise DecodeError("'kept' needs the caches of a loop that 'carried' began", fix="Pass what continue_decode returned.")
-        self._rows, self._numbers = _put(self._rows, self._numbers, kv_caches.rows), None
+        self._rows, self._numbers = self._placed(_put(self._rows, self._numbers, kv_caches.rows)), None
         return kv_caches.own
 
     def _begun(self, which: list[int], limits: list[int]) -> ConstraintState:
         stops = np.broadcast_to(self._stops, (len(which), len(self._stops)))
         given = (np.asarray(which, np.int32), np.asarray(limits, np.int32), stops)
         depths = np.full(len(which), self._depth, np.int32)
-        begun: ConstraintState = _begun(self._pool.tables, *given, depths, max_tokens=self._most)
-        return begun
+        return self._placed(_begun(self._pool.tables, *given, depths, max_tokens=self._most))
+
+    def _placed(self, rows: ConstraintState) -> ConstraintState:
+        """The rows where the tables are, bound to that place as all that the runner's programs return: programs depend on it."""
+        placed: ConstraintState = jax.device_put(rows, self._pool.tables.constraints.sharding)
+        return placed
 
     def _places(self, numbers: Sequence[int]) -> NDArray[np.int32]:
         """Rows of `self._rows`; those without a request are the last, which is free and stays so."""

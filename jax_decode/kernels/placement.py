@@ -61,6 +61,27 @@ def put_rows(tree: Any) -> Any:
     return jax.device_put(tree, sharding)
 
 
+def spread_rows() -> NamedSharding | None:
+    """How rows lie within `sharded_rows`; None elsewhere."""
+    return _ROWS.get()
+
+
+def on_own_rows(function: Callable[..., Any], sharding: NamedSharding | None) -> Callable[..., Any]:
+    """A function of what is common and of arrays of rows, in which every device works on its own rows and asks no other."""
+    if sharding is None:
+        return function
+    mesh, axis = sharding.mesh, sharding.spec[0]
+
+    def spread(common: Any, *rows: Any) -> Any:
+        each = (PartitionSpec(), *(PartitionSpec(axis) for _ in rows))
+        own = jax.shard_map(
+            function, mesh=mesh, in_specs=each, out_specs=PartitionSpec(axis), axis_names={axis}, check_vma=False
+        )
+        return own(common, *rows)
+
+    return spread
+
+
 def on_gpu(placed: Any) -> bool:
     """Whether what `put_rows` returned is on a GPU, or will be."""
     devices = placed.devices() if isinstance(placed, jax.Array) else jax.local_devices()

@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import named_fields
@@ -24,6 +26,8 @@ from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
 from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
 from jax_decode.tables.tables import SLACK, ConstraintTables, Remarks, to_device
 
+_KEPT = 64 << 20
+"""Bytes of arrays of constraints that are kept on the host, for the time when they are added again."""
 _OF_ROWS = ("rows", "only")
 _STEP = 5
 """Column of a symbol's slope that numbers are divided by."""
@@ -52,7 +56,7 @@ class ConstraintPool:
       vocabulary: the tokenizer, its `Vocabulary`, or a constraint over it.
       profile: a name out of `jax_decode.PROFILES`, with a scale or without; see `docs/profiles.md`.
       slots: constraints that may be there at once, in buckets.
-      logits_width: see `to_device`.
+      logits_width, sharding: see `to_device`; with a sharding, every device of its mesh has the tables.
 
     Raises:
       DecodeError: there is no such profile, or no vocabulary.
@@ -65,7 +69,13 @@ class ConstraintPool:
     """
 
     def __init__(
-        self, vocabulary: Any, *, profile: Profile | str = "general", slots: int = 256, logits_width: int | None = None
+        self,
+        vocabulary: Any,
+        *,
+        profile: Profile | str = "general",
+        slots: int = 256,
+        logits_width: int | None = None,
+        sharding: Any = None,
     ) -> None:
         known = getattr(vocabulary, "vocabulary", vocabulary)
         if not all(hasattr(known, name) for name in ("fingerprint", "stop_ids")) or isinstance(known, ConstraintTables):
@@ -75,11 +85,12 @@ class ConstraintPool:
         stops = tuple(int(t) for t in known.stop_ids)
         asked = named(profile) if isinstance(profile, str) else profile
         empty = placeholder(size, known.fingerprint, stops)
-        self._tables = to_device(empty, profile=asked, logits_width=logits_width)
+        self._tables = to_device(empty, profile=asked, logits_width=logits_width, sharding=sharding)
         self._profile = self._tables.profile or asked
         self._slots = bucket(slots, 1)
         self._lock = threading.RLock()
         self._bodies = weakref.WeakKeyDictionary[CompiledConstraint, Body]()
+        self._alone = SizedMemo[Alone](_KEPT, _num_bytes)
         self._resident = dict[bytes, _Resident]()
         self._slot_of = dict[bytes, int]()
         self._keys = dict[int, tuple[bytes, bytes]]()
@@ -106,7 +117,7 @@ class ConstraintPool:
             more["initial"] = jnp.zeros((self._slots, *t.initial.shape[1:]), jnp.int32)
         if t.has_counters:
             more["symbols"] = t.symbols.at[:, _STEP].set(1)
-        self._tables = dataclasses.replace(t, **more)
+        self._tables = dataclasses.replace(t, **jax.device_put(more, t.constraints.sharding if t.constraints.committed else None))
         self._warm()
 
     def _warm(self) -> None:
@@ -269,7 +280,9 @@ class ConstraintPool:
             if lacking:
                 what = f"the constraint does not fit the pool's profile {str(self._profile)!r}: {lacking}"
                 raise DecodeError(what, fix="Make the pool with a larger profile; 'general' has nearly all.")
-            body = self._bodies[c] = body_of(c, alone(c, self._profile), self._profile)
+            made = alone(c, self._profile)
+            body = self._bodies[c] = body_of(c, made, self._profile)
+            self._alone.get(body.slot_key, lambda: made)
         if (body.counters and not self._profile.counters) or (body.num_symbols and not self._profile.has_stack):
             kind = "counters" if body.counters else "a stack"
             what = f"the constraint has {kind}, the pool's profile {self._profile.name!r} none"
@@ -281,21 +294,12 @@ class ConstraintPool:
 
     def _entered(self, body: Body, c: CompiledConstraint, grow: bool) -> int:
         """Writes a constraint into the tables; its slot."""
-        while True:
-            missing = self._too_large(body)
-            if not missing:
-                resident = (self._resident.get(body.key) or self._reserved(body)) if self._free_slots else None
-                if resident is not None:
-                    break
-                if self._idle:
-                    self._evict()
-                    continue
-                missing = self._missing(body)
+        while (resident := None if (missing := self._too_large(body)) else self._room_for(body)) is None:
             if not grow:
-                raise _full(self._profile, missing)
+                raise _full(self._profile, missing or self._missing(body))
             self.grow()
         slot, what = self._free_slots.pop(), dict[str, Written]()
-        made = alone(c, self._profile)
+        made = self._alone.get(body.slot_key, lambda: alone(c, self._profile))
         if not resident.slots:
             self._write_rows(made, resident.places)
             values = placed(body, made, resident.places, self._profile)
@@ -309,6 +313,14 @@ class ConstraintPool:
         resident.slots += 1
         self._slot_of[body.slot_key], self._keys[slot] = slot, (body.key, body.slot_key)
         return slot
+
+    def _room_for(self, body: Body) -> _Resident | None:
+        """Where a body is, or places for it; constraints that nobody uses make room. None where that is not enough."""
+        while True:
+            resident = (self._resident.get(body.key) or self._reserved(body)) if self._free_slots else None
+            if resident is not None or not self._idle:
+                return resident
+            self._evict()
 
     def _reserved(self, body: Body) -> _Resident | None:
         """Places for a body, not yet written; None where there is no room now."""
@@ -385,6 +397,10 @@ class ConstraintPool:
         if body.increment_keys:
             sizes["increments"] = len(set(body.increment_keys) - self._increments.contents)
         return sizes
+
+
+def _num_bytes(made: Alone) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves((vars(made.parts), vars(made.stacks))))
 
 
 def _full(profile: Profile, missing: Mapping[str, tuple[int, int]]) -> PoolFullError:

@@ -146,6 +146,48 @@ def test_first_tokens_have_the_sampler_s_distribution_whatever_is_drafted(tables
     assert (np.asarray(found.written) == 2).any()
 
 
+def test_a_server_s_own_greedy_rule_is_right_under_masks_along_a_draft(tables, tokenizer):
+    """Drafts are kept up to the first that is not the best token of its place, which is written in its stead."""
+    width, state = tokenizer.vocabulary.size, begun(tables)
+    wanted, _ = one_by_one(tables, state, jax_decode.Greedy(), jnp.zeros((ROWS, 2), jnp.uint32), width)
+    for right in range(DRAFTS + 1):
+        drafts = wanted[:, :DRAFTS].copy()
+        drafts[:, right : right + 1] = 7  # allowed in some rows, forbidden in others
+        texts = np.pad(drafts, ((0, 0), (0, LENGTH - DRAFTS)), constant_values=-1)
+        logits = jnp.stack([model(width, jnp.asarray(texts), jnp.full(ROWS, i)) for i in range(DRAFTS + 1)], 1)
+        best = np.asarray(jax.jit(mask_along)(tables, state, jnp.asarray(drafts), logits)).argmax(-1)
+        for row in range(ROWS):
+            kept = next((i for i in range(DRAFTS) if best[row, i] != drafts[row, i]), DRAFTS)
+            assert kept >= min(right, np.argmin(np.append(wanted[row], -1) >= 0))
+            assert best[row, : kept + 1].tolist() == wanted[row, : kept + 1].tolist() or wanted[row, kept] < 0
+
+
+def test_a_server_s_own_rule_of_sampling_is_right_under_masks_along_a_draft(tables, tokenizer):
+    """A draft is kept as often as the target would draw it; in its stead, one of the others is drawn as the target would."""
+    width, draws, rng = tokenizer.vocabulary.size, 1_500, np.random.default_rng(4)
+    logits = 2 * jax.random.normal(jax.random.key(2), (1, 2, width))
+    likely = np.asarray(mask_along(tables, begun(tables), jnp.full((ROWS, 1), -1), jnp.broadcast_to(logits, (ROWS, 2, width))))[0, 0]
+    drafts = rng.choice([*np.argsort(likely)[-3:], 7, 9], (draws, 1)).astype(np.int32)  # two of them forbidden
+    state = jax.tree.map(lambda x: jnp.repeat(x[:1], draws, 0), begun(tables))
+    masked = jax.jit(mask_along)(tables, state, jnp.asarray(drafts), jnp.broadcast_to(logits, (draws, 2, width)))
+    p = np.asarray(jax.nn.softmax(masked[:, 0]), np.float64)
+    row = np.arange(draws)
+    kept = rng.random(draws) <= p[row, drafts[:, 0]]
+    rest = p.copy()
+    rest[row, drafts[:, 0]] = 0
+    other = (rest.cumsum(1) > rng.random((draws, 1)) * rest.sum(1, keepdims=True)).argmax(1)
+    seen = np.bincount(np.where(kept, drafts[:, 0], other), minlength=width) / draws
+    exact = np.exp(likely - likely.max(), dtype=np.float64)
+    exact /= exact.sum()
+    assert not seen[exact == 0].any()
+    assert not kept[np.isin(drafts[:, 0], np.flatnonzero(exact == 0))].any()
+    common = exact > 5 / draws
+    assert (np.abs(seen - exact)[common] < 5 * np.sqrt(exact * (1 - exact) / draws)[common]).all()
+    after = np.asarray(masked[:, 1])
+    assert np.isfinite(after[kept]).any(1).all()
+    assert not np.isfinite(after[exact[drafts[:, 0]] == 0]).any()
+
+
 def test_arguments_that_do_not_go_together(tables, tokenizer):
     state, width = begun(tables), tokenizer.vocabulary.size
     with pytest.raises(DecodeError, match="one more place than drafts"):
