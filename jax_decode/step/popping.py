@@ -53,6 +53,8 @@ def popped(
 
     begin = read(tables.frames, node, jnp.int32(DELTA_OFFSET))
     _, found = repeated(pop, (node, begin, top, register, *used), tables.max_pops + 1, lambda carry: (carry[0] > 0).any())
+    there = found[0] > 0  # what would stand where there is no source depends on how far the loop went
+    found = (found[0], *(jnp.where(there, field, 0) for field in found[1:]))
     return [field.reshape(node.shape[0], -1) for field in found]
 
 
