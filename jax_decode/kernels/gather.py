@@ -39,30 +39,18 @@ def read(table: jax.Array, *index: jax.Array) -> jax.Array:
 
 
 def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple[jax.Array, ...]:
-    """Fields of the records at an index, each of the index's shape, by one gather of single numbers.
+    """Fields of the records at an index, each of the index's shape.
 
-    A compiler for TPUs would write a whole narrow table anew, every record padded to 128 lanes, to read records as rows; single
-    numbers it reads where they lie.
+    On a TPU every column is read by itself: its compiler would write a whole narrow table anew, every record padded to 128 lanes,
+    to read records as rows; single numbers it reads where they lie. Elsewhere one gather reads records up to the last column.
 
     Args:
       table: its last axis are the columns.
-      columns: which of them, best one after another: others are a constant that an accelerator loads.
+      columns: which of them.
       index: int32 for every other axis, known to be inside.
     """
-    if target() != "tpu":
-        return _of_records(table, columns, index)
-    return tuple(read(table, *index, jnp.int32(c)) for c in columns)
-    own = (len(columns), *(1 for _ in index[0].shape))
-    if list(columns) == list(range(columns[0], columns[0] + len(columns))):
-        each = jax.lax.broadcasted_iota(jnp.int32, own, 0) + np.int32(columns[0])
-    else:
-        each = jnp.asarray(np.reshape(np.asarray(columns, np.int32), own))
-    found = read(table, *(x[None] for x in index), each)
-    return tuple(found[i] for i in range(len(columns)))
-
-
-def _of_records(table: jax.Array, columns: Sequence[int], index: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-    """`fields` by a gather of whole records up to the last column that is asked for."""
+    if target() == "tpu":
+        return tuple(read(table, *index, jnp.int32(c)) for c in columns)
     shape, end = index[0].shape, max(columns) + 1
     flat = [jax.lax.reshape(x, (math.prod(shape), 1)) for x in index]
     axes = tuple(range(len(index)))
