@@ -183,6 +183,7 @@ def sizes(every: list[Any]) -> tuple[dict[str, Any], list[Any]]:
 
 
 POOL = "general x4"
+TURNS = 7  # of a step in either sizes; each compiles it anew
 
 
 def sequence(count: int, batches: int, seconds: float) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def steps(chosen: list[Any], repeats: int) -> list[dict[str, Any]]:
             own = jax_decode.to_device(constraint)
         for batch in (1, 8, 64):
             seconds: dict[str, list[float]] = {"profile": [], "tight": []}
-            for _ in range(3):  # in turns: other processes disturb both alike
+            for _ in range(TURNS):  # in turns: other processes disturb both alike, and so does how XLA lays out a program
                 for kind, tables in (("profile", in_profile), ("tight", own)):
                     sampler = jax_decode.Categorical(0.9)
                     report = jax_decode.step_report(tables, batch_size=batch, repeats=repeats, sampler=sampler)

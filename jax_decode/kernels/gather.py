@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +83,8 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
     """
 
     def together() -> jax.Array:
-        return jax.lax.reduce(entry(places(count, shape)), np.int32(0), jax.lax.max, (len(shape),))
+        at = _written_out(count, shape) if target() == "cpu" else places(count, shape)
+        return jax.lax.reduce(entry(at), np.int32(0), jax.lax.max, (len(shape),))
 
     def unrolled() -> jax.Array:
         best = jnp.zeros((*shape, 1), jnp.int32)
@@ -111,9 +112,16 @@ def last_of(entry: Callable[[jax.Array], tuple[jax.Array, jax.Array]], count: in
 def places(count: int, shape: tuple[int, ...]) -> jax.Array:
     """0 .. count - 1 along a last axis of arrays of a shape, int32[*shape, count].
 
-    Of the whole shape: a smaller one would be an operation of its own on a TPU.
+    Of the whole shape: a smaller one would be an operation of its own on a TPU. On a CPU of numbers that are written out: XLA
+    works out what follows from them alone, and would otherwise compile a kernel for it.
     """
+    if target() == "cpu":
+        return jnp.broadcast_to(_written_out(count, shape), (*shape, count))
     return jax.lax.broadcasted_iota(jnp.int32, (*shape, count), len(shape))
+
+
+def _written_out(count: int, shape: tuple[int, ...]) -> jax.Array:
+    return cast(jax.Array, np.arange(count, dtype=np.int32).reshape((1,) * len(shape) + (count,)))
 
 
 def _place(i: int, shape: tuple[int, ...]) -> jax.Array:

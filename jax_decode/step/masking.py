@@ -134,7 +134,7 @@ def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     if target() != "cpu" or rows.shape[1] == 1:
         return _union(lambda rows: read(tables.rows, rows), rows)
     # A CPU works for every word: no further than to the last source that has a row in any row of the batch.
-    order = jnp.arange(1, rows.shape[1] + 1, dtype=jnp.int32)
+    order = np.arange(1, rows.shape[1] + 1, dtype=np.int32)
     end = jnp.where(rows > 0, order, 0).max()
 
     def more(s: jax.Array, words: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
 from jax_decode.kernels.gather import fields, places, read, repeated, stacked
@@ -110,9 +111,9 @@ def stack_at(tables: ConstraintTables, at: Sources, source: jax.Array) -> tuple[
     count = NUM_FIELDS + tables.key_words
     width = at.carried.shape[1] // count  # doubled sources share what is carried
     batch = jnp.arange(source.shape[0], dtype=jnp.int32)[None, :, None]
-    columns = jnp.arange(1, count, dtype=jnp.int32)[:, None, None] * width
+    columns = np.arange(1, count, dtype=np.int32)[:, None, None] * np.int32(width)
     own = source if at.node.shape[1] <= width else jax.lax.rem(source, jnp.int32(width))
-    found = read(at.carried, batch, columns + own[None])
+    found = read(at.carried, batch, own[None] + columns)
     cell, cost, depth, register, context, *used = (found[i] for i in range(count - 1))
     return (cell, cost, depth, context, register), tuple(used)
 
