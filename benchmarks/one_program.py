@@ -182,7 +182,7 @@ def sizes(every: list[Any]) -> tuple[dict[str, Any], list[Any]]:
     return found, [every[order[0]], every[middle]]
 
 
-POOL = "general x4"
+POOL = "general x16"
 TURNS = 7  # of a step in either sizes; each compiles it anew
 
 
