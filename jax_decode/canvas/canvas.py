@@ -210,12 +210,13 @@ def _no_gradient(x: jax.Array) -> Any:
 @jax.jit
 def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
     def one(tables: CanvasTables, row: Row) -> Marginals:
-        x = row.logprobs
-        mass, of_class, listed = _rest_of_tokens(tables, row)
+        x, weights = row.logprobs, _weights(tables, row)
+        ways = backward(LOG, tables, weights.edges, row.remaining)
+        of_class, listed = _rest_of_tokens(weights, ways, tables, row)
         out = jnp.full_like(x, NEVER).at[:, : tables.vocab_size].set(of_class[tables.token_class].T)
         wide = out.at[:, tables.arc_token].get(mode="fill", fill_value=NEVER)
         out = out.at[:, tables.arc_token].set(jnp.logaddexp(wide, listed.T), mode="drop")
-        return Marginals(jnp.where(out > NEVER, out + x, NEVER), mass)
+        return Marginals(jnp.where(out > NEVER, out + x, NEVER), ways[0][row.state])
 
     return by_row(one, tables, rows)
 
@@ -234,8 +235,10 @@ def _weights(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Weights:
 
 def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Array]:
     """A sample of one row, and the log-probability of each of its tokens given that the constraint holds, float32[L]."""
-    filled = fill(True, tables, row)
-    _, of_class, listed = _rest_of_tokens(tables, row)
+    weights = _weights(tables, row)
+    ways = backward(LOG, tables, weights.edges, row.remaining)
+    filled = _filled_by(weights, ways, True, tables, row)
+    of_class, listed = _rest_of_tokens(weights, ways, tables, row)
     token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
     wide = of_class[tables.token_class[token], position]
     place = jnp.minimum(jnp.searchsorted(tables.arc_token, token), len(tables.arc_token) - 1)
@@ -244,23 +247,28 @@ def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Ar
     return filled, jnp.where(rest > NEVER, rest + row.logprobs[position, token], NEVER)
 
 
-def _rest_of_tokens(tables: CanvasTables, row: Row) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The mass; and what the other positions add where a position has a token of a class, float32[K, L], or one of the listed
-    tokens, float32[A, L]: with the token's own log-probability, its log-probability given the constraint."""
-    sets, edges = _weights(tables, row)
-    before, behind = backward(LOG, tables, edges, row.remaining)
+def _rest_of_tokens(
+    weights: _Weights, ways: tuple[jax.Array, jax.Array], tables: CanvasTables, row: Row
+) -> tuple[jax.Array, jax.Array]:
+    """What the other positions add where a position has a token of a class, float32[K, L], or one of the listed tokens,
+    float32[A, L]: with the token's own log-probability, its log-probability given the constraint.
+
+    `weights` and `ways` are those of the row and of `backward`.
+    """
+    (sets, edges), (before, behind) = weights, ways
     ahead = forward(LOG, tables, edges, row.state)
-    mass = before[row.state]
-    rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(mass)).T
+    rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(before[row.state])).T
     of_label = LOG.segments(rest, tables.edge_label, len(tables.term_label))
     of_value = LOG.segments(of_label[tables.term_label], tables.term_value, len(sets.values))
     rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
-    return mass, LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
+    return LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
 
 
 def fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
     """One row: an exact sample, or the most probable canvas."""
-    return _filled_by(_weights(tables, row, LOG if draws else MAX), draws, tables, row)
+    ring = LOG if draws else MAX
+    weights = _weights(tables, row, ring)
+    return _filled_by(weights, backward(ring, tables, weights.edges, row.remaining), draws, tables, row)
 
 
 def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: jax.Array | None) -> tuple[Filled, jax.Array]:
@@ -270,7 +278,7 @@ def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: ja
     that of its tokens if all are settled.
     """
     weights = _weights(tables, row)
-    filled = _filled_by(weights, True, tables, row)
+    filled = _filled_by(weights, backward(LOG, tables, weights.edges, row.remaining), True, tables, row)
     if given is not None:
         filled = filled._replace(tokens=jnp.where(given >= 0, given, filled.tokens))
     token = jnp.maximum(filled.tokens, 0)
@@ -280,38 +288,47 @@ def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: ja
     edges = edge_weights(LOG, tables, values)
 
     def step(state: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
-        ways = jnp.where(tables.source == state, weight, NEVER)
-        return jnp.where(ways.max() > NEVER, tables.target[ways.argmax()], 0), None
+        edge, leaves = _edges_from(tables, state)
+        ways = jnp.where(leaves, weight[edge], NEVER)
+        return jnp.where(ways.max() > NEVER, tables.target[edge[ways.argmax()]], 0), None
 
     if given is not None:
         filled = filled._replace(state=jax.lax.scan(step, row.state, edges)[0])
     return filled, backward(LOG, tables, edges, row.remaining)[0][row.state]
 
 
-def _filled_by(weights: _Weights, draws: bool, tables: CanvasTables, row: Row) -> Filled:
+def _edges_from(tables: CanvasTables, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Edges, int32[D], with all that leave a state; and which of them do."""
+    edge = jnp.minimum(tables.first_edge[state] + tables.place, len(tables.source) - 1)
+    return edge, tables.source[edge] == state
+
+
+def _filled_by(weights: _Weights, ways: tuple[jax.Array, jax.Array], draws: bool, tables: CanvasTables, row: Row) -> Filled:
     """Edges first, then of every edge a token set, of a set a class, of a class a block, and of a block a token: so that noise is
     drawn for a few alternatives and not for the vocabulary."""
     x, positions = row.logprobs, jnp.arange(len(row.logprobs))
-    (values, classes, blocks), edges = weights
-    before, behind = backward(LOG if draws else MAX, tables, edges, row.remaining)
+    ((values, classes, blocks), edges), (before, behind) = weights, ways
 
-    def best(kind: int, position: jax.Array, of: jax.Array) -> jax.Array:
-        """The drawn or the best of alternatives float32[n, m], int32[n], at positions [n]."""
+    def best(kind: int, position: jax.Array, of: jax.Array, number: jax.Array | None = None) -> jax.Array:
+        """The drawn or the best of alternatives float32[n, m], int32[n], at positions [n]; noise is by their number."""
         if draws:
             key = jnp.broadcast_to(row.key[None, :], (len(position), 2))
-            index = jnp.arange(of.shape[1], dtype=jnp.uint32)[None, :]
-            of += gumbel(key, (position * len(_KINDS) + kind).astype(jnp.uint32), index)
+            number = jnp.arange(of.shape[1])[None, :] if number is None else number
+            of += gumbel(key, (position * len(_KINDS) + kind).astype(jnp.uint32), number.astype(jnp.uint32))
         return of.argmax(1).astype(jnp.int32)
 
     def step(state: jax.Array, at: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         position, weight, rest = at
-        ways = jnp.where(tables.source == state, weight + rest[tables.target], NEVER)
-        edge = jnp.where(ways.max() > NEVER, best(_EDGE, position[None], ways[None])[0], 0)
+        some, leaves = _edges_from(tables, state)
+        on = jnp.where(leaves, weight[some] + rest[tables.target[some]], NEVER)
+        edge = jnp.where(on.max() > NEVER, some[best(_EDGE, position[None], on[None], some[None])[0]], 0)
         return tables.target[edge], edge
 
     state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
-    terms = jnp.where(tables.edge_label[taken][:, None] == tables.term_label[None, :], values.T[:, tables.term_value], NEVER)
-    value = tables.term_value[best(_TERM, positions, terms)]
+    label, last = tables.edge_label[taken][:, None], len(tables.term_label) - 1
+    term = jnp.minimum(tables.first_term[label] + jnp.arange(BLOCK)[None, :], last)
+    terms = jnp.where(tables.term_label[term] == label, values[tables.term_value[term], positions[:, None]], NEVER)
+    value = jnp.take_along_axis(tables.term_value[term], best(_TERM, positions, terms, term)[:, None], 1)[:, 0]
     wide = jnp.minimum(value, len(tables.holds) - 1)
     held = best(_CLASS, positions, jnp.where(tables.holds[wide], classes.T, NEVER))
     part = best(_PART, positions, jnp.where(tables.block_class[None, :] == held[:, None], blocks.T, NEVER))

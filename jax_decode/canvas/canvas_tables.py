@@ -27,15 +27,17 @@ _NO_TOKEN = 2**30
 class CanvasTables:
     """Constraints for a canvas; every array has a leading axis of C constraints. Made by `to_canvas`.
 
-    Axes: S states, E edges, T terms of labels, R wide token sets, K token classes, A listed tokens, J = R + A; all padded to
-    powers of two from 64 on.
+    Axes: S states, E edges, D edges of a state, T terms of labels, R wide token sets, K token classes, A listed tokens,
+    J = R + A; all padded to powers of two from 64 on.
     State 0 is dead, state 1 the start; edge 0 leads from 0 to 0; label 0, set 0 and class 0 stand for none.
 
     Attributes:
       distance: int32[C, S], least number of further tokens of a complete text.
       source, target: int32[C, E], states of each edge, edges by ascending source.
+      first_edge: int32[C, S], where the edges of each state begin; place: int32[C, D], 0 .. D - 1, no state has more.
       edge_label: int32[C, E], the label of each edge: edges of the same tokens have one.
       term_label, term_value: int32[C, T], the label of each term, ascending, and its tokens: a wide set, or R + a listed token.
+      first_term: int32[C, T], where the terms of each label begin, at most BLOCK.
       arc_token: int32[C, A], the listed tokens.
       token_class: int32[C, V], the class of every token among the wide sets: tokens of a class are in the same sets.
       order: int32[C, N], tokens by class, every class in whole blocks.
@@ -47,9 +49,12 @@ class CanvasTables:
     distance: jax.Array
     source: jax.Array
     target: jax.Array
+    first_edge: jax.Array
+    place: jax.Array
     edge_label: jax.Array
     term_label: jax.Array
     term_value: jax.Array
+    first_term: jax.Array
     arc_token: jax.Array
     token_class: jax.Array
     order: jax.Array
@@ -117,6 +122,7 @@ def to_canvas(
         arrays["holds"][i, :own_rows, :own_classes] = one["holds"]
     arrays["token_class"] = np.stack([one["token_class"] for one in laid])
     # A listed token's number counts from the end of the wide sets, which is now the same for all constraints.
+    arrays["place"] = np.broadcast_to(np.arange(sizes["place"], dtype=np.int32), arrays["place"].shape)
     arrays["term_value"] = np.where(arrays["term_value"] < 0, rows - 1 - arrays["term_value"], arrays["term_value"])
     return CanvasTables(**{name: jax.numpy.asarray(a) for name, a in arrays.items()})
 
@@ -166,13 +172,18 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
         term_value.append(values)
     order, block_class = _blocks(token_class)
     held_row, held_class = np.nonzero(holds)
+    source, labels_of_terms = np.concatenate([[0], a.source[by_source]]).astype(np.int32), np.concatenate(term_label)
+    first_edge, first_term = (_firsts(x, n) for x, n in ((source, len(a.distance) + 1), (labels_of_terms, len(numbers) + 1)))
     return {
         "distance": np.concatenate([[NEVER], a.distance]).astype(np.int32),
-        "source": np.concatenate([[0], a.source[by_source]]).astype(np.int32),
+        "source": source,
         "target": np.concatenate([[0], a.target[by_source]]).astype(np.int32),
+        "first_edge": first_edge,
+        "place": np.zeros(np.bincount(source).max(), np.int32),
         "edge_label": np.array([0, *(of_array[id(t)] for t in tokens)], np.int32),
-        "term_label": np.concatenate(term_label).astype(np.int32),
+        "term_label": labels_of_terms.astype(np.int32),
         "term_value": np.concatenate(term_value).astype(np.int32),
+        "first_term": first_term,
         "arc_token": np.append(arc_token, _NO_TOKEN).astype(np.int32),
         "token_class": token_class,
         "order": order,
@@ -181,6 +192,11 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
         "held_class": np.append(held_class, 0).astype(np.int32),
         "holds": holds,
     }
+
+
+def _firsts(ascending: NDArray[Any], count: int) -> NDArray[np.int32]:
+    """Where each of 0 .. count - 1 begins in an array."""
+    return ascending.searchsorted(np.arange(count)).astype(np.int32)
 
 
 def _classes(sets: list[NDArray[np.int64]], vocab_size: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
