@@ -15,6 +15,9 @@ GROWTH = 4
 """Between two scales of a profile: every table then holds this many times as much."""
 MOST_SCALES = 4
 """Scales of every profile."""
+_SPARE = 8
+"""A scale beyond the second is chosen only for constraints that fill an eighth of it: programming languages, which are large in
+few tables, would otherwise take gigabytes."""
 _FEW_TOKENS = 1 << 15
 _OVER_FEW = {"nested": {"max_candidates": 64}}
 """Static sizes over vocabularies of fewer tokens, where the larger ones would be a seventh of the step."""
@@ -178,12 +181,18 @@ def closest(statics: Sizes, used: Sizes) -> Profile:
     return dataclasses.replace(_of_kind(statics, used)[-1], scale=GROWTH ** (MOST_SCALES - 1))
 
 
+def _worthwhile(profile: Profile | None, used: Sizes) -> Profile | None:
+    if profile is None or profile.scale <= GROWTH:
+        return profile
+    return profile if sum(map(profile.size, dict(profile.room))) <= _SPARE * sum(used.values()) else None
+
+
 def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, counters: bool, vocab_size: int) -> Profile | None:
     """The profile that constraints get; None where they fit none and none was asked for.
 
     Args:
       asked: a name, whose smallest scale with room is taken; with a scale ("general x16"), or a `Profile`, for that very one;
-        None for the smallest that fits, larger scales last.
+        None for the smallest that fits, larger scales last, if not most of them would be empty.
       statics, used, counters: as in `Profile.lacks`.
       vocab_size: tokens of their vocabulary.
 
@@ -193,7 +202,7 @@ def choose_profile(asked: Profile | str | None, statics: Sizes, used: Sizes, cou
     if asked is None:
         alike = [profile.over(vocab_size) for profile in _of_kind(statics, used)]
         fits = (profile for profile in alike if not profile.lacks(statics, used, counters))
-        return next(fits, None) or alike[-1].scaled(statics, used, counters)
+        return next(fits, None) or _worthwhile(alike[-1].scaled(statics, used, counters), used)
     if not isinstance(asked, (str, Profile)):
         what = f"the profile is a {type(asked).__name__}"
         raise DecodeError(what, fix=f"Give a name out of {', '.join(_BY_NAME)}, another's tables.profile, or none.")

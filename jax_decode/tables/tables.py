@@ -386,8 +386,9 @@ def _chosen_profile(
     chosen = None if special else choose_profile(asked, sizes, used, counters, constraints[0].vocab_size)
     if chosen is None:
         kind = closest(sizes, used)
-        lacking = f"{kind.name!r}, the closest, lacks {kind.lacks(sizes, used, counters)}"
-        why = "sets of items beside others" if special else lacking
+        lacking = kind.lacks(sizes, used, counters)
+        why = f"{kind.name!r}, the closest, lacks {lacking}" if lacking else f"most of {str(kind)!r} would be empty"
+        why = "sets of items beside others" if special else why
         _LOG.info("these constraints fit no profile, so a program is compiled for them: %s", why)
     return chosen
 
