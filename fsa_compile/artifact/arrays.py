@@ -41,7 +41,7 @@ What a cell costs may depend on the cells below (`context` is not 0). Every cell
 no token leads to: the child of the context below by the cell's symbol, the first one below being `context`. Its `distance` is
 what the cell costs less than its symbol does.
 
-Rules may have a *temperature*. The one of a place is the greatest of all its sources; where none has any, the sampler's own holds.
+Rules may have a *temperature*. That of a configuration is the greatest of its sources; where none has any, the sampler's holds.
 
 Costs count tokens, needs count stack cells. The text can be finished in `distance[node]` + cost of all cells tokens. The
 tokens of a level of source n_d need, themselves included, at most `level_cost` tokens besides the cost of the cells left

@@ -109,7 +109,8 @@ class HostWalk(BitmaskWalk):
 
     @property
     def temperature(self) -> float | None:
-        """The temperature at which a grammar's rules ask for the next token, the greatest where several do; None where none does."""
+        """The greatest temperature that rules of a grammar give to the lexemes that the next byte may begin or go on; None where
+        none has one."""
         own = self.constraint.temperature
         if not len(own) or self.finished:
             return None

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.arrays.graphs import reached
 from fsa_compile.arrays.integers import distinct
 from fsa_compile.arrays.ranges import ranges
+from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError

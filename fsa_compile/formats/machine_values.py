@@ -30,5 +30,6 @@ def as_value(machine: ByteMachine) -> ByteMachine:
     return dataclasses.replace(
         machine, action=np.vstack([machine.action, np.zeros((1, machine.action.shape[1]), machine.action.dtype)]), ret=ret,
         end=end, bounds=np.vstack([machine.bounds, np.full((1, 2), UNCOUNTED, machine.bounds.dtype)]), stack=(symbols,),
-        control_names=names, symbol_names=(*machine.symbol_names, "end") if machine.symbol_names else (), sets=sets, temperature=heat,
+        control_names=names, symbol_names=(*machine.symbol_names, "end") if machine.symbol_names else (), sets=sets,
+        temperature=heat,
     )  # fmt: skip

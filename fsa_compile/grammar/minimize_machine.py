@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.arrays.bit_sets import members
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, ranked
+from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.grammar.conflicts import is_decided
 from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push

@@ -1,7 +1,7 @@
 """Inner nodes of the token walk: what is left of the tokens that leave a node's frame, by the symbol that they pop.
 
-What is pending in a node, returned through a symbol, is one more node, told apart by its contents. Where lexemes have temperatures,
-they also tell nodes apart: an item at a trie node behind all others, which no token reads, stands for the place itself.
+What is pending in a node, returned through a symbol, is one more node, told apart by its contents. Where lexemes have
+temperatures, these are among them: an item at a trie node behind all others, which no token reads, stands for the place itself.
 """
 
 from __future__ import annotations

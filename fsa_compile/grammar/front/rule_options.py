@@ -1,7 +1,7 @@
 """Options in brackets behind a rule's name: `name[capture, max_chars=80]: /[^"]*/`.
 
-`max_chars`, `max_tokens` and `temperature` are of one lexeme, so the rule's body has to be one; `capture` and `capture="other"` name
-the rule for `parse_captures`. Source: llguidance, docs/syntax.md (the notation).
+`max_chars`, `max_tokens` and `temperature` are of one lexeme, so the rule's body has to be one; `capture` and `capture="other"`
+name the rule for `parse_captures`. Source: llguidance, docs/syntax.md (the notation).
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _check(source: GrammarText, option: Option) -> None:
         source.syntax(f"unknown option {name} of a rule", option.start, option.end, fix=fix)
     if name == "capture" and isinstance(value, int):
         source.syntax("capture takes a name in quotes", option.start, option.end, fix='Write capture, or capture="name".')
-    if name == "temperature" and not (isinstance(value, int | float) and (value == 0 or LEAST_TEMPERATURE <= value <= MOST_TEMPERATURE)):
+    inside = not isinstance(value, int | float) or value == 0 or LEAST_TEMPERATURE <= value <= MOST_TEMPERATURE
+    if name == "temperature" and not (isinstance(value, int | float) and inside):
         what = "temperature takes 0, or a number from 0.001 to 1000000"
         source.syntax(what, option.start, option.end, fix="Write temperature=0.7; 0 takes the most probable token.")
     if name in ("max_chars", "max_tokens") and not (isinstance(value, int) and 0 < value <= 1 << 20):
