@@ -60,6 +60,8 @@ def sample(
 ) -> Choice:
     """Chooses a token for every row.
 
+    Where a row's grammar asks for a temperature, that stands in the place of the sampler's.
+
     Args:
       sampler: one of `jax_decode.sampling.samplers`.
       logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`.

@@ -1,7 +1,9 @@
 """Options in brackets behind a rule's name: `name[capture, max_chars=80]: /[^"]*/`.
 
 `max_chars`, `max_tokens` and `temperature` are of one lexeme, so the rule's body has to be one; `capture` and `capture="other"`
-name the rule for `parse_captures`. Source: llguidance, docs/syntax.md (the notation).
+name the rule for `parse_captures`. A temperature makes the lexeme a terminal of its own. It holds where the next byte may belong
+to the lexeme, as its first or a further one; of several such lexemes the greatest holds, and where there is none the sampler's.
+Source: llguidance, docs/syntax.md (the notation).
 """
 
 from __future__ import annotations
