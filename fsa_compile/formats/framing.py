@@ -213,8 +213,8 @@ class _Framing:
         for control, number, _ in self.calls:
             inner = self.values[number].machine.temperature
             if inner is not None:
-                at = self._control(control)
-                out[at] = max(out[at], inner[self.values[number].start])
+                place = self._control(control)
+                out[place] = max(out[place], inner[self.values[number].start])
         return out
 
     def _control_names(self) -> tuple[str, ...]:

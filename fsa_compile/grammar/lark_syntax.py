@@ -200,7 +200,8 @@ class _Parser(ExpressionReader):
             fix = "Give them to a rule without parameters that uses it."
             self.unsupported("terminals and templates take no options", name.start, name.end, fix=fix)
         while not out or self.taken(","):
-            option, value = self.expect("name", "as an option of a rule"), None
+            option = self.expect("name", "as an option of a rule")
+            value: int | float | str | None = None
             if self.taken("="):
                 given = self.taken("number", "string") or self.unexpected("a number or a text is expected after =")
                 value = int(self.spelled(given)) if given.kind == "number" else self.decoded(given, flags_allowed=False)

@@ -36,7 +36,9 @@ def minimal_machine(
       temperature: of a control; those of different ones stay apart. None: no control has one.
     """
     order = _reachable(tables)
-    heat = {} if temperature is None else {c: found for c in order if (found := temperature(c)) is not None}
+    heat: dict[int, float] = {}
+    if temperature is not None:
+        heat = {c: found for c in order if (found := temperature(c)) is not None}
     control_class, symbol_class = _Refinement(tables, order, heat).classes()
     control_class[RETURN] = RETURN
     machine = _Assembly(tables, order, control_class, symbol_class, byte_class, specials).machine(name_control, name_symbol)

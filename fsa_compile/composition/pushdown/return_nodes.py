@@ -42,7 +42,7 @@ class InnerNodes:
         self.pops = GuardedPops(walk.guards)
         self.num_nodes = s
         given = walk.machine.temperature
-        self.temperature = [] if given is None else [given]
+        self.temperature: list[np.ndarray] = [] if given is None else [given]
         self._heat = np.unique(np.zeros(1) if given is None else given)
         self._here = len(walk.trie.first)
         ends = [((walk.machine.end == END_RETURN).nonzero()[0], walk.trie.end)]
