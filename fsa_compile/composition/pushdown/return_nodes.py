@@ -181,7 +181,7 @@ class InnerNodes:
         kind = walk.machine.end[control[end]]
         code[end] = np.where(kind == END_HERE, 2 * s, np.where(kind == END_RETURN, s + walk.stack_class[control[end]], 0))
         if len(here):
-            known = self._heat.searchsorted(walk.machine.temperature[control[here]])
+            known = self._heat.searchsorted(self.temperature[0][control[here]])
             code[here] = known * s + walk.stack_class[control[here]]
             code[here] += np.where(code[here] > 0, 2 * s, 0)
         return code
