@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import ARRAYS, SET_ARRAYS, check_vocabulary
+from fsa_compile.artifact.arrays import ARRAYS, OPTIONAL_ARRAYS, check_vocabulary
 from fsa_compile.artifact.artifact_checks import check_contents
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.file import MAGIC, VERSIONS, fields_of_header, header_fields
@@ -80,7 +80,7 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
             of_items = header.get("magic") == MAGIC_OF_ITEMS
             dtypes = header["dtypes"] if of_items else {name: dtype for name, (dtype, _) in ARRAYS.items()}
             dimensions = {name: 1 if of_items else ARRAYS[name][1] for name in dtypes}
-            given = [name for name in dtypes if name in header["shapes"] or name not in SET_ARRAYS]
+            given = [name for name in dtypes if name in header["shapes"] or name not in OPTIONAL_ARRAYS]
             shapes = {name: tuple(header["shapes"][name]) for name in given}
             if any(len(shapes[name]) != dimensions[name] for name in given):
                 raise ValueError("wrong number of dimensions")

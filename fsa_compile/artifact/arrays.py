@@ -41,6 +41,8 @@ What a cell costs may depend on the cells below (`context` is not 0). Every cell
 no token leads to: the child of the context below by the cell's symbol, the first one below being `context`. Its `distance` is
 what the cell costs less than its symbol does.
 
+Rules may have a *temperature*. That of a configuration is the greatest of its sources; where none has any, the sampler's holds.
+
 Costs count tokens, needs count stack cells. The text can be finished in `distance[node]` + cost of all cells tokens. The
 tokens of a level of source n_d need, themselves included, at most `level_cost` tokens besides the cost of the cells left
 after the d pops, and at most `level_need` cells besides those left. Where a counter is far below its lower bound, a
@@ -68,6 +70,10 @@ MAX_REGISTER = 2**29
 """Registers stop here; every bound of a counter is smaller."""
 MOST_COUNT = 2**28
 """Costs, needs and bounds of counters are smaller, so that sums of three of them, and a saturated one, fit int32."""
+NO_TEMPERATURE = -1.0
+"""Temperature of a node of which no lexeme has one."""
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-3, 1e6
+"""The smallest temperature of a rule, but for 0, and the largest."""
 MAX_KEYS = 256
 """Most keys of a set."""
 MAX_CONDITIONS = 8
@@ -138,6 +144,8 @@ class ConstraintArrays:
       push_keys: int32[U], rows of `keys`.
       delta_offset: int32[N], where the P children of each node begin in `delta`, a multiple of P.
       delta: int32[*], segments of P: source after popping each symbol, 0 for none; equal segments are shared.
+      temperature: float32[N], greatest temperature of the lexemes that a text may begin or go on where the node is a source,
+        NO_TEMPERATURE for none; of no elements where no rule has one.
       initial_push: push string of the stack at the start.
       context: the context of the empty stack; 0 where every cell costs what its symbol does, as in canonical constraints.
       max_pops: D, the longest path in `delta`: most cells one token pops.
@@ -189,6 +197,7 @@ class ConstraintArrays:
     push_keys: np.ndarray = dataclasses.field(default_factory=_regular)
     delta_offset: np.ndarray = dataclasses.field(default_factory=_regular)
     delta: np.ndarray = dataclasses.field(default_factory=_regular)
+    temperature: np.ndarray = dataclasses.field(default_factory=_regular)
     initial_push: int = 0
     context: int = 0
     max_pops: int = 0
@@ -199,9 +208,9 @@ class ConstraintArrays:
 
     def __post_init__(self) -> None:
         missing = [name for name in ARRAYS if getattr(self, name) is _REGULAR]
-        if missing and set(missing) <= set(SET_ARRAYS):
+        if missing and set(missing) <= set(_LEFT_OUT):
             for name in missing:
-                object.__setattr__(self, name, np.zeros(_NO_SETS[name], ARRAYS[name][0]))
+                object.__setattr__(self, name, np.zeros(_LEFT_OUT[name], ARRAYS[name][0]))
         elif missing:
             defaults = _regular_arrays(self)
             for name in missing:
@@ -367,6 +376,7 @@ ARRAYS: dict[str, tuple[type, int]] = {
     "pop_guard": (np.int32, 2),
     "pop_offset": (np.int32, 2),
     "push_keys": (np.int32, 1),
+    "temperature": (np.float32, 1),
 }
 """Array fields of `ConstraintArrays`: dtype and number of dimensions."""
 
@@ -381,6 +391,9 @@ _NO_SETS: dict[str, tuple[int, ...]] = {
 }
 SET_ARRAYS = tuple(_NO_SETS)
 """Those of them that files of constraints without sets of keys do not hold."""
+_LEFT_OUT = _NO_SETS | {"temperature": (0,)}
+OPTIONAL_ARRAYS = tuple(_LEFT_OUT)
+"""Those of them that some files do not hold."""
 
 SCALARS: dict[str, type] = {
     "vocab_size": int,
@@ -419,7 +432,7 @@ def _regular_arrays(c: ConstraintArrays) -> dict[str, np.ndarray]:
         "delta": (0,),
     }
     out = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
-    out |= {name: np.zeros(_NO_SETS[name], ARRAYS[name][0]) for name in SET_ARRAYS}
+    out |= {name: np.zeros(size, ARRAYS[name][0]) for name, size in _LEFT_OUT.items()}
     out["effects"] = np.zeros((n, 6), np.int32)
     out["effects"][1:, 0], out["effects"][1:, 4] = np.arange(1, n), 1 + c.distance[1:]
     out["level_slope"] = np.zeros((n, 3), np.int32)

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.ranges import indices
-from fsa_compile.artifact.arrays import ARC_BURST, MOST_COUNT, MOST_EXCEPTIONS, UNREACHABLE, ConstraintArrays
+from fsa_compile.artifact.arrays import (  # fmt: skip
+    ARC_BURST,
+    LEAST_TEMPERATURE,
+    MOST_COUNT,
+    MOST_EXCEPTIONS,
+    MOST_TEMPERATURE,
+    NO_TEMPERATURE,
+    UNREACHABLE,
+    ConstraintArrays,
+)
 from fsa_compile.artifact.guard_checks import are_twins, check_key_sets, first_twin
 from fsa_compile.errors import ArtifactError
 
@@ -83,6 +92,10 @@ def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
         need(((c.distance == 0) == c.accept).all(), "'distance' is not 0 exactly where 'accept' says")
     need(not c.is_regular or (c.distance[1:] < n).all(), "a node cannot reach an accepting one")
     _check_numbers(c.need, "need", need)
+    heat = c.temperature
+    need(not len(heat) or (len(heat) == n and not c.is_canonical), "'temperature' must have one entry per node, or none")
+    known = (heat == NO_TEMPERATURE) | (heat == 0) | ((heat >= LEAST_TEMPERATURE) & (heat <= MOST_TEMPERATURE))
+    need(bool(known.all()) and (heat[:1] == NO_TEMPERATURE).all(), "'temperature' has a number out of range")
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
     need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
     need(c.stacks == 1 or not c.has_sets, "sets of keys cannot be followed on several stacks")

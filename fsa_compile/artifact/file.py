@@ -33,7 +33,9 @@ PLAIN_VERSION = 2
 """Version of the files of all others: they are what they were before there were any."""
 CONTEXT_VERSION = 5
 """Version of the files of constraints whose cells cost what lies below them makes them: those have neither keys nor filters."""
-VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION)
+TEMPERATURE_VERSION = 6
+"""Version of the files of constraints with temperatures of rules: what else they hold is in their headers."""
+VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION, TEMPERATURE_VERSION)
 _MAX_HEADER = 64 << 20
 _MOST_MEMBERS = 4 * len(ARRAYS)
 _MAX_NPY_HEADER = 1_024
@@ -43,6 +45,8 @@ _MOST_EXTENT = 1 << 40
 
 def version_of(constraint: ConstraintArrays) -> int:
     """The version of a constraint's file."""
+    if len(constraint.temperature):
+        return TEMPERATURE_VERSION
     if constraint.is_canonical:
         return FORMAT_VERSION
     if constraint.context:
@@ -52,7 +56,7 @@ def version_of(constraint: ConstraintArrays) -> int:
 
 def _scalars(version: int) -> list[str]:
     """The scalar fields that files of a version hold."""
-    return [name for name in SCALARS if name != "context" or version == CONTEXT_VERSION]
+    return [name for name in SCALARS if name != "context" or version in (CONTEXT_VERSION, TEMPERATURE_VERSION)]
 
 
 def header_fields(constraint: ConstraintArrays) -> dict[str, Any]:
@@ -76,7 +80,8 @@ def fields_of_header(header: dict[str, Any], bad: Callable[[str], ArtifactError]
 
 def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -> None:
     """Writes a constraint atomically; see `CompiledConstraint.save`. A key says in the header what the file was written for."""
-    names = [name for name in ARRAYS if constraint.has_sets or name not in SET_ARRAYS]
+    held = _held(constraint.has_sets, len(constraint.temperature) > 0)
+    names = [name for name in ARRAYS if name in held]
     shapes = {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names}
     header = header_fields(constraint) | {"arrays": shapes} | ({} if key is None else {"key": key})
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
@@ -189,9 +194,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         except (ValueError, RecursionError) as e:
             raise bad("the header is not JSON") from e
         _check_header(header, bad)
-        arrays = {}
+        arrays, held = {}, _held(_has_sets(header), header["format_version"] == TEMPERATURE_VERSION)
         for name, (dtype, ndim) in ARRAYS.items():
-            if name in SET_ARRAYS and not _has_sets(header):
+            if name not in held:
                 continue
             if f"{name}.npy" not in infos:
                 raise bad(f"array '{name}' is missing")
@@ -206,7 +211,13 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def _has_sets(header: dict[str, Any]) -> bool:
     """Whether a file holds the arrays of sets of keys."""
-    return header["format_version"] == KEYS_VERSION or (header["format_version"] == FORMAT_VERSION and "keys" in header["arrays"])
+    version = header["format_version"]
+    return version == KEYS_VERSION or (version in (FORMAT_VERSION, TEMPERATURE_VERSION) and "keys" in header["arrays"])
+
+
+def _held(sets: bool, temperature: bool) -> set[str]:
+    """Names of the arrays in a file of a constraint with or without sets of keys, and temperatures."""
+    return set(ARRAYS) - (set() if sets else set(SET_ARRAYS)) - (set() if temperature else {"temperature"})
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, length: int, bad: Any) -> np.ndarray:

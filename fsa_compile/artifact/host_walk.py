@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE, ConstraintArrays
+from fsa_compile.artifact.arrays import MAX_REGISTER, NO_TEMPERATURE, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
@@ -106,6 +106,16 @@ class HostWalk(BitmaskWalk):
         if found.distance is None:
             found.distance = min(self._distance(at) for at in self.configurations)
         return found.distance
+
+    @property
+    def temperature(self) -> float | None:
+        """The greatest temperature that rules of a grammar give to the lexemes that the next byte may begin or go on; None where
+        none has one."""
+        own = self.constraint.temperature
+        if not len(own) or self.finished:
+            return None
+        found = max(float(own[source.node]) for at in self.configurations for source in self.sources(at))
+        return None if found == NO_TEMPERATURE else found
 
     @property
     def need(self) -> int:

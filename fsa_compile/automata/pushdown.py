@@ -78,6 +78,8 @@ class ByteMachine:
       token_reserve: int32[S], of controls in frames whose register counts tokens (and no bytes), the fewest tokens after which
         the frame may end, which the register holds as well; -1 elsewhere. None where no frame counts tokens. Only special tokens
         and the end of the text end such a frame, and `entry_add` of the entry that begins it is 1. `step` does not count these.
+      temperature: float32[S], greatest temperature of the lexemes that the next symbol may begin or go on in the control's own
+        frame or in one that it calls; NO_TEMPERATURE where none has one. None: none anywhere.
     """
 
     byte_class: np.ndarray
@@ -99,6 +101,7 @@ class ByteMachine:
     deterministic: bool = True
     sets: KeySets | None = None
     token_reserve: np.ndarray | None = None
+    temperature: np.ndarray | None = None
 
     @property
     def num_controls(self) -> int:

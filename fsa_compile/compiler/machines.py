@@ -94,6 +94,9 @@ def compile_machine(
     """
     if machine.token_reserve is not None and (not request.is_plain or request.starts_text):
         raise ConstraintError("tokens are counted only without canonical=, filters= and starts_text=", fix="Leave these out.")
+    if machine.temperature is not None and (not request.is_plain or request.starts_text):
+        what = "temperatures of rules are kept only without canonical=, filters= and starts_text="
+        raise ConstraintError(what, fix="Leave these out, or the option temperature.")
     case = _Case(machine, request, stacks, flat_states, way_out)
     if request.starts_text:
         case = case.at_text_start()

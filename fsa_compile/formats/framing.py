@@ -15,6 +15,7 @@ import numpy as np
 from fsa_compile.arrays.graphs import reached
 from fsa_compile.arrays.integers import distinct
 from fsa_compile.arrays.ranges import ranges
+from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
@@ -180,6 +181,7 @@ class _Framing:
             if machine.token_reserve is not None:
                 reserve[at.control + 1 : at.control + machine.num_controls] = machine.token_reserve[1:]
         sets = self._sets(np.concatenate((guard, own[:, 3])).astype(np.int32)) if self.totals.guard else None
+        heat = self._temperature()
         return ByteMachine(
             byte_class=self.byte_class,
             specials=self.specials,
@@ -199,7 +201,21 @@ class _Framing:
             deterministic=all(machine.deterministic for machine in self.machines),
             sets=sets,
             token_reserve=reserve if (reserve >= 0).any() else None,
+            temperature=heat if (heat != NO_TEMPERATURE).any() else None,
         )
+
+    def _temperature(self) -> np.ndarray:
+        """Temperatures of all controls; where a value may begin, that at its start counts too."""
+        out = np.full(self.controls, NO_TEMPERATURE, np.float32)
+        for machine, at in zip(self.machines, self.offsets):
+            if machine.temperature is not None:
+                out[at.control + 1 : at.control + machine.num_controls] = machine.temperature[1:]
+        for control, number, _ in self.calls:
+            inner = self.values[number].machine.temperature
+            if inner is not None:
+                place = self._control(control)
+                out[place] = max(out[place], inner[self.values[number].start])
+        return out
 
     def _control_names(self) -> tuple[str, ...]:
         """The outer machine's own names of its controls, where it has any."""

@@ -19,7 +19,7 @@ from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.token_counts import token_limited
 from fsa_compile.formats.tree import NOTHING, Format, OneOf, Value
 from fsa_compile.grammar.grammar_machine import machine_of
-from fsa_compile.grammar.grammar_tree import Embedded, Grammar, LexicalMode
+from fsa_compile.grammar.grammar_tree import Embedded, Grammar, LexicalMode, Tempered
 from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.grammar.terminals import terminal_dfa
 from fsa_compile.inputs.guard import guarded
@@ -207,4 +207,6 @@ class Embeddings:
         if not tables.spells_every_byte:
             _refuse(self.grammar, node, "tokens are counted exactly only where every byte has a token of its own", fix)
         dfa = terminal_dfa(self.grammar, node, self.limits, self.deadline)
-        return token_limited(dfa, int(node.content), tables), bool(dfa.final[dfa.start])
+        body = self.grammar.rules[str(node.name)].body
+        heat = body.temperature if isinstance(body, Tempered) else None
+        return token_limited(dfa, int(node.content), tables, heat), bool(dfa.final[dfa.start])

@@ -132,7 +132,8 @@ def part_of(
       roles: of the form; takes new ones.
       closing: the last byte of every value behind a name.
     """
-    if made.stacks != 1 or made.context or (made.push_offset[1:] > made.push_offset[:-1])[made.initial_push]:
+    pushes = made.push_offset[1:] > made.push_offset[:-1]
+    if made.stacks != 1 or made.context or len(made.temperature) or pushes[made.initial_push]:
         return None
     found = [roles.number(labels) for labels in automaton.labels[1:]]
     if not states or None in found:

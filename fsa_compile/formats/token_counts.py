@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, UNCOUNTED, ByteMachine
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -17,13 +18,14 @@ MAX_TOKENS = 1 << 20
 """The largest bound that can be asked for."""
 
 
-def token_limited(dfa: ByteDfa, most: int, tables: VocabularyTables) -> ByteMachine:
+def token_limited(dfa: ByteDfa, most: int, tables: VocabularyTables, temperature: float | None = None) -> ByteMachine:
     """The value of the texts of an automaton that take at most so many tokens, but for the empty one.
 
     Args:
       dfa: of texts that a special token, or the end of all text, ends.
       most: tokens, at least 1.
       tables: of a vocabulary with a token for every byte.
+      temperature: of the texts, if they have one.
     """
     states, classes = dfa.table.shape
     table, size = dfa.table.astype(np.int32), states + 2
@@ -51,6 +53,7 @@ def token_limited(dfa: ByteDfa, most: int, tables: VocabularyTables) -> ByteMach
         start=1,
         stack=(0,),
         token_reserve=np.concatenate(([-1, 0], _fewest(dfa, tables)[1:], [-1])).astype(np.int32),
+        temperature=None if temperature is None else np.where(action.any(1), temperature, NO_TEMPERATURE).astype(np.float32),
     )
 
 

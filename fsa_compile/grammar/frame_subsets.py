@@ -234,7 +234,7 @@ class FrameBuilder:
             self.symbol_callees.append(frozenset(places))
         return found
 
-    def _parts(self, c: int) -> tuple[list[int], int, int]:
+    def parts(self, c: int) -> tuple[list[int], int, int]:
         """Of a control: points inside lexemes, the symbols with which one of them goes on, those before which one may end."""
         items, only = self.sets[c]
         going = [i for i in items if i in self.point]
@@ -293,7 +293,7 @@ class FrameBuilder:
     def _ending(self, c: int) -> tuple[frozenset[int], int]:
         found = self.endings.get(c)
         if found is None:
-            found = frozenset(self.ends[p] for p in self.places(c)) - {-1}, self._parts(c)[2]
+            found = frozenset(self.ends[p] for p in self.places(c)) - {-1}, self.parts(c)[2]
             self.endings[c] = found
         return found
 
@@ -306,7 +306,7 @@ class FrameBuilder:
         return found
 
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
-        going, on, rest = self._parts(c)
+        going, on, rest = self.parts(c)
         moves: list[tuple[int, Any]] = [
             (mask & on, Young(target, self.generation[i]) if i in self.generation else target)
             for i in going

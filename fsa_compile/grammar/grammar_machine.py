@@ -12,6 +12,7 @@ from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.grammar_checks import check_grammar
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.indentation import indented
+from fsa_compile.grammar.lexeme_temperatures import temperature_of_controls
 from fsa_compile.grammar.longest_match import settle
 from fsa_compile.grammar.minimize_machine import minimal_machine
 from fsa_compile.grammar.outlining import WAYS, Outlining
@@ -131,4 +132,5 @@ class _Attempts:
                 break
         if conflict:
             return conflict
-        return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name)
+        heat = temperature_of_controls(tables, builder)
+        return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name, heat)

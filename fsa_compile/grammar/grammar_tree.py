@@ -93,6 +93,13 @@ class Bounded(Reference):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Tempered(Reference):
+    """The texts of a terminal, as a lexeme of their own with a temperature."""
+
+    temperature: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Sequence:
     """Parts one after the other; none stand for the empty text."""
 

@@ -23,10 +23,11 @@ Source: https://lark-parser.readthedocs.io, "Grammar Reference".
 
 from __future__ import annotations
 
+import math
 from typing import NoReturn
 
 from fsa_compile.errors import ConstraintError, LimitError
-from fsa_compile.grammar.common_terminals import COMMON_TERMINALS
+from fsa_compile.grammar.front.common_terminals import COMMON_TERMINALS
 from fsa_compile.grammar.front.expressions import ExpressionReader
 from fsa_compile.grammar.front.rule_options import Option, bounded
 from fsa_compile.grammar.grammar_tree import (
@@ -199,12 +200,14 @@ class _Parser(ExpressionReader):
             fix = "Give them to a rule without parameters that uses it."
             self.unsupported("terminals and templates take no options", name.start, name.end, fix=fix)
         while not out or self.taken(","):
-            option, value = self.expect("name", "as an option of a rule"), None
+            option = self.expect("name", "as an option of a rule")
+            value: int | float | str | None = None
             if self.taken("="):
                 given = self.taken("number", "string") or self.unexpected("a number or a text is expected after =")
                 value = int(self.spelled(given)) if given.kind == "number" else self.decoded(given, flags_allowed=False)
-                if self.peek.kind == ".":  # a fraction: of temperature, which is refused
-                    self.at += 2
+                if given.kind == "number" and self.taken("."):
+                    fraction = self.spelled(self.expect("number", "behind the decimal point"))
+                    value = float(f"{value}.{fraction}") if fraction.isdigit() else math.nan
             out.append(Option(self.spelled(option), value, option.start, self.last_end))
         if not self.taken("]"):
             self.syntax("these options are never closed", opening.start, fix="Add the missing ].")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from fsa_compile.arrays.bit_sets import members
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, ranked
+from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.grammar.conflicts import is_decided
 from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
@@ -22,6 +24,7 @@ def minimal_machine(
     specials: tuple[int, ...],
     name_control: Callable[[int], str],
     name_symbol: Callable[[int], str],
+    temperature: Callable[[int], float | None] | None = None,
 ) -> ByteMachine:
     """The minimal byte machine of trimmed tables.
 
@@ -30,11 +33,20 @@ def minimal_machine(
       byte_class: int32[256 + T], class of every byte and special token in the tables' sets.
       specials: token ids of the special tokens.
       name_control, name_symbol: what a number of the tables stands for.
+      temperature: of a control; those of different ones stay apart. None: no control has one.
     """
     order = _reachable(tables)
-    control_class, symbol_class = _Refinement(tables, order).classes()
+    heat: dict[int, float] = {}
+    if temperature is not None:
+        heat = {c: found for c in order if (found := temperature(c)) is not None}
+    control_class, symbol_class = _Refinement(tables, order, heat).classes()
     control_class[RETURN] = RETURN
-    return _Assembly(tables, order, control_class, symbol_class, byte_class, specials).machine(name_control, name_symbol)
+    machine = _Assembly(tables, order, control_class, symbol_class, byte_class, specials).machine(name_control, name_symbol)
+    if not heat:
+        return machine
+    temperatures = np.full(machine.num_controls, NO_TEMPERATURE, np.float32)
+    temperatures[[control_class[c] + 1 for c in heat]] = list(heat.values())
+    return dataclasses.replace(machine, temperature=temperatures)
 
 
 def _reachable(tables: FrameTables) -> list[int]:
@@ -54,13 +66,14 @@ class _Refinement:
     with probability 2 ** -64.
     """
 
-    def __init__(self, tables: FrameTables, order: list[int]) -> None:
+    def __init__(self, tables: FrameTables, order: list[int], heat: dict[int, float]) -> None:
         self._rng = np.random.default_rng(20)
         self.order = order
         number = {c: i for i, c in enumerate(order)}
         number[RETURN] = len(order)
-        kinds: dict[tuple[int, tuple[int, int]], int] = {}
-        self.kind = np.array([kinds.setdefault((tables.end[c], tables.bounds[c]), len(kinds)) for c in order], np.int64)
+        kinds: dict[tuple[int, tuple[int, int], float | None], int] = {}
+        own = ((tables.end[c], tables.bounds[c], heat.get(c)) for c in order)
+        self.kind = np.array([kinds.setdefault(one, len(kinds)) for one in own], np.int64)
         pushes: dict[Push, int] = {}
         groups: dict[tuple[Entry, ...], int] = {}
         owner, masks, group = [], [], []

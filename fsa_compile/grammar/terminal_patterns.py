@@ -25,6 +25,7 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Rule,
     Sequence,
     SpecialToken,
+    Tempered,
 )
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
@@ -153,7 +154,7 @@ class _Terminals:
             if name in needed:
                 self.joined[name] = self.checked_length(self.join(self.rules[name].body))
         heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference | Embedded)}
-        heads |= {rule.body.name for rule in self.rules.values() if isinstance(rule.body, Bounded)}
+        heads |= {rule.body.name for rule in self.rules.values() if isinstance(rule.body, Bounded | Tempered)}
         out = {
             name: Rule(name, body, rule.terminal, rule.priority, rule.start, rule.end)
             for name, rule in self.rules.items()

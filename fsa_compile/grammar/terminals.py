@@ -37,6 +37,7 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Repeat,
     Sequence,
     SpecialToken,
+    Tempered,
 )
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
@@ -100,6 +101,11 @@ class Terminal:
     rank: int = 0
     ties: bool = False
     reserved: frozenset[int] = frozenset()
+
+    @property
+    def temperature(self) -> float | None:
+        """Of the rule's option; None without it."""
+        return self.key[2] if self.key[0] == "tempered" else None
 
 
 class Lexicon:
@@ -228,6 +234,8 @@ class Lexicon:
                 return "chunks", node.chunks
             case Bounded():
                 return "bounded", self._key(self._grammar.rules[node.name].body, inside), node.most
+            case Tempered():
+                return "tempered", self._key(self._grammar.rules[node.name].body, inside), float(node.temperature)
             case Sequence():
                 parts = tuple(self._key(part, inside) for part in node.parts)
                 return parts[0] if len(parts) == 1 else ("sequence", *parts)
@@ -287,6 +295,8 @@ _cache: SizedMemo[tuple[Automaton, bool]] = SizedMemo(_MOST_KEPT, lambda found: 
 
 def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[Automaton, bool]:
     """The automaton of a terminal over bytes without the empty text, and whether the empty text belongs to it."""
+    if key[0] == "tempered":
+        return automaton_of(key[1], limits, deadline)
     if key[0] == "literal":
         return text_automaton(key[1].encode())
 
@@ -299,7 +309,7 @@ def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[A
 
 def _guard(key: Key, limits: CompileLimits) -> CodePointSet:
     """The characters that a condition at the end of a terminal forbids to follow."""
-    if key[0] == "bounded":
+    if key[0] in ("bounded", "tempered"):
         return _guard(key[1], limits)
     return split_guard(_tree(key, limits))[1] if key[0] == "pattern" else NONE
 
@@ -314,6 +324,8 @@ def text_automaton(data: bytes) -> tuple[Automaton, bool]:
 
 def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
     """The language of a terminal expression; None when it has no member."""
+    if key[0] == "tempered":
+        return byte_dfa_of(key[1], limits, deadline)
     if not any(part[0] in ("free", "chunks", "bounded") for part in _parts(key)):
         tree = _tree(key, limits)
         dfa = build_automaton(split_guard(tree)[0] if key[0] == "pattern" else tree, limits, deadline)
@@ -387,7 +399,7 @@ def _parts(key: Key) -> Iterable[Key]:
         yield one
         if one[0] in ("sequence", "choice"):
             todo += one[1:]
-        elif one[0] in ("repeat", "bounded"):
+        elif one[0] in ("repeat", "bounded", "tempered"):
             todo.append(one[1])
 
 

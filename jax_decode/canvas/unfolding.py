@@ -61,6 +61,9 @@ def unfold(constraint: CompiledConstraint | CompiledItems, *, max_depth: int, ma
     if constraint.is_canonical:
         what = "a canonical constraint depends on neighbouring tokens in ways that a canvas does not follow"
         raise DecodeError(what, fix="Compile it without canonical=True.")
+    if len(constraint.temperature):
+        what = "a canvas is drawn at one temperature, and rules of this grammar have some of their own"
+        raise DecodeError(what, fix="Leave the option temperature out of the grammar.")
     walk, most = HostWalk(constraint), _largest_register(constraint)
     successors = Successors(walk)
 

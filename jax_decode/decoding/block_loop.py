@@ -89,15 +89,13 @@ class Decisions(NamedTuple):
     """The positions at which something was drafted, and the next one after them, [R + 1, B, ...]. Places past the last of a row
     repeat it.
 
-    before: the state's position there; at: int32, the place in the text; words, token, allowed: the mask's parts (None without
-    tables); drafts: int32[R, B], -1 for none; logprobs, logits: of the draft model, [R, B, ...], None where not needed.
+    before: the state's position there; at: int32, the place in the text; parts: the mask's arrays (none without tables); drafts:
+    int32[R, B], -1 for none; logprobs, logits: of the draft model, [R, B, ...], None where not needed.
     """
 
     before: Position
     at: jax.Array
-    words: Any
-    token: Any
-    allowed: Any
+    parts: tuple[jax.Array, ...]
     drafts: jax.Array
     logprobs: Any
     logits: Any
@@ -274,9 +272,7 @@ class Turn:
             return room.at[i].set(value)
 
         if self.tables is not None:
-            kept = (decisions.words, decisions.token, decisions.allowed)
-            words, token, allowed = map(at_place, kept, _mask_arrays(self.tables, p.state))
-            decisions = decisions._replace(words=words, token=token, allowed=allowed)
+            decisions = decisions._replace(parts=tuple(map(at_place, decisions.parts, _mask_arrays(self.tables, p.state))))
         before = jax.tree.map(at_place, decisions.before, p.state.position)
         return p, decisions._replace(before=before, at=at_place(decisions.at, p.end))
 
@@ -285,7 +281,7 @@ class Turn:
         assert self.draft is not None
         parts = None
         if self.tables is not None and self.draft.share_penalties:
-            parts = parts_at(decisions.words[i], decisions.token[i], decisions.allowed[i])
+            parts = parts_at(*(x[i] for x in decisions.parts))
         goes = p.state.running & (p.end - p.fed < self.width) & ((i == 0) | (p.token >= 0))
         spelled = jnp.full_like(p.end, -1)
         if self.spells:
@@ -363,16 +359,15 @@ class Turn:
         def room(leaf: Any) -> jax.Array:
             return jnp.zeros((places, *leaf.shape), leaf.dtype)
 
-        words = token = allowed = logprobs = logits = None
-        if self.tables is not None:
-            words, token, allowed = map(room, jax.eval_shape(_mask_arrays, self.tables, p.state))
+        logprobs = logits = None
+        parts = () if self.tables is None else tuple(map(room, jax.eval_shape(_mask_arrays, self.tables, p.state)))
         if self.rejects:
             assert isinstance(self.draft, ModelDraft)
             logprobs = jnp.zeros((self.most_drafts, batch), jnp.float32)
             logits = jnp.zeros((self.most_drafts, batch, self.draft.decoder.vocab_size), jnp.float32)
         drafts = jnp.full((self.most_drafts, batch), -1, jnp.int32)
         before = jax.tree.map(room, p.state.position)
-        return Decisions(before, room(p.end), words, token, allowed, drafts, logprobs, logits)
+        return Decisions(before, room(p.end), parts, drafts, logprobs, logits)
 
     # The target's side: feeding, verifying, taking back.
 
@@ -452,8 +447,7 @@ class Turn:
         """What the target says at every decision, under the masks that were made while drafting."""
         parts, width = None, logits.shape[-1]
         if self.tables is not None:
-            arrays = (decisions.words, decisions.token, decisions.allowed)
-            parts, width = parts_at(*(x.reshape(-1, x.shape[-1]) for x in arrays)), self.tables.vocab_size
+            parts, width = parts_at(*(x.reshape(-1, *x.shape[2:]) for x in decisions.parts)), self.tables.vocab_size
         allowed, step = among(logits, parts, self.columns), decisions.at - p.start[None]
         if not self.rejects:
             return by_same_draw(self.sampler, allowed, self.keys, step, decisions.drafts)
@@ -492,9 +486,8 @@ def _if(condition: jax.Array, then: Callable[[Any], Any], value: Any) -> Any:
     return jax.lax.while_loop(lambda carry: carry[0], once, (condition, value))[1]
 
 
-def _mask_arrays(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array, jax.Array]:
-    parts = mask_parts(tables, state)
-    return parts.words, parts.token, parts.allowed
+def _mask_arrays(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
+    return mask_parts(tables, state).arrays
 
 
 def _place(values: jax.Array, place: jax.Array) -> jax.Array:

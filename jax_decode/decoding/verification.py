@@ -21,7 +21,7 @@ from jax_decode.kernels.planes import NEVER, allowed_logits, clean, column_log_s
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.sampling.sampling import among, by_part, checked, choose
-from jax_decode.sampling.truncation import Allowed, threshold_of
+from jax_decode.sampling.truncation import Allowed, inverse_of, threshold_of
 from jax_decode.step.masking import MaskParts, allows, dense, parts_at
 
 _DRAFT, _ACCEPT, _REPLACE = 1, 2, 3
@@ -68,7 +68,7 @@ def scores_of(sampler: Sampler, allowed: Allowed) -> Scores:
 
 
 def _scores_of(allowed: Allowed, sampler: Sampler) -> Scores:
-    inverse = inverse_of(sampler)
+    inverse = inverse_of(sampler, allowed)
     threshold = None if isinstance(sampler, Greedy) else threshold_of(sampler, allowed, inverse)
     values = allowed_logits(planes(allowed.logits, allowed.words, allowed.num_words))
     columns = [column_log_sum(values)]
@@ -87,16 +87,10 @@ def _scores_of(allowed: Allowed, sampler: Sampler) -> Scores:
     return Scores(sums[0], sums[-1], threshold)
 
 
-def inverse_of(sampler: Sampler) -> jax.Array | None:
-    """Inverse temperature, None for 1."""
-    if isinstance(sampler, Greedy) or sampler.temperature is None:
-        return None
-    return 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
-
-
 def drawn_logprob(sampler: Sampler, allowed: Allowed, scores: Scores, parts: MaskParts | None, tokens: jax.Array) -> jax.Array:
     """Log-probability with which the sampler draws tokens int32[n], float32[n]; -inf where it never does, and for -1."""
-    y = scaled(clean(_at(allowed.logits, tokens)), inverse_of(sampler))
+    inverse = inverse_of(sampler, allowed)
+    y = scaled(clean(_at(allowed.logits, tokens)), None if inverse is None else inverse.reshape(-1))
     ok = (tokens >= 0) & (tokens < allowed.logits.shape[1])
     if parts is not None:
         ok &= allows(parts, tokens, allowed.columns)
@@ -163,7 +157,7 @@ def by_rejection(
     # Dense only where a token must be drawn: one position per row.
     rows = jnp.arange(batch, dtype=jnp.int32)
     here = kept * batch + rows
-    mine = None if parts is None else parts_at(parts.words[here], parts.token[here], parts.allowed[here])
+    mine = None if parts is None else parts_at(*(x[here] for x in parts.arrays))
     cut = None if scores.threshold is None else scores.threshold[here]
     of_target = among(allowed.logits[here], mine, allowed.columns)
     p = dense_logprobs(sampler, of_target, Scores(scores.allowed[here], scores.drawn[here], cut), mine, width)
@@ -185,7 +179,7 @@ def by_rejection(
 
 def dense_logprobs(sampler: Sampler, allowed: Allowed, scores: Scores, parts: MaskParts | None, width: int) -> jax.Array:
     """Log-probability with which the sampler draws each id below `width`, float32[n, width]; -inf for never."""
-    y = scaled(clean(allowed.logits[:, :width]), inverse_of(sampler))
+    y = scaled(clean(allowed.logits[:, :width]), inverse_of(sampler, allowed))
     out = y - scores.drawn[:, None]
     if scores.threshold is not None:
         out = jnp.where(y >= scores.threshold[:, None], out, NEVER)

@@ -151,6 +151,9 @@ def carry(
     """
     if not isinstance(tables, ConstraintTables):
         raise DecodeError(f"the tables are a {type(tables).__name__}", fix="Pass jax_decode.to_device(constraint).")
+    if tables.has_temperatures:
+        what = "rules of these grammars have temperatures, and another library's sampler draws at its own"
+        raise DecodeError(what, fix="Use generate or stream, or leave the option temperature out of the grammar.")
     if tables.vocab_size > vocab_size:
         raise DecodeError(
             f"the constraint is for a vocabulary of {tables.vocab_size:,} ids, the model has {vocab_size:,} logits",

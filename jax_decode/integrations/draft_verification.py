@@ -42,12 +42,12 @@ class _Along(NamedTuple):
     """Of each place of a draft, [K + 1, B, ...]: where the row stood before it, and the mask there; `last` is the last state."""
 
     before: Position
-    parts: tuple[jax.Array, jax.Array, jax.Array]
+    parts: tuple[jax.Array, ...]
     last: ConstraintState
 
     def flat(self) -> MaskParts:
         """The masks of all places, those of one place together."""
-        return parts_at(*(part.reshape(-1, part.shape[-1]) for part in self.parts))
+        return parts_at(*(part.reshape(-1, *part.shape[2:]) for part in self.parts))
 
 
 def mask_along(tables: ConstraintTables, state: ConstraintState, drafts: jax.Array, logits: jax.Array) -> jax.Array:
@@ -129,8 +129,7 @@ def _along(tables: ConstraintTables, state: ConstraintState, drafts: jax.Array) 
     """Follows drafts."""
 
     def follow(state: ConstraintState, token: jax.Array) -> tuple[ConstraintState, Any]:
-        parts = mask_parts(tables, state)
-        return advance(tables, state, token), (state.position, (parts.words, parts.token, parts.allowed))
+        return advance(tables, state, token), (state.position, mask_parts(tables, state).arrays)
 
     columns = jnp.pad(drafts.T.astype(jnp.int32), ((0, 1), (0, 0)), constant_values=-1)
     last, (before, parts) = jax.lax.scan(follow, state, columns)

@@ -28,7 +28,7 @@ from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, at_once, summarize
-from jax_decode.sampling.truncation import Allowed, threshold_of
+from jax_decode.sampling.truncation import Allowed, inverse_of, threshold_of
 from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
 from jax_decode.step.state import NO_NUMBER, ConstraintState
@@ -59,6 +59,8 @@ def sample(
     with_raw: bool = True,
 ) -> Choice:
     """Chooses a token for every row.
+
+    Where a row's grammar asks for a temperature, that stands in the place of the sampler's.
 
     Args:
       sampler: one of `jax_decode.sampling.samplers`.
@@ -100,7 +102,7 @@ def among(logits: jax.Array, parts: MaskParts | None, columns: Columns) -> Allow
         every, none = jnp.full((len(logits), columns.num_words), 0xFFFFFFFF, jnp.uint32), jnp.zeros((len(logits), 1), jnp.int32)
         parts = parts_at(every, none, none > 0)
     listed = (parts.token, parts.allowed, clean(_take(logits, parts.token)))
-    return Allowed(logits, parts.words, parts.word_at, columns, listed)
+    return Allowed(logits, parts.words, parts.word_at, columns, listed, None, parts.inverse)
 
 
 def by_part(function: Callable[..., Any], allowed: Allowed, *arguments: Any, by_rows: bool = True) -> Any:
@@ -115,14 +117,15 @@ def by_part(function: Callable[..., Any], allowed: Allowed, *arguments: Any, by_
     assert allowed.listed is not None
     assert allowed.words is not None
 
-    def inside(part: Part, logits: jax.Array, words: jax.Array, listed: tuple[jax.Array, jax.Array], rest: Any) -> Any:
+    def inside(part: Part, logits: jax.Array, words: jax.Array, listed: Any, inverse: Any, rest: Any) -> Any:
         token, ok = listed
         own = part.local(token)
         of_list = (own, ok & part.owns(token), clean(_take(logits, own)))
         mine = parts_at(words, *of_list[:2])
-        return function(Allowed(logits, words, mine.word_at, Columns(shards.num_words), of_list, part), *rest)
+        return function(Allowed(logits, words, mine.word_at, Columns(shards.num_words), of_list, part, inverse), *rest)
 
-    return on_shards(inside, shards, allowed.logits, allowed.words, allowed.listed[:2], arguments, by_rows=by_rows)
+    rows = (allowed.listed[:2], allowed.inverse)
+    return on_shards(inside, shards, allowed.logits, allowed.words, *rows, arguments, by_rows=by_rows)
 
 
 def choose(
@@ -136,12 +139,11 @@ def choose(
 
 def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, step: jax.Array) -> Choice:
     logits, words, num_words, listed = allowed.logits, allowed.words, allowed.num_words, allowed.listed
+    inverse = inverse_of(sampler, allowed)
     if isinstance(sampler, Greedy):
-        inverse, threshold = None, None
+        threshold, noise = None, None
     else:
-        inverse = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
-        threshold = threshold_of(sampler, allowed, inverse)
-    noise = None if isinstance(sampler, Greedy) else Noise(key, step)
+        threshold, noise = threshold_of(sampler, allowed, inverse), Noise(key, step)
     if allowed.part is not None:
         return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
     with_raw |= words is None

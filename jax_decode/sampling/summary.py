@@ -86,7 +86,7 @@ def summarize(
       words: uint32[B, W], bit planes of the allowed tokens; None allows all.
       num_words: W.
       noise: None takes the best token; else a column is drawn by its mass.
-      inverse: inverse temperature, float32[] or None for 1.
+      inverse: inverse temperature, float32[], or float32[B, 1] of every row; None for 1.
       threshold: float32[B], least scaled logit that may be drawn, or None.
       with_raw: whether to sum all logits too; without, `raw` is NaN, and an exponential per logit is saved on some devices.
     """
@@ -241,7 +241,12 @@ def _on_cpu(
     rows = Rows(noise, inverse, threshold)
     if logits.size < SMALL:
         return at_once(num_words, with_raw, logits, words, rows)
-    kept = by_blocks(functools.partial(_of_block, num_words, with_raw, inverse), logits, words, noise, threshold)
+    of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
+
+    def of_block(logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any) -> dict[str, jax.Array]:
+        return _of_block(num_words, with_raw, own if of_rows else inverse, logits, words, noise, threshold)
+
+    kept = by_blocks(of_block, logits, words, noise, threshold, inverse if of_rows else None)
     allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
     raw = kept["raw"].sum(1) if "raw" in kept else allowed
     ordinary = ((allowed > ORDINARY[0]) | none) & (raw < ORDINARY[1])
@@ -253,14 +258,14 @@ def _on_cpu(
         chosen = _best_column(kept["drawn"] if "drawn" in kept else jnp.log(kept["allowed"]), noise)
     usual = Summary(*chosen, jnp.log(allowed), jnp.log(raw))
 
-    def again(usual: Summary, ordinary: jax.Array, logits: jax.Array, words: Any, noise: Any, threshold: Any) -> Summary:
+    def again(usual: Summary, ordinary: Any, logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any) -> Summary:
         def relative() -> Summary:
-            others = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold))
+            others = at_once(num_words, with_raw, logits, words, Rows(noise, own if of_rows else inverse, threshold))
             return Summary(*(jnp.where(ordinary, x, y) for x, y in zip(usual, others)))
 
         return jax.lax.cond(ordinary.all(), lambda: usual, relative)
 
-    every = (usual, ordinary, logits, words, rows.noise, rows.threshold)
+    every = (usual, ordinary, logits, words, rows.noise, rows.threshold, inverse if of_rows else None)
     return jax.lax.cond(ordinary.all(), lambda: usual, lambda: by_blocks(again, *every))
 
 

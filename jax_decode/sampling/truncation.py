@@ -28,7 +28,7 @@ from jax_decode.kernels.planes import (
 )
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
-from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
+from jax_decode.sampling.samplers import Greedy, MinP, Sampler, TopK, TopP
 
 
 class Allowed(NamedTuple):
@@ -37,7 +37,7 @@ class Allowed(NamedTuple):
     logits: float[B, V']; words: uint32[B, W], bit planes, or None for all; word_at: the words of columns int32[B, n], read from
     the tables so that no consumer needs `words` in memory; columns: how tokens lie in the words; listed: (token, allowed, clean
     logit) [B, M] of the candidate list, or None; part: on a device that has a shard of the vocabulary, which: all else is then of
-    this shard, its tokens counted from the shard's first.
+    this shard, its tokens counted from the shard's first; inverse: see `MaskParts`.
     """
 
     logits: jax.Array
@@ -46,11 +46,22 @@ class Allowed(NamedTuple):
     columns: Columns
     listed: tuple[jax.Array, jax.Array, jax.Array] | None
     part: Part | None = None
+    inverse: jax.Array | None = None
 
     @property
     def num_words(self) -> int:
         """W, words of a bit row."""
         return self.columns.num_words
+
+
+def inverse_of(sampler: Sampler, allowed: Allowed) -> jax.Array | None:
+    """Inverse temperature: float32[], or float32[B, 1] where constraints have temperatures; None for 1, and for `Greedy`."""
+    if isinstance(sampler, Greedy):
+        return None
+    own = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
+    if allowed.inverse is None:
+        return own
+    return jnp.where(allowed.inverse == jnp.inf, 1.0 if own is None else own, allowed.inverse)[:, None]
 
 
 def threshold_of(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None) -> jax.Array | None:
@@ -152,7 +163,7 @@ def _best_of_columns(allowed: Allowed, inverse: jax.Array | None, k: int, high: 
         ok &= ((word >> jnp.arange(token.shape[2], dtype=jnp.uint32)[None, None]) & 1) != 0
     batch = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None, None]
     x = clean(read(logits, batch, jnp.minimum(token, logits.shape[1] - 1)))
-    y = jnp.where(ok, scaled(x, inverse), NEVER).reshape(logits.shape[0], -1)
+    y = jnp.where(ok.reshape(len(x), -1), scaled(x.reshape(len(x), -1), inverse), NEVER)
     y = jnp.concatenate([y, _listed(allowed, inverse)], 1)
     y = y if high is None else jnp.where(y < high[:, None], y, NEVER)
     return y if allowed.part is None else allowed.part.beside(_largest(y, min(k, y.shape[1])))
@@ -302,12 +313,14 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
         return _search(_tokens(own, inverse, listed, base), p, best, guesses)
 
     def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
-        def of_block(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
+        of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
+
+        def of_block(scale: jax.Array | None, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
             listed, best, *guesses = rows
             own = allowed._replace(logits=logits, words=words)
-            return _search(_tokens_in_memory(own, inverse, listed, finite(best)), p, best, guesses)
+            return _search(_tokens_in_memory(own, scale if of_rows else inverse, listed, finite(best)), p, best, guesses)
 
-        return by_blocks(of_block, logits, words, *rows)
+        return by_blocks(of_block, inverse if of_rows else None, logits, words, *rows)
 
     forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
     rows = (listed, best, *guesses)

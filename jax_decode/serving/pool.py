@@ -24,7 +24,8 @@ from jax_decode.serving.extents import Extents, Piece, Shared, entries
 from jax_decode.serving.relocation import TOGETHER, Alone, Body, Places, alone, body_of, content_key, placed, record_of
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
 from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
-from jax_decode.tables.tables import SLACK, ConstraintTables, Remarks, to_device
+from jax_decode.tables.remarks import Remarks
+from jax_decode.tables.tables import SLACK, ConstraintTables, to_device
 
 _KEPT = 64 << 20
 """Bytes of arrays of constraints that are kept on the host, for the time when they are added again."""
@@ -274,6 +275,9 @@ class ConstraintPool:
         if c.is_canonical or c.has_sets:
             what = "no profile has room for canonical constraints or keys in every order"
             raise DecodeError(what, fix="Give it to_device(...) of its own.")
+        if len(c.temperature):
+            what = "the constraint's grammar has temperatures of its own, for which a pool has no room"
+            raise DecodeError(what, fix="Give it to_device(...) of its own, or leave the option temperature out of the grammar.")
         body = self._bodies.get(c)
         if body is None:
             lacking = self._profile.lacks(static_sizes([c]), {}, False)

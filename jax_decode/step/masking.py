@@ -48,19 +48,27 @@ class MaskParts(NamedTuple):
 
     words: uint32[B, W], bit planes of those that are not listed; word_at: the words of columns int32[B, n], read without `words`
     where that is cheaper; token, allowed: int32 and bool[B, M + E], the candidate list, 0 where not allowed; M is
-    `tables.max_candidates`.
+    `tables.max_candidates`. inverse: float32[B], one over the temperature that the row's grammar asks for, infinite where it asks
+    for none; None where no constraint has temperatures.
     """
 
     words: jax.Array
     word_at: Callable[[jax.Array], jax.Array]
     token: jax.Array
     allowed: jax.Array
+    inverse: jax.Array | None = None
+
+    @property
+    def arrays(self) -> tuple[jax.Array, ...]:
+        """What `parts_at` makes the mask of again."""
+        found = (self.words, self.token, self.allowed)
+        return found if self.inverse is None else (*found, self.inverse)
 
 
 def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | None = None) -> MaskParts:
     """Both parts of the mask; `at`: the rows' sources, where they are known and `tables.stacks` is 1."""
     if tables.stacks > 1:
-        return parts_at(*by_rows(tables, _words_and_candidates, state))
+        return parts_at(*by_rows(tables, _mask_arrays, state))
     at = sources(tables, state) if at is None else at
     rows = mask_rows(tables, state, at)
     if tables.pairs is not None and tables.filter is not None:
@@ -72,18 +80,26 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | N
             words = words_of(tables, rows) & (together | apart)
         free = (state.node == FREE) & state.running[:, None]
         return parts_at(jnp.where(free, words_of(tables, rows[:, :1]), words), *listed(tables, state, at))
-    return MaskParts(words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state, at))
+    found = (words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state, at))
+    return MaskParts(*found, _inverse_temperature(tables, at))
 
 
-def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array) -> MaskParts:
+def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array, inverse: jax.Array | None = None) -> MaskParts:
     """The mask of these arrays, for masks that were kept, or made elsewhere."""
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-    return MaskParts(words, functools.partial(read, words, batch), token, allowed)
+    return MaskParts(words, functools.partial(read, words, batch), token, allowed, inverse)
 
 
-def _words_and_candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
+def _mask_arrays(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
     at = sources(tables, state)
-    return words_of(tables, mask_rows(tables, state, at)), *listed(tables, state, at)
+    inverse = _inverse_temperature(tables, at)
+    found = (words_of(tables, mask_rows(tables, state, at)), *listed(tables, state, at))
+    return found if inverse is None else (*found, inverse)
+
+
+def _inverse_temperature(tables: ConstraintTables, at: Sources) -> jax.Array | None:
+    """`MaskParts.inverse`: that of the greatest temperature of all sources."""
+    return read(tables.inverse_temperature, at.node).min(1) if tables.has_temperatures else None
 
 
 def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
+from fsa_compile.artifact.arrays import ARC_BURST, NO_TEMPERATURE, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from jax_decode.tables.items import PackedItems
 from jax_decode.tables.stack_layout import longest_chain
 
+_COLDEST = np.float32(2.0**-100)
+"""Stands for temperature 0: a power of two, so that no two logits become equal."""
 DEAD = 0
 """Node that allows nothing."""
 FREE = 1
@@ -106,6 +108,17 @@ class _Rows:
             if out[i] == len(self.kept):
                 self.kept.append(row)
         return out
+
+
+def inverse_temperatures(constraints: Sequence[CompiledConstraint], count: int) -> NDArray[np.float32]:
+    """`ConstraintTables.inverse_temperature` for `count` nodes; of no elements where no constraint has temperatures."""
+    if not any(len(c.temperature) for c in constraints):
+        return np.zeros(0, np.float32)
+    none = np.full(2, NO_TEMPERATURE, np.float32)  # dead and free
+    every = [c.temperature[1:] if len(c.temperature) else np.full(c.num_nodes - 1, NO_TEMPERATURE) for c in constraints]
+    given = np.concatenate([none, *every]).astype(np.float32)
+    inverse = 1 / np.where(given > 0, given, _COLDEST).astype(np.float32)
+    return padded(np.where(given == NO_TEMPERATURE, np.inf, inverse).astype(np.float32), count, np.inf)
 
 
 def exceptions(
@@ -285,7 +298,7 @@ def bucket(size: int, least: int) -> int:
     return 1 << (max(size, least) - 1).bit_length()
 
 
-def padded(table: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
+def padded(table: NDArray[Any], size: int, fill: float = 0) -> NDArray[Any]:
     """`table` with entries appended up to `size`."""
     out = np.full((size, *table.shape[1:]), fill, table.dtype)
     out[: len(table)] = table

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from jax_decode.tables.concatenation import (
     bucket,
     concatenate,
     exceptions,
+    inverse_temperatures,
     padded,
     placeholder,
     static_sizes,
@@ -43,6 +44,7 @@ from jax_decode.tables.forced_spelling import forced_spellings
 from jax_decode.tables.guard_layout import SetSizes, pack_sets, sizes_of_sets
 from jax_decode.tables.items import BLOCK, ItemTables, PackedItems, pack_items
 from jax_decode.tables.profiles import Profile, choose_profile, closest
+from jax_decode.tables.remarks import NO_REMARKS, Remarks
 from jax_decode.tables.stack_layout import has_counters, pack_stacks
 
 _LOG = logging.getLogger("jax_decode")
@@ -52,31 +54,6 @@ _FEW = 64
 """Constraints that there is always room for in a profile."""
 SLACK = {"groups": 32, "arcs": 128, "levels": 32}
 """Entries past a node's own that may be read in any profile."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Remarks:
-    """What a user is told of constraints, beside the tables. All remarks are equal, so that none is a part of a program.
-
-    Attributes:
-      unenforced: places in their schemas that constraints leave out, by the constraint's index; see `SchemaOptions.unenforced`.
-    """
-
-    unenforced: Mapping[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, constraints: Sequence[CompiledConstraint | CompiledItems]) -> Remarks:
-        """Of constraints in their order."""
-        return cls({i: c.unenforced for i, c in enumerate(constraints) if isinstance(c, CompiledConstraint) and c.unenforced})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Remarks)
-
-    def __hash__(self) -> int:
-        return hash(Remarks)
-
-    def __repr__(self) -> str:
-        return "Remarks()"  # a tree's structure is compared by what it prints, too
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,6 +108,8 @@ class ConstraintTables:
       max_unset, max_conditions: most conditions of a guard on bits that are not set, and of a node on what leaves its frame.
       unless: int32[N, K, 2], of nodes of canonical constraints the row of the tokens that may not lead to certain states of the
         filter, and the list of these; of no elements where there are none.
+      inverse_temperature: float32[N], one over the temperature of a node, infinite for none; of no elements where no constraint
+        has temperatures.
       partners: 1 where canonical constraints have two nodes for every place, else 0.
       pairs: what tokens forbid after them, where the constraints are canonical; else None.
       filter: the states of the tokenizer's filter, likewise.
@@ -162,6 +141,7 @@ class ConstraintTables:
     set_nodes: jax.Array
     push_keys: jax.Array
     unless: jax.Array
+    inverse_temperature: jax.Array
     vocab_size: int
     fingerprint: str
     max_groups: int
@@ -180,7 +160,7 @@ class ConstraintTables:
     items: ItemTables | None = None
     shards: Shards | None = None
     profile: Profile | None = None
-    remarks: Remarks = Remarks()
+    remarks: Remarks = NO_REMARKS
 
     @property
     def has_stack(self) -> bool:
@@ -191,6 +171,11 @@ class ConstraintTables:
     def has_counters(self) -> bool:
         """Whether any constraint has a counter; static."""
         return self.counters.shape[0] > 0
+
+    @property
+    def has_temperatures(self) -> bool:
+        """Whether any constraint has temperatures; static."""
+        return self.inverse_temperature.shape[0] > 0
 
     @property
     def key_words(self) -> int:
@@ -223,10 +208,11 @@ class ConstraintTables:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
 
     def __repr__(self) -> str:
-        names = [n for n in _STATIC if n.startswith("max_") or n in ("search_depth", "stacks", "partners")]
-        statics = ", ".join(f"{name} {getattr(self, name)}" for name in names)
+        sizes = [n for n in _STATIC if n.startswith("max_") or n in ("search_depth", "stacks", "partners")]
+        statics = ", ".join(f"{name} {getattr(self, name)}" for name in sizes)
         kinds = [self.has_stack, self.has_counters, self.key_words, self.pairs is not None, self.items is not None]
-        has = [name for name, there in zip(("stacks", "counters", "sets of keys", "canonical", "items"), kinds) if there]
+        names = ("stacks", "counters", "sets of keys", "canonical", "items", "temperatures")
+        has = [name for name, there in zip(names, [*kinds, self.has_temperatures]) if there]
         return (
             f"ConstraintTables(profile {str(self.profile or 'none')!r}, {self.nodes.shape[0]:,} nodes, "
             f"{self.rows.shape[0]:,} rows, {self.constraints.shape[0]} constraints (padded), {self.nbytes / 1e6:.2f} MB, "
@@ -424,6 +410,7 @@ def _arrays(
         "unless": np.zeros((0, 1, 2), np.int32),
         "initial": stacks.initial,
     }
+    arrays["inverse_temperature"] = inverse_temperatures(constraints, len(arrays["nodes"]))
     arrays["only"] = np.full(len(arrays["rows"]), NO_TOKEN, np.int32)
     arrays["only"][: len(parts.rows)] = only_tokens(parts.rows)
     for name in ("frames", "counters", "delta", "pushes", "symbols", "increments"):

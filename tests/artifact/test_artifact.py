@@ -20,7 +20,7 @@ from oracles.toy import every_byte
 import fsa_compile
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact import file as artifact_file
-from fsa_compile.artifact.arrays import ARRAYS, SET_ARRAYS
+from fsa_compile.artifact.arrays import ARRAYS, OPTIONAL_ARRAYS
 from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.errors import ArtifactError
 
@@ -226,7 +226,7 @@ def test_canonical_fields_are_checked(
 
 def test_missing_members(saved: Path) -> None:
     data = saved.read_bytes()
-    for name in [*(name for name in ARRAYS if name not in SET_ARRAYS), "header"]:
+    for name in [*(name for name in ARRAYS if name not in OPTIONAL_ARRAYS), "header"]:
         saved.write_bytes(data)
         rewrite(saved, lambda members, name=name: members.pop(f"{name}.npy"))
         with pytest.raises(ArtifactError, match=f"array '{name}' is missing|has no header"):

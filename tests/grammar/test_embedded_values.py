@@ -144,7 +144,7 @@ REFUSED = {
     'start: %regex {"x": 1}': "%regex takes one key",
     'start: x "b"\nx[max_tokens=3]: /[a-z]+/': "ends only with a special token",
     'start: x\nx[max_chars=3]: y+\ny: "a"': "line 2.*\n.*\n.*\n.*upper case",
-    'start: x\nx[temperature=0.5]: "a"': "temperature of a rule is not offered",
+
     'start: x\nx[lazy]: "a"': "Write a lazy loop",
     'start: x\nx[captur]: "a"': "Did you mean capture",
     'start: x\nx[capture: "a"': "never closed",

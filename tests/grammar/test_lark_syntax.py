@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles.grammar_spans import accepts
 
 from fsa_compile.errors import ConstraintError, GrammarError, GrammarSyntaxError, LimitError, UnsupportedGrammarError
-from fsa_compile.grammar.common_terminals import COMMON_TERMINALS
+from fsa_compile.grammar.front.common_terminals import COMMON_TERMINALS
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Choice, FreeText, Literal, Pattern, Reference, Repeat, Sequence, SpecialToken
 from fsa_compile.grammar.lark_syntax import parse_lark

@@ -35,6 +35,7 @@ GRAMMARS = {
     "stack": 'start: "(" start* ")" | "[" start ("," start)* "]" | "a"',
     "counter": 'start: "a"~3..200 ("b" | "c")',
     "stack and counter": 'start: "(" start ")" | /[ab]/~2..300',
+    "temperatures": 'start: x ("," x)*\nx: "(" x ")" | a\na[temperature=0.5]: /a{1,3}/',
     "several stacks": 'start: "i" start | "i" start "e" start | "x"',
 }
 
@@ -107,6 +108,7 @@ def _grammar(name: str, stacks: int = 1) -> Callable[[], Any]:
 
 
 REGULAR = r"(ab|[a-c])+é?b{0,2}"
+_NESTED = re.compile(r"\(*a{1,3}\)*")
 _BRACKETS = re.compile(r"\(*[ab]{2,300}\)*")
 
 KINDS = {
@@ -127,6 +129,10 @@ KINDS = {
             OBJECT, VOCABULARY, options=fsa_compile.SchemaOptions(key_order="any", whitespace="compact")
         ),
         objects,
+    ),
+    "temperatures": Kind(
+        _grammar("temperatures"),
+        lambda: {t for t in strings("(),a", 6) if all(_NESTED.fullmatch(x) and x.count("(") == x.count(")") for x in t.split(","))}, 6,
     ),
     "canonical": Kind(
         lambda: fsa_compile.compile_choices(CITIES, models.small_tokenizer_path(), canonical=True), lambda: set(CITIES)

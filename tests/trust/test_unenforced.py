@@ -17,7 +17,7 @@ from fsa_compile import (
     Vocabulary,
     compile_json_schema,
 )
-from jax_decode.tables.tables import Remarks
+from jax_decode.tables.remarks import Remarks
 
 LETTERS = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], stop_ids=[256])
 UNIQUE = {"type": "object", "properties": {"a/b": {"type": "array", "uniqueItems": True}}, "required": ["a/b"], "additionalProperties": False}

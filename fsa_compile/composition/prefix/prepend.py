@@ -207,6 +207,8 @@ class _Prefixed:
             "delta_offset": repeated(old.delta_offset),
             "delta": moved(old.delta),
         }
+        if len(old.temperature):
+            changes["temperature"] = repeated(old.temperature)  # the dead node has none
         if old.has_sets:
             for name in ("wanted", "pop_guard", "pop_offset"):
                 changes[name] = repeated(getattr(old, name))

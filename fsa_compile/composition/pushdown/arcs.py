@@ -39,6 +39,7 @@ class StackArcs:
       guards: what counts stand for in frames with sets; only `Guards()` where no frame has one.
       pops: more rows of `delta`, of nodes whose tokens leave a frame under a condition on its set.
       leaves: tokens found earlier; their owners have no others above.
+      temperature: float32[N], of every node as of `ByteMachine`'s controls, or None.
     """
 
     node_owner: np.ndarray
@@ -66,3 +67,4 @@ class StackArcs:
     guards: Guards
     pops: PopClasses
     leaves: list[Parts]
+    temperature: np.ndarray | None

@@ -10,7 +10,7 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
-from fsa_compile.artifact.arrays import MOST_COUNT, UNBOUNDED, UNREACHABLE
+from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
@@ -235,6 +235,9 @@ class _Layout:
         self._arcs((~wide).nonzero()[0])
         self._levels()
         arrays = self._node_arrays() | self._symbol_arrays()
+        if arcs.temperature is not None:
+            own = np.append(arcs.temperature, np.float32(NO_TEMPERATURE))  # twins have none
+            arrays["temperature"] = own[np.append(self.nodes.symbolic, np.full(self.n - len(self.nodes.symbolic), -1))]
         if self.key_sets is not None:
             arrays |= self._set_arrays(arrays, arcs)
         return self.out.constraint(

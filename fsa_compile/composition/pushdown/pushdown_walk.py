@@ -33,7 +33,7 @@ from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
-from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers, TokenCounts
@@ -159,8 +159,6 @@ class Walk:
         self._wave(joined([self._root_items(), leaving]))
         if len(self.derived.node) and self.pending:
             self.pending.append(derived_pending(self.derived, joined(self.pending), self.subtrees))
-        control = (self.machine.end == END_RETURN).nonzero()[0]
-        self.pending.append(Items(control, np.full(len(control), self.trie.end), control, np.zeros(len(control), np.int64)))
         most = self._most_counted(self.registers.of_control)
         inner = InnerNodes(self, Classes(self.registers, np.maximum(most, self.most), self._most_of_controls()))
         while (seeds := inner.wave()) is not None:
@@ -196,6 +194,7 @@ class Walk:
             guards=self.guards,
             pops=inner.pops.classes(),
             leaves=self.leaves.parts,
+            temperature=np.concatenate(inner.temperature) if inner.temperature else None,
         )
 
     def _tokens(

@@ -1,6 +1,7 @@
 """Inner nodes of the token walk: what is left of the tokens that leave a node's frame, by the symbol that they pop.
 
-What is pending in a node, returned through a symbol, is one more node, told apart by its contents.
+What is pending in a node, returned through a symbol, is one more node, told apart by its contents. Where lexemes have
+temperatures, these are among them: an item at a trie node behind all others, which no token reads, stands for the place itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class InnerNodes:
       owners, kinds, shapes: of the nodes of each wave: their owners, the kinds of their frames, and the shapes of their classes.
       accept: of each wave but the first.
       rows: of each wave, row of `delta` for every class of every node.
+      temperature: of the nodes of each wave; empty where the machine has none.
     """
 
     def __init__(self, walk: WalkContext, classes: Classes) -> None:
@@ -39,6 +41,14 @@ class InnerNodes:
         self.rows: list[np.ndarray] = []
         self.pops = GuardedPops(walk.guards)
         self.num_nodes = s
+        given = walk.machine.temperature
+        self.temperature: list[np.ndarray] = [] if given is None else [given]
+        self._heat = np.unique(np.zeros(1) if given is None else given)
+        self._here = len(walk.trie.first)
+        ends = [((walk.machine.end == END_RETURN).nonzero()[0], walk.trie.end)]
+        ends += [(distinct(walk.machine.returns[0]), self._here)] if self.temperature else []
+        for control, node in ends:
+            walk.pending.append(Items(control, np.full(len(control), node), control, np.zeros(len(control), np.int64)))
         self._segments = [np.zeros((1, walk.ret.shape[1]), np.int64)]
         self._num_segments = 1
         self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
@@ -161,7 +171,8 @@ class InnerNodes:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
-        at = control * walk.width + walk.kind[walk.trie.symbol[node]]
+        here = (node == self._here).nonzero()[0]
+        at = control * walk.width + walk.kind[walk.trie.symbol[np.where(node == self._here, 0, node)]]
         begin = walk.moves.begin(at)
         size = walk.moves.size(at)
         returns = (walk.moves.next[begin] == RETURN) & (size == 1)
@@ -169,6 +180,10 @@ class InnerNodes:
         end = (node == walk.trie.end).nonzero()[0]
         kind = walk.machine.end[control[end]]
         code[end] = np.where(kind == END_HERE, 2 * s, np.where(kind == END_RETURN, s + walk.stack_class[control[end]], 0))
+        if len(here):
+            known = self._heat.searchsorted(self.temperature[0][control[here]])
+            code[here] = known * s + walk.stack_class[control[here]]
+            code[here] += np.where(code[here] > 0, 2 * s, 0)
         return code
 
     def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -218,6 +233,12 @@ class InnerNodes:
         again = ((code >= s) & (code < 2 * s)).nonzero()[0]
         if len(again):
             walk.pending.append(items.at(again)._replace(control=code[again] - s))
+        if self.temperature:
+            places = items.at((mine.node == self._here).nonzero()[0])
+            known, control = np.divmod(code[mine.node == self._here] - 2 * s, s)
+            self.temperature.append(np.full(len(new), self._heat[0], np.float32))
+            self.temperature[-1][places.owner - base] = self._heat[known]
+            walk.pending.append(places.at(control.nonzero()[0])._replace(control=control[control > 0]))
         return items.at((code < s).nonzero()[0])
 
     def _symbol_classes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_rows, exampled
 from fsa_compile.arrays.ranges import ranges
-from fsa_compile.artifact.arrays import UNBOUNDED
+from fsa_compile.artifact.arrays import NO_TEMPERATURE, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
 
 _FAR = 1 << 29
@@ -52,7 +52,7 @@ def without_contexts(c: CompiledConstraint) -> CompiledConstraint:
     if not c.context:
         return c
     size = c.context
-    per_node = ("accept", "distance", "need", "ladder", "level_slope", "delta_offset")
+    per_node = ("accept", "distance", "need", "ladder", "level_slope", "delta_offset", "temperature")
     changes: dict[str, Any] = {name: getattr(c, name)[:size] for name in per_node}
     changes |= {f"{kind}_offset": getattr(c, f"{kind}_offset")[: size + 1] for kind in ("group", "arc", "level")}
     return dataclasses.replace(c, context=0, delta=c.delta[: int(c.delta_offset[size:].min())], **changes)
@@ -165,6 +165,8 @@ def _with_nodes(c: CompiledConstraint, table: np.ndarray, less: np.ndarray) -> C
         "delta_offset": longer("delta_offset", len(c.delta) + which * c.num_symbols),
         "delta": longer("delta", first + table[shared].ravel()),
     }
+    if len(c.temperature):
+        changes["temperature"] = longer("temperature", np.full(more, NO_TEMPERATURE))
     for kind in ("group", "arc", "level"):
         name = f"{kind}_offset"
         changes[name] = longer(name, np.full(more, getattr(c, name)[-1]))

@@ -1,7 +1,9 @@
 """Options in brackets behind a rule's name: `name[capture, max_chars=80]: /[^"]*/`.
 
-`max_chars` and `max_tokens` bound one lexeme, so the rule's body has to be one; `capture` and `capture="other"` name the rule for
-`parse_captures`. Source: llguidance, docs/syntax.md (the notation).
+`max_chars`, `max_tokens` and `temperature` are of one lexeme, so the rule's body has to be one; `capture` and `capture="other"`
+name the rule for `parse_captures`. A temperature makes the lexeme a terminal of its own. It holds where the next byte may belong
+to the lexeme, as its first or a further one; of several such lexemes the greatest holds, and where there is none the sampler's.
+Source: llguidance, docs/syntax.md (the notation).
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import difflib
 from typing import NamedTuple, NoReturn
 
-from fsa_compile.grammar.grammar_tree import Bounded, Embedded, Expression, Reference, Repeat, Sequence, SpecialToken
+from fsa_compile.artifact.arrays import LEAST_TEMPERATURE, MOST_TEMPERATURE
+from fsa_compile.grammar.grammar_tree import Bounded, Embedded, Expression, Reference, Repeat, Sequence, SpecialToken, Tempered
 from fsa_compile.grammar.source import GrammarText, walk
 from fsa_compile.grammar.templates import Definition
 
@@ -18,16 +21,15 @@ _REFUSED = {
     "stop": 'Write the text that ends it into the rule, as in %until("<end>").',
     "suffix": 'Write %until("<end>"), or the text behind the rule\'s name where it is used.',
     "stop_capture": "Give the text that ends it a rule of its own, with capture.",
-    "temperature": "Give the sampler one temperature for the whole text.",
 }
-_KNOWN = ("capture", "max_chars", "max_tokens")
+_KNOWN = ("capture", "max_chars", "max_tokens", "temperature")
 
 
 class Option(NamedTuple):
     """An option as written: its name, a number, a text or nothing, and its span."""
 
     name: str
-    value: int | str | None
+    value: int | float | str | None
     start: int
     end: int
 
@@ -63,18 +65,19 @@ def bounded(source: GrammarText, rule: str, body: Expression, options: list[Opti
         terminals.append(Definition(shown, (), of, True, 0, body.start, body.end))
         return shown
 
-    bounds = [given[name] for name in ("max_chars", "max_tokens") if name in given]
+    bounds = [given[name] for name in ("max_chars", "temperature", "max_tokens") if name in given]
     if bounds:
         _check_lexeme(source, rule, body, bounds[0])
         inner = terminal("", body)
     for option in bounds:
-        assert isinstance(option.value, int)
-        shown = f"{option.name}={option.value}"
+        assert isinstance(option.value, int | float)
+        shown, place = f"{option.name}={option.value}", (option.start, option.end)
         if option.name == "max_tokens":
-            body = Embedded(inner, option.start, option.end, "tokens", str(option.value))
-        else:
-            inner = terminal(shown, Bounded(inner, option.start, option.end, option.value))
-            body = Reference(inner, option.start, option.end)
+            body = Embedded(inner, *place, "tokens", str(option.value))
+            continue
+        heated = option.name == "temperature"
+        inner = terminal(shown, Tempered(inner, *place, option.value) if heated else Bounded(inner, *place, int(option.value)))
+        body = Reference(inner, *place)
     capture = given.get("capture")
     return Bounds(body, terminals, "" if capture is None else str(capture.value or rule))
 
@@ -89,7 +92,11 @@ def _check(source: GrammarText, option: Option) -> None:
         source.syntax(f"unknown option {name} of a rule", option.start, option.end, fix=fix)
     if name == "capture" and isinstance(value, int):
         source.syntax("capture takes a name in quotes", option.start, option.end, fix='Write capture, or capture="name".')
-    if name != "capture" and not (isinstance(value, int) and 0 < value <= 1 << 20):
+    inside = not isinstance(value, int | float) or value == 0 or LEAST_TEMPERATURE <= value <= MOST_TEMPERATURE
+    if name == "temperature" and not (isinstance(value, int | float) and inside):
+        what = "temperature takes 0, or a number from 0.001 to 1000000"
+        source.syntax(what, option.start, option.end, fix="Write temperature=0.7; 0 takes the most probable token.")
+    if name in ("max_chars", "max_tokens") and not (isinstance(value, int) and 0 < value <= 1 << 20):
         source.syntax(f"{name} takes a number from 1 to 1048576", option.start, option.end, fix=f"Write {name}=80.")
 
 
@@ -104,6 +111,9 @@ def _check_lexeme(source: GrammarText, rule: str, body: Expression, option: Opti
 
 
 def _refuse_rule(source: GrammarText, rule: str, node: Expression, option: Option) -> NoReturn:
-    what = f"{option.name} bounds one terminal, and {rule} uses {source.text[node.start : node.end]:.40}"
-    fix = "Make a terminal (upper case) or one pattern of it, or write the bound as a repetition, such as item~0..5."
+    does, fix = "bounds", ", or write the bound as a repetition, such as item~0..5."
+    if option.name == "temperature":
+        does, fix = "is of", ", or give the option to the rules of its lexemes."
+    what = f"{option.name} {does} one terminal, and {rule} uses {source.text[node.start : node.end]:.40}"
+    fix = f"Make a terminal (upper case) or one pattern of it{fix}"
     source.unsupported(what, node.start, node.end, fix=fix)
