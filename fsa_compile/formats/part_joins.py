@@ -16,6 +16,7 @@ from fsa_compile.arrays.graphs import reached
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import joined, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
+from fsa_compile.artifact.artifact_checks import longest_path
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
@@ -337,9 +338,17 @@ class _Join:
         return CompiledConstraint(
             vocab_size=tables.vocab_size, fingerprint=tables.fingerprint, stop_ids=tables.stop_ids, source=source,
             start=int(self.new[first.start]), rows=self.pool.stacked(), increments=increments,
-            max_pops=max(part.longest[0] for part in self.parts), max_push=self.longest, stacks=1,
+            max_pops=self._most_pops(arrays), max_push=self.longest, stacks=1,
             **{name: values.astype(ARRAYS[name][0], copy=False) for name, values in arrays.items()},
         )  # fmt: skip
+
+    def _most_pops(self, arrays: dict[str, Any]) -> int:
+        """The longest path in `delta`, which may be shorter where names are left out."""
+        most, width = max(part.longest[0] for part in self.parts), len(arrays["symbol_cost"])
+        if self.is_whole or not width:
+            return most if width else 0
+        segments = arrays["pop_offset"].T if "pop_offset" in arrays else arrays["delta_offset"][None]
+        return longest_path(arrays["delta"].reshape(-1, width), segments // width, most)
 
     def _of_own(self, count: np.ndarray) -> np.ndarray:
         """Indices of the entries of the nodes without a role, from how many every node has."""

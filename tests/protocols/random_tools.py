@@ -38,7 +38,7 @@ def _schema(rng: random.Random, depth: int, is_call: bool) -> dict[str, Any]:
     if kind == "enum":
         return {"enum": rng.sample(WORDS, 2)}
     if kind == "counted":
-        low = 0 if is_call else rng.randrange(3)
+        low = rng.randrange(3)
         return {"type": "string", "minLength": low, "maxLength": low + rng.choice((0, 2, 30))}
     if kind == "array":
         low = rng.randrange(3)
