@@ -13,27 +13,34 @@ from fsa_compile.protocols import Protocol
 
 NAMES = ("g", "ge", "get", "get_x", "get_xy", "get.x", "gets", "set", "a", "a.b", "ab", "b", "name", "x1")
 KEYS = ("é", "k", "kk", "a", "name", "arguments", "x_1")
-ODD_KEYS = ("(", "a)b", ")", "a b", "k'", 'q"q', "日本", "-", "k=1", "[", "a\\b")
+ODD_KEYS = ("(", "a)b", ")", "a b", "k'", "日本", "-", "k=1", "a\\b")
+QUOTED_KEYS = ('q"q', "[", "a: b", "}", "{x", "<|")
+"""What no bare key holds."""
 WORDS = (
     "", "a", ")", "), get(", ", ", '"}', "}", "]", ")]", "'", '"', "\\", "; ", "}\n", "\n", "é", "日", '{"name": "get", "parameters": {}}',
     "[get()]", "call:get{}", "get()", "</", "True", "null", "a: b", "((", "{{",
 )  # fmt: skip
 
 
-def random_parameters(rng: random.Random, is_call: bool) -> dict[str, Any]:
+def random_parameters(rng: random.Random, style: str) -> dict[str, Any]:
     """The schema of a tool's arguments, often without any."""
     count = rng.choice((0, 0, 1, 1, 2, 3))
-    keys = rng.sample(KEYS[1:] if is_call else KEYS if rng.random() < 0.6 else (*KEYS, *ODD_KEYS), count)
-    return _object(rng, keys, 2, is_call)
+    odd = rng.random() < 0.4 and style in ("json", "marked")
+    keys = rng.sample((*KEYS, *_odd_keys(style)) if odd else KEYS[style in ("python", "keywords") :], count)
+    return _object(rng, keys, 2, style)
 
 
-def _object(rng: random.Random, keys: list[str], depth: int, is_call: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {"type": "object", "properties": {key: _schema(rng, depth - 1, is_call) for key in keys}}
+def _odd_keys(style: str) -> tuple[str, ...]:
+    return ODD_KEYS if style == "marked" else (*ODD_KEYS, *QUOTED_KEYS)
+
+
+def _object(rng: random.Random, keys: list[str], depth: int, style: str) -> dict[str, Any]:
+    out: dict[str, Any] = {"type": "object", "properties": {key: _schema(rng, depth - 1, style) for key in keys}}
     needed = [key for key in keys if rng.random() < 0.6]
     return {**out, "required": needed} if needed else out
 
 
-def _schema(rng: random.Random, depth: int, is_call: bool) -> dict[str, Any]:
+def _schema(rng: random.Random, depth: int, style: str) -> dict[str, Any]:
     kind = rng.choice(("boolean", "integer", "string", "enum", "counted", "number", "null", *(("array", "object") if depth else ())))
     if kind == "enum":
         return {"enum": rng.sample(WORDS, 2)}
@@ -42,9 +49,9 @@ def _schema(rng: random.Random, depth: int, is_call: bool) -> dict[str, Any]:
         return {"type": "string", "minLength": low, "maxLength": low + rng.choice((0, 2, 30))}
     if kind == "array":
         low = rng.randrange(3)
-        return {"type": "array", "items": _schema(rng, depth - 1, is_call), "minItems": low, "maxItems": low + rng.randrange(3)}
+        return {"type": "array", "items": _schema(rng, depth - 1, style), "minItems": low, "maxItems": low + rng.randrange(3)}
     if kind == "object":
-        return _object(rng, rng.sample((*KEYS, *ODD_KEYS), rng.randrange(3)), depth, is_call)
+        return _object(rng, rng.sample((*KEYS, *_odd_keys(style)), rng.randrange(3)), depth, style)
     return {"type": kind}
 
 
@@ -75,10 +82,10 @@ def random_value(rng: random.Random, schema: dict[str, Any]) -> Any:
 
 def random_tools(rng: random.Random, protocol: Protocol) -> list[dict[str, Any]]:
     """Descriptions of two to six tools, several of which often have the same parameters."""
-    is_call = protocol.calls.arguments.is_call
-    names = rng.sample((*NAMES, *(() if is_call else ("get-x", "0"))), rng.randint(2, 6))
-    shared = random_parameters(rng, is_call)
-    return [{"name": name, "parameters": shared if rng.random() < 0.4 else random_parameters(rng, is_call)} for name in names]
+    style = protocol.calls.arguments.style
+    names = rng.sample((*NAMES, *(() if protocol.calls.arguments.is_call else ("get-x", "0"))), rng.randint(2, 6))
+    shared = random_parameters(rng, style)
+    return [{"name": name, "parameters": shared if rng.random() < 0.4 else random_parameters(rng, style)} for name in names]
 
 
 def random_calls(rng: random.Random, name: str, tools: list[dict[str, Any]]) -> list[tuple[str, Any]]:
