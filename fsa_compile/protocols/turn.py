@@ -108,7 +108,8 @@ class Turn:
             leads = tuple(self._lead(tool) for tool in self.tools.values())
             leads = tuple(lead for lead in leads if not any(name in "".join(lead) for name in self.marks.special))
             if self.protocol.reasoning is not None and not self.protocol.join:  # the gap behind a thought is no content
-                leads = tuple(("\n" * breaks + before, *rest) for before, *rest in leads for breaks in range(_MOST_BREAKS + 1))
+                gaps = ["\n" * breaks for breaks in range(_MOST_BREAKS + 1)]
+                leads = tuple((gap + before, name, behind) for before, name, behind in leads for gap in gaps)
         return FreeText(self.marks.texts, "#/response", leads)
 
     def _lead(self, tool: Tool) -> tuple[str, str, str]:
