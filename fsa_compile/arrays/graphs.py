@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fsa_compile.arrays.integers import firsts, order_of, ranked
+from fsa_compile.arrays.integers import distinct, firsts, order_of, ranked
+from fsa_compile.arrays.ranges import indices
 from fsa_compile.limits import check_time
 
 Node = TypeVar("Node", bound=Hashable)
@@ -152,18 +153,31 @@ def moves(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return fresh.nonzero()[0], ordered[fresh].astype(np.int64)
 
 
+_MANY = 50
+"""So many nodes are looked at together."""
+
+
 def reached(source: np.ndarray, target: np.ndarray, first: Iterable[int], size: int) -> np.ndarray:
     """Which nodes edges lead to from the first ones, these included: bool[size].
 
-    A loop over nodes, not over levels with NumPy: automata are often chains, whose levels are single nodes.
+    Level by level with NumPy while many nodes are new; then a loop over nodes: automata are often chains, whose levels are single
+    nodes.
     """
-    after, begin = target[order_of(source)].tolist(), firsts(source, size).tolist()
-    seen, todo = bytearray(size), list(first)
-    for node in todo:
-        seen[node] = 1
+    after, begin = target[order_of(source)], firsts(source, size)
+    todo = list(first)
+    found = np.zeros(size, bool)
+    found[todo] = True
+    while len(todo) >= _MANY:
+        level = np.array(todo)
+        new = after[indices(begin[level], begin[level + 1])]
+        todo = distinct(new[~found[new]]).tolist()
+        found[todo] = True
+    if not todo:
+        return found
+    targets, offset, seen = after.tolist(), begin.tolist(), bytearray(found.tobytes())
     while todo:
         node = todo.pop()
-        for other in after[begin[node] : begin[node + 1]]:
+        for other in targets[offset[node] : offset[node + 1]]:
             if not seen[other]:
                 seen[other] = 1
                 todo.append(other)

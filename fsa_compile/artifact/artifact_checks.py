@@ -196,7 +196,7 @@ def _check_pops(c: ConstraintArrays, need: _Need) -> None:
     need(not children[segments[:, 0]].any(), "the dead node has children")
     few = 0 <= c.max_pops <= MAX_POPS and c.max_pops * (n + len(c.delta)) <= _MOST_POPPED
     need(few, f"'max_pops' {c.max_pops} is out of range")
-    exact = _longest_path(children, segments, c.max_pops) == c.max_pops
+    exact = longest_path(children, segments, c.max_pops) == c.max_pops
     need(exact, f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
 
 
@@ -222,7 +222,7 @@ def _without_contexts(c: ConstraintArrays, children: np.ndarray, segments: np.nd
     return np.where(is_context, segments[:, :1], segments)
 
 
-def _longest_path(children: np.ndarray, segments: np.ndarray, most: int) -> int:
+def longest_path(children: np.ndarray, segments: np.ndarray, most: int) -> int:
     """The most edges of a path in a graph; more than `most` where there are more, or a circle.
 
     A path is peeled off from its end: in every round those nodes whose children are all gone. All rounds together look at every

@@ -55,7 +55,8 @@ class _Form:
         if part is None:
             return
         part = dataclasses.replace(part, increments=tuple(self.tables.setdefault(one, one) for one in part.increments))
-        for row, row_hash in zip(compiled.constraint.rows, part.hashes.tolist()):
+        for number in part.rows_in_use.tolist():
+            row, row_hash = compiled.constraint.rows[number], int(part.hashes[number])
             if row_hash not in self.rows:
                 self.rows[row_hash] = row.copy()
                 self.nbytes += row.nbytes

@@ -16,10 +16,11 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct
+from fsa_compile.arrays.integers import distinct, firsts
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.formats.answer_leads import lead_tokens
+from fsa_compile.formats.text_automaton import END, Answer, Before, TextAutomaton
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -33,6 +34,10 @@ class Roles:
       prefix: by role, number of what is read of a name, -1 outside of names.
       prefixes: numbers of beginnings of names.
       crossed: whether a token might reach from inside a value into the next name; None while it is not known.
+      answer: the label of the answers that may not begin like a call; None for none.
+      goes_on: role of such an answer where anything may follow, or NO_ROLE.
+      is_text: by role, whether it stands for such an answer that can be no call.
+      begun: by role, what is read of an answer that may yet be a call; None where there is none.
     """
 
     def __init__(self) -> None:
@@ -40,26 +45,62 @@ class Roles:
         self.prefix: list[int] = []
         self.prefixes: dict[bytes, int] = {}
         self.crossed: bool | None = None
+        self.answer: Answer | None = None
+        self.goes_on = NO_ROLE
+        self.is_text: list[bool] = []
+        self.begun: list[bytes | None] = []
 
     def __len__(self) -> int:
         return len(self.prefix)
 
     def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
-        within = {label[1] for label in labels if isinstance(label, tuple) and len(label) == 2}
-        behind = {label[1] for label in labels if isinstance(label, tuple) and len(label) == 3}
-        outside = any(not isinstance(label, tuple) for label in labels)
+        if (found := self._number.get(labels)) is not None:
+            return found
+        named = [label for label in labels if isinstance(label, tuple)]
+        if len(labels) == len(named) == 1 and len(named[0]) == 3:
+            return named[0][1]
+        within = {label[1] for label in named if len(label) == 2}
+        behind = {label[1] for label in named if len(label) == 3}
+        text = [label for label in labels if isinstance(label, Answer)]
+        outside = any(label != END and not isinstance(label, tuple) for label in labels)
         if len(within) > 1 or len(behind) > 1 or (behind and (outside or (within and within != behind))):
+            return None
+        if any(isinstance(label, str) for label in labels) or (text and len(labels - {END}) > 1):
             return None
         if behind and not within:
             return behind.pop()
         if behind:  # the end of a name, which may be the beginning of another
-            labels = frozenset(label for label in labels if isinstance(label, tuple) and len(label) == 2)
+            labels = frozenset(label for label in labels if not isinstance(label, tuple) or len(label) == 2)
         found = self._number.get(labels)
         if found is None:
+            begun, is_certain = self._begun(labels)
+            if not is_certain:
+                return None
             found = self._number[labels] = len(self.prefix)
-            self.prefix.append(-1 if outside else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
+            self.prefix.append(-1 if outside or not any(within) else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
+            self.is_text.append(bool(text))
+            self.begun.append(begun)
+            if text and not text[0].state:
+                self.goes_on = found
         return found
+
+    def _begun(self, labels: frozenset[Hashable]) -> tuple[bytes | None, bool]:
+        """(what is read of an answer that may yet be a call, None for none; whether that is certain)."""
+        read, answers = set[bytes](), set[Answer]()
+        for label in labels:
+            if isinstance(label, Answer):
+                answers.add(dataclasses.replace(label, state=0))
+            elif isinstance(label, Before):
+                answers.add(label.answer)
+                read.add(label.read)
+            elif isinstance(label, tuple) and isinstance(label[0], Answer):
+                answers.add(label[0])
+                read.add(label[0].before + label[1])
+        if len(read) > 1 or len(answers | {self.answer or answer for answer in answers}) > 1:
+            return None, False
+        self.answer = next(iter(answers), self.answer)
+        return next(iter(read), None), True
 
     def alive(self, names: list[bytes]) -> np.ndarray:
         """bool[roles], roles outside of names, or in one of some names."""
@@ -87,6 +128,7 @@ class Part:
       after: role of the state behind the value, by symbol.
       hashes: uint64[R], of each row.
       group_cost, group_need: int64[G], of the groups of nodes with a role.
+      taken: `lead_tokens` of each name, where answers may begin like calls; what these go on with as text is left out.
       keys: masks of keys.
       guards: `unset` masks, `all` and `set` of each guard.
       cells: (row of `delta`, symbol, child) of its entries, int64[*] each.
@@ -105,6 +147,7 @@ class Part:
     hashes: np.ndarray
     group_cost: np.ndarray
     group_need: np.ndarray
+    taken: Mapping[bytes, tuple[np.ndarray, np.ndarray]]
     keys: tuple[int, ...]
     guards: tuple[tuple[tuple[int, ...], int, int], ...]
     cells: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -115,7 +158,15 @@ class Part:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in (*self.arrays.values(), self.role, self.arc_name, self.hashes, *self.cells))
+        taken = [array for pair in self.taken.values() for array in pair]
+        own = (self.role, self.arc_name, self.hashes, *self.cells, *taken)
+        return sum(array.nbytes for array in (*self.arrays.values(), *own))
+
+    @property
+    def rows_in_use(self) -> np.ndarray:
+        """The rows that the result of a join may have; masks of nodes with a role are made anew."""
+        own = np.repeat(self.role < 0, np.diff(self.arrays["level_offset"]))
+        return distinct(np.concatenate((self.arrays["group_row"], self.arrays["level_row"][own])))
 
 
 def part_of(
@@ -160,6 +211,7 @@ def part_of(
     if roles.crossed:
         return None
     reader = _Reader(automaton, place, vocabulary)
+    made = _without_text(made, role, roles)
     leads = _named_arcs(made, state, role, name_of, reader, np.array([*(prefix >= 0 for prefix in roles.prefix), False]))
     costs = _group_costs(made, state, role, reader)
     if leads is None or costs is None:
@@ -173,9 +225,33 @@ def part_of(
         outside=frozenset(f for f in found if isinstance(f, int) and roles.prefix[f] < 0),
         role=role, names=names, arc_name=leads, after=behind,
         hashes=np.array([tables.row_hash(row) for row in made.rows], np.uint64), group_cost=costs[0], group_need=costs[1],
+        taken=_taken(names, roles, tables),
         keys=keys, guards=guards, cells=(row, symbol, delta[row, symbol].astype(np.int64)),
         increments=tuple(table.tobytes() for table in made.increments), symbols=_symbols(made, behind), num_delta_rows=len(delta),
     )  # fmt: skip
+
+
+def _without_text(made: CompiledConstraint, role: np.ndarray, roles: Roles) -> CompiledConstraint:
+    """The constraint without what answers that may yet be calls go on with as any text."""
+    begun, text = (np.array([*column, False])[role] for column in ([b is not None for b in roles.begun], roles.is_text))
+    if not begun.any():
+        return made
+    node = np.arange(made.num_nodes)
+    arcs, groups = node.repeat(np.diff(made.arc_offset)), node.repeat(np.diff(made.group_offset))
+    arc, group = ~(begun[arcs] & text[made.arc_next]), ~(begun[groups] & text[made.group_next])
+    return dataclasses.replace(
+        made, arc_offset=firsts(arcs[arc], made.num_nodes), arc_token=made.arc_token[arc], arc_effect=made.arc_effect[arc],
+        group_offset=firsts(groups[group], made.num_nodes), group_row=made.group_row[group], group_next=made.group_next[group],
+        group_push=made.group_push[group], group_add=made.group_add[group], group_set=made.group_set[group],
+    )  # fmt: skip
+
+
+def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
+    if roles.answer is None or not names:
+        return {}
+    leads = [roles.answer.lead(name) for name in names]
+    within = [len(lead) - len(roles.answer.behind) for lead in leads]
+    return dict(zip(names, lead_tokens(leads, within, tables)))
 
 
 def _begins_names(labels: frozenset[Hashable]) -> bool:

@@ -16,13 +16,13 @@ from fsa_compile.arrays.graphs import reached
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import joined, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
+from fsa_compile.artifact.artifact_checks import longest_path
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
-from fsa_compile.formats.known_parts import Part, Roles
+from fsa_compile.formats.answer_leads import TOKEN_BITS, Rows, called_tokens, with_text
+from fsa_compile.formats.known_parts import NO_ROLE, Part, Roles
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
-
-_TOKEN_BITS = 22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,8 +57,9 @@ class _Join:
     def __init__(
         self, chosen: Sequence[Chosen], roles: Roles, rows: Mapping[int, np.ndarray], tables: VocabularyTables, pool: RowPool
     ) -> None:
+        self.chosen, self.roles = chosen, roles
         self.parts = parts = [one.part for one in chosen]
-        self.rows, self.tables, self.pool = rows, tables, pool
+        self.rows, self.tables, self.pool = Rows(rows), tables, pool
         self.alive = np.append(roles.alive([name for one in chosen for name in one.names]), True)
         self.wanted = np.array([*(name in one.names for one in chosen for name in one.part.names), True])
         self.is_whole = bool(self.wanted.all())
@@ -228,12 +229,29 @@ class _Join:
         columns = {"node": node, "token": self.arc_token[arcs], "role": role}
         columns |= {name: effect[:, i] for i, name in enumerate(_EFFECT)}
         columns["target"] = self.new[columns["target"]]
-        one = _once(columns, columns["node"] << _TOKEN_BITS | columns["token"])
+        one = _once(columns, columns["node"] << TOKEN_BITS | columns["token"])
         some = {"node": self.new[self.group_source[groups]], "role": self.role[self.groups["target"][groups]]}
         some |= {name: values[groups] for name, values in self.groups.items()}
         some["target"] = self.new[some["target"]]
         two = _once(some, some["node"] << 32 | some["target"])
-        return None if one is None or two is None else (one, two)
+        return None if one is None or two is None else self._with_text(one, two)
+
+    def _with_text(
+        self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
+        """The entries with those of answers that may yet be calls as any text."""
+        answer, number = self.roles.answer, self.role_number
+        begun: dict[bytes, list[int]] = {}
+        for role, read in enumerate(self.roles.begun):
+            if read is not None and number[role]:
+                begun.setdefault(read, []).append(int(number[role]))
+        if answer is None or not begun:
+            return arcs, groups
+        if self.roles.goes_on == NO_ROLE or not number[self.roles.goes_on]:
+            return None
+        called = called_tokens(((answer.lead(name), one.part.taken[name]) for one in self.chosen for name in one.names), begun)
+        nodes = np.array(sorted(node for some in begun.values() for node in some), np.int64)
+        return with_text(arcs, groups, int(number[self.roles.goes_on]), nodes, called, self.rows, self.tables)
 
     def _solve(self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> bool:
         """Finds distances and needs of the nodes with a role, and what their tokens take; whether those of all else stay."""
@@ -298,7 +316,7 @@ class _Join:
         effects[:, 1] = self.push_number[effects[:, 1]]
         more = np.stack([arcs[name] for name in _EFFECT], 1)
         more[:, 1] = self.push_number[more[:, 1]]
-        order = order_of(arcs["node"] << _TOKEN_BITS | arcs["token"])
+        order = order_of(arcs["node"] << TOKEN_BITS | arcs["token"])
         arrays: dict[str, Any] = dict(strings)
         arrays["effects"] = np.concatenate((np.zeros((1, 8), np.int64), effects, more[order]))
         arrays["arc_token"] = np.concatenate((arcs["token"][order], self.arc_token[own_arcs]))
@@ -320,9 +338,17 @@ class _Join:
         return CompiledConstraint(
             vocab_size=tables.vocab_size, fingerprint=tables.fingerprint, stop_ids=tables.stop_ids, source=source,
             start=int(self.new[first.start]), rows=self.pool.stacked(), increments=increments,
-            max_pops=max(part.longest[0] for part in self.parts), max_push=self.longest, stacks=1,
+            max_pops=self._most_pops(arrays), max_push=self.longest, stacks=1,
             **{name: values.astype(ARRAYS[name][0], copy=False) for name, values in arrays.items()},
         )  # fmt: skip
+
+    def _most_pops(self, arrays: dict[str, Any]) -> int:
+        """The longest path in `delta`, which may be shorter where names are left out."""
+        most, width = max(part.longest[0] for part in self.parts), len(arrays["symbol_cost"])
+        if self.is_whole or not width:
+            return most if width else 0
+        segments = arrays["pop_offset"].T if "pop_offset" in arrays else arrays["delta_offset"][None]
+        return longest_path(arrays["delta"].reshape(-1, width), segments // width, most)
 
     def _of_own(self, count: np.ndarray) -> np.ndarray:
         """Indices of the entries of the nodes without a role, from how many every node has."""
@@ -390,7 +416,7 @@ class _Join:
         some, more = masked[arcs["node"]].nonzero()[0], masked[groups["node"]].nonzero()[0]
         node, cost, need = (np.concatenate((arcs[n][some], groups[n][more])) for n in ("node", "cost", "need"))
         hashes = np.concatenate((token_hash[arcs["token"][some]], groups["hash"][more]))
-        size = np.array([int(np.bitwise_count(self.rows[h]).sum()) for h in groups["hash"][more].tolist()], np.int64)
+        size = self.rows.sizes(groups["hash"][more])
         order = order_of(node)
         count = np.concatenate((np.ones(len(some), np.int64), size))
         grid = Grid(*(column[order] for column in (node, cost, need, hashes, count)))

@@ -37,6 +37,37 @@ from fsa_compile.formats.tree import (
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 
+END = -1
+"""Label of the end of all text."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """Label of free text that may not begin like a call.
+
+    Attributes:
+      number: of the place in the tree.
+      before, behind: what stands around names at the beginning of a call, up to the first byte of its arguments.
+      state: 0 where anything may follow; else of what is read of a character.
+    """
+
+    number: int
+    before: bytes
+    behind: bytes
+    state: int = 0
+
+    def lead(self, name: bytes) -> bytes:
+        """The beginning of a call."""
+        return self.before + name + self.behind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Before:
+    """Label of an answer that may yet begin like a call: what is read of what stands before a name."""
+
+    answer: Answer
+    read: bytes
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextAutomaton:
@@ -51,8 +82,9 @@ class TextAutomaton:
       schemas: the different schemas, and values of machines.
       specials: token ids of the special tokens, in the order of their letters.
       labels: by state, the places in the tree that it stands for, where the tree has names; else (). Outside of names, and what
-        stands behind each, a number; within a name, the place before it and what is read of the name; behind a name, the place
-        before it, the name, and a number. Trees that differ in their names alone agree in these.
+        stands behind each, a number, END at the end, `Answer` and `Before`; within a name, the place before it, or the answer
+        that it may yet be, and what is read of the name; behind a name, the place before it, the name, and a number. Trees that
+        differ in their names alone agree in these; a str where they may not.
     """
 
     table: np.ndarray
@@ -74,7 +106,7 @@ def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> T
     """
     build = _Nondeterministic(limits, deadline)
     build.specials = sorted(_tokens(root))
-    start, end = build.state(), build.state()
+    start, end = build.state(), build.state(END)
     build.add(root, start, end)
     return _deterministic(build, start, end, limits, deadline)
 
@@ -223,31 +255,87 @@ class _Nondeterministic:
         self.free[here].append(end)
 
     def _automaton(self, node: Format, begin: int, end: int) -> None:
+        leads = node.leads if isinstance(node, FreeText) else ()
+        if isinstance(node, FreeText):
+            node = dataclasses.replace(node, leads=())
         if node not in self._dfas:
             self._dfas[node] = text_dfa(node, self._limits, self._deadline)
         dfa = self._dfas[node]
-        number = [self.state() for _ in range(dfa.num_states)]
+        if dfa.num_states < 2:
+            return
+        answer = _answer(leads, dfa, next(self._numbers)) if leads else None
+        states = [s if s != dfa.start else 0 for s in range(dfa.num_states)]
+        number = [self.state(answer and dataclasses.replace(answer, state=state)) for state in states]
         source, target = distinct_moves(dfa.table)
         letters = _masks(dfa, source, target)
         for at, mask, there in zip(source.tolist(), letters, target.tolist()):
             self.moves[number[at]].append((mask, number[there]))
         for state in np.flatnonzero(dfa.final).tolist():
             self.free[number[state]].append(end)
-        if dfa.num_states > 1:
-            self.free[begin].append(number[dfa.start])
+        self.free[begin].append(self._led(leads, answer, dfa, number, end) if leads else number[dfa.start])
+
+    def _led(
+        self, leads: tuple[tuple[str, str, str], ...], answer: Answer | None, dfa: ByteDfa, number: list[int], end: int
+    ) -> int:
+        """Where free text begins that begins with none of some leads; `number`: by state of its automaton, that where it goes on
+        in any way."""
+        whole = {"".join(lead).encode() for lead in leads}
+        states: dict[bytes, tuple[int, int]] = {}
+        letters: dict[bytes, set[int]] = {}
+        for lead in leads:
+            text, inside = "".join(lead).encode(), dfa.start
+            for read, byte in enumerate(text):
+                here = text[:read]
+                if here in whole or not inside:
+                    break
+                if here not in states:
+                    states[here] = self.state(_lead_label(answer, lead, read)), inside
+                    letters[here] = set()
+                letters[here].add(byte)
+                inside = int(dfa.table[inside, dfa.byte_class[byte]])
+        for here, (state, inside) in states.items():
+            others = ~sum(1 << byte for byte in letters[here])
+            moves = [(mask & others, there) for mask, there in self.moves[number[inside]]]
+            begun = [(1 << byte, here + bytes([byte])) for byte in sorted(letters[here])]
+            self.moves[state] += [move for move in moves if move[0]]
+            self.moves[state] += [(mask, states[text][0]) for mask, text in begun if text in states]
+            if dfa.final[inside]:
+                self.free[state].append(end)
+        return states[b""][0]
+
+
+def _answer(leads: tuple[tuple[str, str, str], ...], dfa: ByteDfa, number: int) -> Answer | None:
+    """The label of an answer; None where leads do not differ in their names alone."""
+    around = {(before, behind) for before, _, behind in leads}
+    letters = {byte for lead in leads for byte in "".join(lead).encode()}
+    if len(around) > 1 or not all(name for _, name, _ in leads):
+        return None
+    if any(dfa.table[dfa.start, dfa.byte_class[byte]] != dfa.start for byte in letters):
+        return None
+    ((before, behind),) = around
+    return Answer(number, before.encode(), behind.encode())
+
+
+def _lead_label(answer: Answer | None, lead: tuple[str, str, str], read: int) -> Hashable:
+    """The label of an answer that has begun like a lead."""
+    before, name, _ = (part.encode() for part in lead)
+    if answer is None:
+        return "".join(lead).encode()[:read].decode("latin-1") if name else None
+    within = read - len(before)
+    if within < 0:
+        return Before(answer, before[:read])
+    return (answer, name[:within]) if within <= len(name) else (answer, name, within)
 
 
 def text_dfa(node: Format, limits: CompileLimits, deadline: Deadline) -> ByteDfa:
-    """The automaton of text without calls and special tokens.
+    """The automaton of text without calls and special tokens; of free text without leads.
 
     Raises:
       FormatError: a pattern that is not one.
     """
     match node:
-        case FreeText(without=without, not_first=not_first):
+        case FreeText(without=without):
             made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-            if not_first:
-                made = made - (languages.choices(not_first) + languages.regex("(?s:.*)"))
         case Words(language=made):
             pass
         case Until(end=mark, marks=marks, without=without):
@@ -324,8 +412,18 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     table = _table(moves, byte_class, len(order) + 1)
     final = np.array([False, *(end in states for states in order)])
     schemas = tuple(node for _, node in build.schemas.values())
-    found = [frozenset(), *(frozenset([build.labels[s] for s in states]) for states in order)] if build.has_names else ()
-    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), tuple(found)))
+    found = tuple(_labels(build, [frozenset(), *order])) if build.has_names else ()
+    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), found))
+
+
+def _labels(build: _Nondeterministic, subsets: list[frozenset[int]]) -> list[frozenset[Hashable]]:
+    """The labels of subsets; of states outside of names those that read something, or where all is read."""
+    labels = build.labels
+    kept = [
+        bool(moves or calls) or label == END or isinstance(label, tuple)
+        for moves, calls, label in zip(build.moves, build.calls, labels)
+    ]
+    return [frozenset([labels[s] for s in states if kept[s]]) for states in subsets]
 
 
 def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:

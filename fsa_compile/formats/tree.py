@@ -29,11 +29,15 @@ class Regex:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text in which none of these occurs, and that begins with none of `not_first`."""
+    """Any text in which none of these occurs, and that begins with no lead.
+
+    Attributes:
+      leads: what stands before a name, the name, and what stands behind it, at the beginning of a call; none is empty.
+    """
 
     without: tuple[str, ...]
     pointer: str
-    not_first: tuple[str, ...] = ()
+    leads: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -103,19 +103,20 @@ class Turn:
 
     def _free(self) -> Format:
         """Free text as an answer: no name of the protocol, and where nothing marks calls, no beginning of one."""
-        first: tuple[str, ...] = ()
+        leads: tuple[tuple[str, str, str], ...] = ()
         if self.choice != "none" and not self.protocol.is_marked:
-            first = tuple(self._lead(tool) for tool in self.tools.values())
-            first = tuple(lead for lead in first if not any(name in lead for name in self.marks.special))
+            leads = tuple(self._lead(tool) for tool in self.tools.values())
+            leads = tuple(lead for lead in leads if not any(name in "".join(lead) for name in self.marks.special))
             if self.protocol.reasoning is not None and not self.protocol.join:  # the gap behind a thought is no content
-                first = tuple("\n" * breaks + lead for lead in first for breaks in range(_MOST_BREAKS + 1))
-        return FreeText(self.marks.texts, "#/response", first)
+                gaps = ["\n" * breaks for breaks in range(_MOST_BREAKS + 1)]
+                leads = tuple((gap + before, name, behind) for before, name, behind in leads for gap in gaps)
+        return FreeText(self.marks.texts, "#/response", leads)
 
-    def _lead(self, tool: Tool) -> str:
+    def _lead(self, tool: Tool) -> tuple[str, str, str]:
         """The beginning of a call of a tool, up to the first byte of its arguments."""
         begin, middle, _ = form_of(tool, self.protocol)
         before = "" if tool.builtin else self.protocol.calls.all_begin
-        return before + begin + tool.name + middle + ("(" if syntax_of(tool, self.protocol).is_call else "{")
+        return before + begin, tool.name, middle + ("(" if syntax_of(tool, self.protocol).is_call else "{")
 
     def _calls(self, arguments: Callable[[Tool], Format], opened: bool = False) -> Format:
         """Calls; `opened`: behind the first piece of what opens them, without built-in tools."""
@@ -147,6 +148,6 @@ class Turn:
         assert form is not None
         if form.text:
             others = [(other.name, other.builtin) for other in self.tools.values() if other.builtin and not other.builtin.text]
-            first = tuple(f"{name}{form.middle}(" for name, form in others)
-            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer, first)))
+            leads = tuple((f"{name}{form.middle}(", "", "") for name, form in others)
+            return Parts((marks.format(form.begin), FreeText(self.marks.texts, tool.pointer, leads)))
         return Parts((marks.format(form.begin + tool.name + form.middle), arguments(tool), marks.format(form.end)))

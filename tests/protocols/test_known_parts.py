@@ -189,3 +189,18 @@ def test_counters_keep_all_their_nodes_where_a_tool_is_left_out(monkeypatch):
     made = compile_response(vocabulary, tools=tools[:1], **asked)
     assert joins == [made]
     check_alike(made, at_once(vocabulary, monkeypatch, tools=tools[:1], **asked), vocabulary, random.Random(25), 12)
+
+
+def test_the_longest_return_may_be_that_of_a_tool_that_is_left_out():
+    """What is joined can be saved and loaded."""
+    base = small_vocabulary(PROTOCOLS["phi4"], special=True)
+    tokens = [*base.tokens[:256], b'"{{"}}]', *[b""] * (len(base.tokens) - 257)]
+    vocabulary = type(base).from_tokens(tokens, special=base.special, stop_ids=base.stop_ids)
+    parameters = {"type": "object", "properties": {"a": {"enum": ["]", "{{"]}}, "required": ["a"]}
+    tools = [{"name": "x", "parameters": {"type": "object", "properties": {}}}, {"name": "a", "parameters": parameters}]
+    known_forms._FORMS.clear()
+    both = compile_response(vocabulary, protocol="phi4", tools=tools, tool_choice="required")
+    alone = [compile_response(vocabulary, protocol="phi4", tools=[tool], tool_choice="required") for tool in tools]
+    assert both.max_pops > min(made.max_pops for made in alone)
+    for made in alone:
+        check_contents(made, "joined")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import regex
 from oracles.call_writers import CONTENT_OR_CALLS, ONE_CALL, OTHER_WAYS, THINKING, write_turn
+from protocols.test_bfcl import random_turn
 from protocols.turns import ids_of, names_of, refused_at, small_vocabulary
 
 from fsa_compile import PROTOCOLS, Protocol, ResponseError, Vocabulary, compile_response, parse_response, response_stream
@@ -407,3 +408,17 @@ def test_bare_keys_may_hold_parentheses(name):
     ids = ids_of(write_turn(name, calls=calls), vocabulary)
     assert refused_at(compile_response(vocabulary, **asked), ids) is None
     assert [(call.name, call.arguments) for call in parse_response(ids, vocabulary, **asked).calls] == calls
+
+
+def test_strings_of_a_least_length_may_be_required():
+    """A frame of a string in single quotes never ends above what follows one in double quotes, which bounds counted with."""
+    text = {"type": "string", "minLength": 10, "maxLength": 30}
+    inner = {"type": "object", "properties": {"k": text}, "required": ["k"]}
+    outer = {"type": "object", "properties": {"k": text, "o": inner}, "required": ["k", "o"]}
+    vocabulary, rng = small_vocabulary(PROTOCOLS["llama4"], special=True), random.Random(25)
+    made = compile_response(vocabulary, protocol="llama4", tools=[{"name": "f", "parameters": outer}], tool_choice="required")
+    assert made.has_bounds
+    for more in (0, 3, 40):
+        ids = random_turn(made, vocabulary, rng, made.shortest_completion + more)
+        (call,) = parse_response(ids, vocabulary, protocol="llama4", tools=[{"name": "f", "parameters": outer}]).calls
+        assert min(len(call.arguments["k"]), len(call.arguments["o"]["k"])) >= 10

@@ -114,10 +114,11 @@ class _Places:
     Attributes:
       node, control: int64[Q]; place c < S is control c.
       above, symbol, below: int64[E], ways to end a frame: from a place, popping a symbol, to a place (-1: no token goes on).
+        Where every byte is a token, a control above a symbol from which none goes on never stands there: this is no way.
       ends: bool[Q], the text may end here.
     """
 
-    def __init__(self, machine: ByteMachine, arcs: StackArcs) -> None:
+    def __init__(self, machine: ByteMachine, arcs: StackArcs, complete: bool) -> None:
         s = machine.num_controls
         numbers: dict[int, int] = {}
         node, control = [np.arange(s)], [np.arange(s)]
@@ -143,6 +144,8 @@ class _Places:
             numbers.update(zip(keys[new].tolist(), ids[new].tolist()))
             width = len(numbers) + s + 1
             ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
+            if not begin and complete and machine.deterministic:
+                ways = ways[ways % width > 0]
             above.append(ways // width // machine.num_symbols)
             symbol.append(ways // width % machine.num_symbols)
             below.append(ways % width - 1)
@@ -155,28 +158,28 @@ class _Places:
         self.ends = (machine.end[self.control] == END_HERE) & arcs.accept[self.node]
 
 
-def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> Costs:
+def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, complete: bool) -> Costs:
     """Least bounds of all controls, symbols and token sets.
 
     Needs come first, so that texts fit into the least stack. A way of few cells may come back to where it began, though: where
     this leaves the start without a distance, the needs are those of the cheapest ways.
     """
-    found = _Bounds(machine, arcs, groups, deadline).found()
+    found = _Bounds(machine, arcs, groups, deadline, complete).found()
     if found.distance[machine.start] < _FAR:
         return found
-    cheapest = _Bounds(machine, arcs, groups, deadline).cheapest(machine.start)
+    cheapest = _Bounds(machine, arcs, groups, deadline, complete).cheapest(machine.start)
     if cheapest is None:
         return found
-    other = _Bounds(machine, arcs, groups, deadline).found(cheapest)
+    other = _Bounds(machine, arcs, groups, deadline, complete).found(cheapest)
     return other if other.distance[machine.start] < _FAR else found
 
 
 class _Bounds:
     """The solution, step by step. The value of a place or symbol leaves out what is missing up to a lower bound."""
 
-    def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> None:
+    def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, complete: bool) -> None:
         self.effects, self.deadline = _Effects(groups), deadline
-        self.places = places = _Places(machine, arcs)
+        self.places = places = _Places(machine, arcs, complete)
         self.registers = registers = arcs.registers
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
         first = firsts(groups.node, len(arcs.node_owner))

@@ -1,0 +1,190 @@
+"""Answers that may yet become calls: which tokens they go on with as any text does, and which belong to calls.
+
+Where nothing marks a call, an answer is text that does not begin like one, up to the first byte of its arguments: this is a
+*lead*. Behind a part of a lead, a token goes on as text unless it is a part of what is left of a lead, or begins with all of it.
+Those tokens depend on the names alone; all others lead where they lead in any text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fsa_compile.arrays.integers import distinct, firsts, numbered
+from fsa_compile.arrays.ranges import joined, spread
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+TOKEN_BITS = 22
+Entries = dict[str, np.ndarray]
+"""Columns of arcs or groups: node, token or hash, and more."""
+
+
+def lead_tokens(leads: Sequence[bytes], within: Sequence[int], tables: VocabularyTables) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each lead, (how much of it is read, token), int64[*] each: the tokens that belong to calls there.
+
+    Args:
+      leads: none is empty.
+      within: the most that is read of each lead, less than its length.
+    """
+    size = np.array([len(lead) for lead in leads])
+    text = np.frombuffer(b"".join(leads), np.uint8).astype(np.int64)
+    begin = size.cumsum() - size
+    which, at = spread(begin, 1 + np.array(within))
+    read, end = at - begin[which], (begin + size)[which]
+    own, node = np.arange(len(at)), np.zeros(len(at), np.int64)
+    found = [(own[:0], node[:0])]
+    past = list(found)
+    key = tables.trie_key
+    while len(own):
+        wanted = node * 256 + text[at]
+        place = np.minimum(key.searchsorted(wanted), len(key) - 1)
+        hit = key[place] == wanted
+        own, at, node = own[hit], at[hit] + 1, 1 + place[hit]
+        found.append((own, node))
+        over = at == end[own]
+        past.append((own[over], node[over]))
+        own, at, node = own[~over], at[~over], node[~over]
+    own, node = (np.concatenate(column) for column in zip(*past))
+    while len(own):
+        some, node = spread(tables.trie_first[node], tables.trie_count[node])
+        own = own[some]
+        found.append((own, node))
+    own, node = (np.concatenate(column) for column in zip(*found))
+    token = tables.trie_token[node]
+    own, token = own[token >= 0], token[token >= 0]
+    if len(tables.alias_offset):
+        first = tables.alias_offset.astype(np.int64)
+        some, more = spread(first[token], np.diff(first)[token])
+        own, token = np.append(own, own[some]), np.append(token, tables.alias_token[more])
+    order = own.argsort(kind="stable")
+    own, token = own[order], token[order].astype(np.int64)
+    cut = firsts(which[own], len(leads)).tolist()
+    return [(read[own[low:high]], token[low:high]) for low, high in itertools.pairwise(cut)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Bit rows by their hashes, and those that lack some tokens of one of these.
+
+    Attributes:
+      known: uint32[W] by hash.
+      without: (hash of a known row, the tokens that are missing) by hash.
+    """
+
+    known: Mapping[int, np.ndarray]
+    without: dict[int, tuple[int, np.ndarray]] = dataclasses.field(default_factory=dict)
+
+    def __getitem__(self, row_hash: int) -> np.ndarray:
+        if row_hash in self.known:
+            return self.known[row_hash]
+        base, tokens = self.without[row_hash]
+        row = self.known[base].copy()
+        np.bitwise_and.at(row, tokens >> 5, ~(np.uint32(1) << (tokens & 31).astype(np.uint32)))
+        return row
+
+    def sizes(self, hashes: np.ndarray) -> np.ndarray:
+        """int64[n], how many tokens rows have."""
+        out: dict[int, int] = {}
+        for row_hash in hashes.tolist():
+            if row_hash in out:
+                continue
+            base, tokens = self.without.get(row_hash, (row_hash, ()))
+            if base not in out:
+                out[base] = int(np.bitwise_count(self.known[base]).sum())
+            out[row_hash] = out[base] - len(tokens)
+        return np.array([out[row_hash] for row_hash in hashes.tolist()], np.int64)
+
+
+def called_tokens(
+    leads: Iterable[tuple[bytes, tuple[np.ndarray, np.ndarray]]], begun: Mapping[bytes, Sequence[int]]
+) -> np.ndarray:
+    """Sorted node << TOKEN_BITS | token of the tokens that belong to calls.
+
+    Args:
+      leads: each with its `lead_tokens`.
+      begun: nodes of the answers that may yet be calls, by what is read of them.
+    """
+    place = {text: number for number, text in enumerate(begun)}
+    pairs = [np.zeros(0, np.int64)]
+    for lead, (read, token) in leads:
+        number = np.array([place.get(lead[:length], -1) for length in range(len(lead))])[read]
+        pairs.append((number << TOKEN_BITS | token)[number >= 0])
+    pair = distinct(np.concatenate(pairs))
+    number, token = pair >> TOKEN_BITS, pair & (1 << TOKEN_BITS) - 1
+    first = firsts(number, len(place))
+    text = np.repeat(np.arange(len(place)), [len(nodes) for nodes in begun.values()])
+    node = np.array([node for nodes in begun.values() for node in nodes], np.int64)
+    size = np.diff(first)[text]
+    return np.sort(node.repeat(size) << TOKEN_BITS | token[joined(first[text], size)])
+
+
+def with_text(
+    arcs: Entries, groups: Entries, text: int, nodes: np.ndarray, called: np.ndarray, rows: Rows, tables: VocabularyTables
+) -> tuple[Entries, Entries] | None:
+    """The arcs and groups with those that answers, which may yet be calls, have as any text; None where both have a token.
+
+    Args:
+      arcs, groups: without these.
+      text: node of an answer where anything may follow.
+      nodes: of the answers that may yet be calls.
+      called: of `called_tokens`.
+      rows: takes new ones.
+    """
+    own = np.isin(arcs["node"], nodes)
+    mine = arcs["node"][own] << TOKEN_BITS | arcs["token"][own]
+    mine = mine[~_within(mine, called)]  # special tokens, where an answer begins
+    some = (arcs["node"] == text).nonzero()[0]
+    if np.isin(mine & (1 << TOKEN_BITS) - 1, arcs["token"][some]).any() or np.isin(groups["node"], nodes).any():
+        return None
+    which, at = np.divmod(np.arange(len(nodes) * len(some)), max(1, len(some)))
+    at, node = some[at], nodes[which]
+    kept = ~_within(node << TOKEN_BITS | arcs["token"][at], called)
+    more = {name: values[at[kept]] for name, values in arcs.items()} | {"node": node[kept]}
+    parts = [groups]
+    for group in (groups["node"] == text).nonzero()[0].tolist():
+        row = rows[int(groups["hash"][group])]
+        if _bits(row, mine & (1 << TOKEN_BITS) - 1).any():
+            return None
+        hashes = _cut(int(groups["hash"][group]), row, nodes, called, rows, tables)
+        left = hashes != 0
+        columns = {name: values[group].repeat(int(left.sum())) for name, values in groups.items()}
+        parts.append(columns | {"node": nodes[left], "hash": hashes[left]})
+    return (
+        {name: np.concatenate((values, more[name])) for name, values in arcs.items()},
+        {name: np.concatenate([part[name] for part in parts]) for name in groups},
+    )
+
+
+def _within(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """bool[n], which values are among the ordered ones."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(ordered.searchsorted(values), len(ordered) - 1)] == values
+
+
+def _bits(row: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    return (row[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1) > 0
+
+
+def _cut(
+    row_hash: int, row: np.ndarray, nodes: np.ndarray, called: np.ndarray, rows: Rows, tables: VocabularyTables
+) -> np.ndarray:
+    """uint64[nodes], hashes of a set without the tokens that belong to calls there; new sets are added to `rows`."""
+    token = called & (1 << TOKEN_BITS) - 1
+    inside = _bits(row, token)
+    token, of = token[inside], called[inside] >> TOKEN_BITS
+    changed, which = numbered(of)
+    lost = np.zeros(len(changed), np.uint64)
+    np.add.at(lost, which, tables.token_hash[token])
+    out = np.full(len(nodes), row_hash, np.uint64)
+    place = np.searchsorted(changed, nodes)
+    some = (place < len(changed)) & (changed[np.minimum(place, len(changed) - 1)] == nodes) if len(changed) else place < 0
+    out[some] -= lost[place[some]]
+    first = firsts(which, len(changed)).tolist()
+    for new, number in zip(out[some].tolist(), place[some].tolist()):
+        if new and new not in rows.known and new not in rows.without:
+            rows.without[new] = row_hash, token[first[number] : first[number + 1]]
+    return out
