@@ -42,7 +42,7 @@ from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
 from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.patterns.trailing_guards import WORD_BYTES, Arcs, all_words, forbidden_bytes, glued_bytes, split_guard
+from fsa_compile.patterns.trailing_guards import WORD_BYTES, all_words, forbidden_bytes, glued_bytes, split_guard
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 Key: TypeAlias = "tuple[Any, ...]"
@@ -121,7 +121,7 @@ class Lexicon:
         self.byte_class = np.zeros(256, np.int32)
         self.num_classes = 0
         self._alone: list[bool] = []
-        self._bytes: list[list[Arcs]] = []
+        self._bytes: list[list[list[tuple[int, int]]]] = []
         self.apart: tuple[int, ...] = ()
         """Sets of bytes that are classes, or several classes, of their own."""
 
