@@ -29,7 +29,7 @@ JUDGES: dict[str, Callable[[str], bool]] = {
     "sql": judges.sqlite_reads,
     "xml": judges.is_xml,
 }
-MISSED = {"c": 0.02, "go": 0.05, "javascript": 0.25, "regex": 0.02, "sql": 0.12, "xml": 0.005}
+MISSED = {"c": 0.04, "go": 0.05, "javascript": 0.25, "regex": 0.02, "sql": 0.12, "xml": 0.005}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "c": ("int unsigned x;", "struct s { int a;; };", "void f(void) { a > b = c; }", "typedef int t;"),
