@@ -17,14 +17,17 @@ What holds in the lexical mode "longest":
   terminal".
 * What any other terminal wins, it wins where it may stand, and nowhere else: after a `#` that only a colour may follow, `fff` is
   a colour, though it would be a name where names may stand too.
-* A keyword is not glued to what follows: it may not end before a word character (`[A-Za-z0-9_]`) with which some unbounded
-  terminal that begins with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand.
+* A keyword is not glued to what follows: it may not end before a word character with which some unbounded terminal that begins
+  with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand. Word characters are
+  `\w`, and all that the terminal reads if in ASCII these are `\w` and $ only. Beyond ASCII this holds where the first byte of the
+  character tells it from all others that may follow.
 * A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +37,7 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
-from fsa_compile.grammar.terminals import WORD_BYTES, Automaton, Lexicon, Terminal, widest
+from fsa_compile.grammar.terminals import Automaton, Lexicon, Terminal, widest
 from fsa_compile.limits import Deadline
 
 _LONG = 4
@@ -63,8 +66,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
     original = [t.automaton for t in lexicon.terminals]
-    word = lexicon.class_set(WORD_BYTES)
-    keyword = [_is_keyword(automaton, word) for automaton in original]
+    keyword = [lexicon.is_keyword(i) for i in range(len(original))]
     reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or keyword[i])
     ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))
     better: dict[int, int] = {}
@@ -89,10 +91,11 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         for j in winners:
             if not reserving >> j & 1:
                 t.ties = lexicon.terminals[j].ties = True
-    unbounded = [a for a in original if not _finite(a)]
+    unbounded = {j: a for j, a in enumerate(original) if any(keyword) and widest(a) == float("inf")}
+    glued = functools.cache(lexicon.glued)
     for i, t in enumerate(lexicon.terminals):
         if keyword[i]:
-            t.automaton, t.guard = _glued(t.automaton, unbounded, word)
+            t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
         if t.not_before:
             t.guard |= {q: t.guard.get(q, 0) | t.not_before for q, final in enumerate(t.automaton.final) if final}
 
@@ -325,26 +328,16 @@ def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:
     return Automaton(left, [automaton.final[q] for q in number]), number
 
 
-def _finite(automaton: Automaton) -> bool:
-    return widest(automaton) != float("inf")
-
-
-def _is_keyword(automaton: Automaton, word: int) -> bool:
-    """Whether all texts are words, finitely many, none of one character."""
-    if any(symbols & ~word for arcs in automaton.arcs for symbols, _ in arcs) or not _finite(automaton):
-        return False
-    return not any(automaton.final[q] for _, q in automaton.arcs[0])
-
-
-def _glued(keyword: Automaton, unbounded: list[Automaton], word: int) -> tuple[Automaton, dict[int, int]]:
+def _glued(
+    keyword: Automaton, unbounded: dict[int, Automaton], glued: Callable[[int, int], int]
+) -> tuple[Automaton, dict[int, int]]:
     """The automaton with texts told apart by how unbounded terminals could go on from them, and by final state these symbols."""
-    first = 0, frozenset((i, 0) for i in range(len(unbounded)))
+    first = 0, frozenset((i, 0) for i in unbounded)
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
     guards: dict[int, int] = {}
     for p, beside in order:
-        on = union(symbols for i, q in beside for symbols, _ in unbounded[i].arcs[q]) & word
-        if keyword.final[p] and on:
+        if keyword.final[p] and (on := union(glued(i, q) for i, q in beside)):
             guards[len(arcs)] = on
         out = []
         for symbols, p2 in keyword.arcs[p]:

@@ -43,14 +43,11 @@ from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
 from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.patterns.trailing_guards import forbidden_bytes, split_guard
+from fsa_compile.patterns.trailing_guards import WORD_BYTES, all_words, forbidden_bytes, glued_bytes, split_guard
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 Key: TypeAlias = "tuple[Any, ...]"
 """A terminal expression without places and names; equal keys are equal languages."""
-
-WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
-"""Word characters, as a set of bytes."""
 
 _MOST_KEPT = 1 << 19
 """Arcs of all automata that are kept for other grammars."""
@@ -130,6 +127,7 @@ class Lexicon:
         self.byte_class = np.zeros(256, np.int32)
         self.num_classes = 0
         self._alone: list[bool] = []
+        self._bytes: list[list[list[tuple[int, int]]]] = []
         self.apart: tuple[int, ...] = ()
         """Sets of bytes that are classes, or several classes, of their own."""
 
@@ -192,7 +190,7 @@ class Lexicon:
     def _forbid(self) -> None:
         """Finds the bytes before which terminals with a condition at their end may not end."""
         known: dict[CodePointSet, int | None] = {NONE: 0}
-        automata = [t.automaton.arcs for t in self.terminals]
+        automata = self._bytes = [t.automaton.arcs for t in self.terminals]
         for t in self.terminals:
             forbidden = _guard(t.key, self._limits)
             if forbidden not in known:
@@ -214,11 +212,22 @@ class Lexicon:
 
     def class_set(self, symbols: int) -> int:
         """The symbol classes that lie within a set of bytes."""
-        inside = [bool(symbols >> b & 1) for b in range(len(self.byte_class))]
-        mask = 0
-        for kind, within in zip(self.byte_class.tolist(), inside):
-            mask |= within << kind
-        return mask
+        within, outside = 0, 0
+        for b, kind in enumerate(self.byte_class.tolist()):
+            if symbols >> b & 1:
+                within |= 1 << kind
+            else:
+                outside |= 1 << kind
+        return within & ~outside
+
+    def is_keyword(self, t: int) -> bool:
+        """Whether a terminal has finitely many texts, all of two word characters and more."""
+        final = self.terminals[t].automaton.final
+        return widest(self.terminals[t].automaton) != float("inf") and all_words(self._bytes[t], final)
+
+    def glued(self, t: int, state: int) -> int:
+        """The symbol classes before which a keyword may not end, if terminal t goes on behind it in a state."""
+        return self.class_set(glued_bytes(self._bytes[t], state, self._bytes))
 
     def _key(self, node: Expression, inside: tuple[str, ...]) -> Key:
         match node:

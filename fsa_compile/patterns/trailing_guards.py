@@ -11,10 +11,14 @@ from collections.abc import Sequence
 
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
 from fsa_compile.unicode.code_points import NONE, CodePointSet, complement, intersection, interval, single, union
+from fsa_compile.unicode.properties import category
 
 Arcs = Sequence[tuple[int, int]]
 """(set of bytes, next state) pairs; a set of bytes is a bit set."""
 
+WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+"""Word characters of one byte, as a set of bytes."""
+_ASCII, _DOLLAR = (1 << 0x80) - 1, 1 << ord("$")
 _LEADS = [(b, interval(b - 0xC0 << 6, (b - 0xBF << 6) - 1)) for b in range(0xC2, 0xE0)]
 _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b in range(0xE0, 0xF0)]
 _LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 0x10FFFF))) for b in range(0xF0, 0xF5)]
@@ -103,22 +107,75 @@ def forbidden_bytes(forbidden: CodePointSet, automata: Sequence[Sequence[Arcs]])
     """
     out = forbidden[0]
     for byte, characters in _LEADS:
-        inside, outside = intersection(characters, forbidden), intersection(characters, complement(forbidden))
-        if inside[1] and outside[1]:
-            begun = _begun(byte, automata)
-            inside, outside = intersection(inside, begun), intersection(outside, begun)
-            if inside[1] and outside[1]:
-                return None
-        if inside[1]:
-            out |= 1 << byte
+        inside, outside = _sides(byte, characters, forbidden, automata)
+        if inside and outside:
+            return None
+        out |= inside << byte
     return out
 
 
-def _begun(byte: int, automata: Sequence[Sequence[Arcs]]) -> CodePointSet:
-    """The characters of more than one byte, the first one given, with which texts of the automata begin."""
+def glued_bytes(arcs: Sequence[Arcs], state: int, automata: Sequence[Sequence[Arcs]]) -> int:
+    """The bytes before which a keyword may not end, where a name could go on with a word character.
+
+    Where all ASCII characters of the automaton are word characters or $, all its characters are taken for word characters.
+
+    Args:
+      arcs: by state of the automaton of names, over bytes.
+      state: its state behind the keyword.
+      automata: as in `forbidden_bytes`.
+
+    Returns:
+      The bytes, but for those with which also other characters begin that may follow.
+    """
+    symbols = _read(arcs[state : state + 1])
+    names = not _read(arcs) & _ASCII & ~(WORD_BYTES | _DOLLAR)
+    out = symbols & (WORD_BYTES | (_DOLLAR if names else 0))
+    for byte, characters in _LEADS if symbols >> 0x80 else ():
+        if symbols >> byte & 1:
+            on = _begun(byte, [(arcs, state)])
+            on = on if names else intersection(on, category("w"))
+            out |= (_sides(byte, characters, on, automata) == (True, False)) << byte
+    return out
+
+
+def _read(arcs: Sequence[Arcs]) -> int:
+    """The bytes that are read from any of some states."""
+    out = 0
+    for moves in arcs:
+        for symbols, _ in moves:
+            out |= symbols
+    return out
+
+
+def all_words(arcs: Sequence[Arcs], final: Sequence[bool]) -> bool:
+    """Whether each text of an automaton over bytes consists of two word characters and more."""
+    for state, moves in enumerate(arcs):
+        for symbols, _ in moves:
+            if symbols & _ASCII & ~WORD_BYTES:
+                return False
+            for byte, _ in _LEADS if symbols >> 0xC0 else ():
+                if symbols >> byte & 1 and intersection(_begun(byte, [(arcs, state)]), complement(category("w"))) != NONE:
+                    return False
+    ends = [target for _, target in arcs[0]]
+    for q in ends:  # and on inside the first character
+        ends += [target for symbols, target in arcs[q] if symbols >> 0x80 & (1 << 64) - 1]
+    return not any(final[q] for q in ends)
+
+
+def _sides(byte: int, characters: CodePointSet, forbidden: CodePointSet, automata: Sequence[Sequence[Arcs]]) -> tuple[bool, bool]:
+    """Whether forbidden characters, and whether others, of those with a first byte, may follow."""
+    inside, outside = intersection(characters, forbidden), intersection(characters, complement(forbidden))
+    if inside[1] and outside[1]:
+        begun = _begun(byte, [(arcs, 0) for arcs in automata])
+        inside, outside = intersection(inside, begun), intersection(outside, begun)
+    return bool(inside[1]), bool(outside[1])
+
+
+def _begun(byte: int, begins: Sequence[tuple[Sequence[Arcs], int]]) -> CodePointSet:
+    """The characters of more than one byte, the first one given, with which texts from states of automata begin."""
     length, value = (2, byte & 0x1F) if byte < 0xE0 else (3, byte & 0x0F) if byte < 0xF0 else (4, byte & 0x07)
     ranges: set[tuple[int, int]] = set()
-    todo = [(arcs, q, value, length - 1) for arcs in automata for symbols, q in arcs[0] if symbols >> byte & 1]
+    todo = [(arcs, q, value, length - 1) for arcs, state in begins for symbols, q in arcs[state] if symbols >> byte & 1]
     while todo:
         arcs, q, value, left = todo.pop()
         for symbols, target in arcs[q]:

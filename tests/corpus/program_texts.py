@@ -34,6 +34,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'CREATE UNIQUE INDEX IF NOT EXISTS i ON t (a, lower(b) COLLATE nocase DESC) WHERE a IS NOT NULL',
         'CREATE VIEW v (a, b) AS SELECT 1, 2 UNION SELECT 3, 4 ORDER BY 1',
         'DROP TABLE IF EXISTS main.t',
+        'SELECT ifé, nullα AS a$b, 日本 € FROM tableñ WHERE :é',
         ),
         (
         '',
@@ -72,6 +73,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'CREATE INDEX i ON t',
         'CREATE VIEW v',
         'DROP t',
+        'SELECTé', 'SELECT$a', 'SELECT 1é', 'SELECT a FROM t WHERE b AND$c', 'SELECT a FROM t GROUP BYé',
         ),
     ),
     "regex": (
@@ -176,6 +178,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'package a\nfunc (r *T[K]) Get(k K, _ ...int) (v V, ok bool) {\nouter:\n\tfor i := 0; i < 10; i++ {\n\t\tfor k, v := range m {\n\t\t\tif v == (T{1}) { continue outer }\n\t\t\tbreak\n\t\t}\n\t\tfor range 3 { fallthrough }\n\t\tfor x < y { goto end }\n\t\tfor { }\n\t\tfor ; ; { }\n\t}\nend:\n\treturn r.m[k], true\n}\n',
         'package a\nfunc g[T any, U interface{ ~int }](x T) {\n\tswitch y := x.(type) {\n\tcase nil, []int, map[string]int, func(), *T, chan int:\n\tcase interface{ String() string }:\n\t\ty.String()\n\tdefault:\n\t}\n\tswitch x := f(); {\n\tcase x > 1, x < 2: h()\n\t}\n\tswitch a.b {\n\t}\n\tselect {\n\tcase v, ok := <-c:\n\t\tuse(v)\n\tcase c <- 1:\n\tcase x[0] = <-d:\n\tcase <-e:\n\tdefault:\n\t}\n\tvar f = func(a, b int) int { return a + b*2 ^ 3&^4<<1%5/6 | 7>>2 }\n\tconst z = len([...]string{"a", 2: "b"})\n\ttype local []struct{ a int }\n\t{ x := make([]int, 3)[1:2:3]; _ = x[:]; _ = x[1:]; _ = append([]byte("x"), x[:2]...) }\n\t_ = (*T)(nil); _ = struct{ a int }{1}.a; _ = h[int](x.(T)); _ = map[string]int{"a": 1}["a"]; _ = F[int, []string]{1}\n\t_ = interface{}(x) /* one */ + /* two */ [](func())(nil)\n\tx.\n\t\ty(\n\t\t\t1,\n\t\t)\n}\n',
         'package a\nvar _ = a &&\n\tb || // why\n\tc\nfunc _() { L: for { break L }; if ; x { }; M: }\n/* end\n*/\n',
+        'package a\nvar ifé, varα, Ж, 日本, nilñ = func1(rangeÿ), 2, x.typeλ, 4, 5\n',
         ),
         (
         '', 'func f() {}', 'package', 'package a import "b"',
@@ -191,6 +194,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'package a\n;', 'package a\nfunc f() { } }', 'package a\nvar f = func()(1 + 2)', 'package a\nvar x int = var',
         'package a\nfunc f() { if { } }', 'package a\nfunc f() { x++ + 1 }', 'package a\nfunc f() { select { x: } }', 'package a\nvar x = a.1',
         'package a\n/* ', 'package a\nfunc f[]() { }', 'package a\nvar x map[string]', 'package a\nfunc f() { case 1: }',
+        'package a\nvarα int', 'package a\nfuncé() { }', 'package a\nvar x = 1é', 'package a\nfunc f() { if ifé λ { } }',
         ),
     ),
     "javascript": (
@@ -204,6 +208,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'a\n  .b(c => d => c + d)\n  .e.f ||= g[h] `x${1}y${2}`; [x, y] = z\n;({ x, y: z } = a)\nx = y instanceof A ? function* () { } : class B { }\nx++ /* c */ + --y\nif (a) b(); else c\nif (a) return_\nelse { }\ndo { } while (a)\nreturn_\n',
         'x = new Foo\ny = new a.b.C(1, ...c).d\nz = import.meta.url, w = await import("x")\nv = a?.b?.[c]?.(d) ?? "it\'s \\u{1F600}\\x41\\0\\\n"\nu = async x => { }\nt = [, a, , [...b]]\n"use strict"\n',
         '(function () { })();\n!function () { }();\n(() => { })()\n{ let x; var y = 1; }\nfor (;;) { }\nfor (x in y) z\nfor await (const x of y) z;\n',
+        'let ifé = varα + nullñ, if$ = 日本\nclass A extends $B { é = 1; static$x }\nenum$x = enumé\nexport$x\n',
         ),
         (
         'a?.b = c', '-a ** b', 'a ?? b || c', '({a = 1})', 'let x = 010', '"\\08"', 'const x;', 'import {if} from "x"',
@@ -216,6 +221,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'x = 1e', 'with (a) b', '}', '{', 'x = [', 'for (let x = a in b; ;) z', 'var {a}', 'const {a}', '/* a', 'a b', 'a.1',
         'new a?.b()', 'x = a ? b', 'x = y => ', 'import x', 'export x', 'export default', 'let [a]', '`a', 'a\n=> b',
         'switch (x) { a }', 'f(a b)', 'x = { a b }', 'for (a; b) c', 'while () a', 'do a while', 'async () => { ',
+        'switch (x) { case$x: }', 'class A extends$B {}', 'class A extendsé {}', 'import a from$x', 'x = 1é', 'x = /a/gé', 'varé x',
         ),
     ),
 }

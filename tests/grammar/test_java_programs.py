@@ -57,7 +57,10 @@ REFUSED = (
     "class A { void f() { return } }", "class A { int x = 1__; }", "class A { String s = \"a; }", "class A { char c = ''; }",
     "class A { void f() { for (;) {} } }", "class A { void f() { try {} } }", "class A { void f() { f()(); } }", "class class {}",
     "class A { List<> x; }", "class A { void f() { a[] = 1; } }", "class A { void f() { case 1: } }", "import a.b", "class A { int if; }",
-    "class A { void f() { (a + b) c; } }", "class A { /* }", "class A { int x = 08; }", "class A { int x = 0x; }", "class A { void f() { if (a) int b; } }",
+    "class A { void f() { (a + b) c; } }", "record P(int x) { int z; }",
+    "record P(int x) { { } }", "record P(int x) { final int z = 1; }", "interface I { f() {} }", "interface I { int x = 1, y; }",
+    "interface I { static { } }", "interface I { int y; }", "interface I { <T> I() {} }", "class$A {}", "classé {}",
+    "class A extends$B {}", "class A { int x = 1é; }", "class A { intα x; }; importé a;", "class A { /* }", "class A { int x = 08; }", "class A { int x = 0x; }", "class A { void f() { if (a) int b; } }",
 )  # fmt: skip
 
 
@@ -116,6 +119,20 @@ def test_a_program_is_read_and_changed_ones_are_refused_where_javac_refuses_them
     assert parses(PROGRAM)
     assert accepts(PROGRAM)
     check_changed([PROGRAM], 10_000 if exhaustive else 400, 1, parses, 0.1)
+
+
+def test_names_that_begin_with_keywords(parses):
+    text = "class ifé extends $A { int varα, if$, nullñ = 日本.class$, Ж; void int$(int_ é) { returnλ(); } }"
+    assert parses(text)
+    assert accepts(text)
+
+
+def test_members_of_records_and_interfaces(parses):
+    text = """record P(int x) { private static final int z = 1, w; P(int y, int q) { this(y); } static { } class A { int x; { } } }
+interface I { int x = 1, y[] = {}; void f(); private void g() { } static <T> T h() { return null; } class C { C() { } } enum E { A; int x; } }
+"""
+    assert parses(text)
+    assert accepts(text)
 
 
 def test_what_is_no_java_is_refused(parses):

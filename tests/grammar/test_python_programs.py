@@ -132,8 +132,14 @@ def test_the_shared_programs(data_dir, exhaustive):
 @pytest.mark.parametrize(
     "text", ["def\n", "if x:\n", "x = \n", "f() = 1\n", "None = 1\n", "for = 1\n", "f(a=1, 2)\n", "def f(a=1, b): pass\n", "x = 1_\n",
              "return x y\n", "if x:\npass\n", "  x\n", "if x:\n    a\n  b\n", "try:\n    a\n", "else:\n    a\n", "a[1:2:3:4]\n", "not\n",
-             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "[x for in y]\n", "{1: 2, 3}\n", "{**a}: 1\n"],
+             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "from a importé\n", "x = 1é\n", "fromα import b\n", "import a asñ b\n", "[x for in y]\n", "{1: 2, 3}\n", "{**a}: 1\n"],
 )  # fmt: skip
 def test_what_is_no_python_is_refused(text):
     assert not parses(text)
     assert not accepts(text)
+
+
+def test_names_that_begin_with_keywords():
+    text = "ifé = varα.nullñ + Trueß[日本]\ndef notλ(Ж, inÿ): return fё\nf'{isé}'\n"
+    assert parses(text)
+    assert accepts(text)

@@ -151,6 +151,19 @@ class TestLongestMatch:
         assert accepted(built, "select a from b", "select a  from b ") == [True] * 2
         assert accepted(built, "selecta from b", "select a fromb", "select from b") == [False] * 3
 
+    def test_keywords_are_not_glued_to_names_with_dollars(self) -> None:
+        built = machine('start: "class" NAME\nNAME: /[A-Za-z$]+/\n%ignore " "')
+        assert accepted(built, "class $a", "class a", "class$a", "classa") == [True, True, False, False]
+        assert machine('start: "echo" TEXT\nTEXT: /[$e][^;]*/').accepts(b"echo$x")  # no names: more than words and $
+
+    def test_keywords_are_not_glued_to_names_beyond_ascii(self) -> None:
+        built = machine('start: ("var" NAME ";" | "где" NAME ";" | "say" QUOTED)*\nNAME: /\\w+/\nQUOTED: /“[^”]*”/\n%ignore " "')
+        assert accepted(built, "var é;", "var varα;", "где x;", "где где1;", "say“é”", "say “”") == [True] * 6
+        assert accepted(built, "varé;", "varα;", "var日;", "гдеx;", "гдея;") == [False] * 5
+        words = machine('start: SEASON NAME | "x" SEASON "."\nSEASON: /été|hiver/\nNAME: /[a-zé]+/\n%ignore " "')
+        assert accepted(words, "été a", "hiver étés", "x été.") == [True] * 3
+        assert accepted(words, "étéé", "hiveré", "x étéé.") == [False] * 3
+
     def test_priority_decides_about_the_same_text(self) -> None:
         assert machine('start: A "1" | B "2"\nA.1: /[ab]+/\nB: /[bc]+/').accepts(b"b1")
         lower = machine('start: A "1" | B "2"\nA: /[ab]+/\nB.1: /[bc]+/')

@@ -15,8 +15,10 @@ R. N. Horspool, "Practical Earley Parsing", The Computer Journal 45(6), 2002.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterable
 
@@ -45,16 +47,21 @@ class Compiled:
         self.ignored = frozenset(self._lexeme_of(e) for e in grammar.ignore)
         self.bodies = {name: self._node(grammar.rules[name].body) for name in self._reachable()}
         self.entry = ("call", grammar.start)
-        words = la.cat(la.repeat(self._reader.read("[A-Za-z0-9_]"), 0, None))
+        words = la.cat(la.repeat(self._reader.read("[A-Za-z0-9_À-ÖØ-öø-ÿ]"), 0, None))  # of Unicode's, those that tests use
+        dollar, plain = self._reader.read(r"\$"), self._reader.read(r"[\x00-\x7f]")
         self.sets.close()
         self.automata = [la.LexemeAutomaton(e, self.sets) for e in self.expressions]
         self.shadows: list[la.LexemeAutomaton] = []
         self.keywords: set[int] = set()
         self.order = [0] * len(self.expressions)
-        self.words = self.sets.masks[words[1][1]]
+        self.words: list[int] = []
         self.guards = {k: self.sets.masks[members[1]] for k, members in self._guards.items()}
         if grammar.mode == "longest":
             self._settle(words)
+            word, one, ascii_ = (self.sets.masks[part[1]] for part in (words[1], dollar, plain))
+            for a in self.shadows:
+                others = functools.reduce(operator.or_, a.on) & ascii_ & ~word & ~one
+                self.words.append(word if others else word | one | ~ascii_)
         self._cut()
         self.nullable = self._least(self._is_nullable)
         self.shortest = self._shortest()
@@ -507,7 +514,7 @@ class Recogniser:
             for k, q in going:
                 longer |= compiled.automata[k].on[q]
             for k, q in shadows:
-                glued |= compiled.shadows[k].on[q] & compiled.words
+                glued |= compiled.shadows[k].on[q] & compiled.words[k]
             ended = [min(ended, key=compiled.order.__getitem__)]
         for k in ended:
             key = longer | compiled.guards.get(k, 0) | (glued if k in compiled.keywords else 0)

@@ -177,20 +177,31 @@ _C_WORDS = {
 
 
 def is_c(text: str) -> bool:
-    """C99 by pycparser behind its headers' types, comments taken out, less words of a type that do not go together."""
+    """C99 by pycparser behind its headers' types, comments taken out, less words of a type that do not go together or are not there."""
     import pycparser
 
     tokens = r"/\*.*?\*/|//[^\n]*|L?\"(?:[^\"\\\n]|\\.)*\"|L?'(?:[^'\\\n]|\\.)*'"
     text = re.sub(tokens, lambda m: " " if m[0].startswith("/") else m[0], text, flags=re.DOTALL)
     try:
-        tree = pycparser.CParser().parse(_C_HEADERS + text)
+        tree = pycparser.CParser().parse(text := _C_HEADERS + text)
     except (pycparser.c_parser.ParseError, RecursionError, AssertionError, AttributeError):
         return False
+    lines = list(itertools.accumulate((len(line) for line in text.split("\n")), lambda a, b: a + b + 1, initial=-1))
+
+    def is_missing(node: pycparser.c_ast.Node) -> bool:
+        """Whether int stands for a type that is not written, or a parameter has none."""
+        if not isinstance(node, pycparser.c_ast.TypeDecl) or getattr(node.type, "names", None) != ["int"] or not node.coord:
+            return isinstance(node, pycparser.c_ast.ParamList) and any(isinstance(p, pycparser.c_ast.ID) for p in node.params)
+        begin, end = (lines[c.line - 1] + c.column for c in (node.type.coord, node.coord))
+        return not re.search(r"\bint\b", text[begin:end])
+
     todo = [child for _, child in tree.children()][len(_C_TYPES.split()) :]
     while todo:
         node = todo.pop()
         words = node.names if isinstance(node, pycparser.c_ast.IdentifierType) else []
         if (words and tuple(sorted(words)) not in _C_WORDS) or len(getattr(node, "storage", None) or []) > 1:
+            return False
+        if is_missing(node):
             return False
         todo += [child for _, child in node.children()]
     return True
