@@ -39,6 +39,7 @@ from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine
+from fsa_compile.automata.standing import standing_at
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.counter_costs import STRIDE, Rests, Windows
 from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts
@@ -49,7 +50,9 @@ from fsa_compile.limits import Deadline
 _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
 _MOST_ROUNDS = 64
+_MOST_NARROWED = 1 << 19
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+_Standing: TypeAlias = set[tuple[int, int]]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -113,12 +116,12 @@ class _Places:
 
     Attributes:
       node, control: int64[Q]; place c < S is control c.
-      above, symbol, below: int64[E], ways to end a frame: from a place, popping a symbol, to a place (-1: no token goes on).
-        Where every byte is a token, a control above a symbol from which none goes on never stands there: this is no way.
+      above, symbol, below: int64[E], ways to end a frame: from a place, popping a symbol, to a place (-1: no token goes on; where
+        it is known which symbols may lie on top at each place, only those).
       ends: bool[Q], the text may end here.
     """
 
-    def __init__(self, machine: ByteMachine, arcs: StackArcs, complete: bool) -> None:
+    def __init__(self, machine: ByteMachine, arcs: StackArcs, standing: _Standing | None) -> None:
         s = machine.num_controls
         numbers: dict[int, int] = {}
         node, control = [np.arange(s)], [np.arange(s)]
@@ -144,8 +147,6 @@ class _Places:
             numbers.update(zip(keys[new].tolist(), ids[new].tolist()))
             width = len(numbers) + s + 1
             ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
-            if not begin and complete and machine.deterministic:
-                ways = ways[ways % width > 0]
             above.append(ways // width // machine.num_symbols)
             symbol.append(ways // width % machine.num_symbols)
             below.append(ways % width - 1)
@@ -154,36 +155,49 @@ class _Places:
             begin, count = count, count + len(new)
         self.node, self.control = np.concatenate(node), np.concatenate(control)
         self.above, self.symbol, self.below = np.concatenate(above), np.concatenate(symbol), np.concatenate(below)
+        if standing is not None:
+            pairs = zip(self.above.tolist(), self.symbol.tolist())
+            kept = (self.below >= 0) | np.fromiter((pair in standing for pair in pairs), bool, len(self.above))
+            self.above, self.symbol, self.below = self.above[kept], self.symbol[kept], self.below[kept]
         self.kind = arcs.kind[self.node]
         self.ends = (machine.end[self.control] == END_HERE) & arcs.accept[self.node]
 
 
-def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, complete: bool) -> Costs:
+def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> Costs:
     """Least bounds of all controls, symbols and token sets.
 
     Needs come first, so that texts fit into the least stack. A way of few cells may come back to where it began, though: where
-    this leaves the start without a distance, the needs are those of the cheapest ways.
+    this leaves the start without a distance, the needs are those of the cheapest ways. Endings that no token goes on from forbid
+    a bound; where one is missing, only those count whose symbol may lie on top there.
     """
-    found = _Bounds(machine, arcs, groups, deadline, complete).found()
+    bounds = _Bounds(machine, arcs, groups, deadline)
+    found, standing = bounds.found(), None
+    if (found.group_cost >= _FAR).any() and bounds.can_be_narrowed:
+        standing = bounds.standing(machine, groups)
+        other = _Bounds(machine, arcs, groups, deadline, standing).found()
+        found = other if other.distance[machine.start] < _FAR else found
     if found.distance[machine.start] < _FAR:
         return found
-    cheapest = _Bounds(machine, arcs, groups, deadline, complete).cheapest(machine.start)
+    cheapest = _Bounds(machine, arcs, groups, deadline, standing).cheapest(machine.start)
     if cheapest is None:
         return found
-    other = _Bounds(machine, arcs, groups, deadline, complete).found(cheapest)
+    other = _Bounds(machine, arcs, groups, deadline, standing).found(cheapest)
     return other if other.distance[machine.start] < _FAR else found
 
 
 class _Bounds:
     """The solution, step by step. The value of a place or symbol leaves out what is missing up to a lower bound."""
 
-    def __init__(self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, complete: bool) -> None:
+    def __init__(
+        self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, standing: _Standing | None = None
+    ) -> None:
         self.effects, self.deadline = _Effects(groups), deadline
-        self.places = places = _Places(machine, arcs, complete)
+        self.places = places = _Places(machine, arcs, standing)
         self.registers = registers = arcs.registers
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
         first = firsts(groups.node, len(arcs.node_owner))
         place, group = ranges(first[places.node], first[places.node + 1])
+        self.every = place, self.effects.of_group[group]
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)
         register = np.zeros(self.string.shape, np.int64)
@@ -218,6 +232,19 @@ class _Bounds:
         self.iterates, self.must_iterate = (none, none), none
         if registers.counts:
             self._separate_iterations()
+
+    @property
+    def can_be_narrowed(self) -> bool:
+        """Whether some endings go on with no token, and it takes little to find where these are."""
+        return len(self.every[0]) + len(self.places.above) <= _MOST_NARROWED and bool((self.places.below < 0).any())
+
+    def standing(self, machine: ByteMachine, groups: Groups) -> _Standing:
+        """(place, symbol) where the symbol may lie on top of the stack."""
+        places, effects, known = self.places, self.effects, self.places.below >= 0
+        place, effect = self.every
+        edges = place, effects.target[effect], effects.push[effect]
+        returns = places.above[known], places.symbol[known], places.below[known]
+        return standing_at(edges, groups.strings, returns, (machine.start, machine.stack), machine.num_symbols)
 
     def cheapest(self, start: int) -> tuple[np.ndarray, np.ndarray] | None:
         """bool[W], ways that are cheapest from their places, whatever they need; bool[Q], likewise endings. None where no way

@@ -69,8 +69,8 @@ def assemble_machine(
       LimitError: too many rows or bytes, or out of time.
     """
     groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
+    costs = costs_of(machine, arcs, groups, deadline)
     complete = not len(bytes_not_alone(machine, tables))
-    costs = costs_of(machine, arcs, groups, deadline, complete)
     if complete:  # every text can be finished; where no bound was found, only limits need one
         costs = costs.at_most(UNBOUNDED)
     else:
