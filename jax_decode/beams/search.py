@@ -157,6 +157,9 @@ def sample_without_replacement(
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
     steps = read_positive(chunk, "chunk")
     request = read_request(decoder, prompts, tables, asked, least_steps=steps, allow_truncation=allow_truncation)
+    if request.tables is not None and request.tables.has_temperatures:
+        what = "rules of these grammars have temperatures, and distinct samples are drawn at one"
+        raise DecodeError(what, fix="Use generate(..., num_samples=...), or leave the option temperature out of the grammar.")
     words = inputs.read_words(key, request.num_prompts, beams)
     inverse = None if traced.temperature is None else jax.device_put(np.float32(1.0 / traced.temperature))
     return _searched(decoder, request, Perturbed(words, inverse), beams, beams, chunk)

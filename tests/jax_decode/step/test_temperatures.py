@@ -172,3 +172,7 @@ def test_loops_that_would_not_read_them_refuse():
             jax_decode.to_device(PAIR), vocab_size=len(TOKENS), constraint=0, max_new_tokens=9, max_depth=None, stop_ids=None,
             allow_truncation=False,
         )  # fmt: skip
+    with pytest.raises(DecodeError, match="distinct samples are drawn at one"):
+        jax_decode.sample_without_replacement(
+            DECODER, [[1]], jax_decode.to_device(PAIR), key=jax.random.key(0), num_samples=2, max_new_tokens=LIMIT, constraint=0
+        )
