@@ -12,7 +12,7 @@ import fsa_compile
 import jax_decode
 from fsa_compile import ArtifactError, CompiledConstraint, CompiledItems, TokenizerError, Vocabulary
 from fsa_compile.artifact.arrays import ARRAYS
-from fsa_compile.artifact.artifact_checks import MAX_POPS, _longest_path, check_contents
+from fsa_compile.artifact.artifact_checks import MAX_POPS, check_contents, longest_path
 from fsa_compile.artifact.canonical_part import CanonicalPart
 
 VOCABULARY = Vocabulary.from_tokens([*(bytes([b]) for b in range(128)), b"]]", b"]]]", b'","', b""], stop_ids=[131])
@@ -114,11 +114,11 @@ def test_paths_in_delta_are_measured_in_linear_time():
         reached, length = np.arange(n) > 0, 0
         while length <= n and (reached := (reached[children] & (children > 0)).any(1)[segments].any(0)).any():
             length += 1
-        assert min(_longest_path(children, segments, n), n) == min(length, n)
+        assert min(longest_path(children, segments, n), n) == min(length, n)
     n = 200_000
     chain = np.r_[0, np.arange(2, n), 0][:, None]
     start = time.perf_counter()
-    assert _longest_path(chain, np.arange(n)[None], MAX_POPS) == MAX_POPS + 1
+    assert longest_path(chain, np.arange(n)[None], MAX_POPS) == MAX_POPS + 1
     assert time.perf_counter() - start < 5
 
 
