@@ -128,6 +128,16 @@ def test_without_a_name_constraints_share_few_programs(data_dir, compiled, exhau
         assert compiled.count("decode") <= len(found)
 
 
+def test_a_larger_scale_that_would_be_nearly_empty_is_not_chosen_but_may_be_named():
+    """As for `java` of the library, which is large in one table: it took 1.2 GB on the device."""
+    used = {"nodes": 9401, "groups": 2700, "arcs": 339_215, "levels": 10_766, "rows": 766, "delta": 809_136, "pushes": 4310}
+    statics = dict(profiles.PROFILES["general"].statics) | {"key_words": 0}
+    assert profiles.choose_profile(None, statics, used, False, SIZE) is None
+    assert str(profiles.choose_profile("general", statics, used, False, SIZE)) == "general x64"
+    full = {name: 5 * size for name, size in profiles.PROFILES["general"].room}
+    assert str(profiles.choose_profile(None, statics, full, False, SIZE)) == "general x16"
+
+
 def ways():
     """Whatever decodes."""
     decoder, draft, key = block_toy(SIZE), jax_decode.PromptLookup(2), jax.random.key(1)
