@@ -110,6 +110,15 @@ def canonical() -> World:
     return World(constraints, tokenizer.vocabulary.size, given, tokenizer)
 
 
+def tempered() -> World:
+    """Rules with temperatures of their own, and a constraint without."""
+    tokens = [b"", *(bytes([byte]) for byte in b'abcdefghij{}:"'), b'":', b"ab"]
+    vocabulary = fsa_compile.Vocabulary.from_tokens(tokens, stop_ids=[0])
+    grammar = 'start: "{" key ":" text "}"\nkey[temperature=0]: /[a-e]{1,3}/\ntext[temperature=1.5]: /"[a-j]{0,4}"/'
+    constraints = [fsa_compile.compile_grammar(grammar, vocabulary), fsa_compile.compile_regex("[a-j]{2,8}", vocabulary)]
+    return World(constraints, -(-len(tokens) // 8) * 8)
+
+
 WORLDS = {
     "regular": lambda: World(mixed.regular()),
     "stacks": lambda: World(mixed.with_stacks()),
@@ -118,6 +127,7 @@ WORLDS = {
     "beside_items": lambda: items(*mixed.regular()),
     "texts": texts,
     "canonical": canonical,
+    "tempered": tempered,
 }
 
 

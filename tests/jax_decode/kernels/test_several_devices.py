@@ -22,7 +22,7 @@ from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.row_layout import packed, words_for
 
 ROOT = Path(__file__).parents[3]
-SAMPLED = ["regular:both:explicit:top_k"]
+SAMPLED = ["regular:both:explicit:top_k", "tempered:both:explicit:sampled,nucleus"]
 GENERATED = "greedy,sampled,plain,top_k,nucleus,min_p,forced,looked_up,progress,drafted,rejection,unmasked"
 EVERY_MODE = f"{GENERATED},beams,long_beams,without_replacement,stream,own_loop,smc,smc_rejection,score,sequences,mass,options"
 OF_TEXTS = "longest,spelled"
@@ -38,6 +38,7 @@ EVERY = [
     f"canonical:both:auto:{EVERY_MODE},{OF_TEXTS}",
     "ambiguous:ids:explicit:greedy,nucleus,beams",
     "ambiguous:rows:auto:greedy,nucleus,beams",
+    "tempered:ids:auto:greedy,sampled,top_k,nucleus,min_p,drafted,rejection,stream",
 ]
 """Every kind of constraint in every way to decode; see the script."""
 PAGE = ["True", "RegexSyntaxError", "['answer', 'date', 'odd']"]
