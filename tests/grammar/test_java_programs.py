@@ -64,6 +64,10 @@ REFUSED = (
 )  # fmt: skip
 
 
+TAKEN = ("class A { int f(int a, int b) { return (a) ++b; } }", "class A { int x = (a.B) --c; }")
+"""What the grammar's description says is taken, though javac refuses it."""
+
+
 @pytest.fixture(scope="module")
 def parses() -> Iterator[Callable[[str], bool]]:
     """javac's parser in one process."""
@@ -148,3 +152,9 @@ def test_the_shared_programs(data_dir, exhaustive, parses):
     taken = [text for text in texts if accepts(text)]
     assert len(taken) >= 0.99 * len(texts) > 100
     check_changed(taken, 10_000 if exhaustive else 300, 2, parses, 0.03)
+
+
+def test_what_is_taken_that_javac_refuses(parses):
+    for text in TAKEN:
+        assert accepts(text), text
+        assert not parses(text), text
