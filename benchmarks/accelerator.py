@@ -118,7 +118,14 @@ def kernels_of(program: Any, steps: int) -> dict[str, Any]:
         data = jax.profiler.ProfileData.from_file(path)
         lines = [line for plane in data.planes if plane.name.startswith("/device:") for line in plane.lines]
         counts = {line.name: sum(1 for _ in line.events) / steps for line in lines}
-    return {"events_per_step": {name: round(n, 1) for name, n in counts.items() if n}}
+        times: dict[str, list[float]] = {}
+        for event in itertools.chain.from_iterable(line.events for line in lines if line.name.startswith("Stream")):
+            times.setdefault(event.name, []).append(event.duration_ns / 1000)
+    longest = sorted(times.items(), key=lambda item: -sum(item[1]))[:80]
+    return {
+        "events_per_step": {name: round(n, 1) for name, n in counts.items() if n},
+        "kernels": {name: [round(len(t) / steps, 2), round(sum(t) / steps, 2)] for name, t in longest},  # times and µs a step
+    }
 
 
 def attempted(bench: Bench, what: str, function: Any, *arguments: Any, **facts: Any) -> Any:
@@ -255,7 +262,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="by default a file named after the device, in benchmarks/results")
     args = parser.parse_args()
     args.steps, args.reps, args.samplers = (2, 1, ["greedy"]) if args.tiny else (64, 10, ["greedy", "categorical"])
-    batches, sizes = ([2], [1024]) if args.tiny else ([64, 8, 256, 1], [131_072, 262_144, 32_768])
+    batches, sizes = ([2], [1024]) if args.tiny else ([64, 256, 8, 1, 512], [131_072, 262_144, 32_768])
     bench = Bench(args)
     name = re.sub("^device_step", "accelerator_tiny" if args.tiny else "accelerator", bench.file.name)
     bench.file = args.output or RESULTS / name
