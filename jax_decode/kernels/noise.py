@@ -20,23 +20,27 @@ def key_words(keys: jax.Array) -> jax.Array:
     return jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys)
 
 
-def threefry(key: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
+Words = jax.Array | tuple[jax.Array, jax.Array]
+"""Two words of every row, uint32[B, 2], or each of them, [B, 1]."""
+
+
+def threefry(key: Words, step: jax.Array, index: jax.Array) -> jax.Array:
     """32 random bits for each (key, step, index).
 
     Source: Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3: Threefry-2x32 with 20 rounds; the first word
     of the block whose counter is (step, index).
 
     Args:
-      key: uint32[B, 2].
+      key: of every row.
       step: uint32[B] or [B, 1].
       index: uint32[1, n] or uint32[B, n].
 
     Returns:
       uint32[B, n].
     """
-    k0, k1 = key[:, :1], key[:, 1:]
+    k0, k1 = key if isinstance(key, tuple) else (key[:, :1], key[:, 1:])
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
-    shape = jnp.broadcast_shapes((key.shape[0], 1), index.shape)
+    shape = jnp.broadcast_shapes(k0.shape, index.shape)
     x0 = jnp.broadcast_to(step.reshape(-1, 1) + k0, shape)
     x1 = jnp.broadcast_to(index, shape) + k1
     for group in range(5):
@@ -48,7 +52,7 @@ def threefry(key: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
     return x0
 
 
-def gumbel(key: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
+def gumbel(key: Words, step: jax.Array, index: jax.Array) -> jax.Array:
     """Standard Gumbel noise, float32[B, n], finite; arguments as in `threefry`.
 
     Made of -log(exponential) with the exponential from `log1p` of 32 bits: its small values, which decide the maximum, keep

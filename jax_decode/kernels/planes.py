@@ -7,7 +7,7 @@ Column j holds the tokens `b * W + j`; plane b of it is bit b of mask word j. Pl
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -128,7 +128,7 @@ def column_best(values: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Largest value of every column, float32[B, W], and the first plane that has it, int32[B, W]."""
     best, plane = values[0], jnp.zeros(values[0].shape, jnp.int32)
     for b, value in enumerate(values[1:], 1):
-        plane, best = jnp.where(value > best, b, plane), jnp.maximum(value, best)
+        plane, best = jnp.where(value > best, b, plane), jnp.maximum(best, value)  # as in `column_max`: worked out once
     return best, plane
 
 
@@ -151,11 +151,11 @@ def both(a: Sum, b: Sum) -> Sum:
     return Sum(most, a.total * jnp.exp(a.most - base) + b.total * jnp.exp(b.most - base))
 
 
-def column_sum(values: Sequence[jax.Array]) -> Sum:
+def column_sum(values: Sequence[jax.Array], exp: Callable[[jax.Array], jax.Array] = jnp.exp) -> Sum:
     """Sum of the exponentials of every column, [B, W]."""
     most = column_max(values)
     base = finite(most)
-    return Sum(most, functools.reduce(jnp.add, [jnp.exp(x - base) for x in values]))
+    return Sum(most, functools.reduce(jnp.add, [exp(x - base) for x in values]))
 
 
 def column_sums(parts: Planes) -> tuple[Sum, Sum]:

@@ -25,6 +25,7 @@ from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes, scaled
 from jax_decode.kernels.row_layout import words_for
+from jax_decode.kernels.target import target
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, at_once, summarize
@@ -156,7 +157,7 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
             logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold, with_raw=with_raw
         )
         if listed is not None:
-            allowed_sum = log_add(allowed_sum, log_sum(jnp.where(listed[1], listed[2], NEVER)))
+            allowed_sum = log_add(allowed_sum, _listed_sum(jnp.where(listed[1], listed[2], NEVER)))
     if noise is None:
         chosen, value = item, score
     else:
@@ -278,6 +279,11 @@ def _best_candidate(
     found = (jnp.where(ok, y, NEVER), jnp.where(ok, token, NO_ITEM), jnp.where(ok, x, NEVER))
     best, chosen, value = jax.lax.reduce(found, (np.float32(NEVER), np.int32(NO_ITEM), np.float32(NEVER)), _first_best, (1,))
     return best, chosen, value
+
+
+def _listed_sum(x: jax.Array) -> jax.Array:
+    """Log-sum-exp of few numbers float32[B, M], [B]; on a GPU by one kernel instead of two."""
+    return jax.lax.reduce(x, np.float32(NEVER), log_add, (1,)) if target() == "gpu" else log_sum(x)
 
 
 def _first_best(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL, by_blocks
-from jax_decode.kernels.noise import gumbel
+from jax_decode.kernels.noise import Words, gumbel
 from jax_decode.kernels.one_pass import folded
 from jax_decode.kernels.planes import (
     NEVER,
@@ -52,7 +52,7 @@ _TIED = 4
 class Noise(NamedTuple):
     """What the Gumbel noise of a draw depends on: key words uint32[B, 2] and step uint32[B]."""
 
-    key: jax.Array
+    key: Words
     step: jax.Array
 
 
@@ -92,7 +92,7 @@ def summarize(
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
     if one_pass.wanted():
-        forms["tpu"] = in_one_pass
+        forms |= {"tpu": in_one_pass, "cuda": in_one_pass_of_gpu}
     elif noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
@@ -121,6 +121,15 @@ class Rows(NamedTuple):
     threshold: jax.Array | None
 
 
+def _as_rows(
+    noise: Noise | None, inverse: jax.Array | None, threshold: jax.Array | None, batch: int
+) -> list[jax.Array]:
+    """Those of `Rows` that are given, [B, n] each."""
+    rows = [] if noise is None else [noise.key, noise.step[:, None]]
+    rows += [] if inverse is None else [jnp.broadcast_to(inverse, (batch, 1))]
+    return rows + ([] if threshold is None else [threshold[:, None]])
+
+
 class _Columns(NamedTuple):
     """Of every column, [B, n]: score and item, and the sums over the allowed logits and over the others (None: not asked for)."""
 
@@ -133,13 +142,20 @@ class _Columns(NamedTuple):
 def _of_columns(num_words: int, with_raw: bool, rows: Rows, parts: Planes, column: jax.Array) -> _Columns:
     values = allowed_logits(parts)
     inside, outside = column_sums(parts) if with_raw and parts[0][1] is not None else (column_sum(values), None)
+    return _Columns(*_chosen_columns(num_words, rows, values, inside, column), inside, outside)
+
+
+def _chosen_columns(
+    num_words: int, rows: Rows, values: Sequence[jax.Array], inside: Sum, column: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Score and item of every column, [B, n]."""
     if rows.noise is None:
         score, plane = column_best(values)
-        return _Columns(score, plane * num_words + column, inside, outside)
+        return score, plane * num_words + column
     plain = rows.inverse is None and rows.threshold is None
     drawn = inside.log if plain else column_log_sum(drawable(values, rows.inverse, rows.threshold))
     score = drawn + gumbel(*rows.noise, column.astype(jnp.uint32))
-    return _Columns(score, jnp.broadcast_to(column, score.shape), inside, outside)
+    return score, jnp.broadcast_to(column, score.shape)
 
 
 def _reduced(columns: _Columns) -> Summary:
@@ -164,9 +180,7 @@ def in_one_pass(
     interpret: bool = False,
 ) -> Summary:
     """`summarize` by a kernel that reads every logit once."""
-    rows = [] if noise is None else [noise.key, noise.step[:, None]]
-    rows += [] if inverse is None else [jnp.broadcast_to(inverse, (len(logits), 1))]
-    rows += [] if threshold is None else [threshold[:, None]]
+    rows = _as_rows(noise, inverse, threshold, len(logits))
 
     def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:
         left = list(own)
@@ -184,6 +198,52 @@ def in_one_pass(
     start = _Columns(empty[0], empty[2], none, none if with_raw and words is not None else None)
     lanes = folded(of_columns, better, start, logits, words, num_words, rows, interpret=interpret)
     return _reduced(lanes)
+
+
+def in_one_pass_of_gpu(
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    words: jax.Array | None,
+    noise: Noise | None,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    *,
+    interpret: bool = False,
+) -> Summary:
+    """`summarize` by a GPU's kernel that reads every logit once."""
+    from jax_decode.kernels import one_pass_gpu  # what it needs takes time to import
+
+    rows = _as_rows(noise, inverse, threshold, len(logits))
+
+    def together(parts: Planes, column: jax.Array, *own: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        left = list(own)
+        noise_of = None if noise is None else Noise(left.pop(0), left.pop(0)[0])
+        given = Rows(noise_of, *(None if x is None else left.pop(0)[0] for x in (inverse, threshold)))
+        values = allowed_logits(parts)
+        sums = [column_sum(values, _exp)]
+        if words is not None and with_raw:  # another exponential is less than selecting what is outside of the mask
+            sums.append(column_sum([x for x, _ in parts], _exp))
+        score, item = _chosen_columns(num_words, given, values, sums[0], column)
+        best = score.max(1)
+        first = jnp.where(score == best[:, None], item, NO_ITEM).min(1)
+        return best, first, *(_row_sum(x).log for x in sums)
+
+    score, item, *sums = one_pass_gpu.folded(together, logits, words, num_words, rows, interpret=interpret)
+    start = tuple(jnp.asarray(x, y.dtype) for x, y in zip((NEVER, NO_ITEM, NEVER, NEVER), (score, item, *sums)))
+    score, item, *sums = jax.lax.reduce((score, item, *sums), start, _better, (1,))
+    return Summary(score, item, sums[0], sums[-1])
+
+
+def _row_sum(x: Sum) -> Sum:
+    """Of all columns [n, m], [n]."""
+    most = x.most.max(1)
+    return Sum(most, (x.total * _exp(x.most - finite(most)[:, None])).sum(1))
+
+
+def _exp(x: jax.Array) -> jax.Array:
+    """By the power of two, for which a GPU has an instruction."""
+    return jnp.exp2(x * np.float32(np.log2(np.e)))
 
 
 def _reduce(operands: Sequence[jax.Array], start: Sequence[float], combine: Callable[..., Any]) -> list[jax.Array]:

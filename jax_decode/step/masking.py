@@ -147,6 +147,9 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
 
 def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     """The union of bit rows int32[B, S], uint32[B, W]."""
+    if target() == "gpu":  # its compiler would find the row for every word, and the word for every logit
+        rows = jax.lax.optimization_barrier(rows)
+        return jax.lax.optimization_barrier(_union(lambda rows: read(tables.rows, rows), rows))
     if target() != "cpu" or rows.shape[1] == 1:
         return _union(lambda rows: read(tables.rows, rows), rows)
     # A CPU works for every word: no further than to the last source that has a row in any row of the batch.

@@ -1,4 +1,4 @@
-"""The kernel for TPUs, run by Pallas's interpreter: the same best tokens, draws and sums as XLA's form, and as NumPy says."""
+"""The kernels for TPUs and GPUs, run by Pallas's interpreter: the same best tokens, draws and sums as XLA's form, and as NumPy says."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,9 @@ from jax_decode.kernels.planes import NEVER, allowed_logits, column_max, planes
 from jax_decode.kernels.row_layout import pack_planes, words_for
 from jax_decode.sampling.samplers import Categorical, TopK
 from jax_decode.sampling.sampling import sample
-from jax_decode.sampling.summary import Noise, _fused, in_one_pass
+from jax_decode.sampling.summary import Noise, _fused, in_one_pass, in_one_pass_of_gpu
 
+KERNELS = [in_one_pass, in_one_pass_of_gpu]
 SHAPES = [(9, 5000, jnp.float32), (1, 130, jnp.float32), (17, 4096, jnp.bfloat16)]
 """Rows that fill no block, words that fill no block, planes that are missing or cut off."""
 
@@ -36,9 +37,10 @@ def noise_of(batch):
 
 @pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
 @pytest.mark.parametrize("masked", [True, False])
-def test_best_token_and_sums_are_numpys(batch, width, dtype, masked):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_best_token_and_sums_are_numpys(kernel, batch, width, dtype, masked):
     logits, allowed, words = example(batch, width, dtype)
-    got = in_one_pass(words_for(width), True, logits, words if masked else None, None, None, None, interpret=True)
+    got = kernel(words_for(width), True, logits, words if masked else None, None, None, None, interpret=True)
     x = np.asarray(logits.astype(jnp.float32))
     x = np.clip(np.where(np.isnan(x), -3e38, x), -3e38, 3e38)
     inside = np.where(allowed, x, -np.inf) if masked else x
@@ -51,12 +53,13 @@ def test_best_token_and_sums_are_numpys(batch, width, dtype, masked):
 
 @pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
 @pytest.mark.parametrize(("inverse", "threshold", "with_raw"), [(None, None, True), (1.7, 1.0, False)])
-def test_draws_are_those_of_the_other_form(batch, width, dtype, inverse, threshold, with_raw):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_draws_are_those_of_the_other_form(kernel, batch, width, dtype, inverse, threshold, with_raw):
     logits, _, words = example(batch, width, dtype)
     inverse = None if inverse is None else jnp.float32(inverse)
     threshold = None if threshold is None else jnp.full(batch, threshold, jnp.float32)
     arguments = (words_for(width), with_raw, logits, words, noise_of(batch), inverse, threshold)
-    got, want = in_one_pass(*arguments, interpret=True), _fused(*arguments)
+    got, want = kernel(*arguments, interpret=True), _fused(*arguments)
     some = np.asarray(want.score) > NEVER
     np.testing.assert_array_equal(np.asarray(got.item)[some], np.asarray(want.item)[some])
     for mine, other in zip(got, want):
@@ -72,12 +75,13 @@ def test_columns_are_mapped(batch, width, dtype):
     np.testing.assert_array_equal(got, column_max(allowed_logits(planes(logits, words, num_words))))
 
 
-def test_logits_past_the_last_plane_belong_to_no_token():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_logits_past_the_last_plane_belong_to_no_token(kernel):
     """A model's padded output is wider than its vocabulary: it counts in the sum over all logits, and is never chosen."""
     logits, _, words = example(2, 4000, jnp.float32)
     wide = jnp.concatenate([logits, jnp.full((2, 1000), 50.0)], 1)
-    got = in_one_pass(words_for(4000), True, wide, words, None, None, None, interpret=True)
-    want = in_one_pass(words_for(4000), True, logits, words, None, None, None, interpret=True)
+    got = kernel(words_for(4000), True, wide, words, None, None, None, interpret=True)
+    want = kernel(words_for(4000), True, logits, words, None, None, None, interpret=True)
     np.testing.assert_array_equal(got.item, want.item)
     np.testing.assert_array_equal(got.allowed, want.allowed)
     assert (np.asarray(got.raw) >= 50 + np.log(1000) - 1e-3).all()
