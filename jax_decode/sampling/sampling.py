@@ -103,7 +103,7 @@ def among(logits: jax.Array, parts: MaskParts | None, columns: Columns) -> Allow
         every, none = jnp.full((len(logits), columns.num_words), 0xFFFFFFFF, jnp.uint32), jnp.zeros((len(logits), 1), jnp.int32)
         parts = parts_at(every, none, none > 0)
     listed = (parts.token, parts.allowed, clean(_take(logits, parts.token)))
-    return Allowed(logits, parts.words, parts.word_at, columns, listed, None, parts.inverse)
+    return Allowed(logits, parts.words, parts.word_at, columns, listed, None, parts.inverse, parts.union)
 
 
 def by_part(function: Callable[..., Any], allowed: Allowed, *arguments: Any, by_rows: bool = True) -> Any:
@@ -154,7 +154,14 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
         score, item, allowed_sum, raw_sum = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
     else:
         score, item, allowed_sum, raw_sum = summarize(
-            logits, words, num_words, noise=noise, inverse=inverse, threshold=threshold, with_raw=with_raw
+            logits,
+            words,
+            num_words,
+            noise=noise,
+            inverse=inverse,
+            threshold=threshold,
+            with_raw=with_raw,
+            union=allowed.union,
         )
         if listed is not None:
             allowed_sum = log_add(allowed_sum, _listed_sum(jnp.where(listed[1], listed[2], NEVER)))

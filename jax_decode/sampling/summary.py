@@ -78,6 +78,7 @@ def summarize(
     inverse: jax.Array | None = None,
     threshold: jax.Array | None = None,
     with_raw: bool = True,
+    union: tuple[jax.Array, jax.Array] | None = None,
 ) -> Summary:
     """The step's pass over the logits.
 
@@ -89,10 +90,11 @@ def summarize(
       inverse: inverse temperature, float32[], or float32[B, 1] of every row; None for 1.
       threshold: float32[B], least scaled logit that may be drawn, or None.
       with_raw: whether to sum all logits too; without, `raw` is NaN, and an exponential per logit is saved on some devices.
+      union: where the words come from, see `MaskParts`.
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
     if one_pass.wanted():
-        forms |= {"tpu": in_one_pass, "cuda": in_one_pass_of_gpu}
+        forms |= {"tpu": in_one_pass, "cuda": functools.partial(in_one_pass_of_gpu, union=union)}
     elif noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
@@ -209,6 +211,7 @@ def in_one_pass_of_gpu(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
     *,
+    union: tuple[jax.Array, jax.Array] | None = None,
     interpret: bool = False,
 ) -> Summary:
     """`summarize` by a GPU's kernel that reads every logit once."""
@@ -229,7 +232,9 @@ def in_one_pass_of_gpu(
         first = jnp.where(score == best[:, None], item, NO_ITEM).min(1)
         return best, first, *(_row_sum(x).log for x in sums)
 
-    score, item, *sums = one_pass_gpu.folded(together, logits, words, num_words, rows, interpret=interpret)
+    if words is not None and union is None:
+        union = words, jnp.arange(len(words), dtype=jnp.int32)[:, None]
+    score, item, *sums = one_pass_gpu.folded(together, logits, union, num_words, rows, interpret=interpret)
     start = tuple(jnp.asarray(x, y.dtype) for x, y in zip((NEVER, NO_ITEM, NEVER, NEVER), (score, item, *sums)))
     score, item, *sums = jax.lax.reduce((score, item, *sums), start, _better, (1,))
     return Summary(score, item, sums[0], sums[-1])

@@ -37,7 +37,7 @@ class Allowed(NamedTuple):
     logits: float[B, V']; words: uint32[B, W], bit planes, or None for all; word_at: the words of columns int32[B, n], read from
     the tables so that no consumer needs `words` in memory; columns: how tokens lie in the words; listed: (token, allowed, clean
     logit) [B, M] of the candidate list, or None; part: on a device that has a shard of the vocabulary, which: all else is then of
-    this shard, its tokens counted from the shard's first; inverse: see `MaskParts`.
+    this shard, its tokens counted from the shard's first; inverse, union: see `MaskParts`.
     """
 
     logits: jax.Array
@@ -47,6 +47,7 @@ class Allowed(NamedTuple):
     listed: tuple[jax.Array, jax.Array, jax.Array] | None
     part: Part | None = None
     inverse: jax.Array | None = None
+    union: tuple[jax.Array, jax.Array] | None = None
 
     @property
     def num_words(self) -> int:

@@ -49,7 +49,8 @@ class MaskParts(NamedTuple):
     words: uint32[B, W], bit planes of those that are not listed; word_at: the words of columns int32[B, n], read without `words`
     where that is cheaper; token, allowed: int32 and bool[B, M + E], the candidate list, 0 where not allowed; M is
     `tables.max_candidates`. inverse: float32[B], one over the temperature that the row's grammar asks for, infinite where it asks
-    for none; None where no constraint has temperatures.
+    for none; None where no constraint has temperatures. union: rows uint32[R, W] and int32[B, S] of them, whose unions are `words`,
+    for a kernel that reads them there; None where they are more than that.
     """
 
     words: jax.Array
@@ -57,6 +58,7 @@ class MaskParts(NamedTuple):
     token: jax.Array
     allowed: jax.Array
     inverse: jax.Array | None = None
+    union: tuple[jax.Array, jax.Array] | None = None
 
     @property
     def arrays(self) -> tuple[jax.Array, ...]:
@@ -81,7 +83,7 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | N
         free = (state.node == FREE) & state.running[:, None]
         return parts_at(jnp.where(free, words_of(tables, rows[:, :1]), words), *listed(tables, state, at))
     found = (words_of(tables, rows), functools.partial(words_at, tables, rows), *listed(tables, state, at))
-    return MaskParts(*found, _inverse_temperature(tables, at))
+    return MaskParts(*found, _inverse_temperature(tables, at), (tables.rows, rows))
 
 
 def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array, inverse: jax.Array | None = None) -> MaskParts:
@@ -147,8 +149,8 @@ def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> 
 
 def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     """The union of bit rows int32[B, S], uint32[B, W]."""
-    if target() == "gpu":  # its compiler would find the row for every word, and the word for every logit
-        rows = jax.lax.optimization_barrier(rows)
+    if target() == "gpu":  # its compiler would find the rows for every word, and the word for every logit
+        rows = rows if rows.shape[1] == 1 else jax.lax.optimization_barrier(rows)
         return jax.lax.optimization_barrier(_union(lambda rows: read(tables.rows, rows), rows))
     if target() != "cpu" or rows.shape[1] == 1:
         return _union(lambda rows: read(tables.rows, rows), rows)
