@@ -24,15 +24,16 @@ import re
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from device_step import RESULTS, SAMPLERS, Bench, _model, looped, model_cases, random_constraint, sampler_step
+from device_step import RESULTS, SAMPLERS, Bench, _model, forward, looped, model_loop, random_constraint, sampler_step
 
 import fsa_compile
 from jax_decode.kernels.noise import key_words
@@ -91,22 +92,63 @@ def canonical_tables() -> ConstraintTables | None:
     return to_device(constraint, canonical=fsa_compile.canonical_tables(tokenizer))
 
 
+class Case(NamedTuple):
+    """A jitted program of some steps and its arguments, to be timed; `free`: the case that it is a ratio of, by its place."""
+
+    name: str
+    program: Any
+    arguments: tuple[Any, ...]
+    steps: int
+    facts: dict[str, Any]
+    free: int | None = None
+    kernels: bool = False
+
+
+def timed(bench: Bench, cases: list[Case]) -> None:
+    """All of them, compiled side by side first: that takes more time than they do."""
+    if bench.over():
+        return
+    lowered = [attempted(bench, case.name, case.program.lower, *case.arguments, **case.facts) for case in cases]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(lambda each: each and attempted(bench, "compilation", each.compile), lowered))
+    medians: list[float | None] = []
+    for case, run in zip(cases, compiled):
+        if run is None:
+            medians.append(None)
+            continue
+        mine = bench.case(case.name, functools.partial(run, *case.arguments), case.steps, **case.facts)
+        medians.append(mine)
+        free = None if case.free is None else medians[case.free]
+        if mine and free:
+            bench.rows[-1] |= {"ratio": round(mine / free, 4), "difference_us": round(mine - free, 2)}
+    apart = None if jax.default_backend() == "cpu" else {"xla_gpu_enable_command_buffer": ""}  # else a step is one event
+    for case, program in zip(cases, lowered):
+        if program is not None and case.kernels and not bench.over():
+            run = attempted(bench, "compilation", lambda: program.compile(apart))  # noqa: B023
+            found = run and attempted(bench, "kernels per step", kernels_of, functools.partial(run, *case.arguments), case.steps)
+            bench.rows.append({"case": f"kernels: {case.name}", **case.facts, **(found or {})})
+    bench.write()
+
+
 def verify(vocab_size: int) -> dict[str, Any]:
     """Tokens of every sampler on this device and on the CPU."""
-    out, batch = {}, 8
+    batch, programs = 8, {}
     constraint = random_constraint(vocab_size)
     logits = np.random.default_rng(0).normal(size=(batch, vocab_size)).astype(np.float32) * 3
     for name, sampler in SAMPLERS.items():
-        tokens = []
-        for device in (jax.devices()[0], jax.devices("cpu")[0]):
+        for where, device in (("here", jax.devices()[0]), ("cpu", jax.devices("cpu")[0])):
             with jax.default_device(device):
                 tables = to_device(constraint)
                 state = init_state(tables, np.zeros(batch, np.int32), np.full(batch, 99, np.int32))
                 words = key_words(jax.random.split(jax.random.key(1), batch))
                 run = jax.jit(lambda x, k, t, s, sampler=sampler: sample(sampler, x, k, jnp.zeros(batch, jnp.uint32), t, s))
-                tokens.append(np.asarray(run(jnp.asarray(logits), words, tables, state).token).tolist())
-        out[name] = {"equal": tokens[0] == tokens[1], "here": tokens[0], "cpu": tokens[1]}
-    return out
+                arguments = jnp.asarray(logits), words, tables, state
+                programs[name, where] = run.lower(*arguments), arguments
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = dict(zip(programs, pool.map(lambda each: each[0].compile(), programs.values())))
+    tokens = {case: np.asarray(compiled[case](*programs[case][1]).token).tolist() for case in compiled}
+    found = {name: (tokens[name, "here"], tokens[name, "cpu"]) for name in SAMPLERS}
+    return {name: {"equal": here == cpu, "here": here, "cpu": cpu} for name, (here, cpu) in found.items()}
 
 
 def kernels_of(program: Any, steps: int) -> dict[str, Any]:
@@ -146,21 +188,43 @@ def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, Const
     logits = jax.random.normal(jax.random.key(0), (batch, vocab_size), jnp.float32) * 3
     words = key_words(jax.random.split(jax.random.key(1), batch))
     steps, nothing = bench.args.steps, (jnp.zeros(batch), jnp.zeros(batch))
+    alone = looped(lambda x, s, i, e: (i + jnp.zeros(batch, jnp.int32), s), steps)
+    cases = [Case("loop alone", alone, (logits, nothing, None), steps, {"B": batch, "V": vocab_size})]
     for name in samplers:
-        step = looped(sampler_step(SAMPLERS[name]), steps)
         facts = {"B": batch, "V": vocab_size, "sampler": name}
-        free = bench.case("no constraint", lambda step=step: step(logits, nothing, (words, None)), steps, **facts)
-        for kind, tables in kinds.items():
+        free = len(cases)
+        step = sampler_step(SAMPLERS[name])
+        cases.append(Case("no constraint", looped(step, steps), (logits, nothing, (words, None)), steps, facts))
+        usual = name in ("greedy", "categorical")
+        for kind, tables in kinds.items() if usual else [("regular", kinds["regular"])]:
             which = np.arange(batch, dtype=np.int32) % int(tables.num_constraints)
             state = init_state(tables, which, np.full(batch, 4 * steps, np.int32), max_tokens=4 * steps)
-            run = functools.partial(step, logits, state, (words, tables))
-            mine = bench.case(kind, run, steps, **facts)
-            if mine and free:
-                bench.rows[-1] |= {"ratio": round(mine / free, 4), "difference_us": round(mine - free, 2)}
-            if mine and name == "greedy":
-                row = bench.rows[-1]
-                row |= attempted(bench, "kernels per step", kernels_of, run, steps, kind=kind, **facts) or {}
-        bench.write()
+            told = batch == 64 and name == "greedy"
+            cases.append(Case(kind, looped(step, steps), (logits, state, (words, tables)), steps, facts, free, told))
+    timed(bench, cases)
+
+
+def model_cases(bench: Bench, which: str, batches: list[int], vocab_size: int, kinds: dict[str, ConstraintTables]) -> None:
+    """Steps with a model's forward pass of one token; beyond the first batch of one sampler and kind."""
+    cases: list[Case] = []
+    decoder = attempted(bench, f"model {which}", _model, which, vocab_size)
+    for batch in batches if decoder is not None else []:
+        cache = decoder.init_cache(batch, 128)
+        words = key_words(jax.random.split(jax.random.key(1), batch))
+        first = batch == batches[0]
+        nothing, steps = (jnp.zeros(batch), jnp.zeros(batch)), bench.args.steps
+        loop = functools.partial(model_loop, batch, steps)
+        facts = {"B": batch, "V": vocab_size, "model": which}
+        cases.append(Case("model alone", loop(forward), (decoder, cache, nothing, None), steps, facts))
+        for name in bench.args.samplers if first else bench.args.samplers[:1]:
+            step, own, free = sampler_step(SAMPLERS[name]), {**facts, "sampler": name}, len(cases)
+            cases.append(Case("model, no constraint", loop(step), (decoder, cache, nothing, (words, None)), steps, own))
+            for kind in ("regular", "stack") if first else ("regular",):
+                tables, most = kinds[kind], 16 * steps
+                which_of = np.arange(batch, dtype=np.int32) % int(tables.num_constraints)
+                state = init_state(tables, which_of, np.full(batch, most, np.int32), max_tokens=most)
+                cases.append(Case(f"model, {kind}", loop(step), (decoder, cache, state, (words, tables)), steps, own, free))
+    timed(bench, cases)
 
 
 def host_masks(bench: Bench, which: str, batch: int, vocab_size: int) -> None:
@@ -262,23 +326,24 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="by default a file named after the device, in benchmarks/results")
     args = parser.parse_args()
     args.steps, args.reps, args.samplers = (2, 1, ["greedy"]) if args.tiny else (64, 10, ["greedy", "categorical"])
-    batches, sizes = ([2], [1024]) if args.tiny else ([64, 256, 8, 1, 512], [131_072, 262_144, 32_768])
+    batches, sizes = ([2], [1024]) if args.tiny else ([64, 512, 256, 8, 1], [131_072, 262_144, 32_768])
     bench = Bench(args)
     name = re.sub("^device_step", "accelerator_tiny" if args.tiny else "accelerator", bench.file.name)
     bench.file = args.output or RESULTS / name
     for what, function in (("tokens", verify), ("retraces", retraces)):
         bench.header[what] = attempted(bench, what, function, sizes[0])
     bench.write()
+    which = "small" if args.tiny else args.model
     for vocab_size in sizes:
         regular = {"regular": to_device(random_constraint(vocab_size))}
         kinds = attempted(bench, "constraints", kinds_of, vocab_size, V=vocab_size) or regular
         for batch in batches:
-            if vocab_size == sizes[0]:
-                model_cases(bench, "small" if args.tiny else args.model, batch, vocab_size, kinds["regular"])
-                host_masks(bench, "small" if args.tiny else args.model, batch, vocab_size)
             first = batch == batches[0] and not args.tiny
-            samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "top-p 0.95"]
+            samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "categorical"]
             step_cases(bench, batch, vocab_size, kinds if first or args.tiny else regular, samplers)
+            if vocab_size == sizes[0] and batch == batches[0]:
+                model_cases(bench, which, [b for b in batches if b <= 256], vocab_size, kinds)
+                host_masks(bench, which, batch, vocab_size)
     if tables := attempted(bench, "canonical constraints", canonical_tables):
         step_cases(bench, batches[0], tables.vocab_size, {"canonical": tables}, ["greedy", "categorical"])
     bench.header["memory"] = jax.devices()[0].memory_stats()  # None on a CPU

@@ -163,7 +163,7 @@ class Bench:
             "wall_s": round(time.perf_counter() - begin, 1),
         }
         self.rows.append(line)
-        print(f"{name:44s} {median:12.2f} µs  {facts}", flush=True)
+        print(f"{time.perf_counter() - self.start:4.0f} s  {name:36s} {median:12.2f} µs  {facts}", flush=True)
         self.write()
         return median
 
@@ -176,8 +176,8 @@ class Bench:
 def looped(step: Any, steps: int) -> Any:
     """`steps` times `step(logits, state, counter) -> (token, state)` in one jitted loop whose logits change every step."""
 
-    @functools.partial(jax.jit, static_argnames="steps")
-    def run(logits: jax.Array, state: Any, extra: Any, steps: int) -> Any:
+    @jax.jit
+    def run(logits: jax.Array, state: Any, extra: Any) -> Any:
         def body(i: jax.Array, carry: Any) -> Any:
             logits, token, state = carry
             column = (token % 7).astype(logits.dtype)[:, None]
@@ -189,7 +189,7 @@ def looped(step: Any, steps: int) -> Any:
         _, token, state = jax.lax.fori_loop(0, steps, body, (logits, token, state))
         return token, state
 
-    return lambda logits, state, extra: run(logits, state, extra, steps)
+    return run
 
 
 def sampler_step(sampler: Any, with_raw: bool = True) -> Any:
@@ -307,23 +307,7 @@ def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, tables: C
     state = init_state(tables, np.zeros(batch, np.int32), np.full(batch, 2**29, np.int32))
     nothing = (jnp.zeros(batch), jnp.zeros(batch))
 
-    def program(step: Any) -> Any:
-        @jax.jit
-        def run(decoder: Any, cache: Any, state: Any, extra: Any) -> Any:
-            def body(i: jax.Array, carry: Any) -> Any:
-                token, cache, state = carry
-                logits, cache = decoder.apply(token[:, None], cache, jnp.ones(batch, jnp.int32))
-                token, state = step(logits[:, -1], state, i, extra)
-                return token, cache, state
-
-            token, _, state = jax.lax.fori_loop(0, steps, body, (jnp.ones(batch, jnp.int32), cache, state))
-            return token, state
-
-        return run
-
-    def forward(x: Any, s: Any, i: Any, e: Any) -> Any:
-        return x[:, 0].astype(jnp.int32) % 7, s
-
+    program = functools.partial(model_loop, batch, steps)
     alone = program(forward)
     bench.case("model forward alone", lambda: alone(decoder, cache, nothing, None), steps, **facts)
     for name in bench.args.samplers:
@@ -342,6 +326,28 @@ def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, tables: C
             f"model + {name}, constrained, no raw", lambda run=run: run(decoder, cache, state, (words, tables)), steps, **facts
         )
         _ratio(bench, f"model + {name}, no raw", free, mine, facts)
+
+
+def model_loop(batch: int, steps: int, step: Any) -> Any:
+    """`looped`, with a model's forward pass in every step."""
+
+    @jax.jit
+    def run(decoder: Any, cache: Any, state: Any, extra: Any) -> Any:
+        def body(i: jax.Array, carry: Any) -> Any:
+            token, cache, state = carry
+            logits, cache = decoder.apply(token[:, None], cache, jnp.ones(batch, jnp.int32))
+            token, state = step(logits[:, -1], state, i, extra)
+            return token, cache, state
+
+        token, _, state = jax.lax.fori_loop(0, steps, body, (jnp.ones(batch, jnp.int32), cache, state))
+        return token, state
+
+    return run
+
+
+def forward(logits: jax.Array, state: Any, *_: Any) -> Any:
+    """A step that samples nothing: what a model costs alone."""
+    return logits[:, 0].astype(jnp.int32) % 7, state
 
 
 @functools.lru_cache(maxsize=1)

@@ -30,8 +30,8 @@ def wanted() -> bool:
     """Whether programs for a TPU or an NVIDIA GPU use a kernel.
 
     By default where a single one is attached: XLA cannot partition a kernel over a mesh. The environment variable
-    JAX_DECODE_KERNELS decides otherwise: `xla` never, `pallas` always (to compile ahead of time for a device elsewhere). Batches of
-    fewer logits than `blocks.SMALL` do without it in any case.
+    JAX_DECODE_KERNELS decides otherwise: `xla` never, `pallas` always (to compile ahead of time for a device elsewhere).
+    Batches of fewer logits than `blocks.SMALL` do without it in any case.
     """
     choice = os.environ.get("JAX_DECODE_KERNELS", "auto")
     return choice == "pallas" or (choice == "auto" and jax.default_backend() in ("gpu", "tpu") and jax.device_count() == 1)

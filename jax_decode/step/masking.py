@@ -49,8 +49,8 @@ class MaskParts(NamedTuple):
     words: uint32[B, W], bit planes of those that are not listed; word_at: the words of columns int32[B, n], read without `words`
     where that is cheaper; token, allowed: int32 and bool[B, M + E], the candidate list, 0 where not allowed; M is
     `tables.max_candidates`. inverse: float32[B], one over the temperature that the row's grammar asks for, infinite where it asks
-    for none; None where no constraint has temperatures. union: rows uint32[R, W] and int32[B, S] of them, whose unions are `words`,
-    for a kernel that reads them there; None where they are more than that.
+    for none; None where no constraint has temperatures. union: rows uint32[R, W] and which of them int32[B, S], whose unions are
+    `words`, for a kernel that reads them there; None where the words are more than that.
     """
 
     words: jax.Array
