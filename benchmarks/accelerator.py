@@ -204,22 +204,22 @@ def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, Const
     timed(bench, cases)
 
 
-def model_cases(bench: Bench, which: str, batches: list[int], vocab_size: int, kinds: dict[str, ConstraintTables]) -> None:
-    """Steps with a model's forward pass of one token; beyond the first batch of one sampler and kind."""
-    cases: list[Case] = []
+def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables]) -> None:
+    """Steps with a model's forward pass of one token."""
     decoder = attempted(bench, f"model {which}", _model, which, vocab_size)
-    for batch in batches if decoder is not None else []:
-        cache = decoder.init_cache(batch, 128)
-        words = key_words(jax.random.split(jax.random.key(1), batch))
-        first = batch == batches[0]
-        nothing, steps = (jnp.zeros(batch), jnp.zeros(batch)), bench.args.steps
-        loop = functools.partial(model_loop, batch, steps)
-        facts = {"B": batch, "V": vocab_size, "model": which}
-        cases.append(Case("model alone", loop(forward), (decoder, cache, nothing, None), steps, facts))
-        for name in bench.args.samplers if first else bench.args.samplers[:1]:
-            step, own, free = sampler_step(SAMPLERS[name]), {**facts, "sampler": name}, len(cases)
-            cases.append(Case("model, no constraint", loop(step), (decoder, cache, nothing, (words, None)), steps, own))
-            for kind in ("regular", "stack") if first else ("regular",):
+    if decoder is None:
+        return
+    cache = decoder.init_cache(batch, 128)
+    words = key_words(jax.random.split(jax.random.key(1), batch))
+    nothing, steps = (jnp.zeros(batch), jnp.zeros(batch)), bench.args.steps
+    loop = functools.partial(model_loop, batch, steps)
+    facts = {"B": batch, "V": vocab_size, "model": which}
+    cases = [Case("model alone", loop(forward), (decoder, cache, nothing, None), steps, facts)]
+    for name in bench.args.samplers[: len(kinds)]:
+        step, own, free = sampler_step(SAMPLERS[name]), {**facts, "sampler": name}, len(cases)
+        cases.append(Case("model, no constraint", loop(step), (decoder, cache, nothing, (words, None)), steps, own))
+        for kind in ("regular", "stack"):
+            if kind in kinds:
                 tables, most = kinds[kind], 16 * steps
                 which_of = np.arange(batch, dtype=np.int32) % int(tables.num_constraints)
                 state = init_state(tables, which_of, np.full(batch, most, np.int32), max_tokens=most)
@@ -342,8 +342,9 @@ def main() -> None:
             samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "categorical"]
             step_cases(bench, batch, vocab_size, kinds if first or args.tiny else regular, samplers)
             if vocab_size == sizes[0] and batch == batches[0]:
-                model_cases(bench, which, [b for b in batches if b <= 256], vocab_size, kinds)
-                host_masks(bench, which, batch, vocab_size)
+                for of_model in [b for b in batches if b <= 256]:
+                    model_cases(bench, which, of_model, vocab_size, kinds if of_model == batch else regular)
+                    host_masks(bench, which, of_model, vocab_size)
     if tables := attempted(bench, "canonical constraints", canonical_tables):
         step_cases(bench, batches[0], tables.vocab_size, {"canonical": tables}, ["greedy", "categorical"])
     bench.header["memory"] = jax.devices()[0].memory_stats()  # None on a CPU

@@ -6,6 +6,7 @@ is the callers', on the planes of 128 columns at a time; only how blocks come an
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -26,15 +27,20 @@ _SUBLANES = 8
 Tree = TypeVar("Tree")
 
 
-def wanted() -> bool:
-    """Whether programs for a TPU or an NVIDIA GPU use a kernel.
+def wanted(platform: str) -> bool:
+    """Whether programs for a TPU, or for an NVIDIA GPU, use a kernel.
 
     By default where a single one is attached: XLA cannot partition a kernel over a mesh. The environment variable
-    JAX_DECODE_KERNELS decides otherwise: `xla` never, `pallas` always (to compile ahead of time for a device elsewhere).
-    Batches of fewer logits than `blocks.SMALL` do without it in any case.
+    JAX_DECODE_KERNELS decides otherwise: `xla` never, `pallas` always (to compile ahead of time for a TPU elsewhere; Triton
+    compiles for a GPU that is here). Batches of fewer logits than `blocks.SMALL` do without it in any case.
+
+    Args:
+      platform: "tpu" or "gpu".
     """
-    choice = os.environ.get("JAX_DECODE_KERNELS", "auto")
-    return choice == "pallas" or (choice == "auto" and jax.default_backend() in ("gpu", "tpu") and jax.device_count() == 1)
+    choice, here = os.environ.get("JAX_DECODE_KERNELS", "auto"), jax.default_backend() == platform
+    if platform == "gpu" and not (here and importlib.util.find_spec("jax.experimental.pallas.triton")):
+        return False
+    return choice == "pallas" or (choice == "auto" and here and jax.device_count() == 1)
 
 
 def folded(

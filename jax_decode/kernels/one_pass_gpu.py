@@ -45,42 +45,20 @@ def folded(
     batch, width = logits.shape
     inputs = [logits, *(union or ()), *rows]
 
-    def of_columns(refs: Sequence[Any], row: Any, group: Any) -> Tree:
-        column = group * _COLUMNS + jax.lax.broadcasted_iota(jnp.int32, (1, _COLUMNS), 1)
-        whole = num_words if num_words % _COLUMNS == 0 else 0
-
-        def read(ref: Any, row: Any, first: int, end: int, other: float) -> tuple[jax.Array, jax.Array | None]:
-            """The numbers of a row from column `first` on, and which of them lie before column `end` of them (None: all)."""
-            there = None if end == whole else column < end
-            own = ref.at[pl.ds(row, 1), pl.ds(first + group * _COLUMNS, _COLUMNS)]
-            return plt.load(own, mask=there, other=None if there is None else other), there
-
-        word = None
-        for s in range(0 if union is None else union[1].shape[1]):
-            of_source, _ = read(refs[1], plt.load(refs[2].at[row, jnp.int32(s)]), 0, num_words, 0)
-            word = of_source if word is None else word | of_source
-        parts: Planes = []
-        for b in range(-(-width // num_words)):
-            x, there = read(refs[0], row, b * num_words, min(num_words, width - b * num_words), NEVER)
-            x = clean(x) if there is None else jnp.where(there, clean(x), NEVER)
-            ok = None
-            if word is not None:  # logits past plane 31 belong to no token of the vocabulary
-                ok = (word & jnp.uint32(1 << b)) != 0 if b < 32 else jnp.zeros(word.shape, bool)
-            parts.append((x, ok))
-        own = [
-            tuple(plt.load(ref.at[pl.ds(row, 1), pl.ds(i, 1)]) for i in range(of.shape[1]))
-            for ref, of in zip(refs[len(inputs) - len(rows) :], rows)
-        ]
-        return function(parts, column, *own)
-
     def kernel(*refs: Any) -> None:
-        found = of_columns(refs[: len(inputs)], pl.program_id(0), pl.program_id(1))
+        row, group = pl.program_id(0), pl.program_id(1)
+        column = group * _COLUMNS + jax.lax.broadcasted_iota(jnp.int32, (1, _COLUMNS), 1)
+        word = None if union is None else _word(refs[1], refs[2], row, column, group, num_words, union[1].shape[1])
+        of_rows = zip(refs[len(inputs) - len(rows) : len(inputs)], rows)
+        own = [tuple(plt.load(ref.at[pl.ds(row, 1), pl.ds(i, 1)]) for i in range(of.shape[1])) for ref, of in of_rows]
+        found = function(_planes(refs[0], word, row, column, group, num_words, width), column, *own)
         for ref, value in zip(refs[len(inputs) :], jax.tree.leaves(found)):
             ref[...] = value[:, None]
 
-    one = jnp.zeros((1, _COLUMNS), jnp.int32)
+    one, x = jnp.zeros((1, _COLUMNS), jnp.int32), jnp.zeros((1, _COLUMNS), jnp.float32)
+    parts: Planes = [(x, None if union is None else x > 0)] * -(-width // num_words)
     numbers = [tuple(row[:1, i : i + 1] for i in range(row.shape[1])) for row in rows]
-    example = jax.eval_shape(function, _example(width, num_words, union is not None), one, *numbers)
+    example = jax.eval_shape(function, parts, one, *numbers)
     groups = -(-num_words // _COLUMNS)
     shapes = [jax.ShapeDtypeStruct((batch, groups), x.dtype) for x in jax.tree.leaves(example)]
     call = pl.pallas_call(
@@ -95,7 +73,34 @@ def folded(
     return jax.tree.unflatten(jax.tree.structure(example), call(*inputs))
 
 
-def _example(width: int, num_words: int, masked: bool) -> Planes:
-    """The shapes of a program's planes."""
-    x = jnp.zeros((1, _COLUMNS), jnp.float32)
-    return [(x, x > 0 if masked else None)] * -(-width // num_words)
+def _word(table: Any, of_rows: Any, row: Any, column: jax.Array, group: Any, num_words: int, sources: int) -> jax.Array:
+    """The words of a program's columns: the union of the bit rows of all sources."""
+    word = jnp.zeros(column.shape, jnp.uint32)
+    for s in range(sources):
+        source = plt.load(of_rows.at[row, jnp.int32(s)])
+        word |= _read(table, source, group * _COLUMNS, _there(column, num_words, num_words), 0)
+    return word
+
+
+def _planes(logits: Any, word: jax.Array | None, row: Any, column: jax.Array, group: Any, num_words: int, width: int) -> Planes:
+    """All planes of a program's columns."""
+    parts: Planes = []
+    for b in range(-(-width // num_words)):
+        there = _there(column, min(num_words, width - b * num_words), num_words)
+        x = clean(_read(logits, row, b * num_words + group * _COLUMNS, there, NEVER))
+        x = x if there is None else jnp.where(there, x, NEVER)
+        ok = None
+        if word is not None:  # logits past plane 31 belong to no token of the vocabulary
+            ok = (word & jnp.uint32(1 << b)) != 0 if b < 32 else jnp.zeros(word.shape, bool)
+        parts.append((x, ok))
+    return parts
+
+
+def _there(column: jax.Array, end: int, num_words: int) -> jax.Array | None:
+    """Which of a program's columns lie before `end`; None where all programs' do."""
+    return None if end == num_words and num_words % _COLUMNS == 0 else column < end
+
+
+def _read(ref: Any, row: Any, first: Any, there: jax.Array | None, other: float) -> jax.Array:
+    """Numbers of a row from column `first` on, [1, _COLUMNS]."""
+    return plt.load(ref.at[pl.ds(row, 1), pl.ds(first, _COLUMNS)], mask=there, other=None if there is None else other)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -93,8 +93,10 @@ def summarize(
       union: where the words come from, see `MaskParts`.
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
-    if one_pass.wanted():
-        forms |= {"tpu": in_one_pass, "cuda": functools.partial(in_one_pass_of_gpu, union=union)}
+    if one_pass.wanted("gpu"):
+        forms["cuda"] = functools.partial(in_one_pass_of_gpu, union=union)
+    if one_pass.wanted("tpu"):
+        forms["tpu"] = in_one_pass
     elif noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
@@ -123,11 +125,9 @@ class Rows(NamedTuple):
     threshold: jax.Array | None
 
 
-def _as_rows(
-    noise: Noise | None, inverse: jax.Array | None, threshold: jax.Array | None, batch: int
-) -> list[jax.Array]:
+def _as_rows(noise: Noise | None, inverse: jax.Array | None, threshold: jax.Array | None, batch: int) -> list[jax.Array]:
     """Those of `Rows` that are given, [B, n] each."""
-    rows = [] if noise is None else [noise.key, noise.step[:, None]]
+    rows = [] if noise is None else [cast(jax.Array, noise.key), noise.step[:, None]]
     rows += [] if inverse is None else [jnp.broadcast_to(inverse, (batch, 1))]
     return rows + ([] if threshold is None else [threshold[:, None]])
 
@@ -221,7 +221,10 @@ def in_one_pass_of_gpu(
 
     def together(parts: Planes, column: jax.Array, *own: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         left = list(own)
-        noise_of = None if noise is None else Noise(left.pop(0), left.pop(0)[0])
+        noise_of = None
+        if noise is not None:
+            (k0, k1), (step,) = left.pop(0), left.pop(0)
+            noise_of = Noise((k0, k1), step)
         given = Rows(noise_of, *(None if x is None else left.pop(0)[0] for x in (inverse, threshold)))
         values = allowed_logits(parts)
         sums = [column_sum(values, _exp)]

@@ -124,7 +124,7 @@ def _column_best(allowed: Allowed, inverse: jax.Array | None, high: jax.Array | 
     if high is not None and inverse is not None:
         limits.append(jnp.broadcast_to(inverse, (len(high), 1)))
     forms = {} if allowed.logits.size < SMALL else {"cpu": by_few}
-    if one_pass.wanted() and allowed.part is None:
+    if one_pass.wanted("tpu") and allowed.part is None:
         forms["tpu"] = by_kernel
     best = jax.lax.platform_dependent(allowed.logits, allowed.words, *limits, default=of_planes, **forms)
     return drawable([best], inverse, None)[0]
