@@ -88,6 +88,7 @@ def abstract_tables(vocab_size: int, stack: bool, shards: Shards | None = None) 
         set_nodes=shape((0, 0), i32),
         push_keys=shape((0, 0), i32),
         unless=shape((0, 0, 2), i32),
+        inverse_temperature=shape((0,), jnp.float32),
         vocab_size=vocab_size,
         fingerprint="",
         max_groups=8,
