@@ -190,6 +190,11 @@ def stacked(parts: Sequence[jax.Array], axis: int = -1) -> jax.Array:
     return jax.lax.concatenate([jax.lax.expand_dims(part, (axis,)) for part in parts], axis)
 
 
+def unstacked(parts: jax.Array) -> tuple[jax.Array, ...]:
+    """The arrays that were stacked along the first axis."""
+    return tuple(jax.lax.index_in_dim(parts, i, keepdims=False) for i in range(len(parts)))
+
+
 class Joint(NamedTuple):
     """Lists of different lengths, one after another, as one list: of every slot, [B, n], whether there is an entry, where it
     lies, and which list it is of."""
@@ -221,10 +226,14 @@ def joined(count: jax.Array, slots: jax.Array, offset: jax.Array) -> Joint:
 
 
 def _sums(where: jax.Array, values: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    """Of int32 arrays that broadcast to the condition's shape, the sums over the last axis where it holds: on a TPU as one
-    operation, elsewhere as one for each, which is compiled sooner."""
+    """Of int32 arrays that broadcast to the condition's shape, the sums over the last axis where it holds: on a TPU as one sum of
+    all, on a CPU as one reduction with several results, elsewhere as one for each."""
     if target() != "tpu":
-        return [_summed(jnp.where(where, value, 0)) for value in values]
+        own = [jnp.where(where, value, 0) for value in values]
+        if target() != "cpu":
+            return [_summed(value) for value in own]
+        zeros = [np.int32(0)] * len(own)
+        return jax.lax.reduce(own, zeros, lambda a, b: [x + y for x, y in zip(a, b)], (where.ndim - 1,))
     every = stacked([jnp.broadcast_to(value, where.shape) for value in values], 0)
     found = _summed(jnp.where(where[None], every, 0))
     return [found[i] for i in range(len(values))]

@@ -16,6 +16,7 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read
 from jax_decode.kernels.target import target
@@ -152,7 +153,7 @@ def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     if target() == "gpu":  # its compiler would find the rows for every word, and the word for every logit
         rows = rows if rows.shape[1] == 1 else jax.lax.optimization_barrier(rows)
         return jax.lax.optimization_barrier(_union(lambda rows: read(tables.rows, rows), rows))
-    if target() != "cpu" or rows.shape[1] == 1:
+    if target() != "cpu" or rows.shape[1] == 1 or len(rows) * tables.rows.shape[1] * 32 < SMALL:
         return _union(lambda rows: read(tables.rows, rows), rows)
     # A CPU works for every word: no further than to the last source that has a row in any row of the batch.
     order = np.arange(1, rows.shape[1] + 1, dtype=np.int32)
@@ -208,19 +209,18 @@ def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Ar
 
 def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
     """What `candidates` returns, for rows all of which have one stack, or K."""
-    stops = state.stop_ids
-    token = stops
-    allowed = (stops >= 0) & accepts(tables, at)[:, None]
+    accepted = accepts(tables, at)[:, None]
+    token, allowed = state.stop_ids, jnp.broadcast_to(accepted, state.stop_ids.shape)
     if tables.max_candidates:
         own = _listed_arcs if tables.search_depth else _listed_items  # no arcs at all: only sets of items have lists
-        arcs, fits = own(tables, state, at)
+        token, allowed = own(tables, state, at)
         if state.node.shape[1] > 1:
-            fits &= _first_of_kind(tables, mask_rows(tables, state, at), arcs, fits)
-        # Selected rather than concatenated: stays elementwise over the whole list.
-        of_arc = _slots(tables, state) < tables.max_candidates
-        behind = ((0, 0), (tables.max_candidates, 0))
-        token, allowed = (jnp.where(of_arc, x, jnp.pad(y, behind)) for x, y in ((arcs, token), (fits, allowed)))
-    allowed &= state.running[:, None]
+            allowed &= _first_of_kind(tables, mask_rows(tables, state, at), token, allowed)
+        slots = _slots(tables, state)
+        for e in range(state.stop_ids.shape[1]):  # selected rather than concatenated: stays elementwise over the whole list
+            here = slots == tables.max_candidates + e
+            token, allowed = jnp.where(here, state.stop_ids[:, e : e + 1], token), jnp.where(here, accepted, allowed)
+    allowed &= state.running[:, None] & (token >= 0)
     return jnp.where(allowed, token, 0), allowed
 
 

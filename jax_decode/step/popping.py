@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.gather import fields, read, repeated, stacked
+from jax_decode.kernels.gather import fields, read, repeated, stacked, unstacked
 from jax_decode.step.guards import Words, children_at
 from jax_decode.tables.stack_layout import (
     CHILD,
@@ -32,7 +32,13 @@ NUM_FIELDS = 6
 
 
 def popped(
-    tables: ConstraintTables, cell: jax.Array, node: jax.Array, top: jax.Array, register: jax.Array, used: Words
+    tables: ConstraintTables,
+    cell: jax.Array,
+    node: jax.Array,
+    top: jax.Array,
+    register: jax.Array,
+    used: Words,
+    most: int | None = None,
 ) -> list[jax.Array]:
     """The fields of all sources, int32[B, K * (D + 1)] each: node, cell, cost, depth, register, context, words of keys.
 
@@ -40,6 +46,7 @@ def popped(
       tables: from `to_device`, with stacks.
       cell: int32[B, M * C], the cells of every row.
       node, top, register: int32[B, K], those of no pops; used: their sets of keys.
+      most: static, no stack has more cells; None where that is not known.
     """
 
     def pop(carry: tuple[jax.Array, ...], _: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
@@ -51,8 +58,11 @@ def popped(
         out = (node, top, own[COST], own[DEPTH], register, own[CONTEXT], *used)
         return (child, below, own[PARENT], own[REGISTER], *words), out
 
-    begin = read(tables.frames, node, jnp.int32(DELTA_OFFSET))
-    _, found = repeated(pop, (node, begin, top, register, *used), tables.max_pops + 1, lambda carry: (carry[0] > 0).any())
+    (begin,) = fields(tables.frames, (DELTA_OFFSET,), node)
+    turns = tables.max_pops + 1 if most is None else min(tables.max_pops, most) + 1
+    _, found = repeated(pop, (node, begin, top, register, *used), turns, lambda carry: (carry[0] > 0).any())
+    if turns <= tables.max_pops:
+        found = tuple(jnp.pad(x, ((0, 0), (0, 0), (0, tables.max_pops + 1 - turns))) for x in found)
     there = found[0] > 0  # what would stand where there is no source depends on how far the loop went
     found = (found[0], *(jnp.where(there, field, 0) for field in found[1:]))
     return [field.reshape(node.shape[0], -1) for field in found]
@@ -77,4 +87,4 @@ def cells_at(tables: ConstraintTables, cell: jax.Array, index: jax.Array) -> tup
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[None, :, None]
     columns = jnp.arange(width, dtype=jnp.int32)[:, None, None]
     found = read(cell, batch, index[None] * width + columns)
-    return tuple(found[i] for i in range(width))
+    return unstacked(found)

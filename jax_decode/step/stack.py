@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
-from jax_decode.kernels.gather import fields, places, read, repeated, stacked
+from jax_decode.kernels.gather import fields, places, read, repeated, stacked, unstacked
 from jax_decode.step.guards import Words, allows, with_keys
 from jax_decode.step.popping import NUM_FIELDS, cells_at, num_kept, popped
 from jax_decode.step.state import ConstraintState
@@ -82,6 +82,13 @@ class Cells(NamedTuple):
 
 def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row."""
+    at = places_of(tables, state)
+    at = at._replace(slope=slope_at(tables, at.node, at.register))
+    return at._replace(record=() if tables.only_items else fields(tables.nodes, range(8), at.node))
+
+
+def places_of(tables: ConstraintTables, state: ConstraintState) -> Sources:
+    """`sources` without their records and slopes: enough to know whether a text is accepted."""
     first, item = node_in(tables.items, state.node)
     item = None if item is None else item[:, 0]
     ends = None if tables.filter is None else read(tables.filter.final, state.canonical[:, FILTER])
@@ -101,8 +108,7 @@ def sources(tables: ConstraintTables, state: ConstraintState) -> Sources:
     if tables.partners:  # the free and the dead node are their own
         partner = jnp.where(at.node > FREE, at.node + 1, at.node)
         at = _twice(at._replace(node=jnp.concatenate([at.node, partner], 1)))
-    at = at._replace(slope=slope_at(tables, at.node, at.register))
-    return at._replace(record=() if tables.only_items else fields(tables.nodes, range(8), at.node))
+    return at
 
 
 def stack_at(tables: ConstraintTables, at: Sources, source: jax.Array) -> tuple[tuple[jax.Array, ...], Words]:
@@ -114,7 +120,7 @@ def stack_at(tables: ConstraintTables, at: Sources, source: jax.Array) -> tuple[
     columns = np.arange(1, count, dtype=np.int32)[:, None, None] * np.int32(width)
     own = source if at.node.shape[1] <= width else jax.lax.rem(source, jnp.int32(width))
     found = read(at.carried, batch, own[None] + columns)
-    cell, cost, depth, register, context, *used = (found[i] for i in range(count - 1))
+    cell, cost, depth, register, context, *used = unstacked(found)
     return (cell, cost, depth, context, register), tuple(used)
 
 
@@ -149,8 +155,10 @@ def without_twins(tables: ConstraintTables, at: Sources) -> Sources:
 def accepts(tables: ConstraintTables, at: Sources) -> jax.Array:
     """Whether the text so far belongs to the row's language, bool[B]."""
     at = without_twins(tables, at)
-
-    accept = [] if tables.only_items else [(at.record[ACCEPT] > 0).any(1)]
+    accept = []
+    if not tables.only_items:
+        (accepting,) = (at.record[ACCEPT],) if at.record else fields(tables.nodes, (ACCEPT,), at.node)
+        accept.append((accepting > 0).any(1))
     if tables.items is not None and at.item is not None:
         accept.append((at.item >= 0) & (to_end(tables.items, jnp.maximum(at.item, 0)) == 0))
     accepted = functools.reduce(jnp.logical_or, accept)
@@ -233,7 +241,11 @@ def pushed(
 
     def another(carry: tuple[jax.Array, ...], i: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         context, begin, cost, *content = carry
-        own = [jax.lax.dynamic_index_in_dim(x, i, -1, keepdims=False) for x in (exists, symbol, more, registers)]
+        every = (exists, symbol, more, registers)
+        if isinstance(i, int):
+            own = [jax.lax.index_in_dim(x, i, -1, keepdims=False) for x in every]
+        else:
+            own = [jax.lax.dynamic_index_in_dim(x, i, -1, keepdims=False) for x in every]
         child = jnp.where(own[0] & (context > 0), begin + own[1], 0)  # where there is nothing, all is 0
         context, begin, distance = fields(tables.delta, (CHILD, CHILD_OFFSET, CHILD_DISTANCE), child)
         cost = jnp.where(own[0], jnp.minimum(cost + (own[2] - distance), UNREACHABLE), cost)
@@ -241,7 +253,7 @@ def pushed(
         return (context, begin, cost, *content), (context, cost, *content)
 
     content = (cells_at(tables, state.cell, under.cell)[CONTENT],) if tables.stacks > 1 else ()
-    begin = read(tables.frames, under.context, jnp.int32(DELTA_OFFSET))
+    (begin,) = fields(tables.frames, (DELTA_OFFSET,), under.context)
     (_, _, cost, *top), (context, costs, *kept) = repeated(another, (under.context, begin, under.cost, *content), at.shape[-1])
     columns = [symbol, parent, depth, costs, registers, context]
     if under.used:

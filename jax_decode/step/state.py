@@ -198,7 +198,8 @@ def _first_sources(tables: ConstraintTables, cell: jax.Array, node: jax.Array, t
     if not num_kept(tables):
         return jnp.zeros((len(cell), 0), jnp.int32)
     zero = jnp.zeros_like(top)
-    return kept(tables, popped(tables, cell, node_in(tables.items, node)[0], top, zero, (zero,) * tables.key_words))
+    most = tables.initial.shape[1] - 1  # few turns are written out, which is compiled sooner than a loop
+    return kept(tables, popped(tables, cell, node_in(tables.items, node)[0], top, zero, (zero,) * tables.key_words, most))
 
 
 def _first_canonical(tables: ConstraintTables, record: jax.Array, constrained: jax.Array, remaining: jax.Array) -> jax.Array:

@@ -28,6 +28,7 @@ from jax_decode.step.stack import (
     halves,
     node_at,
     number,
+    places_of,
     pushed,
     sources,
     stack_at,
@@ -141,17 +142,15 @@ def advance(
     status = jnp.where(tokens == NO_NUMBER, Status.NOT_A_NUMBER, status).astype(jnp.int32)
     keeps = (stop & (accept | free)) | ((tokens < 0) & accept)
     moves = running & ~keeps
+
+    def moved_on(name: str) -> jax.Array:
+        old, new = getattr(state, name), getattr(after, name)
+        return old if new is old else jnp.where(moves if old.ndim == 1 else moves[:, None], new, old)
+
     return dataclasses.replace(
         state,
-        node=jnp.where(moves[:, None], after.node, state.node),
-        top=jnp.where(moves[:, None], after.top, state.top),
-        register=jnp.where(moves[:, None], after.register, state.register),
-        canonical=jnp.where(moves[:, None], after.canonical, state.canonical),
-        used=jnp.where(moves[:, None], after.used, state.used),
-        alloc=jnp.where(moves, after.alloc, state.alloc),
-        sources=jnp.where(moves[:, None], after.sources, state.sources),
+        **{name: moved_on(name) for name in _MOVED if name != "cell"},
         cell=after.cell,
-        dropped=jnp.where(moves, after.dropped, state.dropped),
         remaining=jnp.where(running, remaining, state.remaining),
         status=jnp.where(running, status, state.status),
     )
@@ -175,7 +174,7 @@ def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, 
         first, used = node_in(tables.items, after.node)[0], tuple(after.used[:, w : w + 1] for w in range(tables.key_words))
         found = popped(tables, after.cell, first, after.top, after.register, used)
         after = dataclasses.replace(after, sources=kept(tables, found))
-    complete = accepts(tables, sources(tables, after))
+    complete = accepts(tables, places_of(tables, after))
     wide = {name: getattr(after, name) for name in _MOVED}
     if tables.stacks > 1:
         wide |= {name: with_all_stacks(tables, wide[name]) for name in ("node", "top", "register")}
@@ -415,7 +414,8 @@ def _last_arcs(tables: ConstraintTables, record: Sequence[jax.Array], tokens: ja
     def reached(at: jax.Array, stride: int, i: jax.Array) -> jax.Array:
         """Where a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
         probe = at[..., None] + (i + 1) * stride
-        below = read(tables.arcs, jnp.minimum(probe, last), jnp.int32(ARC_TOKEN)) <= tokens[..., None]
+        (token,) = fields(tables.arcs, (ARC_TOKEN,), jnp.minimum(probe, last))
+        below = token <= tokens[..., None]
         return jnp.where((probe < end[..., None]) & below, probe, at[..., None])
 
     for level in reversed(range(1, tables.search_depth)):
