@@ -17,6 +17,8 @@ from jax_decode.errors import DecodeError
 
 BLOCK = 64
 """Sets of fewer tokens are lists; larger ones are unions of token classes, whose tokens are read in blocks of this many."""
+START = 1
+"""Stands for the start of a text in any constraint."""
 MAX_STATES = 8192
 _LEAST = 64
 _NO_TOKEN = 2**30
@@ -28,16 +30,19 @@ class CanvasTables:
     """Constraints for a canvas; every array has a leading axis of C constraints. Made by `to_canvas`.
 
     Axes: S states, E edges, D edges of a state, T terms of labels, R wide token sets, K token classes, A listed tokens,
-    J = R + A; all padded to powers of two from 64 on.
-    State 0 is dead, state 1 the start; edge 0 leads from 0 to 0; label 0, set 0 and class 0 stand for none.
+    G labels, J = R + A; padded to powers of two from 64 on, states as `leaving` has them.
+    State 0 is dead, state 1 stands for the start; edge 0 leads from 0 to 0; label 0, set 0 and class 0 stand for none.
 
     Attributes:
+      start: int32[C], the state of the start.
       distance: int32[C, S], least number of further tokens of a complete text.
-      source, target: int32[C, E], states of each edge, edges by ascending source.
+      source, target: int32[C, E], states of each edge; edges of a state are neighbours.
       first_edge: int32[C, S], where the edges of each state begin; place: int32[C, D], 0 .. D - 1, no state has more.
+      leaving: int32[C, W, n] for every power of two W up to D, the edges of states with at most W of them (and more than W / 2),
+        0 for none; n is rounded up. States are numbered in this order.
       edge_label: int32[C, E], the label of each edge: edges of the same tokens have one.
       term_label, term_value: int32[C, T], the label of each term, ascending, and its tokens: a wide set, or R + a listed token.
-      first_term: int32[C, T], where the terms of each label begin, at most BLOCK.
+      first_term: int32[C, G], where the terms of each label begin, at most BLOCK.
       arc_token: int32[C, A], the listed tokens.
       token_class: int32[C, V], the class of every token among the wide sets: tokens of a class are in the same sets.
       order: int32[C, N], tokens by class, every class in whole blocks.
@@ -46,11 +51,13 @@ class CanvasTables:
       holds: bool[C, R, K], whether a set holds a class.
     """
 
+    start: jax.Array
     distance: jax.Array
     source: jax.Array
     target: jax.Array
     first_edge: jax.Array
     place: jax.Array
+    leaving: tuple[jax.Array, ...]
     edge_label: jax.Array
     term_label: jax.Array
     term_value: jax.Array
@@ -70,7 +77,7 @@ class CanvasTables:
 
     def __repr__(self) -> str:
         count, states = self.distance.shape
-        size = sum(getattr(self, f.name).nbytes for f in dataclasses.fields(self))
+        size = sum(table.nbytes for table in jax.tree.leaves(self))
         room = f"{states:,} states and {self.source.shape[1]:,} edges"
         return f"CanvasTables({count} constraint{'s' * (count != 1)}, room for {room}, {size / 1e6:.2f} MB)"
 
@@ -111,20 +118,22 @@ def to_canvas(
         ends = [int(t) for t in c.stop_ids if t >= 0]
         behind = sorted({*ends, *(int(t) for t in pad_ids)})
         laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size))
-    sizes = {f: max(len(one[f]) for one in laid) for f in laid[0] if f not in ("holds", "token_class")}
-    sizes = {name: _room(n) for name, n in sizes.items()}
+    rows_of_width = _rows_of_width([one["degree"] for one in laid])
+    laid = [_numbered(one, rows_of_width) for one in laid]
+    whole = {name: np.stack([one.pop(name) for one in laid]) for name in ("start", "distance", "first_edge", "token_class")}
+    leaving = [np.stack(blocks) for blocks in zip(*[one.pop("leaving") for one in laid], strict=True)]
+    sizes = {name: _room(max(len(one[name]) for one in laid)) for name in laid[0] if name != "holds"}
     sizes["order"] = sizes["block_class"] * BLOCK
     rows, classes = (_room(max(one["holds"].shape[axis] for one in laid)) for axis in (0, 1))
-    arrays = {name: np.stack([_padded(name, one[name], n) for one in laid]) for name, n in sizes.items()}
+    arrays = whole | {name: np.stack([_padded(name, one[name], n) for one in laid]) for name, n in sizes.items()}
     arrays["holds"] = np.zeros((len(laid), rows, classes), bool)
     for i, one in enumerate(laid):
         own_rows, own_classes = one["holds"].shape
         arrays["holds"][i, :own_rows, :own_classes] = one["holds"]
-    arrays["token_class"] = np.stack([one["token_class"] for one in laid])
     # A listed token's number counts from the end of the wide sets, which is now the same for all constraints.
     arrays["place"] = np.broadcast_to(np.arange(sizes["place"], dtype=np.int32), arrays["place"].shape)
     arrays["term_value"] = np.where(arrays["term_value"] < 0, rows - 1 - arrays["term_value"], arrays["term_value"])
-    return CanvasTables(**{name: jax.numpy.asarray(a) for name, a in arrays.items()})
+    return CanvasTables(**jax.tree.map(jax.numpy.asarray, arrays | {"leaving": tuple(leaving)}))
 
 
 def _room(size: int) -> int:
@@ -132,9 +141,43 @@ def _room(size: int) -> int:
     return max(1 << (size - 1).bit_length(), _LEAST)
 
 
+def _rows_of_width(degrees: list[NDArray[np.intp]]) -> list[int]:
+    """n of every array `CanvasTables.leaving`, in steps of a quarter of a power of two: room for the states of each constraint."""
+    widths = max(int(_width(degree).max()) for degree in degrees) + 1
+    most = np.stack([np.bincount(_width(degree), minlength=widths) for degree in degrees]).max(0)
+    most[0] += 1  # START
+    step = [1 << max(int(n - 1).bit_length() - 3, 0) for n in most]
+    return [max(-(-int(n) // one) * one, _LEAST >> i, 1) for i, (n, one) in enumerate(zip(most, step, strict=True))]
+
+
+def _width(degree: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Logarithms of the least powers of two that are not below, for states of 1 edge or none 0."""
+    return np.ceil(np.log2(np.maximum(degree, 1))).astype(np.intp)
+
+
+def _numbered(laid: dict[str, NDArray[Any]], rows_of_width: list[int]) -> dict[str, Any]:
+    """Arrays in which states are numbered by their numbers of edges, as `CanvasTables.leaving` has them."""
+    degree, first_edge = laid.pop("degree"), laid["first_edge"]
+    width, number, leaving = _width(degree), np.zeros(len(degree), np.int32), []
+    first = np.cumsum([0, *rows_of_width])
+    for i, rows in enumerate(rows_of_width):
+        states = np.flatnonzero(width == i)
+        row = np.arange(len(states)) + (i == 0) * (states > 0)  # row START stays free
+        number[states] = first[i] + row
+        edges, place = np.zeros((1 << i, rows), np.int32), np.arange(1 << i)[:, None]
+        edges[:, row] = np.where(place < degree[states], first_edge[states] + place, 0)
+        leaving.append(edges)
+    out = {name: number[laid[name]] for name in ("source", "target")} | {"start": number[1], "leaving": leaving}
+    for name, padding in (("distance", NEVER), ("first_edge", 0)):
+        out[name] = np.full(first[-1], padding, np.int32)
+        out[name][number] = laid[name]
+    out["distance"][START] = out["distance"][out["start"]]
+    return laid | out
+
+
 def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Padding: distances of dead states, tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
-    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
+    """Padding: tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
+    fill = {"arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
     out = np.full(size, fill, array.dtype)
     out[: len(array)] = array
     return out
@@ -173,13 +216,15 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
     order, block_class = _blocks(token_class)
     held_row, held_class = np.nonzero(holds)
     source, labels_of_terms = np.concatenate([[0], a.source[by_source]]).astype(np.int32), np.concatenate(term_label)
+    degree = np.bincount(source[1:], minlength=len(a.distance) + 1)
     first_edge, first_term = (_firsts(x, n) for x, n in ((source, len(a.distance) + 1), (labels_of_terms, len(numbers) + 1)))
     return {
         "distance": np.concatenate([[NEVER], a.distance]).astype(np.int32),
         "source": source,
         "target": np.concatenate([[0], a.target[by_source]]).astype(np.int32),
         "first_edge": first_edge,
-        "place": np.zeros(np.bincount(source).max(), np.int32),
+        "degree": degree,
+        "place": np.zeros(degree.max(), np.int32),
         "edge_label": np.array([0, *(of_array[id(t)] for t in tokens)], np.int32),
         "term_label": labels_of_terms.astype(np.int32),
         "term_value": np.concatenate(term_value).astype(np.int32),

@@ -1,13 +1,14 @@
 """Sums over all texts of a constraint on a canvas, in the log semiring and in the max-plus semiring.
 
-Everything is a segmented sum over lists that were made beforehand: tokens → classes → token sets → labels → edges → states.
+Everything is a sum over lists that were made beforehand: tokens → classes → token sets → labels → edges → states.
 Work per position is the vocabulary once, plus the edges; never states times vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,10 @@ from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.planes import NEVER, finite
 
 
+_UNROLLED = 32
+"""Most edges of a state whose sum is written out; the sum of more is one of partial sums."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Semiring:
     """How weights of alternatives are added; those of consecutive tokens are added as numbers.
@@ -24,10 +29,12 @@ class Semiring:
     Attributes:
       segments: `(values [n, ...], index int32[n], count)` -> the sum of every index, [count, ...], -inf for none.
       sum: of an array over an axis.
+      elementwise: the sum of several arrays; compiled into one loop over their elements.
     """
 
     segments: Callable[[jax.Array, jax.Array, int], jax.Array]
     sum: Callable[[jax.Array, int], jax.Array]
+    elementwise: Callable[[Sequence[jax.Array]], jax.Array]
 
 
 def _log_segments(values: jax.Array, index: jax.Array, count: int) -> jax.Array:
@@ -40,9 +47,18 @@ def _log_sum(values: jax.Array, axis: int) -> jax.Array:
     return base + jnp.log(jnp.exp(values - jnp.expand_dims(base, axis)).sum(axis))
 
 
-LOG = Semiring(_log_segments, _log_sum)
+def _log_elementwise(values: Sequence[jax.Array]) -> jax.Array:
+    base = finite(_largest(values))
+    return base + jnp.log(functools.reduce(jnp.add, [jnp.exp(v - base) for v in values]))
+
+
+def _largest(values: Sequence[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.maximum, values)
+
+
+LOG = Semiring(_log_segments, _log_sum, _log_elementwise)
 """Probabilities of alternatives add up."""
-MAX = Semiring(jax.ops.segment_max, lambda values, axis: values.max(axis))
+MAX = Semiring(jax.ops.segment_max, lambda values, axis: values.max(axis), _largest)
 """The best of the alternatives counts."""
 
 
@@ -65,28 +81,34 @@ def set_weights(ring: Semiring, tables: CanvasTables, x: jax.Array) -> SetWeight
     return SetWeights(values, classes, blocks)
 
 
-def edge_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:
-    """The weight of every edge at every position, float32[L, E]."""
-    return ring.segments(values[tables.term_value], tables.term_label, len(tables.term_label))[tables.edge_label].T
+def label_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:
+    """The weight of every label at every position, float32[L, G]."""
+    return ring.segments(values[tables.term_value], tables.term_label, len(tables.first_term)).T
 
 
-def forward(ring: Semiring, tables: CanvasTables, edges: jax.Array, state: jax.Array) -> jax.Array:
+def forward(ring: Semiring, tables: CanvasTables, labels: jax.Array, state: jax.Array) -> jax.Array:
     """The weight of all beginnings that lead to a state, before every position, float32[L, S]."""
     states = len(tables.distance)
     first = jnp.where(jnp.arange(states) == state, 0.0, NEVER)
 
     def step(alpha: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return ring.segments(alpha[tables.source] + weight, tables.target, states), alpha
+        return ring.segments(alpha[tables.source] + weight[tables.edge_label], tables.target, states), alpha
 
-    return jax.lax.scan(step, first, edges)[1]
+    return jax.lax.scan(step, first, labels)[1]
 
 
-def backward(ring: Semiring, tables: CanvasTables, edges: jax.Array, remaining: jax.Array) -> tuple[jax.Array, jax.Array]:
+def backward(ring: Semiring, tables: CanvasTables, labels: jax.Array, remaining: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The weight of all ways to go on from a state: before the first position float32[S], and behind every one float32[L, S]."""
-    states = len(tables.distance)
     last = jnp.where(tables.distance <= remaining, 0.0, NEVER)
+    ways = [(tables.edge_label[edges], tables.target[edges]) for edges in map(_unrolled, tables.leaving)]
 
     def step(beta: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return ring.segments(beta[tables.target] + weight, tables.source, states), beta
+        each = [ring.elementwise([weight[l] + beta[t] for l, t in zip(*way, strict=True)]) for way in ways]
+        return jnp.concatenate([of[0] if len(of) == 1 else ring.sum(of, 0) for of in each]), beta
 
-    return jax.lax.scan(step, last, edges, reverse=True)
+    return jax.lax.scan(step, last, labels, reverse=True)
+
+
+def _unrolled(edges: jax.Array) -> jax.Array:
+    """int32[W, n] as [at most _UNROLLED, *, n]."""
+    return edges.reshape(min(len(edges), _UNROLLED), -1, edges.shape[1])
