@@ -142,7 +142,7 @@ def _room(size: int) -> int:
 
 
 def _rows_of_width(degrees: list[NDArray[np.intp]]) -> list[int]:
-    """n of every array `CanvasTables.leaving`, in steps of a quarter of a power of two: room for the states of each constraint."""
+    """n of every array of `CanvasTables.leaving`, in steps of a quarter of a power of two: room for every constraint."""
     widths = max(int(_width(degree).max()) for degree in degrees) + 1
     most = np.stack([np.bincount(_width(degree), minlength=widths) for degree in degrees]).max(0)
     most[0] += 1  # START

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.planes import NEVER, finite
 
-
 _UNROLLED = 32
 """Most edges of a state whose sum is written out; the sum of more is one of partial sums."""
 
