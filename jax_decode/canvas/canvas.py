@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_decode.canvas.canvas_tables import BLOCK, START, CanvasTables
-from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, forward, label_weights, set_weights
+from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, forward, label_weights, set_weights, through
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, finite
@@ -239,13 +239,17 @@ def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Ar
     weights = _weights(tables, row)
     ways = backward(LOG, tables, weights.labels, row.remaining)
     filled = _filled_by(weights, ways, True, tables, row)
-    of_class, listed = _rest_of_tokens(weights, ways, tables, row)
     token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
-    wide = of_class[tables.token_class[token], position]
-    place = jnp.minimum(jnp.searchsorted(tables.arc_token, token), len(tables.arc_token) - 1)
-    narrow = jnp.where(tables.arc_token[place] == token, listed[place, position], NEVER)
-    rest = jnp.logaddexp(wide, narrow)
+    ahead = forward(LOG, tables, weights.labels, row.state) - finite(ways[0][row.state])
+    rest = through(LOG, tables, label_weights(LOG, tables, _values_of(tables, token)), ahead, ways[1])
     return filled, jnp.where(rest > NEVER, rest + row.logprobs[position, token], NEVER)
+
+
+def _values_of(tables: CanvasTables, token: jax.Array) -> jax.Array:
+    """Weights of token sets, float32[J, L], at positions that hold tokens int32[L]: 0 if the token is in the set."""
+    of_class = tables.token_class.at[token].get(mode="fill", fill_value=0)  # the model may know more ids
+    holds = jnp.concatenate([tables.holds[:, of_class], tables.arc_token[:, None] == token[None, :]])
+    return jnp.where(holds, 0.0, NEVER)
 
 
 def _rest_of_tokens(
@@ -282,10 +286,7 @@ def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: ja
     filled = _filled_by(weights, backward(LOG, tables, weights.labels, row.remaining), True, tables, row)
     if given is not None:
         filled = filled._replace(tokens=jnp.where(given >= 0, given, filled.tokens))
-    token = jnp.maximum(filled.tokens, 0)
-    of_class = tables.token_class.at[token].get(mode="fill", fill_value=0)  # the model may know more ids
-    holds = jnp.concatenate([tables.holds[:, of_class], tables.arc_token[:, None] == token[None, :]])
-    values = jnp.where(settle[None, :], jnp.where(holds, 0.0, NEVER), weights.sets.values)
+    values = jnp.where(settle[None, :], _values_of(tables, jnp.maximum(filled.tokens, 0)), weights.sets.values)
     labels = label_weights(LOG, tables, values)
 
     def step(state: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:

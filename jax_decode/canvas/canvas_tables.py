@@ -21,6 +21,8 @@ START = 1
 """Stands for the start of a text in any constraint."""
 MAX_STATES = 8192
 _LEAST = 64
+_LEAST_WIDTHS = 4
+"""Of `CanvasTables.leaving`, so that constraints of up to 8 edges at each state share a program."""
 _NO_TOKEN = 2**30
 """An id past every vocabulary: reads of it are -inf."""
 
@@ -40,6 +42,7 @@ class CanvasTables:
       first_edge: int32[C, S], where the edges of each state begin; place: int32[C, D], 0 .. D - 1, no state has more.
       leaving: int32[C, W, n] for every power of two W up to D, the edges of states with at most W of them (and more than W / 2),
         0 for none; n is rounded up. States are numbered in this order.
+      entering, entered: the same of the edges that lead to states; and int32[C, S], which column of all of them is a state's.
       edge_label: int32[C, E], the label of each edge: edges of the same tokens have one.
       term_label, term_value: int32[C, T], the label of each term, ascending, and its tokens: a wide set, or R + a listed token.
       first_term: int32[C, G], where the terms of each label begin, at most BLOCK.
@@ -58,6 +61,8 @@ class CanvasTables:
     first_edge: jax.Array
     place: jax.Array
     leaving: tuple[jax.Array, ...]
+    entering: tuple[jax.Array, ...]
+    entered: jax.Array
     edge_label: jax.Array
     term_label: jax.Array
     term_value: jax.Array
@@ -118,10 +123,12 @@ def to_canvas(
         ends = [int(t) for t in c.stop_ids if t >= 0]
         behind = sorted({*ends, *(int(t) for t in pad_ids)})
         laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size))
-    rows_of_width = _rows_of_width([one["degree"] for one in laid])
-    laid = [_numbered(one, rows_of_width) for one in laid]
-    whole = {name: np.stack([one.pop(name) for one in laid]) for name in ("start", "distance", "first_edge", "token_class")}
-    leaving = [np.stack(blocks) for blocks in zip(*[one.pop("leaving") for one in laid], strict=True)]
+    columns = [_columns([_degree(one, name) for one in laid]) for name in ("source", "target")]
+    laid = [_numbered(one, *columns) for one in laid]
+    names = ("start", "distance", "first_edge", "entered", "token_class")
+    whole: dict[str, Any] = {name: np.stack([one.pop(name) for one in laid]) for name in names}
+    for name in ("leaving", "entering"):
+        whole[name] = tuple(np.stack(edges) for edges in zip(*[one.pop(name) for one in laid], strict=True))
     sizes = {name: _room(max(len(one[name]) for one in laid)) for name in laid[0] if name != "holds"}
     sizes["order"] = sizes["block_class"] * BLOCK
     rows, classes = (_room(max(one["holds"].shape[axis] for one in laid)) for axis in (0, 1))
@@ -133,7 +140,7 @@ def to_canvas(
     # A listed token's number counts from the end of the wide sets, which is now the same for all constraints.
     arrays["place"] = np.broadcast_to(np.arange(sizes["place"], dtype=np.int32), arrays["place"].shape)
     arrays["term_value"] = np.where(arrays["term_value"] < 0, rows - 1 - arrays["term_value"], arrays["term_value"])
-    return CanvasTables(**jax.tree.map(jax.numpy.asarray, arrays | {"leaving": tuple(leaving)}))
+    return CanvasTables(**jax.tree.map(jax.numpy.asarray, arrays))
 
 
 def _room(size: int) -> int:
@@ -141,13 +148,9 @@ def _room(size: int) -> int:
     return max(1 << (size - 1).bit_length(), _LEAST)
 
 
-def _rows_of_width(degrees: list[NDArray[np.intp]]) -> list[int]:
-    """n of every array of `CanvasTables.leaving`, in steps of a quarter of a power of two: room for every constraint."""
-    widths = max(int(_width(degree).max()) for degree in degrees) + 1
-    most = np.stack([np.bincount(_width(degree), minlength=widths) for degree in degrees]).max(0)
-    most[0] += 1  # START
-    step = [1 << max(int(n - 1).bit_length() - 3, 0) for n in most]
-    return [max(-(-int(n) // one) * one, _LEAST >> i, 1) for i, (n, one) in enumerate(zip(most, step, strict=True))]
+def _degree(laid: dict[str, NDArray[Any]], end: str) -> NDArray[np.intp]:
+    """How many edges have each state as their source or target."""
+    return np.bincount(laid[end], minlength=len(laid["distance"]))
 
 
 def _width(degree: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -155,24 +158,43 @@ def _width(degree: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.ceil(np.log2(np.maximum(degree, 1))).astype(np.intp)
 
 
-def _numbered(laid: dict[str, NDArray[Any]], rows_of_width: list[int]) -> dict[str, Any]:
-    """Arrays in which states are numbered by their numbers of edges, as `CanvasTables.leaving` has them."""
-    degree, first_edge = laid.pop("degree"), laid["first_edge"]
-    width, number, leaving = _width(degree), np.zeros(len(degree), np.int32), []
-    first = np.cumsum([0, *rows_of_width])
-    for i, rows in enumerate(rows_of_width):
+def _columns(degrees: list[NDArray[np.intp]]) -> list[int]:
+    """n of every array of `CanvasTables.leaving`, room for every constraint: in steps of a quarter of a power of two or, so that
+    small constraints share a program, of several columns."""
+    widths = max(_LEAST_WIDTHS, *(int(_width(degree).max()) + 1 for degree in degrees))
+    most = np.stack([np.bincount(_width(degree), minlength=widths) for degree in degrees]).max(0)
+    most[0] += 1  # START
+    steps = [max(1 << max(int(n - 1).bit_length() - 3, 0), min(2 * _LEAST >> i, 16), 1) for i, n in enumerate(most)]
+    return [max(-(-int(n) // step), 1) * step for n, step in zip(most, steps, strict=True)]
+
+
+def _in_columns(
+    edges: NDArray[np.intp], degree: NDArray[np.intp], columns: list[int]
+) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
+    """The column of every state, and edges of `CanvasTables.leaving`; `edges` are by state. Column START stays free."""
+    width, number, out = _width(degree), np.zeros(len(degree), np.int32), []
+    base, first = np.cumsum([0, *columns]), np.cumsum(degree) - degree
+    for i, n in enumerate(columns):
         states = np.flatnonzero(width == i)
-        row = np.arange(len(states)) + (i == 0) * (states > 0)  # row START stays free
-        number[states] = first[i] + row
-        edges, place = np.zeros((1 << i, rows), np.int32), np.arange(1 << i)[:, None]
-        edges[:, row] = np.where(place < degree[states], first_edge[states] + place, 0)
-        leaving.append(edges)
-    out = {name: number[laid[name]] for name in ("source", "target")} | {"start": number[1], "leaving": leaving}
-    for name, padding in (("distance", NEVER), ("first_edge", 0)):
-        out[name] = np.full(first[-1], padding, np.int32)
-        out[name][number] = laid[name]
-    out["distance"][START] = out["distance"][out["start"]]
-    return laid | out
+        own = np.arange(len(states)) + (i == 0) * (states > 0)
+        number[states] = base[i] + own
+        place, of_width = np.arange(1 << i)[:, None], np.zeros((1 << i, n), np.int32)
+        of_width[:, own] = np.where(place < degree[states], edges[np.minimum(first[states] + place, len(edges) - 1)], 0)
+        out.append(of_width)
+    return number, out
+
+
+def _numbered(laid: dict[str, NDArray[Any]], leaving: list[int], entering: list[int]) -> dict[str, Any]:
+    """Arrays in which states are numbered as `CanvasTables.leaving` has them; `leaving` and `entering` are numbers of columns."""
+    by_source, by_target = (np.argsort(laid[end], kind="stable") for end in ("source", "target"))
+    number, edges = _in_columns(by_source, _degree(laid, "source"), leaving)
+    entered, edges_to = _in_columns(by_target, _degree(laid, "target"), entering)
+    out = {end: number[laid[end]] for end in ("source", "target")}
+    for name, of_state in (("distance", laid["distance"]), ("first_edge", laid["first_edge"]), ("entered", entered)):
+        out[name] = np.full(sum(leaving), NEVER if name == "distance" else 0, np.int32)
+        out[name][number] = of_state
+    out["distance"][START] = out["distance"][number[START]]
+    return laid | out | {"start": number[START], "leaving": edges, "entering": edges_to}
 
 
 def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
@@ -216,15 +238,13 @@ def _laid_out(a: TokenAutomaton, vocab_size: int) -> dict[str, NDArray[Any]]:
     order, block_class = _blocks(token_class)
     held_row, held_class = np.nonzero(holds)
     source, labels_of_terms = np.concatenate([[0], a.source[by_source]]).astype(np.int32), np.concatenate(term_label)
-    degree = np.bincount(source[1:], minlength=len(a.distance) + 1)
     first_edge, first_term = (_firsts(x, n) for x, n in ((source, len(a.distance) + 1), (labels_of_terms, len(numbers) + 1)))
     return {
         "distance": np.concatenate([[NEVER], a.distance]).astype(np.int32),
         "source": source,
         "target": np.concatenate([[0], a.target[by_source]]).astype(np.int32),
         "first_edge": first_edge,
-        "degree": degree,
-        "place": np.zeros(degree.max(), np.int32),
+        "place": np.zeros(np.bincount(source).max(), np.int32),
         "edge_label": np.array([0, *(of_array[id(t)] for t in tokens)], np.int32),
         "term_label": labels_of_terms.astype(np.int32),
         "term_value": np.concatenate(term_value).astype(np.int32),

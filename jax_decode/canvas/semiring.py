@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.planes import NEVER, finite
 
-_UNROLLED = 32
+_UNROLLED = 16
 """Most edges of a state whose sum is written out; the sum of more is one of partial sums."""
 
 
@@ -87,11 +87,11 @@ def label_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> ja
 
 def forward(ring: Semiring, tables: CanvasTables, labels: jax.Array, state: jax.Array) -> jax.Array:
     """The weight of all beginnings that lead to a state, before every position, float32[L, S]."""
-    states = len(tables.distance)
-    first = jnp.where(jnp.arange(states) == state, 0.0, NEVER)
+    first = jnp.where(jnp.arange(len(tables.distance)) == state, 0.0, NEVER)
+    rows = _rows(tables, tables.entering, tables.source)
 
     def step(alpha: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return ring.segments(alpha[tables.source] + weight[tables.edge_label], tables.target, states), alpha
+        return _sums(ring, rows, weight, alpha)[tables.entered], alpha
 
     return jax.lax.scan(step, first, labels)[1]
 
@@ -99,15 +99,31 @@ def forward(ring: Semiring, tables: CanvasTables, labels: jax.Array, state: jax.
 def backward(ring: Semiring, tables: CanvasTables, labels: jax.Array, remaining: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The weight of all ways to go on from a state: before the first position float32[S], and behind every one float32[L, S]."""
     last = jnp.where(tables.distance <= remaining, 0.0, NEVER)
-    ways = [(tables.edge_label[edges], tables.target[edges]) for edges in map(_unrolled, tables.leaving)]
+    rows = _rows(tables, tables.leaving, tables.target)
 
     def step(beta: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        each = [ring.elementwise([weight[l] + beta[t] for l, t in zip(*way, strict=True)]) for way in ways]
-        return jnp.concatenate([of[0] if len(of) == 1 else ring.sum(of, 0) for of in each]), beta
+        return _sums(ring, rows, weight, beta), beta
 
     return jax.lax.scan(step, last, labels, reverse=True)
 
 
-def _unrolled(edges: jax.Array) -> jax.Array:
-    """int32[W, n] as [at most _UNROLLED, *, n]."""
-    return edges.reshape(min(len(edges), _UNROLLED), -1, edges.shape[1])
+def through(ring: Semiring, tables: CanvasTables, labels: jax.Array, ahead: jax.Array, behind: jax.Array) -> jax.Array:
+    """The weight of all texts at every position, float32[L], with other weights of its labels than the position had in `forward`,
+    whose result is `ahead`, and in `backward`, whose result is `behind`."""
+    rows = _rows(tables, tables.leaving, tables.target)
+    return ring.sum(ahead + jax.lax.map(lambda at: _sums(ring, rows, *at), (labels, behind)), 1)
+
+
+_Rows = list[tuple[jax.Array, jax.Array]]
+"""Of edges, labels and the states at one end, int32[at most _UNROLLED, *, n] each."""
+
+
+def _rows(tables: CanvasTables, edges: Sequence[jax.Array], ends: jax.Array) -> _Rows:
+    shaped = [e.reshape(min(len(e), _UNROLLED), -1, e.shape[1]) for e in edges]
+    return [(tables.edge_label[e], ends[e]) for e in shaped]
+
+
+def _sums(ring: Semiring, rows: _Rows, weight: jax.Array, ends: jax.Array) -> jax.Array:
+    """The sum of every column of edges, in their order: of a label's weight and that of a state."""
+    each = [ring.elementwise([weight[label] + ends[end] for label, end in zip(*of, strict=True)]) for of in rows]
+    return jnp.concatenate([of[0] if len(of) == 1 else ring.sum(of, 0) for of in each])
