@@ -54,13 +54,21 @@ class Given:
 def abstract_tables(vocab_size: int, states: int, edges: int, rows: int, classes: int) -> CanvasTables:
     """Shapes of the tables of one constraint: so many states, edges, wide token sets and classes of tokens, padded."""
     shape, i32, blocks = jax.ShapeDtypeStruct, jnp.int32, 2 * vocab_size // BLOCK
+    columns = (shape((1, edges // states, states), i32),)
     return CanvasTables(
+        start=shape((1,), i32),
         distance=shape((1, states), i32),
         source=shape((1, edges), i32),
         target=shape((1, edges), i32),
+        first_edge=shape((1, states), i32),
+        place=shape((1, 64), i32),
+        leaving=columns,
+        entering=columns,
+        entered=shape((1, states), i32),
         edge_label=shape((1, edges), i32),
         term_label=shape((1, edges), i32),
         term_value=shape((1, edges), i32),
+        first_term=shape((1, 256), i32),
         arc_token=shape((1, 512), i32),
         token_class=shape((1, vocab_size), i32),
         order=shape((1, blocks * BLOCK), i32),

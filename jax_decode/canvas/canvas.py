@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
-from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, edge_weights, forward, set_weights
+from jax_decode.canvas.canvas_tables import BLOCK, START, CanvasTables
+from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, forward, label_weights, set_weights, through
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, finite
@@ -149,7 +149,7 @@ def read(
         logprobs,
         integers("fixed", fixed, -1, (rows, length)),
         integers("which", which, 0, (rows,)),
-        integers("state", state, 1, (rows,)),
+        integers("state", state, START, (rows,)),
         integers("remaining", remaining, 0, (rows,)),
         keys,
     )
@@ -162,13 +162,14 @@ def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more:
 
     def one(given: tuple[Row, tuple[jax.Array | None, ...]]) -> Any:
         row, more = given
-        own = jax.tree.map(lambda table: table[row.which], tables)
+        own = jax.tree.map(lambda table: table[0 if len(table) == 1 else row.which], tables)
         x = row.logprobs.astype(jnp.float32)
         token = jnp.arange(width, dtype=jnp.int32)[None, :]
         x = jnp.where(jnp.isnan(x) | (token >= tables.vocab_size), NEVER, x)
         fixed = row.fixed[:, None]
         x = jnp.where(fixed < 0, x, jnp.where(token == fixed, 0.0, NEVER))
-        return function(own, row._replace(logprobs=x), *more)
+        state = jnp.where(row.state == START, own.start, row.state)
+        return function(own, row._replace(logprobs=x, state=state), *more)
 
     return jax.lax.map(one, (rows, more), batch_size=min(at_once, len(rows.key)))
 
@@ -186,7 +187,7 @@ def _log_mass(tables: CanvasTables, rows: Row) -> jax.Array:
 
 def mass_of(tables: CanvasTables, row: Row) -> jax.Array:
     """The log-probability of the constraint in one row, float32[]."""
-    return backward(LOG, tables, _weights(tables, row).edges, row.remaining)[0][row.state]
+    return backward(LOG, tables, _weights(tables, row).labels, row.remaining)[0][row.state]
 
 
 def _log_mass_forward(tables: CanvasTables, rows: Row) -> tuple[jax.Array, tuple[CanvasTables, Row]]:
@@ -211,7 +212,7 @@ def _no_gradient(x: jax.Array) -> Any:
 def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
     def one(tables: CanvasTables, row: Row) -> Marginals:
         x, weights = row.logprobs, _weights(tables, row)
-        ways = backward(LOG, tables, weights.edges, row.remaining)
+        ways = backward(LOG, tables, weights.labels, row.remaining)
         of_class, listed = _rest_of_tokens(weights, ways, tables, row)
         out = jnp.full_like(x, NEVER).at[:, : tables.vocab_size].set(of_class[tables.token_class].T)
         wide = out.at[:, tables.arc_token].get(mode="fill", fill_value=NEVER)
@@ -222,29 +223,33 @@ def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
 
 
 class _Weights(NamedTuple):
-    """Of token sets, and float32[L, E] of edges."""
+    """Of token sets, and float32[L, G] of labels."""
 
     sets: SetWeights
-    edges: jax.Array
+    labels: jax.Array
 
 
 def _weights(tables: CanvasTables, row: Row, ring: Semiring = LOG) -> _Weights:
     sets = set_weights(ring, tables, row.logprobs)
-    return _Weights(sets, edge_weights(ring, tables, sets.values))
+    return _Weights(sets, label_weights(ring, tables, sets.values))
 
 
 def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Array]:
     """A sample of one row, and the log-probability of each of its tokens given that the constraint holds, float32[L]."""
     weights = _weights(tables, row)
-    ways = backward(LOG, tables, weights.edges, row.remaining)
+    ways = backward(LOG, tables, weights.labels, row.remaining)
     filled = _filled_by(weights, ways, True, tables, row)
-    of_class, listed = _rest_of_tokens(weights, ways, tables, row)
     token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
-    wide = of_class[tables.token_class[token], position]
-    place = jnp.minimum(jnp.searchsorted(tables.arc_token, token), len(tables.arc_token) - 1)
-    narrow = jnp.where(tables.arc_token[place] == token, listed[place, position], NEVER)
-    rest = jnp.logaddexp(wide, narrow)
+    ahead = forward(LOG, tables, weights.labels, row.state) - finite(ways[0][row.state])
+    rest = through(LOG, tables, label_weights(LOG, tables, _values_of(tables, token)), ahead, ways[1])
     return filled, jnp.where(rest > NEVER, rest + row.logprobs[position, token], NEVER)
+
+
+def _values_of(tables: CanvasTables, token: jax.Array) -> jax.Array:
+    """Weights of token sets, float32[J, L], at positions that hold tokens int32[L]: 0 if the token is in the set."""
+    of_class = tables.token_class.at[token].get(mode="fill", fill_value=0)  # the model may know more ids
+    holds = jnp.concatenate([tables.holds[:, of_class], tables.arc_token[:, None] == token[None, :]])
+    return jnp.where(holds, 0.0, NEVER)
 
 
 def _rest_of_tokens(
@@ -255,10 +260,10 @@ def _rest_of_tokens(
 
     `weights` and `ways` are those of the row and of `backward`.
     """
-    (sets, edges), (before, behind) = weights, ways
-    ahead = forward(LOG, tables, edges, row.state)
+    (sets, labels), (before, behind) = weights, ways
+    ahead = forward(LOG, tables, labels, row.state)
     rest = (ahead[:, tables.source] + behind[:, tables.target] - finite(before[row.state])).T
-    of_label = LOG.segments(rest, tables.edge_label, len(tables.term_label))
+    of_label = LOG.segments(rest, tables.edge_label, len(tables.first_term))
     of_value = LOG.segments(of_label[tables.term_label], tables.term_value, len(sets.values))
     rows, listed = of_value[: len(tables.holds)], of_value[len(tables.holds) :]
     return LOG.segments(rows[tables.held_row], tables.held_class, tables.holds.shape[1]), listed
@@ -268,7 +273,7 @@ def fill(draws: bool, tables: CanvasTables, row: Row) -> Filled:
     """One row: an exact sample, or the most probable canvas."""
     ring = LOG if draws else MAX
     weights = _weights(tables, row, ring)
-    return _filled_by(weights, backward(ring, tables, weights.edges, row.remaining), draws, tables, row)
+    return _filled_by(weights, backward(ring, tables, weights.labels, row.remaining), draws, tables, row)
 
 
 def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: jax.Array | None) -> tuple[Filled, jax.Array]:
@@ -278,23 +283,20 @@ def fill_and_settle(tables: CanvasTables, row: Row, settle: jax.Array, given: ja
     that of its tokens if all are settled.
     """
     weights = _weights(tables, row)
-    filled = _filled_by(weights, backward(LOG, tables, weights.edges, row.remaining), True, tables, row)
+    filled = _filled_by(weights, backward(LOG, tables, weights.labels, row.remaining), True, tables, row)
     if given is not None:
         filled = filled._replace(tokens=jnp.where(given >= 0, given, filled.tokens))
-    token = jnp.maximum(filled.tokens, 0)
-    of_class = tables.token_class.at[token].get(mode="fill", fill_value=0)  # the model may know more ids
-    holds = jnp.concatenate([tables.holds[:, of_class], tables.arc_token[:, None] == token[None, :]])
-    values = jnp.where(settle[None, :], jnp.where(holds, 0.0, NEVER), weights.sets.values)
-    edges = edge_weights(LOG, tables, values)
+    values = jnp.where(settle[None, :], _values_of(tables, jnp.maximum(filled.tokens, 0)), weights.sets.values)
+    labels = label_weights(LOG, tables, values)
 
     def step(state: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
         edge, leaves = _edges_from(tables, state)
-        ways = jnp.where(leaves, weight[edge], NEVER)
+        ways = jnp.where(leaves, weight[tables.edge_label[edge]], NEVER)
         return jnp.where(ways.max() > NEVER, tables.target[edge[ways.argmax()]], 0), None
 
     if given is not None:
-        filled = filled._replace(state=jax.lax.scan(step, row.state, edges)[0])
-    return filled, backward(LOG, tables, edges, row.remaining)[0][row.state]
+        filled = filled._replace(state=jax.lax.scan(step, row.state, labels)[0])
+    return filled, backward(LOG, tables, labels, row.remaining)[0][row.state]
 
 
 def _edges_from(tables: CanvasTables, state: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -307,7 +309,7 @@ def _filled_by(weights: _Weights, ways: tuple[jax.Array, jax.Array], draws: bool
     """Edges first, then of every edge a token set, of a set a class, of a class a block, and of a block a token: so that noise is
     drawn for a few alternatives and not for the vocabulary."""
     x, positions = row.logprobs, jnp.arange(len(row.logprobs))
-    ((values, classes, blocks), edges), (before, behind) = weights, ways
+    ((values, classes, blocks), labels), (before, behind) = weights, ways
 
     def best(kind: int, position: jax.Array, of: jax.Array, number: jax.Array | None = None) -> jax.Array:
         """The drawn or the best of alternatives float32[n, m], int32[n], at positions [n]; noise is by their number."""
@@ -320,11 +322,11 @@ def _filled_by(weights: _Weights, ways: tuple[jax.Array, jax.Array], draws: bool
     def step(state: jax.Array, at: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         position, weight, rest = at
         some, leaves = _edges_from(tables, state)
-        on = jnp.where(leaves, weight[some] + rest[tables.target[some]], NEVER)
+        on = jnp.where(leaves, weight[tables.edge_label[some]] + rest[tables.target[some]], NEVER)
         edge = jnp.where(on.max() > NEVER, some[best(_EDGE, position[None], on[None], some[None])[0]], 0)
         return tables.target[edge], edge
 
-    state, taken = jax.lax.scan(step, row.state, (positions, edges, behind))
+    state, taken = jax.lax.scan(step, row.state, (positions, labels, behind))
     label, last = tables.edge_label[taken][:, None], len(tables.term_label) - 1
     term = jnp.minimum(tables.first_term[label] + jnp.arange(BLOCK)[None, :], last)
     terms = jnp.where(tables.term_label[term] == label, values[tables.term_value[term], positions[:, None]], NEVER)

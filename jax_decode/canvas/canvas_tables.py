@@ -17,8 +17,12 @@ from jax_decode.errors import DecodeError
 
 BLOCK = 64
 """Sets of fewer tokens are lists; larger ones are unions of token classes, whose tokens are read in blocks of this many."""
+START = 1
+"""Stands for the start of a text in any constraint."""
 MAX_STATES = 8192
 _LEAST = 64
+_LEAST_WIDTHS = 4
+"""Of `CanvasTables.leaving`, so that constraints of up to 8 edges at each state share a program."""
 _NO_TOKEN = 2**30
 """An id past every vocabulary: reads of it are -inf."""
 
@@ -28,16 +32,20 @@ class CanvasTables:
     """Constraints for a canvas; every array has a leading axis of C constraints. Made by `to_canvas`.
 
     Axes: S states, E edges, D edges of a state, T terms of labels, R wide token sets, K token classes, A listed tokens,
-    J = R + A; all padded to powers of two from 64 on.
-    State 0 is dead, state 1 the start; edge 0 leads from 0 to 0; label 0, set 0 and class 0 stand for none.
+    G labels, J = R + A; padded to powers of two from 64 on, states as `leaving` has them.
+    State 0 is dead, state 1 stands for the start; edge 0 leads from 0 to 0; label 0, set 0 and class 0 stand for none.
 
     Attributes:
+      start: int32[C], the state of the start.
       distance: int32[C, S], least number of further tokens of a complete text.
-      source, target: int32[C, E], states of each edge, edges by ascending source.
+      source, target: int32[C, E], states of each edge; edges of a state are neighbours.
       first_edge: int32[C, S], where the edges of each state begin; place: int32[C, D], 0 .. D - 1, no state has more.
+      leaving: int32[C, W, n] for every power of two W up to D, the edges of states with at most W of them (and more than W / 2),
+        0 for none; n is rounded up. States are numbered in this order.
+      entering, entered: the same of the edges that lead to states; and int32[C, S], which column of all of them is a state's.
       edge_label: int32[C, E], the label of each edge: edges of the same tokens have one.
       term_label, term_value: int32[C, T], the label of each term, ascending, and its tokens: a wide set, or R + a listed token.
-      first_term: int32[C, T], where the terms of each label begin, at most BLOCK.
+      first_term: int32[C, G], where the terms of each label begin, at most BLOCK.
       arc_token: int32[C, A], the listed tokens.
       token_class: int32[C, V], the class of every token among the wide sets: tokens of a class are in the same sets.
       order: int32[C, N], tokens by class, every class in whole blocks.
@@ -46,11 +54,15 @@ class CanvasTables:
       holds: bool[C, R, K], whether a set holds a class.
     """
 
+    start: jax.Array
     distance: jax.Array
     source: jax.Array
     target: jax.Array
     first_edge: jax.Array
     place: jax.Array
+    leaving: tuple[jax.Array, ...]
+    entering: tuple[jax.Array, ...]
+    entered: jax.Array
     edge_label: jax.Array
     term_label: jax.Array
     term_value: jax.Array
@@ -70,7 +82,7 @@ class CanvasTables:
 
     def __repr__(self) -> str:
         count, states = self.distance.shape
-        size = sum(getattr(self, f.name).nbytes for f in dataclasses.fields(self))
+        size = sum(table.nbytes for table in jax.tree.leaves(self))
         room = f"{states:,} states and {self.source.shape[1]:,} edges"
         return f"CanvasTables({count} constraint{'s' * (count != 1)}, room for {room}, {size / 1e6:.2f} MB)"
 
@@ -111,20 +123,24 @@ def to_canvas(
         ends = [int(t) for t in c.stop_ids if t >= 0]
         behind = sorted({*ends, *(int(t) for t in pad_ids)})
         laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size))
-    sizes = {f: max(len(one[f]) for one in laid) for f in laid[0] if f not in ("holds", "token_class")}
-    sizes = {name: _room(n) for name, n in sizes.items()}
+    columns = [_columns([_degree(one, name) for one in laid]) for name in ("source", "target")]
+    laid = [_numbered(one, *columns) for one in laid]
+    names = ("start", "distance", "first_edge", "entered", "token_class")
+    whole: dict[str, Any] = {name: np.stack([one.pop(name) for one in laid]) for name in names}
+    for name in ("leaving", "entering"):
+        whole[name] = tuple(np.stack(edges) for edges in zip(*[one.pop(name) for one in laid], strict=True))
+    sizes = {name: _room(max(len(one[name]) for one in laid)) for name in laid[0] if name != "holds"}
     sizes["order"] = sizes["block_class"] * BLOCK
     rows, classes = (_room(max(one["holds"].shape[axis] for one in laid)) for axis in (0, 1))
-    arrays = {name: np.stack([_padded(name, one[name], n) for one in laid]) for name, n in sizes.items()}
+    arrays = whole | {name: np.stack([_padded(name, one[name], n) for one in laid]) for name, n in sizes.items()}
     arrays["holds"] = np.zeros((len(laid), rows, classes), bool)
     for i, one in enumerate(laid):
         own_rows, own_classes = one["holds"].shape
         arrays["holds"][i, :own_rows, :own_classes] = one["holds"]
-    arrays["token_class"] = np.stack([one["token_class"] for one in laid])
     # A listed token's number counts from the end of the wide sets, which is now the same for all constraints.
     arrays["place"] = np.broadcast_to(np.arange(sizes["place"], dtype=np.int32), arrays["place"].shape)
     arrays["term_value"] = np.where(arrays["term_value"] < 0, rows - 1 - arrays["term_value"], arrays["term_value"])
-    return CanvasTables(**{name: jax.numpy.asarray(a) for name, a in arrays.items()})
+    return CanvasTables(**jax.tree.map(jax.numpy.asarray, arrays))
 
 
 def _room(size: int) -> int:
@@ -132,9 +148,58 @@ def _room(size: int) -> int:
     return max(1 << (size - 1).bit_length(), _LEAST)
 
 
+def _degree(laid: dict[str, NDArray[Any]], end: str) -> NDArray[np.intp]:
+    """How many edges have each state as their source or target."""
+    return np.bincount(laid[end], minlength=len(laid["distance"]))
+
+
+def _width(degree: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Logarithms of the least powers of two that are not below, for states of 1 edge or none 0."""
+    return np.ceil(np.log2(np.maximum(degree, 1))).astype(np.intp)
+
+
+def _columns(degrees: list[NDArray[np.intp]]) -> list[int]:
+    """n of every array of `CanvasTables.leaving`, room for every constraint: in steps of a quarter of a power of two or, so that
+    small constraints share a program, of several columns."""
+    widths = max(_LEAST_WIDTHS, *(int(_width(degree).max()) + 1 for degree in degrees))
+    most = np.stack([np.bincount(_width(degree), minlength=widths) for degree in degrees]).max(0)
+    most[0] += 1  # START
+    steps = [max(1 << max(int(n - 1).bit_length() - 3, 0), min(2 * _LEAST >> i, 16), 1) for i, n in enumerate(most)]
+    return [max(-(-int(n) // step), 1) * step for n, step in zip(most, steps, strict=True)]
+
+
+def _in_columns(
+    edges: NDArray[np.intp], degree: NDArray[np.intp], columns: list[int]
+) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
+    """The column of every state, and edges of `CanvasTables.leaving`; `edges` are by state. Column START stays free."""
+    width, number, out = _width(degree), np.zeros(len(degree), np.int32), []
+    base, first = np.cumsum([0, *columns]), np.cumsum(degree) - degree
+    for i, n in enumerate(columns):
+        states = np.flatnonzero(width == i)
+        own = np.arange(len(states)) + (i == 0) * (states > 0)
+        number[states] = base[i] + own
+        place, of_width = np.arange(1 << i)[:, None], np.zeros((1 << i, n), np.int32)
+        of_width[:, own] = np.where(place < degree[states], edges[np.minimum(first[states] + place, len(edges) - 1)], 0)
+        out.append(of_width)
+    return number, out
+
+
+def _numbered(laid: dict[str, NDArray[Any]], leaving: list[int], entering: list[int]) -> dict[str, Any]:
+    """Arrays in which states are numbered as `CanvasTables.leaving` has them; `leaving` and `entering` are numbers of columns."""
+    by_source, by_target = (np.argsort(laid[end], kind="stable") for end in ("source", "target"))
+    number, edges = _in_columns(by_source, _degree(laid, "source"), leaving)
+    entered, edges_to = _in_columns(by_target, _degree(laid, "target"), entering)
+    out = {end: number[laid[end]] for end in ("source", "target")}
+    for name, of_state in (("distance", laid["distance"]), ("first_edge", laid["first_edge"]), ("entered", entered)):
+        out[name] = np.full(sum(leaving), NEVER if name == "distance" else 0, np.int32)
+        out[name][number] = of_state
+    out["distance"][START] = out["distance"][number[START]]
+    return laid | out | {"start": number[START], "leaving": edges, "entering": edges_to}
+
+
 def _padded(name: str, array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Padding: distances of dead states, tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
-    fill = {"distance": NEVER, "arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
+    """Padding: tokens that do not exist; edges, terms and sets 0, which lead nowhere."""
+    fill = {"arc_token": _NO_TOKEN, "order": _NO_TOKEN}.get(name, 0)
     out = np.full(size, fill, array.dtype)
     out[: len(array)] = array
     return out

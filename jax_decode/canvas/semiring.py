@@ -1,13 +1,14 @@
 """Sums over all texts of a constraint on a canvas, in the log semiring and in the max-plus semiring.
 
-Everything is a segmented sum over lists that were made beforehand: tokens → classes → token sets → labels → edges → states.
+Everything is a sum over lists that were made beforehand: tokens → classes → token sets → labels → edges → states.
 Work per position is the vocabulary once, plus the edges; never states times vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.planes import NEVER, finite
+
+_UNROLLED = 16
+"""Most edges of a state whose sum is written out; the sum of more is one of partial sums."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +28,12 @@ class Semiring:
     Attributes:
       segments: `(values [n, ...], index int32[n], count)` -> the sum of every index, [count, ...], -inf for none.
       sum: of an array over an axis.
+      elementwise: the sum of several arrays; compiled into one loop over their elements.
     """
 
     segments: Callable[[jax.Array, jax.Array, int], jax.Array]
     sum: Callable[[jax.Array, int], jax.Array]
+    elementwise: Callable[[Sequence[jax.Array]], jax.Array]
 
 
 def _log_segments(values: jax.Array, index: jax.Array, count: int) -> jax.Array:
@@ -40,9 +46,18 @@ def _log_sum(values: jax.Array, axis: int) -> jax.Array:
     return base + jnp.log(jnp.exp(values - jnp.expand_dims(base, axis)).sum(axis))
 
 
-LOG = Semiring(_log_segments, _log_sum)
+def _log_elementwise(values: Sequence[jax.Array]) -> jax.Array:
+    base = finite(_largest(values))
+    return base + jnp.log(functools.reduce(jnp.add, [jnp.exp(v - base) for v in values]))
+
+
+def _largest(values: Sequence[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.maximum, values)
+
+
+LOG = Semiring(_log_segments, _log_sum, _log_elementwise)
 """Probabilities of alternatives add up."""
-MAX = Semiring(jax.ops.segment_max, lambda values, axis: values.max(axis))
+MAX = Semiring(jax.ops.segment_max, lambda values, axis: values.max(axis), _largest)
 """The best of the alternatives counts."""
 
 
@@ -65,28 +80,50 @@ def set_weights(ring: Semiring, tables: CanvasTables, x: jax.Array) -> SetWeight
     return SetWeights(values, classes, blocks)
 
 
-def edge_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:
-    """The weight of every edge at every position, float32[L, E]."""
-    return ring.segments(values[tables.term_value], tables.term_label, len(tables.term_label))[tables.edge_label].T
+def label_weights(ring: Semiring, tables: CanvasTables, values: jax.Array) -> jax.Array:
+    """The weight of every label at every position, float32[L, G]."""
+    return ring.segments(values[tables.term_value], tables.term_label, len(tables.first_term)).T
 
 
-def forward(ring: Semiring, tables: CanvasTables, edges: jax.Array, state: jax.Array) -> jax.Array:
+def forward(ring: Semiring, tables: CanvasTables, labels: jax.Array, state: jax.Array) -> jax.Array:
     """The weight of all beginnings that lead to a state, before every position, float32[L, S]."""
-    states = len(tables.distance)
-    first = jnp.where(jnp.arange(states) == state, 0.0, NEVER)
+    first = jnp.where(jnp.arange(len(tables.distance)) == state, 0.0, NEVER)
+    rows = _rows(tables, tables.entering, tables.source)
 
     def step(alpha: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return ring.segments(alpha[tables.source] + weight, tables.target, states), alpha
+        return _sums(ring, rows, weight, alpha)[tables.entered], alpha
 
-    return jax.lax.scan(step, first, edges)[1]
+    return jax.lax.scan(step, first, labels)[1]
 
 
-def backward(ring: Semiring, tables: CanvasTables, edges: jax.Array, remaining: jax.Array) -> tuple[jax.Array, jax.Array]:
+def backward(ring: Semiring, tables: CanvasTables, labels: jax.Array, remaining: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The weight of all ways to go on from a state: before the first position float32[S], and behind every one float32[L, S]."""
-    states = len(tables.distance)
     last = jnp.where(tables.distance <= remaining, 0.0, NEVER)
+    rows = _rows(tables, tables.leaving, tables.target)
 
     def step(beta: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return ring.segments(beta[tables.target] + weight, tables.source, states), beta
+        return _sums(ring, rows, weight, beta), beta
 
-    return jax.lax.scan(step, last, edges, reverse=True)
+    return jax.lax.scan(step, last, labels, reverse=True)
+
+
+def through(ring: Semiring, tables: CanvasTables, labels: jax.Array, ahead: jax.Array, behind: jax.Array) -> jax.Array:
+    """The weight of all texts at every position, float32[L], with other weights of its labels than the position had in `forward`,
+    whose result is `ahead`, and in `backward`, whose result is `behind`."""
+    rows = _rows(tables, tables.leaving, tables.target)
+    return ring.sum(ahead + jax.lax.map(lambda at: _sums(ring, rows, *at), (labels, behind)), 1)
+
+
+_Rows = list[tuple[jax.Array, jax.Array]]
+"""Of edges, labels and the states at one end, int32[at most _UNROLLED, *, n] each."""
+
+
+def _rows(tables: CanvasTables, edges: Sequence[jax.Array], ends: jax.Array) -> _Rows:
+    shaped = [e.reshape(min(len(e), _UNROLLED), -1, e.shape[1]) for e in edges]
+    return [(tables.edge_label[e], ends[e]) for e in shaped]
+
+
+def _sums(ring: Semiring, rows: _Rows, weight: jax.Array, ends: jax.Array) -> jax.Array:
+    """The sum of every column of edges, in their order: of a label's weight and that of a state."""
+    each = [ring.elementwise([weight[label] + ends[end] for label, end in zip(*of, strict=True)]) for of in rows]
+    return jnp.concatenate([of[0] if len(of) == 1 else ring.sum(of, 0) for of in each])

@@ -153,6 +153,19 @@ def test_a_set_of_items():
     check_against(canvas.to_canvas(items), logprobs_of(1, 1, 3, len(MANY.tokens))[0], rows)
 
 
+def test_a_state_of_more_edges_than_one_loop_sums():
+    """Items of two tokens with 20 first ones, each with its own next ones."""
+    rows = np.array([[token, 22 - token] for token in range(1, 21)] + [[token, 99] for token in range(2, 21, 3)])
+    tables = canvas.to_canvas(fc.compile_items(rows.tolist(), MANY))
+    assert tables.leaving[-1].shape[1] == 32
+    x, key = logprobs_of(4, 1, 2, len(MANY.tokens)), key_words(jax.random.split(jax.random.key(3), 1))
+    token, sure, _ = canvas.proposed(tables, jnp.asarray(x), key, jnp.full((1, 2), -1), 0, 1, 0)
+    weight, token = weights(x[0], rows), np.asarray(token)[0]
+    assert token.tolist() in rows.tolist()
+    given = [np.logaddexp.reduce(weight[rows[:, i] == token[i]]) - np.logaddexp.reduce(weight) for i in range(2)]
+    np.testing.assert_allclose(sure[0], given, rtol=1e-4, atol=1e-4)
+
+
 def test_fixed_positions():
     constraint = fc.compile_regex("[ab]{2,4}", MANY)
     rows = canvases(constraint, 3)
