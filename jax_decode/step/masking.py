@@ -216,12 +216,25 @@ def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
         token, allowed = own(tables, state, at)
         if state.node.shape[1] > 1:
             allowed &= _first_of_kind(tables, mask_rows(tables, state, at), token, allowed)
-        slots = _slots(tables, state)
-        for e in range(state.stop_ids.shape[1]):  # selected rather than concatenated: stays elementwise over the whole list
-            here = slots == tables.max_candidates + e
-            token, allowed = jnp.where(here, state.stop_ids[:, e : e + 1], token), jnp.where(here, accepted, allowed)
+        token, allowed = _beside_stops(tables, state, token, allowed, accepted)
     allowed &= state.running[:, None] & (token >= 0)
     return jnp.where(allowed, token, 0), allowed
+
+
+def _beside_stops(
+    tables: ConstraintTables, state: ConstraintState, token: jax.Array, allowed: jax.Array, accepted: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """A list whose last places are those of stop ids, with them: selected rather than concatenated, so that it stays elementwise
+    over the whole list; on a TPU from a padded list, and id by id elsewhere, which is fewer operations each."""
+    slots = _slots(tables, state)
+    if target() == "tpu":
+        of_arc, behind = slots < tables.max_candidates, ((0, 0), (tables.max_candidates, 0))
+        stops = jnp.pad(state.stop_ids, behind), jnp.pad(jnp.broadcast_to(accepted, state.stop_ids.shape), behind)
+        return jnp.where(of_arc, token, stops[0]), jnp.where(of_arc, allowed, stops[1])
+    for e in range(state.stop_ids.shape[1]):
+        here = slots == tables.max_candidates + e
+        token, allowed = jnp.where(here, state.stop_ids[:, e : e + 1], token), jnp.where(here, accepted, allowed)
+    return token, allowed
 
 
 def _slots(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
