@@ -23,7 +23,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'REPLACE INTO t VALUES (1)',
         'INSERT INTO t (a) VALUES (1) ON CONFLICT (a) WHERE a > 0 DO UPDATE SET b = excluded.b, (c, d) = (1, 2) WHERE e RETURNING a, b AS c, *',
         'INSERT INTO t AS x SELECT a FROM u;',
-        "UPDATE t SET a = 1, b = b + 1 WHERE c = 'x' RETURNING *",
+        "UPDATE t SET a == 1, b = b + 1 WHERE c = 'x' RETURNING *",
         'UPDATE OR ROLLBACK t AS x SET (a, b) = (SELECT 1, 2) FROM u WHERE x.a = u.a',
         'DELETE FROM main.t WHERE a NOT BETWEEN 1 AND 2 AND b',
         "CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY AUTOINCREMENT, price DECIMAL(10, -2) CHECK (price > 0), n VARCHAR(255) NOT NULL UNIQUE DEFAULT 'x')",
