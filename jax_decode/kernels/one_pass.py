@@ -38,9 +38,16 @@ def wanted(platform: str) -> bool:
       platform: "tpu" or "gpu".
     """
     choice, here = os.environ.get("JAX_DECODE_KERNELS", "auto"), jax.default_backend() == platform
-    if platform == "gpu" and not (here and importlib.util.find_spec("jax.experimental.pallas.triton")):
+    if platform == "gpu" and not (here and _triton_compiles()):
         return False
     return choice == "pallas" or (choice == "auto" and here and jax.device_count() == 1)
+
+
+def _triton_compiles() -> bool:
+    """Whether this JAX has Pallas for Triton, and Triton compiles for the GPU: it does from compute capability 8.0 on (not for a T4
+    or V100)."""
+    major = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
+    return major.isdigit() and int(major) >= 8 and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
 
 
 def folded(

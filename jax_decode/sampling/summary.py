@@ -45,6 +45,8 @@ NO_ITEM = 2**31 - 1
 """Larger than every token and column."""
 
 
+_PLACES = 2**31
+"""A GPU's kernel counts places in its arguments in int32."""
 _TIED = 4
 """Columns with the best logit of a row that are looked into, on a CPU."""
 
@@ -93,7 +95,7 @@ def summarize(
       union: where the words come from, see `MaskParts`.
     """
     forms: dict[str, Callable[..., Summary]] = {"cpu": _on_cpu, "default": _fused}
-    if one_pass.wanted("gpu"):
+    if one_pass.wanted("gpu") and max(logits.size, 0 if union is None else union[0].size) < _PLACES:
         forms["cuda"] = functools.partial(in_one_pass_of_gpu, union=union)
     if one_pass.wanted("tpu"):
         forms["tpu"] = in_one_pass

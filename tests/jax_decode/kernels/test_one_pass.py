@@ -1,5 +1,7 @@
 """The kernels for TPUs and GPUs, run by Pallas's interpreter: the same best tokens, draws and sums as XLA's form, and as NumPy says."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,3 +110,22 @@ def test_programs_for_a_tpu_use_it_when_asked(monkeypatch):
             traced = jax.jit(lambda *args, s=sampler: sample(s, *args)).trace(logits, keys, step)
             text = traced.lower(lowering_platforms=("tpu",)).as_text()
             assert text.count("tpu_custom_call") == want, (sampler, choice)
+
+
+@pytest.mark.parametrize(
+    ("capability", "want"), [("9.0", True), ("8.0", True), ("12.0", True), ("7.5", False), ("gfx942", False), (None, False)]
+)
+def test_gpus_that_triton_does_not_compile_for_do_without(monkeypatch, capability, want):
+    """Such as a T4: there the compiler refuses the whole program."""
+    device = types.SimpleNamespace(**({} if capability is None else {"compute_capability": capability}))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert one_pass.wanted("gpu") == want
+    monkeypatch.setenv("JAX_DECODE_KERNELS", "xla")
+    assert not one_pass.wanted("gpu")
+
+
+def test_no_kernel_of_a_gpu_without_one(monkeypatch):
+    monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
+    assert one_pass.wanted("tpu")
+    assert not one_pass.wanted("gpu")
