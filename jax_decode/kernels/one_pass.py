@@ -44,8 +44,7 @@ def wanted(platform: str) -> bool:
 
 
 def _triton_compiles() -> bool:
-    """Whether this JAX has Pallas for Triton, and Triton compiles for the GPU: it does from compute capability 8.0 on (not for a T4
-    or V100)."""
+    """Whether this JAX has Pallas for Triton, and Triton compiles for the GPU: from compute capability 8.0 on, not for a T4."""
     major = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
     return major.isdigit() and int(major) >= 8 and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
 
