@@ -204,53 +204,64 @@ def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, Const
     timed(bench, cases)
 
 
-def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables]) -> None:
-    """Steps with a model's forward pass of one token."""
+def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables], place: int) -> list[Case]:
+    """Steps with a model's forward pass of one token; `place`: how many cases lie before them."""
     decoder = attempted(bench, f"model {which}", _model, which, vocab_size)
     if decoder is None:
-        return
+        return []
     cache = decoder.init_cache(batch, 128)
     words = key_words(jax.random.split(jax.random.key(1), batch))
     nothing, steps = (jnp.zeros(batch), jnp.zeros(batch)), bench.args.steps
     loop = functools.partial(model_loop, batch, steps)
     facts = {"B": batch, "V": vocab_size, "model": which}
     cases = [Case("model alone", loop(forward), (decoder, cache, nothing, None), steps, facts)]
-    for name in bench.args.samplers[: len(kinds)]:
-        step, own, free = sampler_step(SAMPLERS[name]), {**facts, "sampler": name}, len(cases)
+    for name in bench.args.samplers if batch == 64 else bench.args.samplers[:1]:
+        step, own, free = sampler_step(SAMPLERS[name]), {**facts, "sampler": name}, place + len(cases)
         cases.append(Case("model, no constraint", loop(step), (decoder, cache, nothing, (words, None)), steps, own))
         for kind in ("regular", "stack"):
-            if kind in kinds:
-                tables, most = kinds[kind], 16 * steps
+            tables, most = kinds.get(kind), 16 * steps
+            if tables is not None:
                 which_of = np.arange(batch, dtype=np.int32) % int(tables.num_constraints)
                 state = init_state(tables, which_of, np.full(batch, most, np.int32), max_tokens=most)
                 cases.append(Case(f"model, {kind}", loop(step), (decoder, cache, state, (words, tables)), steps, own, free))
+    return cases
+
+
+def of_models(bench: Bench, which: str, batches: list[int], vocab_size: int, kinds: dict[str, ConstraintTables]) -> None:
+    """A model with and without constraints, all batches compiled side by side; then with masks made on the host."""
+    cases: list[Case] = []
+    for batch in batches:
+        cases += model_cases(bench, which, batch, vocab_size, kinds, len(cases))
     timed(bench, cases)
+    vocabulary = vocabulary_of(vocab_size)
+    for batch in batches:
+        host_masks(bench, which, batch, vocabulary)
 
 
-def host_masks(bench: Bench, which: str, batch: int, vocab_size: int) -> None:
+def host_masks(bench: Bench, which: str, batch: int, vocabulary: Any) -> None:
     """The same model, whose masks another library makes on the host in every step, and copies."""
+    facts = {"B": batch, "V": vocabulary.size, "model": which}
+    decoder = attempted(bench, f"model {which}", _model, which, vocabulary.size, **facts)
+
+    @jax.jit
+    def step(decoder: Any, token: Any, cache: Any, packed: Any) -> Any:
+        logits, cache = decoder.apply(token[:, None], cache, jnp.ones(batch, jnp.int32))
+        bits = (packed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+        allowed = bits.reshape(batch, -1)[:, : vocabulary.size] != 0
+        return jnp.argmax(jnp.where(allowed, logits[:, -1], -jnp.inf), -1).astype(jnp.int32), cache
+
     for name, filler in (("XGrammar", _xgrammar), ("llguidance", _llguidance)):
-        if bench.over():
-            return
-        facts = {"B": batch, "V": vocab_size, "model": which, "library": name}
-        made = attempted(bench, "model + host masks", lambda: filler(vocabulary_of(vocab_size), batch), **facts)  # noqa: B023
-        decoder = attempted(bench, f"model {which}", _model, which, vocab_size, **facts)
+        facts["library"] = name
+        made = attempted(bench, "model + host masks", filler, vocabulary, batch, **facts)
         if made is None or decoder is None:
             continue
         (fill, accept), cache = made, decoder.init_cache(batch, 128)
 
-        @jax.jit
-        def step(decoder: Any, token: Any, cache: Any, packed: Any) -> Any:
-            logits, cache = decoder.apply(token[:, None], cache, jnp.ones(batch, jnp.int32))
-            bits = (packed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
-            allowed = bits.reshape(batch, -1)[:, :vocab_size] != 0
-            return jnp.argmax(jnp.where(allowed, logits[:, -1], -jnp.inf), -1).astype(jnp.int32), cache
-
-        def run(steps: int = 16, cache: Any = cache) -> Any:
+        def run(steps: int = 16, cache: Any = cache, fill: Any = fill, accept: Any = accept) -> Any:
             token, own = jnp.zeros(batch, jnp.int32), cache
             for _ in range(steps):
-                token, own = step(decoder, token, own, jnp.asarray(fill()))  # noqa: B023
-                accept(np.asarray(token))  # noqa: B023
+                token, own = step(decoder, token, own, jnp.asarray(fill()))
+                accept(np.asarray(token))
             return token
 
         bench.case("model + host masks", run, 16, **facts)
@@ -337,14 +348,12 @@ def main() -> None:
     for vocab_size in sizes:
         regular = {"regular": to_device(random_constraint(vocab_size))}
         kinds = attempted(bench, "constraints", kinds_of, vocab_size, V=vocab_size) or regular
+        if vocab_size == sizes[0]:
+            of_models(bench, which, [batch for batch in batches if batch <= 256], vocab_size, kinds)
         for batch in batches:
             first = batch == batches[0] and not args.tiny
             samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "categorical"]
             step_cases(bench, batch, vocab_size, kinds if first or args.tiny else regular, samplers)
-            if vocab_size == sizes[0] and batch == batches[0]:
-                for of_model in [b for b in batches if b <= 256]:
-                    model_cases(bench, which, of_model, vocab_size, kinds if of_model == batch else regular)
-                    host_masks(bench, which, of_model, vocab_size)
     if tables := attempted(bench, "canonical constraints", canonical_tables):
         step_cases(bench, batches[0], tables.vocab_size, {"canonical": tables}, ["greedy", "categorical"])
     bench.header["memory"] = jax.devices()[0].memory_stats()  # None on a CPU
