@@ -82,14 +82,29 @@ def kinds_of(vocab_size: int) -> dict[str, ConstraintTables]:
     }
 
 
+def _tokenizer() -> str | None:
+    found = glob.glob(os.path.join(os.environ.get("CONSTRAX_DATA", ""), "tokenizers", "llama3", "tokenizer.model"))
+    return found[0] if os.environ.get("CONSTRAX_DATA") and found else None
+
+
 def canonical_tables() -> ConstraintTables | None:
-    """Of a schema in a real tokenizer's own tokens, if there is one."""
-    found = sorted(glob.glob(os.path.join(os.environ.get("CONSTRAX_DATA", ""), "tokenizers", "llama3", "tokenizer.model")))
-    if not os.environ.get("CONSTRAX_DATA") or not found:
+    """Of a pattern in a real tokenizer's own tokens, if there is one."""
+    found = _tokenizer()
+    if found is None:
         return None
-    tokenizer = fsa_compile.load_tokenizer(found[0])
+    tokenizer = fsa_compile.load_tokenizer(found)
     constraint = fsa_compile.compile_regex(r"[a-z]{1,12}( [a-z]{1,12}){0,9}\.", tokenizer, canonical=True)
     return to_device(constraint, canonical=fsa_compile.canonical_tables(tokenizer))
+
+
+def served(vocab_size: int, kinds: dict[str, ConstraintTables]) -> tuple[Any, dict[str, ConstraintTables]]:
+    """What a model's steps are measured with: a real tokenizer's vocabulary if there is one, as host masks are made for those."""
+    found = _tokenizer()
+    if found is None:
+        return vocabulary_of(vocab_size), kinds
+    vocabulary = fsa_compile.load_tokenizer(found).vocabulary
+    in_order = fsa_compile.compile_json_schema(RECURSIVE, vocabulary)
+    return vocabulary, {"regular": to_device(random_constraint(vocabulary.size)), "stack": to_device(in_order)}
 
 
 class Case(NamedTuple):
@@ -122,11 +137,12 @@ def timed(bench: Bench, cases: list[Case]) -> None:
         if mine and free:
             bench.rows[-1] |= {"ratio": round(mine / free, 4), "difference_us": round(mine - free, 2)}
     apart = None if jax.default_backend() == "cpu" else {"xla_gpu_enable_command_buffer": ""}  # else a step is one event
-    for case, program in zip(cases, lowered):
-        if program is not None and case.kernels and not bench.over():
-            run = attempted(bench, "compilation", lambda: program.compile(apart))  # noqa: B023
-            found = run and attempted(bench, "kernels per step", kernels_of, functools.partial(run, *case.arguments), case.steps)
-            bench.rows.append({"case": f"kernels: {case.name}", **case.facts, **(found or {})})
+    traced = [(case, program) for case, program in zip(cases, lowered) if case.kernels and program is not None]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = list(pool.map(lambda each: attempted(bench, "compilation", each[1].compile, apart), traced))
+    for (case, _), run in zip(traced, runs):
+        found = run and attempted(bench, "kernels per step", kernels_of, functools.partial(run, *case.arguments), case.steps)
+        bench.rows.append({"case": f"kernels: {case.name}", **case.facts, **(found or {})})
     bench.write()
 
 
@@ -227,57 +243,63 @@ def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, kinds: di
     return cases
 
 
-def of_models(bench: Bench, which: str, batches: list[int], vocab_size: int, kinds: dict[str, ConstraintTables]) -> None:
+def of_models(bench: Bench, which: str, batches: list[int], vocabulary: Any, kinds: dict[str, ConstraintTables]) -> None:
     """A model with and without constraints, all batches compiled side by side; then with masks made on the host."""
     cases: list[Case] = []
     for batch in batches:
-        cases += model_cases(bench, which, batch, vocab_size, kinds, len(cases))
+        cases += model_cases(bench, which, batch, vocabulary.size, kinds, len(cases))
     timed(bench, cases)
-    vocabulary = vocabulary_of(vocab_size)
-    for batch in batches:
-        host_masks(bench, which, batch, vocabulary)
+    decoder = attempted(bench, f"model {which}", _model, which, vocabulary.size)
+    if decoder is None:
+        return
+
+    def compiled(batch: int) -> Any:
+        words = jax.ShapeDtypeStruct((batch, -(-vocabulary.size // 32)), jnp.uint32)
+        tokens = jax.ShapeDtypeStruct((batch,), jnp.int32)
+        return attempted(bench, "compilation", masked_step.lower(decoder, tokens, decoder.init_cache(batch, 128), words).compile)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        steps = list(pool.map(compiled, batches))
+    for batch, step in zip(batches, steps):
+        for name, filler in (("XGrammar", _xgrammar), ("llguidance", _llguidance)):
+            facts = {"B": batch, "V": vocabulary.size, "model": which, "library": name}
+            made = attempted(bench, "model + host masks", filler, vocabulary, batch, **facts)
+            if made is not None and step is not None:
+                run = functools.partial(host_masks, step, decoder, decoder.init_cache(batch, 128), batch, *made)
+                bench.case("model + host masks", run, 16, **facts)
 
 
-def host_masks(bench: Bench, which: str, batch: int, vocabulary: Any) -> None:
-    """The same model, whose masks another library makes on the host in every step, and copies."""
-    facts = {"B": batch, "V": vocabulary.size, "model": which}
-    decoder = attempted(bench, f"model {which}", _model, which, vocabulary.size, **facts)
+@jax.jit
+def masked_step(decoder: Any, token: Any, cache: Any, packed: Any) -> Any:
+    """A greedy step under masks `packed` into words."""
+    logits, cache = decoder.apply(token[:, None], cache, jnp.ones_like(token))
+    bits = (packed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    allowed = bits.reshape(token.size, -1)[:, : logits.shape[-1]] != 0
+    return jnp.argmax(jnp.where(allowed, logits[:, -1], -jnp.inf), -1).astype(jnp.int32), cache
 
-    @jax.jit
-    def step(decoder: Any, token: Any, cache: Any, packed: Any) -> Any:
-        logits, cache = decoder.apply(token[:, None], cache, jnp.ones(batch, jnp.int32))
-        bits = (packed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
-        allowed = bits.reshape(batch, -1)[:, : vocabulary.size] != 0
-        return jnp.argmax(jnp.where(allowed, logits[:, -1], -jnp.inf), -1).astype(jnp.int32), cache
 
-    for name, filler in (("XGrammar", _xgrammar), ("llguidance", _llguidance)):
-        facts["library"] = name
-        made = attempted(bench, "model + host masks", filler, vocabulary, batch, **facts)
-        if made is None or decoder is None:
-            continue
-        (fill, accept), cache = made, decoder.init_cache(batch, 128)
-
-        def run(steps: int = 16, cache: Any = cache, fill: Any = fill, accept: Any = accept) -> Any:
-            token, own = jnp.zeros(batch, jnp.int32), cache
-            for _ in range(steps):
-                token, own = step(decoder, token, own, jnp.asarray(fill()))
-                accept(np.asarray(token))
-            return token
-
-        bench.case("model + host masks", run, 16, **facts)
+def host_masks(step: Any, decoder: Any, cache: Any, batch: int, fill: Any, accept: Any) -> Any:
+    """16 steps whose masks another library makes on the host, for the tokens that it reads back, and copies."""
+    token = jnp.zeros(batch, jnp.int32)
+    for _ in range(16):
+        token, cache = step(decoder, token, cache, jnp.asarray(fill()))
+        accept(np.asarray(token))
+    return token
 
 
 def _xgrammar(vocabulary: Any, batch: int) -> tuple[Any, Any]:
     import xgrammar
 
-    info = xgrammar.TokenizerInfo(list(vocabulary.tokens), vocab_size=vocabulary.size, stop_token_ids=list(vocabulary.stop_ids))
-    grammar = xgrammar.GrammarCompiler(info).compile_builtin_json_grammar()
+    tokens = [token or b"<|nothing|>" for token in vocabulary.tokens]
+    info = xgrammar.TokenizerInfo(tokens, vocab_size=vocabulary.size, stop_token_ids=list(vocabulary.stop_ids))
+    compiler = xgrammar.GrammarCompiler(info)
+    grammar = compiler.compile_json_schema(json.dumps(RECURSIVE), any_whitespace=False)
     matchers = [xgrammar.GrammarMatcher(grammar) for _ in range(batch)]
+    together = xgrammar.BatchGrammarMatcher(os.cpu_count())
     words = xgrammar.allocate_token_bitmask(batch, vocabulary.size)
 
     def fill() -> np.ndarray:
-        for i, matcher in enumerate(matchers):
-            matcher.fill_next_token_bitmask(words, i)
+        together.batch_fill_next_token_bitmask(matchers, words)
         return words.numpy().view(np.uint32)
 
     def accept(tokens: np.ndarray) -> None:
@@ -291,18 +313,20 @@ def _xgrammar(vocabulary: Any, batch: int) -> tuple[Any, Any]:
 def _llguidance(vocabulary: Any, batch: int) -> tuple[Any, Any]:
     import llguidance
     from compilers import _GreedyEncoder
+    from llguidance.numpy import fill_next_token_bitmask_par
 
-    tokens = [token or b"\xff<|stop|>" for token in vocabulary.tokens]
-    encoder = _GreedyEncoder(vocabulary, eos_token_id=vocabulary.stop_ids[0], tokens=tokens, special_token_ids=[len(tokens) - 1])
+    tokens = [token or b"\xff<|%d|>" % i for i, token in enumerate(vocabulary.tokens)]
+    special = [i for i, token in enumerate(vocabulary.tokens) if not token]
+    encoder = _GreedyEncoder(vocabulary, eos_token_id=vocabulary.stop_ids[0], tokens=tokens, special_token_ids=special)
     tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(encoder), n_vocab=vocabulary.size)
-    grammar = llguidance.grammar_from("json_schema", json.dumps(RECURSIVE))
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(RECURSIVE))
     matchers = [llguidance.LLMatcher(tokenizer, grammar) for _ in range(batch)]
-    words = np.zeros((batch, -(-vocabulary.size // 32)), np.uint32)
+    together = llguidance.LLExecutor(os.cpu_count())
+    words = np.zeros((batch, -(-vocabulary.size // 32)), np.int32)
 
     def fill() -> np.ndarray:
-        for i, matcher in enumerate(matchers):
-            matcher.unsafe_compute_mask_ptr(words[i].ctypes.data, words[i].nbytes)
-        return words
+        fill_next_token_bitmask_par(together, [(matcher, i) for i, matcher in enumerate(matchers)], words)
+        return words.view(np.uint32)
 
     def accept(tokens: np.ndarray) -> None:
         for i, token in enumerate(tokens.tolist()):
@@ -349,7 +373,7 @@ def main() -> None:
         regular = {"regular": to_device(random_constraint(vocab_size))}
         kinds = attempted(bench, "constraints", kinds_of, vocab_size, V=vocab_size) or regular
         if vocab_size == sizes[0]:
-            of_models(bench, which, [batch for batch in batches if batch <= 256], vocab_size, kinds)
+            of_models(bench, which, [batch for batch in batches if batch <= 256], *served(vocab_size, kinds))
         for batch in batches:
             first = batch == batches[0] and not args.tiny
             samplers = list(SAMPLERS) if first else ["greedy"] if args.tiny else ["greedy", "categorical"]
