@@ -220,7 +220,9 @@ def step_cases(bench: Bench, batch: int, vocab_size: int, kinds: dict[str, Const
     timed(bench, cases)
 
 
-def model_cases(bench: Bench, which: str, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables], place: int) -> list[Case]:
+def model_cases(
+    bench: Bench, which: str, batch: int, vocab_size: int, kinds: dict[str, ConstraintTables], place: int
+) -> list[Case]:
     """Steps with a model's forward pass of one token; `place`: how many cases lie before them."""
     decoder = attempted(bench, f"model {which}", _model, which, vocab_size)
     if decoder is None:
