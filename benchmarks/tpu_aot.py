@@ -154,9 +154,12 @@ def kernel_cycles(text: str, batch: int, vocab_size: int) -> list[int]:
     steps = -(-batch // height) * (num_words // block)
     turns = [1, steps, steps * block // LANES]
     bytes_read = batch * vocab_size * 4
+    calls = re.findall(r'%([\w.]+) = [^\n]*custom_call_target="tpu_custom_call"[^\n]*"body":"([^"]*)"', text)
     cycles = []
-    for name in re.findall(r'%([\w.]+) = [^\n]*custom_call_target="tpu_custom_call"', text):
-        [path] = [p for p in DUMP.glob(f"*-{name}-*-final_bundles.txt") if "schedule" not in p.name]
+    for _, body in calls:  # equal kernels are compiled once, under one of their names or none
+        names = [*(name for name, other in calls if other == body), "custom-call"]
+        found = [[p for p in DUMP.glob(f"*-{name}-*-final_bundles.txt") if "schedule" not in p.name] for name in names]
+        [path] = next(filter(None, found))
         depths = re.findall(r"^\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)\s*\{", path.read_text(errors="replace"), re.MULTILINE)
         cycles.append(max(sum(turns[len(d)] for d in depths), int(bytes_read / BYTES_PER_SECOND * CLOCK_HZ)))
     return cycles

@@ -104,7 +104,7 @@ def last_of(entry: Callable[[jax.Array], tuple[jax.Array, jax.Array]], count: in
 
     def placed(i: jax.Array) -> jax.Array:  # place and value in one number: one reduction tells both
         counts, value = entry(i)
-        return jnp.where(counts, (i << _VALUE_BITS) | value, 0)
+        return jnp.where(counts, (whole(i) << _VALUE_BITS) | value, 0)
 
     return largest(placed, count, shape) & ((1 << _VALUE_BITS) - 1)
 
@@ -118,6 +118,11 @@ def places(count: int, shape: tuple[int, ...]) -> jax.Array:
     if target() == "cpu":
         return jnp.broadcast_to(_written_out(count, shape), (*shape, count))
     return jax.lax.broadcasted_iota(jnp.int32, (*shape, count), len(shape))
+
+
+def whole(numbers: jax.Array) -> jax.Array:
+    """The same numbers; what is worked out from them alone is no operation of its own on a TPU, but done where it is used."""
+    return jax.lax.optimization_barrier(numbers) if target() == "tpu" else numbers
 
 
 def _written_out(count: int, shape: tuple[int, ...]) -> jax.Array:

@@ -48,8 +48,9 @@ def log_add(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def log_sum(x: jax.Array) -> jax.Array:
     """Log-sum-exp over the last axis, -inf for none; its gradient is 0 there and not NaN."""
-    base = jax.lax.stop_gradient(finite(x.max(-1)))
-    total = jnp.exp(x - base[..., None]).sum(-1)
+    base = jax.lax.stop_gradient(x.max(-1))
+    # The condition stands beside the exponential and not beside the base, which would be an operation of its own on a TPU.
+    total = jnp.exp(jnp.where(x == NEVER, NEVER, x - base[..., None])).sum(-1)
     return base + jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1.0)), NEVER)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from jax_decode.errors import named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import read
+from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes, scaled
 from jax_decode.kernels.row_layout import words_for
@@ -243,7 +243,7 @@ def _within_column(
     logits, part = allowed.logits, allowed.part
     column = jnp.minimum(column, columns - 1)  # a row that allows nothing has no column
     width = logits.shape[1] if part is None else part.shards.count * part.shards.width
-    plane = jnp.arange(min(-(-width // columns), 32), dtype=jnp.int32)[None]
+    plane = whole(places(min(-(-width // columns), 32), column.shape))
     token = column[:, None] + plane * columns
     own, ok = token, token < width
     if part is not None:
@@ -260,9 +260,7 @@ def _within_column(
     if threshold is not None:
         ok &= y >= threshold[:, None]
     score = jnp.where(ok, y + gumbel(*noise, (columns + plane).astype(jnp.uint32)), NEVER)
-    at = jnp.argmax(score, 1).astype(jnp.int32)[:, None]
-    token = column + at[:, 0] * columns
-    score, x = (jnp.take_along_axis(v, at, 1)[:, 0] for v in (score, x))
+    score, token, x = _first_of_best(score, token, x)
     return token if part is None else part.local(token), score, x
 
 
@@ -284,8 +282,14 @@ def _best_candidate(
     if noise is not None:
         y = y + gumbel(*noise, (base + token).astype(jnp.uint32))
     found = (jnp.where(ok, y, NEVER), jnp.where(ok, token, NO_ITEM), jnp.where(ok, x, NEVER))
-    best, chosen, value = jax.lax.reduce(found, (np.float32(NEVER), np.int32(NO_ITEM), np.float32(NEVER)), _first_best, (1,))
-    return best, chosen, value
+    return _first_of_best(*found)
+
+
+def _first_of_best(score: jax.Array, item: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of every row, [B, n] each, the best score, the least of its items and the value there."""
+    none = np.float32(NEVER), np.int32(NO_ITEM), np.float32(NEVER)
+    best, first, there = jax.lax.reduce((score, item, value), none, _first_best, (1,))
+    return best, first, there
 
 
 def _listed_sum(x: jax.Array) -> jax.Array:

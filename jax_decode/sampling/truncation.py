@@ -224,44 +224,70 @@ class _Border(NamedTuple):
         return (self.low & self.high) + ((self.low ^ self.high) >> 1)  # of two integers without overflow, rounded down
 
 
-_Parts = Callable[[], Iterator[tuple[jax.Array, jax.Array]]]
+_Over = Callable[..., jax.Array]
 
 
 class _Tokens(NamedTuple):
     """The tokens that a search is among.
 
-    parts: of every plane scaled logits [B, n] or in tiles [B, n / 128, 128], -inf where not allowed, and their exponentials
-    relative to `base` float32[B]; listed: scaled logits of the candidates, [B, M]; part: of the vocabulary, see `Allowed`.
+    over: of `_over_planes` or `_over_kernel`, with exponentials relative to `base` float32[B]; listed: scaled logits of the
+    candidates, [B, M]; part: of the vocabulary, see `Allowed`.
     """
 
-    parts: _Parts
+    over: _Over
     listed: jax.Array
     base: jax.Array
     part: Part | None
 
     def mass(self, low: jax.Array, high: jax.Array) -> jax.Array:
         """Mass of the tokens from `low` up to `high`."""
-        def of(y: jax.Array, e: jax.Array) -> jax.Array:
-            ends = [_rows_of(y, _from_order(x)) for x in (low, high)]
-            return jnp.where((y >= ends[0]) & (y < ends[1]), e, 0.0)
+        def of(y: jax.Array, e: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+            return jnp.where((y >= low) & (y < high), e, 0.0)
 
-        columns = functools.reduce(jnp.add, (of(y, e) for y, e in self.parts()))
-        whole = _row_sums(columns) + of(self.listed, jnp.exp(self.listed - self.base[:, None])).sum(1)
+        ends = _from_order(low), _from_order(high)
+        listed = of(self.listed, jnp.exp(self.listed - self.base[:, None]), *(x[:, None] for x in ends)).sum(1)
+        whole = _row_sums(self.over(of, jnp.add, *ends)) + listed
         return whole if self.part is None else self.part.total(whole)
 
     def below(self, high: jax.Array) -> jax.Array:
         """The largest logit below `high`."""
-        def under(y: jax.Array) -> jax.Array:
-            return jnp.where(y < _rows_of(y, _from_order(high)), y, NEVER)
+        def under(y: jax.Array, _: jax.Array | None, high: jax.Array) -> jax.Array:
+            return jnp.where(y < high, y, NEVER)
 
-        most = functools.reduce(jnp.maximum, (under(y) for y, _ in self.parts())).reshape(len(high), -1).max(1)
-        most = jnp.maximum(most, under(self.listed).max(1, initial=NEVER))
+        end = _from_order(high)
+        most = self.over(under, jnp.maximum, end).reshape(len(high), -1).max(1)
+        most = jnp.maximum(most, under(self.listed, None, end[:, None]).max(1, initial=NEVER))
         return _to_order(most if self.part is None else self.part.largest(most))
 
 
-def _rows_of(x: jax.Array, numbers: jax.Array) -> jax.Array:
-    """Numbers [B] that broadcast over the rows of x [B, ...]."""
-    return numbers.reshape(-1, *[1] * (x.ndim - 1))
+def _over_planes(parts: Callable[[], Iterator[tuple[jax.Array, jax.Array]]]) -> _Over:
+    """`over(function, combine, *rows)` combines what a function says of every plane's tokens, [B, W] or in tiles.
+
+    The function takes scaled logits of a plane, -inf where not allowed, their exponentials, and the numbers of rows float32[B]
+    in a shape that broadcasts.
+    """
+
+    def over(function: Callable[..., jax.Array], combine: Callable[..., jax.Array], *rows: jax.Array) -> jax.Array:
+        of_planes = (function(y, e, *(x.reshape(-1, *[1] * (y.ndim - 1)) for x in rows)) for y, e in parts())
+        return functools.reduce(combine, of_planes)
+
+    return over
+
+
+def _over_kernel(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> _Over:
+    """The same by a kernel: in a loop, XLA's compiler for TPUs writes every number out over all columns, those of planes too."""
+    own = [base[:, None], *(() if inverse is None else (jnp.broadcast_to(inverse, (len(base), 1)),))]
+
+    def over(function: Callable[..., jax.Array], combine: Callable[..., jax.Array], *rows: jax.Array) -> jax.Array:
+        def of_columns(parts: Planes, _: jax.Array, base: jax.Array, *rest: jax.Array) -> jax.Array:
+            scale, numbers = (None, rest) if inverse is None else (rest[0], rest[1:])
+            values = drawable(allowed_logits(parts), scale, None)
+            return functools.reduce(combine, (function(y, jnp.exp(y - base), *numbers) for y in values))
+
+        numbers = [*own, *(x[:, None] for x in rows)]
+        return one_pass.mapped(of_columns, jnp.float32, allowed.logits, allowed.words, allowed.num_words, numbers)
+
+    return over
 
 
 def _row_sums(columns: jax.Array) -> jax.Array:
@@ -308,10 +334,11 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
     best = _best_of(allowed, top, listed)
     guesses = _guesses(allowed, inverse, p, top, best)
 
-    def of_planes(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
+    def of_all(kernel: bool, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
         listed, best, *guesses = rows
         base, own = finite(best), allowed._replace(logits=logits, words=words)
-        return _search(_tokens(own, inverse, listed, base), p, best, guesses)
+        over = (_over_kernel if kernel else _over_scaled)(own, inverse, base)
+        return _search(_Tokens(over, listed, base, own.part), p, best, guesses)
 
     def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
         of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
@@ -323,9 +350,13 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
 
         return by_blocks(of_block, inverse if of_rows else None, logits, words, *rows)
 
-    forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
+    forms: dict[str, Callable[..., _Found]] = {}
+    if allowed.part is None:
+        forms |= {} if allowed.logits.size < SMALL else {"cpu": by_few}
+        forms |= {"tpu": functools.partial(of_all, True)} if one_pass.wanted("tpu") else {}
     rows = (listed, best, *guesses)
-    found = jax.lax.platform_dependent(allowed.logits, allowed.words, *rows, default=of_planes, **forms)
+    by_xla = functools.partial(of_all, False)
+    found = jax.lax.platform_dependent(allowed.logits, allowed.words, *rows, default=by_xla, **forms)
     low, high = _from_order(found.low), _from_order(found.high)
     y = _best_of_columns(allowed, inverse, _FEW, high)
     y = _largest(jnp.where(y >= low[:, None], y, NEVER), min(_FEW, y.shape[1]))
@@ -334,11 +365,8 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
     return jnp.where((p >= 1) | (best == NEVER), LOWEST, jnp.maximum(border, low))
 
 
-def _tokens(allowed: Allowed, inverse: jax.Array | None, listed: jax.Array, base: jax.Array) -> _Tokens:
-    def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
-        yield from ((y, jnp.exp(y - base[:, None])) for y in _scaled_planes(allowed, inverse))
-
-    return _Tokens(parts, listed, base, allowed.part)
+def _over_scaled(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> _Over:
+    return _over_planes(lambda: ((y, jnp.exp(y - base[:, None])) for y in _scaled_planes(allowed, inverse)))
 
 
 def _tokens_in_memory(allowed: Allowed, inverse: jax.Array | None, listed: jax.Array, base: jax.Array) -> _Tokens:
@@ -351,7 +379,7 @@ def _tokens_in_memory(allowed: Allowed, inverse: jax.Array | None, listed: jax.A
     def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
         yield from ((tiles[0][:, b], tiles[1][:, b]) for b in range(tiles[0].shape[1]))
 
-    return _Tokens(parts, listed, base, allowed.part)
+    return _Tokens(_over_planes(parts), listed, base, allowed.part)
 
 
 def _guesses(

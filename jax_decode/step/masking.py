@@ -18,7 +18,7 @@ from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import fields, joined, last_of, places, read
+from jax_decode.kernels.gather import fields, joined, last_of, places, read, whole
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
@@ -27,6 +27,7 @@ from jax_decode.step.stack import Sources, accepts, shortest, sources, stack_at,
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import BOUNDED, canonical_words
 from jax_decode.tables.concatenation import (
+    ACCEPT,
     ARC_COST,
     ARC_COUNT,
     ARC_GUARD,
@@ -216,7 +217,10 @@ def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
         token, allowed = own(tables, state, at)
         if state.node.shape[1] > 1:
             allowed &= _first_of_kind(tables, mask_rows(tables, state, at), token, allowed)
-        token, allowed = _beside_stops(tables, state, token, allowed, accepted)
+        plain = len(at.record) > ACCEPT and at.record[ACCEPT].shape[1] == 1 and tables.items is None and at.ends is None
+        # On a TPU, a number of the record is read where it is used; whether it is one would be an operation of its own.
+        accepts_if = at.record[ACCEPT] if plain and target() == "tpu" else accepted
+        token, allowed = _beside_stops(tables, state, token, allowed, accepts_if)
     allowed &= state.running[:, None] & (token >= 0)
     return jnp.where(allowed, token, 0), allowed
 
@@ -228,9 +232,9 @@ def _beside_stops(
     over the whole list; on a TPU from a padded list, and id by id elsewhere, which is fewer operations each."""
     slots = _slots(tables, state)
     if target() == "tpu":
-        of_arc, behind = slots < tables.max_candidates, ((0, 0), (tables.max_candidates, 0))
-        stops = jnp.pad(state.stop_ids, behind), jnp.pad(jnp.broadcast_to(accepted, state.stop_ids.shape), behind)
-        return jnp.where(of_arc, token, stops[0]), jnp.where(of_arc, allowed, stops[1])
+        of_arc, stops = whole(slots) < tables.max_candidates, jnp.pad(state.stop_ids, ((0, 0), (tables.max_candidates, 0)))
+        accepted = whole(jnp.broadcast_to(accepted, slots.shape)).astype(bool)
+        return jnp.where(of_arc, token, stops), jnp.where(of_arc, allowed, accepted)
     for e in range(state.stop_ids.shape[1]):
         here = slots == tables.max_candidates + e
         token, allowed = jnp.where(here, state.stop_ids[:, e : e + 1], token), jnp.where(here, accepted, allowed)
@@ -244,14 +248,16 @@ def _slots(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
     """Tokens of the arcs of all sources without mask row, int32[B, M + E], and which exist and fit the limits."""
-    count = jnp.where(at.record[LEVEL_COUNT] == 0, at.record[ARC_COUNT], 0)
+    slots, levels, count = _slots(tables, state), at.record[LEVEL_COUNT], at.record[ARC_COUNT]
+    alone = levels.shape[1] == 1  # then the condition stands beside those of the arcs: no operation of its own on a TPU
     cost, need = limits(tables, state, at)
-    slots = _slots(tables, state)
-    found = joined(count, slots, at.record[ARC_OFFSET])
+    found = joined(count if alone else jnp.where(levels == 0, count, 0), slots, at.record[ARC_OFFSET])
     guard = (ARC_GUARD,) if at.used else ()
     columns = (ARC_TOKEN, ARC_COST, *((ARC_NEED,) if need is not None else ()), *guard)
     token, *arc = fields(tables.arcs, columns, found.place)
     fits = found.exists & _within(arc[0], None if need is None else arc[1], cost, need, found.source)
+    if alone:
+        fits &= whole(jnp.broadcast_to(levels, fits.shape)) == 0
     if at.used:
         fits &= allowed_by(tables, arc[-1], stack_at(tables, at, found.source)[1])
     if tables.pairs is not None and tables.filter is not None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import named_arguments
-from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked
+from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked, whole
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
@@ -407,21 +407,23 @@ def _last_arcs(tables: ConstraintTables, record: Sequence[jax.Array], tokens: ja
       tokens: int32, broadcasts to [...].
       column: of `tables.arcs`.
     """
-    at, end = record[ARC_OFFSET], record[ARC_OFFSET] + record[ARC_COUNT]
-    tokens = jnp.broadcast_to(tokens, at.shape)
+    offset, count = record[ARC_OFFSET], record[ARC_COUNT]
+    tokens = jnp.broadcast_to(tokens, offset.shape)
     last = tables.arcs.shape[0] - 1
 
     def reached(at: jax.Array, stride: int, i: jax.Array) -> jax.Array:
-        """Where a separator takes the search: tokens ascend, so the last one that is not beyond the token decides."""
-        probe = at[..., None] + (i + 1) * stride
-        (token,) = fields(tables.arcs, (ARC_TOKEN,), jnp.minimum(probe, last))
+        """Where among a node's arcs a separator takes the search: tokens ascend, so the last one not beyond the token decides."""
+        probe = at[..., None] + (whole(i) + 1) * stride
+        (token,) = fields(tables.arcs, (ARC_TOKEN,), jnp.minimum(offset[..., None] + probe, last))
         below = token <= tokens[..., None]
-        return jnp.where((probe < end[..., None]) & below, probe, at[..., None])
+        return jnp.where((probe < count[..., None]) & below, probe, at[..., None])
 
+    at = jnp.zeros_like(offset)
     for level in reversed(range(1, tables.search_depth)):
         at = largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
-    place = at[..., None] + places(SEARCH_FANOUT, at.shape)
+    of_node = at[..., None] + places(SEARCH_FANOUT, at.shape)
+    place = offset[..., None] + of_node
     columns = (ARC_TOKEN,) if column is None else (ARC_TOKEN, column)
     token, *asked = fields(tables.arcs, columns, jnp.minimum(place, last))
-    mine = (place < end[..., None]) & (token == tokens[..., None])
+    mine = (of_node < count[..., None]) & (token == tokens[..., None])
     return jnp.where(mine, asked[0] if asked else place + 1, 0).max(-1)

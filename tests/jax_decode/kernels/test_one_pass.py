@@ -1,5 +1,6 @@
 """The kernels for TPUs and GPUs, run by Pallas's interpreter: the same best tokens, draws and sums as XLA's form, and as NumPy says."""
 
+import functools
 import types
 
 import jax
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 
 from jax_decode.kernels import one_pass
+from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.planes import NEVER, allowed_logits, column_max, planes
 from jax_decode.kernels.row_layout import pack_planes, words_for
 from jax_decode.sampling.samplers import Categorical, TopK
 from jax_decode.sampling.sampling import sample
 from jax_decode.sampling.summary import Noise, _fused, in_one_pass, in_one_pass_of_gpu
+from jax_decode.sampling.truncation import Allowed, _best, _over_kernel, _over_scaled, _to_order, _Tokens
 
 KERNELS = [in_one_pass, in_one_pass_of_gpu]
 SHAPES = [(9, 5000, jnp.float32), (1, 130, jnp.float32), (17, 4096, jnp.bfloat16)]
@@ -129,3 +132,22 @@ def test_no_kernel_of_a_gpu_without_one(monkeypatch):
     monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
     assert one_pass.wanted("tpu")
     assert not one_pass.wanted("gpu")
+
+
+@pytest.mark.parametrize("scale", [None, 0.5])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_search_for_a_border_sees_the_same_masses(masked, scale, monkeypatch):
+    """What `TopP` asks of all tokens, by the kernel and by XLA's form of the same expressions."""
+    monkeypatch.setattr(one_pass, "mapped", functools.partial(one_pass.mapped, interpret=True))
+    batch, width = 3, 5000
+    logits, _, words = example(batch, width, jnp.float32)
+    allowed = Allowed(jnp.minimum(logits, 9.0), words if masked else None, None, Columns(words_for(width)), None)
+    inverse = None if scale is None else jnp.full((batch, 1), scale)
+    base, listed = _best(allowed, inverse), jnp.full((batch, 2), NEVER)
+    searches = [_Tokens(over(allowed, inverse, base), listed, base, None) for over in (_over_kernel, _over_scaled)]
+    for low, high in ((-3e38, 4.0), (-1.0, 1.0), (0.5, 0.5)):
+        ends = [_to_order(jnp.full(batch, x, jnp.float32)) for x in (low, high)]
+        mine, other = (search.mass(*ends) for search in searches)
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
+        mine, other = (search.below(ends[1]) for search in searches)
+        np.testing.assert_array_equal(mine, other)
