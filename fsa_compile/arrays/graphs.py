@@ -158,14 +158,22 @@ _MANY = 50
 
 
 def reached(source: np.ndarray, target: np.ndarray, first: Iterable[int], size: int) -> np.ndarray:
-    """Which nodes edges lead to from the first ones, these included: bool[size].
+    """Which nodes edges lead to from the first ones, these included: bool[size]."""
+    return followed(target[order_of(source)], firsts(source, size), first)
+
+
+def followed(after: np.ndarray, begin: np.ndarray, first: Iterable[int]) -> np.ndarray:
+    """Which nodes can be reached from the first ones, these included: bool[S].
 
     Level by level with NumPy while many nodes are new; then a loop over nodes: automata are often chains, whose levels are single
     nodes.
+
+    Args:
+      after: targets of the edges of all nodes, one node after the other.
+      begin: int64[S + 1], where those of each node begin.
     """
-    after, begin = target[order_of(source)], firsts(source, size)
     todo = list(first)
-    found = np.zeros(size, bool)
+    found = np.zeros(len(begin) - 1, bool)
     found[todo] = True
     while len(todo) >= _MANY:
         level = np.array(todo)

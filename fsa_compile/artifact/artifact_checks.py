@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.arrays.integers import distinct
 from fsa_compile.arrays.ranges import indices
 from fsa_compile.artifact.arrays import (  # fmt: skip
     ARC_BURST,
@@ -245,13 +246,13 @@ def longest_path(children: np.ndarray, segments: np.ndarray, most: int) -> int:
     while len(gone):
         nodes = users[indices(used[gone], used[gone + 1])] % segments.shape[1]
         np.subtract.at(waits, nodes, 1)
-        nodes = np.unique(nodes[waits[nodes] == 0])
+        nodes = distinct(nodes[waits[nodes] == 0])
         length += bool(len(nodes))
         if length > most:
             return length
         hit = of_segment[edges[indices(into[nodes], into[nodes + 1])]]
         np.subtract.at(left, hit, 1)
-        gone = np.unique(hit[left[hit] == 0])
+        gone = distinct(hit[left[hit] == 0])
     return length if not waits.any() else most + 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import keyword
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,12 @@ _EXCLUDED = ':,{}[]<>|"'
 _BARE = (*((c, c) for c in range(0x20, 0x7F) if chr(c) not in _EXCLUDED), (0x80, 0xD7FF), (0xE000, 0x10FFFF))
 
 
+@functools.lru_cache(1024)
+def _bare_within(low: int, high: int) -> tuple[tuple[int, int], ...]:
+    """The characters of bare keys in a range."""
+    return tuple([(max(a, low), min(z, high)) for a, z in _BARE if a <= high and z >= low])
+
+
 class _BareKeys(Frames):
     """Objects whose keys stand without quotes."""
 
@@ -39,10 +46,8 @@ class _BareKeys(Frames):
         row: list[tuple[int, int, int]] = []
         for low, high, after in classes.row(state):
             below = self._bare(speller, classes, targets, after) if classes.within(after, targets) else 0
-            for a, z in _BARE if below else ():
-                a, z = max(a, low), min(z, high)
-                if a <= z and not (first and a == 0x20):
-                    row.append((a, z, below))
+            if below:
+                row += [(a, z, below) for a, z in _bare_within(low, high) if not (first and a == 0x20)]
         return speller.body(tuple(row), close, "shortest")
 
     def _bare(self, speller: RawSpeller, classes: KeyAutomaton, targets: Targets, state: int) -> int:

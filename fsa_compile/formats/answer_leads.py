@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts, numbered
-from fsa_compile.arrays.ranges import joined, spread
+from fsa_compile.arrays.ranges import joined, segment_starts, spread
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 TOKEN_BITS = 22
@@ -72,10 +72,12 @@ class Rows:
     Attributes:
       known: uint32[W] by hash.
       without: (hash of a known row, the tokens that are missing) by hash.
+      size: how many tokens rows have, by hash, as far as it was asked for.
     """
 
     known: Mapping[int, np.ndarray]
     without: dict[int, tuple[int, np.ndarray]] = dataclasses.field(default_factory=dict)
+    size: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, row_hash: int) -> np.ndarray:
         if row_hash in self.known:
@@ -87,38 +89,26 @@ class Rows:
 
     def sizes(self, hashes: np.ndarray) -> np.ndarray:
         """int64[n], how many tokens rows have."""
-        out: dict[int, int] = {}
-        for row_hash in hashes.tolist():
-            if row_hash in out:
-                continue
-            base, tokens = self.without.get(row_hash, (row_hash, ()))
-            if base not in out:
-                out[base] = int(np.bitwise_count(self.known[base]).sum())
-            out[row_hash] = out[base] - len(tokens)
-        return np.array([out[row_hash] for row_hash in hashes.tolist()], np.int64)
+        known, which = numbered(hashes)
+        size = self.size
+        for row_hash in known.tolist():
+            if row_hash not in size:
+                size[row_hash] = int(np.bitwise_count(self.known[row_hash]).sum())
+        return np.array([size[row_hash] for row_hash in known.tolist()], np.int64)[which]
 
 
-def called_tokens(
-    leads: Iterable[tuple[bytes, tuple[np.ndarray, np.ndarray]]], begun: Mapping[bytes, Sequence[int]]
-) -> np.ndarray:
+def called_tokens(pairs: Sequence[np.ndarray], nodes: np.ndarray, read: np.ndarray) -> np.ndarray:
     """Sorted node << TOKEN_BITS | token of the tokens that belong to calls.
 
     Args:
-      leads: each with its `lead_tokens`.
-      begun: nodes of the answers that may yet be calls, by what is read of them.
+      pairs: of each name, number of what is read of an answer << TOKEN_BITS | token.
+      nodes: the answers that may yet be calls, ascending.
+      read: number of what is read of each.
     """
-    place = {text: number for number, text in enumerate(begun)}
-    pairs = [np.zeros(0, np.int64)]
-    for lead, (read, token) in leads:
-        number = np.array([place.get(lead[:length], -1) for length in range(len(lead))])[read]
-        pairs.append((number << TOKEN_BITS | token)[number >= 0])
     pair = distinct(np.concatenate(pairs))
-    number, token = pair >> TOKEN_BITS, pair & (1 << TOKEN_BITS) - 1
-    first = firsts(number, len(place))
-    text = np.repeat(np.arange(len(place)), [len(nodes) for nodes in begun.values()])
-    node = np.array([node for nodes in begun.values() for node in nodes], np.int64)
-    size = np.diff(first)[text]
-    return np.sort(node.repeat(size) << TOKEN_BITS | token[joined(first[text], size)])
+    first = firsts(pair >> TOKEN_BITS, int(max(read.max(), pair.max(initial=0) >> TOKEN_BITS)) + 1)
+    size = np.diff(first)[read]
+    return nodes.repeat(size) << TOKEN_BITS | pair[joined(first[read], size)] & (1 << TOKEN_BITS) - 1
 
 
 def with_text(
@@ -176,15 +166,14 @@ def _cut(
     token = called & (1 << TOKEN_BITS) - 1
     inside = _bits(row, token)
     token, of = token[inside], called[inside] >> TOKEN_BITS
-    changed, which = numbered(of)
-    lost = np.zeros(len(changed), np.uint64)
-    np.add.at(lost, which, tables.token_hash[token])
+    begin = segment_starts(of)
+    first = np.append(begin, len(of))
     out = np.full(len(nodes), row_hash, np.uint64)
-    place = np.searchsorted(changed, nodes)
-    some = (place < len(changed)) & (changed[np.minimum(place, len(changed) - 1)] == nodes) if len(changed) else place < 0
-    out[some] -= lost[place[some]]
-    first = firsts(which, len(changed)).tolist()
-    for new, number in zip(out[some].tolist(), place[some].tolist()):
+    changed = nodes.searchsorted(of[begin])
+    if len(begin):
+        out[changed] -= np.add.reduceat(tables.token_hash[token], begin)
+    whole = int(rows.sizes(np.array([row_hash], np.uint64))[0])
+    for new, low, high in zip(out[changed].tolist(), first.tolist(), first[1:].tolist()):
         if new and new not in rows.known and new not in rows.without:
-            rows.without[new] = row_hash, token[first[number] : first[number + 1]]
+            rows.without[new], rows.size[new] = (row_hash, token[low:high]), whole - (high - low)
     return out

@@ -42,7 +42,9 @@ def framed_machine(
     first = [machine.start for machine in machines] if starts is None else starts
     places = zip(machines, first, automaton.schemas)
     values = [Value(machine, start, node.pointer) for machine, start, node in places]
-    return with_values(_text_machine(automaton), values, deadline)
+    outer, number = _text_machine(automaton)
+    calls = [(at, value, int(number[after]) - 1) for at, called in automaton.calls.items() for value, after in called.items()]
+    return _Framing(outer, values, sorted(calls), deadline).machine()
 
 
 def with_values(outer: ByteMachine, values: Sequence[Value], deadline: Deadline) -> ByteMachine:
@@ -57,25 +59,27 @@ def with_values(outer: ByteMachine, values: Sequence[Value], deadline: Deadline)
     Raises:
       FormatError: after some text the next byte can be read in two ways.
     """
-    return _Framing(outer, values, deadline).machine()
+    calls = []
+    for place, token in enumerate(outer.specials):
+        if token < 0:
+            action = outer.action[:, outer.byte_class[256 + place]]
+            calls += [(int(at), ~token, int(outer.entry_offset[action[at]])) for at in np.flatnonzero(action)]
+    return _Framing(outer, values, sorted(calls), deadline).machine()
 
 
-def _text_machine(automaton: TextAutomaton) -> ByteMachine:
-    """An automaton as a machine, each value a special token."""
-    states, classes = automaton.table.shape
-    values = len(automaton.schemas)
-    table = np.hstack([automaton.table, np.zeros((states, values), automaton.table.dtype)])
-    for state, called in automaton.calls.items():
-        for number, after in called.items():
-            table[state, classes + number] = after
+def _text_machine(automaton: TextAutomaton) -> tuple[ByteMachine, np.ndarray]:
+    """(an automaton without its values as a machine; by state, number of the action that leads there, 0 for none)."""
+    states = len(automaton.table)
     is_target = np.zeros(states, bool)
-    is_target[table] = True
+    is_target[automaton.table] = True
+    is_target[[after for called in automaton.calls.values() for after in called.values()]] = True
     is_target[0] = False
     targets = is_target.nonzero()[0]
-    return ByteMachine(
-        byte_class=np.append(automaton.byte_class, classes + np.arange(values)).astype(np.int32),
-        specials=(*automaton.specials, *(~number for number in range(values))),
-        action=np.where(is_target, is_target.cumsum(), 0).astype(np.int32)[table],
+    number = np.where(is_target, is_target.cumsum(), 0).astype(np.int32)
+    machine = ByteMachine(
+        byte_class=automaton.byte_class.astype(np.int32),
+        specials=automaton.specials,
+        action=number[automaton.table],
         entry_offset=np.append(0, np.arange(len(targets) + 1)).astype(np.int32),
         entry_next=targets.astype(np.int32),
         entry_push=np.zeros(len(targets), np.int32),
@@ -88,6 +92,7 @@ def _text_machine(automaton: TextAutomaton) -> ByteMachine:
         stack=(),
         control_names=("", *map(str, range(1, states))) if automaton.labels else (),
     )
+    return machine, number
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,8 +109,16 @@ class _Offsets:
 
 
 class _Framing:
-    def __init__(self, outer: ByteMachine, values: Sequence[Value], deadline: Deadline) -> None:
-        self.outer, self.values = outer, values
+    """A machine, and values that may begin at some of its controls.
+
+    Args:
+      calls: control of the outer machine, number of the value that begins there, entry that leads behind it; ascending.
+    """
+
+    def __init__(
+        self, outer: ByteMachine, values: Sequence[Value], calls: list[tuple[int, int, int]], deadline: Deadline
+    ) -> None:
+        self.outer, self.values, self.calls = outer, values, calls
         inner = list({id(value.machine): value.machine for value in values}.values())
         self.machines = machines = [*inner, outer]
         index = {id(machine): number for number, machine in enumerate(machines)}
@@ -124,7 +137,6 @@ class _Framing:
             totals.guard += len(machine.sets.guards) - 1 if machine.sets else 0
             totals.kind += len(machine.sets.required) - 1 if machine.sets else 0
         self.totals, self.above = totals, self.offsets[-1]
-        self.calls = self._calls()
         begun: list[set[int]] = [set() for _ in machines]
         for _, number, _ in self.calls:
             begun[self.machine_of[number]].add(values[number].start)
@@ -148,15 +160,6 @@ class _Framing:
         self.pushes: list[tuple[tuple[int, int], ...]] = [()]
         self._entry_number: dict[tuple[int, int, int, int], int] = {}
         self._push_number: dict[tuple[tuple[int, int], ...], int] = {}
-
-    def _calls(self) -> list[tuple[int, int, int]]:
-        """Where values may begin: control of the outer machine, number of the value, entry that reads it."""
-        outer, out = self.outer, []
-        for place, token in enumerate(outer.specials):
-            if token < 0:
-                action = outer.action[:, outer.byte_class[256 + place]]
-                out += [(int(at), ~token, int(outer.entry_offset[action[at]])) for at in np.flatnonzero(action)]
-        return sorted(out)
 
     def machine(self) -> ByteMachine:
         for number in range(len(self.machines)):

@@ -13,13 +13,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Hashable, Mapping
+from functools import cached_property
 
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts
+from fsa_compile.arrays.ranges import joined
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.formats.answer_leads import lead_tokens
+from fsa_compile.formats.answer_leads import TOKEN_BITS, lead_tokens
 from fsa_compile.formats.text_automaton import END, Answer, Before, TextAutomaton
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -37,7 +39,7 @@ class Roles:
       answer: the label of the answers that may not begin like a call; None for none.
       goes_on: role of such an answer where anything may follow, or NO_ROLE.
       is_text: by role, whether it stands for such an answer that can be no call.
-      begun: by role, what is read of an answer that may yet be a call; None where there is none.
+      begun: by role, number of what is read of an answer that may yet be a call; -1 where there is none.
     """
 
     def __init__(self) -> None:
@@ -48,7 +50,8 @@ class Roles:
         self.answer: Answer | None = None
         self.goes_on = NO_ROLE
         self.is_text: list[bool] = []
-        self.begun: list[bytes | None] = []
+        self.begun: list[int] = []
+        self._reads: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self.prefix)
@@ -80,10 +83,14 @@ class Roles:
             found = self._number[labels] = len(self.prefix)
             self.prefix.append(-1 if outside or not any(within) else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
             self.is_text.append(bool(text))
-            self.begun.append(begun)
+            self.begun.append(-1 if begun is None else self.read(begun))
             if text and not text[0].state:
                 self.goes_on = found
         return found
+
+    def read(self, text: bytes) -> int:
+        """Number of what is read of an answer that may yet be a call."""
+        return self._reads.setdefault(text, len(self._reads))
 
     def _begun(self, labels: frozenset[Hashable]) -> tuple[bytes | None, bool]:
         """(what is read of an answer that may yet be a call, None for none; whether that is certain)."""
@@ -128,7 +135,8 @@ class Part:
       after: role of the state behind the value, by symbol.
       hashes: uint64[R], of each row.
       group_cost, group_need: int64[G], of the groups of nodes with a role.
-      taken: `lead_tokens` of each name, where answers may begin like calls; what these go on with as text is left out.
+      taken: of each name, where answers may begin like calls, number of what is read of its lead << TOKEN_BITS | token, of the
+        tokens that belong to calls there; what answers go on with as text is left out.
       keys: masks of keys.
       guards: `unset` masks, `all` and `set` of each guard.
       cells: (row of `delta`, symbol, child) of its entries, int64[*] each.
@@ -147,7 +155,7 @@ class Part:
     hashes: np.ndarray
     group_cost: np.ndarray
     group_need: np.ndarray
-    taken: Mapping[bytes, tuple[np.ndarray, np.ndarray]]
+    taken: Mapping[bytes, np.ndarray]
     keys: tuple[int, ...]
     guards: tuple[tuple[tuple[int, ...], int, int], ...]
     cells: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -158,9 +166,25 @@ class Part:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        taken = [array for pair in self.taken.values() for array in pair]
-        own = (self.role, self.arc_name, self.hashes, *self.cells, *taken)
+        own = (self.role, self.arc_name, self.hashes, *self.cells, *self.taken.values())
         return sum(array.nbytes for array in (*self.arrays.values(), *own))
+
+    @cached_property
+    def inner_edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """(targets, where those of each node begin): of nodes without a role what tokens lead to, of all what may be popped to.
+        Rows of `delta` are nodes behind all others."""
+        arrays, n = self.arrays, len(self.role)
+        width = max(1, len(arrays["symbol_cost"]))
+        nodes = np.arange(n)
+        pops, rungs = arrays["pop_offset"] // width, arrays["ladder"][:, 1::2].sum(1)
+        arcs, groups = (nodes.repeat(np.diff(arrays[f"{kind}_offset"])) for kind in ("arc", "group"))
+        arc, group = (self.role[column] < 0 for column in (arcs, groups))
+        source = [arcs[arc], groups[group], nodes, nodes, nodes.repeat(pops.shape[1]), nodes.repeat(rungs), n + self.cells[0]]
+        target = [arrays["effects"][arrays["arc_effect"][arc], 0], arrays["group_next"][group], arrays["twin"],
+                  n + arrays["delta_offset"] // width, n + pops.ravel(), joined(nodes + 1, rungs), self.cells[2]]  # fmt: skip
+        size = n + self.num_delta_rows
+        at, to = np.divmod(distinct(np.concatenate(source) * size + np.concatenate(target)), size)
+        return to, firsts(at, size)
 
     @property
     def rows_in_use(self) -> np.ndarray:
@@ -233,7 +257,7 @@ def part_of(
 
 def _without_text(made: CompiledConstraint, role: np.ndarray, roles: Roles) -> CompiledConstraint:
     """The constraint without what answers that may yet be calls go on with as any text."""
-    begun, text = (np.array([*column, False])[role] for column in ([b is not None for b in roles.begun], roles.is_text))
+    begun, text = (np.array([*column, False])[role] for column in ([read >= 0 for read in roles.begun], roles.is_text))
     if not begun.any():
         return made
     node = np.arange(made.num_nodes)
@@ -246,12 +270,14 @@ def _without_text(made: CompiledConstraint, role: np.ndarray, roles: Roles) -> C
     )  # fmt: skip
 
 
-def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
+def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> dict[bytes, np.ndarray]:
     if roles.answer is None or not names:
         return {}
     leads = [roles.answer.lead(name) for name in names]
     within = [len(lead) - len(roles.answer.behind) for lead in leads]
-    return dict(zip(names, lead_tokens(leads, within, tables)))
+    numbers = (np.array([roles.read(lead[:size]) for size in range(len(lead))]) for lead in leads)
+    found = zip(names, numbers, lead_tokens(leads, within, tables))
+    return {name: number[read] << TOKEN_BITS | token for name, number, (read, token) in found}
 
 
 def _begins_names(labels: frozenset[Hashable]) -> bool:

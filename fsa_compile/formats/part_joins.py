@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import reached
+from fsa_compile.arrays.graphs import followed
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import joined, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
@@ -146,32 +146,22 @@ class _Join:
         own[self.base] = False
         if self.is_whole:
             return own
-        inside = own[self.arc_source]
-        rows, cells = self._delta_rows(), self._cells()
-        nodes = np.arange(self.total)
-        pops = rows[1]
-        rungs = self.arrays["ladder"][:, 1::2].sum(1)
-        source = [self.arc_source[arcs], self.arc_source[inside], self.group_source[groups], nodes, nodes,
-                  nodes.repeat(pops.shape[1]), self.total + cells[0], self.group_source[own[self.group_source]],
-                  nodes.repeat(rungs)]  # fmt: skip
-        target = [self.effects[self.arc_effect[arcs], 0], self.effects[self.arc_effect[inside], 0], self.groups["target"][groups],
-                  self.twin, self.total + rows[0], self.total + pops.ravel(), cells[2],
-                  self.groups["target"][own[self.group_source]], joined(nodes + 1, rungs)]  # fmt: skip
-        size = self.total + int(rows[2])
-        edges = distinct(np.concatenate(source) * size + np.concatenate(target))
-        at, to = np.divmod(edges, size)
-        seen = reached(at, to, set(self.is_role.nonzero()[0].tolist()), size)
-        return own & seen[: self.total]
+        first = np.concatenate((self.effects[self.arc_effect[arcs], 0], self.groups["target"][groups], self.is_role.nonzero()[0]))
+        first = distinct(first)
+        cut = first.searchsorted([*self.base.tolist(), self.total]).tolist()
+        for part, base, low, high in zip(self.parts, self.base.tolist(), cut, cut[1:]):
+            seen = followed(*part.inner_edges, (first[low:high] - base).tolist())
+            own[base : base + len(part.role)] &= seen[: len(part.role)]
+        return own
 
-    def _delta_rows(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """(row of delta of each node, rows by case int64[N, 2 ** M], how many there are)."""
+    def _delta_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """(row of delta of each node, rows by case int64[N, 2 ** M])."""
         self.row_base = _bases(part.num_delta_rows for part in self.parts)
         widths = np.array([max(1, len(part.arrays["symbol_cost"])) for part in self.parts])
         most = max(part.arrays["pop_offset"].shape[1] for part in self.parts)
         width, base = (self._shift("delta_offset", column) for column in (widths, self.row_base))
         pops = np.concatenate([np.tile(p.arrays["pop_offset"], (1, most // p.arrays["pop_offset"].shape[1])) for p in self.parts])
-        count = int(self.row_base[-1]) + self.parts[-1].num_delta_rows
-        return self.arrays["delta_offset"] // width + base, pops // width[:, None] + base[:, None], count
+        return self.arrays["delta_offset"] // width + base, pops // width[:, None] + base[:, None]
 
     def _cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(row, symbol, child) of all entries of delta."""
@@ -240,18 +230,16 @@ class _Join:
         self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
         """The entries with those of answers that may yet be calls as any text."""
-        answer, number = self.roles.answer, self.role_number
-        begun: dict[bytes, list[int]] = {}
-        for role, read in enumerate(self.roles.begun):
-            if read is not None and number[role]:
-                begun.setdefault(read, []).append(int(number[role]))
-        if answer is None or not begun:
+        roles, number = self.roles, self.role_number
+        begun = np.array(roles.begun)
+        some = ((begun >= 0) & (number[: len(begun)] > 0)).nonzero()[0]
+        if roles.answer is None or not len(some):
             return arcs, groups
-        if self.roles.goes_on == NO_ROLE or not number[self.roles.goes_on]:
+        if roles.goes_on == NO_ROLE or not number[roles.goes_on]:
             return None
-        called = called_tokens(((answer.lead(name), one.part.taken[name]) for one in self.chosen for name in one.names), begun)
-        nodes = np.array(sorted(node for some in begun.values() for node in some), np.int64)
-        return with_text(arcs, groups, int(number[self.roles.goes_on]), nodes, called, self.rows, self.tables)
+        nodes = number[some]
+        called = called_tokens([one.part.taken[name] for one in self.chosen for name in one.names], nodes, begun[some])
+        return with_text(arcs, groups, int(number[roles.goes_on]), nodes, called, self.rows, self.tables)
 
     def _solve(self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> bool:
         """Finds distances and needs of the nodes with a role, and what their tokens take; whether those of all else stay."""
@@ -460,7 +448,7 @@ class _Join:
     def _add_nodes(self, arrays: dict[str, Any]) -> None:
         """Arrays by node, and delta."""
         own, n = self.own, self.count + 1
-        rows, pops, _ = self._delta_rows()
+        rows, pops = self._delta_rows()
         row, symbol, child = self._cells()
         used = distinct(np.concatenate((rows[own], pops[own].ravel())))
         number = np.zeros(int(max(used.max(initial=0), row.max(initial=0))) + 1, np.int64)

@@ -152,15 +152,15 @@ def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled
         return compile_format(_turn(read, request, *asked), request, asked[-1])
 
     def joined() -> CompiledConstraint:
-        own = {tool.name: json_text(tool.schema) for tool in read.tools.values() if tool.builtin is None}
-        others = tuple(tool.name for tool in read.tools.values() if tool.builtin is not None)
+        own = {name: schema for name, _, is_own, schema in tools if is_own}
+        others = tuple(name for name, _, is_own, _ in tools if not is_own)
         form = (read.choice, others, asked, request.limits, read.key)
         return known_forms.constraint(form, own, request, lambda names: _named(read.only(names), request, asked))
 
     if not request.is_plain or request.max_depth is not None or not (asked[0] is None or isinstance(asked[0], str)):
         return made()
     try:
-        tools = json_text([[tool.name, tool.pointer, tool.builtin is None, tool.schema] for tool in read.tools.values()])
+        tools = tuple((one.name, one.pointer, one.builtin is None, json_text(one.schema)) for one in read.tools.values())
         key = (tools, read.choice, asked, request.limits, read.key)
         hash(key)
     except (TypeError, ValueError, RecursionError):

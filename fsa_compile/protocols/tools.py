@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import marshal
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.formats.request import FormatError, child, members, text
 from fsa_compile.protocols.protocol import Builtin, Protocol
@@ -118,7 +120,20 @@ def _described(given: Any, pointer: str, strict: bool) -> Tool:
     if not isinstance(parameters, Mapping):
         raise FormatError("parameters are a JSON Schema, an object", pointer=place)
     closed = strict and known.get("strict") is not False
-    return Tool(name, _read(parameters, closed, True), place)
+    return Tool(name, _known(parameters, closed), place)
+
+
+def _known(schema: Any, closed: bool) -> Any:
+    """`_read` of a whole schema, which most turns of a conversation ask for again."""
+    try:
+        text = marshal.dumps(schema, 0)  # unlike JSON, it tells tuples from lists, and 1 from "1" where it is a key
+    except ValueError:
+        return _read(schema, closed, True)
+    return _READ.get((text, closed), lambda: (_read(marshal.loads(text), closed, True), len(text)))[0]
+
+
+_READ: SizedMemo[tuple[Any, int]] = SizedMemo(4 << 20, lambda read: read[1])
+"""Schemas that were read last, and the sizes of their texts."""
 
 
 def _read(schema: Any, closed: bool, is_schema: bool) -> Any:

@@ -43,11 +43,13 @@ BOS_NAMES = ("<bos>", "<s>", "<|begin_of_text|>", "<BOS_TOKEN>", "<｜begin▁of
 _MARKUP = re.compile(
     r"<unused\d+>|<(?:start|end)_of_(?:turn|image)>|<(?:image|audio)_soft_token>"
     r"|<\|(?:turn|image|audio)\|?>|<(?:turn|image|audio)\|>|\[multimodal\]|\[@BOS@\]|<mask>|<2mass>"
+    r'|<\|(?:tool|tool_call|tool_response|channel)>|<(?:tool|tool_call|tool_response|channel)\|>|<\|think\|>|<\|"\|>'  # Gemma 4
+    r"|<(?:start|end)_function_(?:declaration|call|response)>|<escape>"  # FunctionGemma
 )
 
 
 def is_markup(name: str) -> bool:
-    """Whether a piece declared as text is really markup of a known model (Gemma's turn, image and unused ids).
+    """Whether a piece declared as text is really markup of a known model (Gemma's turn, tool, image and unused ids).
 
     Args:
       name: the piece as printed.

@@ -29,6 +29,7 @@ from oracles import official_small
 
 import fsa_compile
 import jax_decode
+from fsa_compile.protocols import stop_ids
 from jax_decode import Status
 from jax_decode.integrations.gemma import GemmaDecoder, constrain, statuses
 
@@ -441,6 +442,45 @@ def test_the_samplers_of_gemma_4(small, small4, both, person):
     ids = tokenizer.encode(BIO, add_bos=True)
     mine = jax_decode.generate(GemmaDecoder(model, params), ids, person, max_new_tokens=LIMIT)
     assert tokens_of(greedy.state) == chosen(mine)
+
+
+def test_turns_of_gemma_4(small, small4, tmp_path):
+    """Calls, and a thought before a value, in Gemma 4's own tokens from its own sampler, which stops at each id that ends a turn."""
+    model, params, _ = small4
+    path = official_small.gemma_4_tokenizer(tmp_path)
+    tokenizer, ours = small.gm.text.Gemma4Tokenizer(path=path), fsa_compile.load_tokenizer(path)
+    names = tokenizer.special_tokens
+    ends = {names.EOS, names.END_OF_TURN, names.BEGIN_OF_TOOL_RESPONSE}
+    stops = stop_ids(ours, "gemma4")
+    assert set(stops) == ends
+
+    def get_weather(city: str, days: int = 1) -> str:
+        return f"{city} {days}"
+
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    asked = [
+        {"tools": [get_weather], "tool_choice": "required", "reasoning": "off"},
+        {"tools": [get_weather], "response": schema, "reasoning": "required", "max_reasoning_tokens": 8, "tool_choice": "none"},
+        {"tools": [get_weather], "reasoning": "off"},
+    ]
+    tables = jax_decode.to_device([fsa_compile.compile_response(ours, **given) for given in asked])  # the tokenizer tells: gemma4
+    constrained, packed = constrain(model, params, tables, constraint=[0, 1, 2], max_new_tokens=LIMIT, stop_ids=stops)
+    hot = small.gm.text.RandomSampling(temperature=2.0)
+    sizes = {"tokenizer": tokenizer, "cache_length": 512, "max_out_length": LIMIT, "pad_length": 64}
+    sampler = small.gm.text.Gemma4Sampler(model=constrained, params=packed, sampling=hot, **sizes)
+    ended = set()
+    for seed in range(8):
+        out = sampler.sample([BIO, OTHER, BIO], rng=seed, return_state=True)
+        assert statuses(out.state, packed) == [Status.ACCEPTED] * 3
+        ids = [tokens_of(out.state, row) for row in range(3)]
+        ended |= {row[-1] for row in ids} & ends
+        calls, value, either = (fsa_compile.parse_response(row, ours, **given) for row, given in zip(ids, asked))
+        assert calls.calls
+        assert all(call() == f"{call.arguments['city']} {call.arguments.get('days', 1)}" for call in calls.calls)
+        assert set(value.content) == {"ok"}
+        assert value.reasoning
+        assert either.calls or either.content
+    assert len(ended) > 1
 
 
 # Errors

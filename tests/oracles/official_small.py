@@ -20,6 +20,11 @@ from models.small_model import small_tokenizer_path
 
 EOS, END_OF_TURN = 1, 106
 _SWAPPED = ((4, 105), (5, 106))
+_OF_GEMMA_4 = {
+    48: "<|tool_call>", 49: "<tool_call|>", 50: "<|tool_response>", 51: "<tool_response|>", 52: '<|"|>', 100: "<|channel>",
+    101: "<channel|>", 105: "<|turn>", 106: "<turn|>",
+}  # fmt: skip
+"""Special tokens of Gemma 4: the package fixes the ids of 50, 105 and 106."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,3 +75,25 @@ def load(folder: Path) -> Small:
         ours=dataclasses.replace(ours, params=params),
         our_tokenizer=fsa_compile.load_tokenizer(path),
     )
+
+
+def gemma_4_tokenizer(folder: Path) -> str:
+    """Path of the small tokenizer's file with the special tokens of Gemma 4 at their ids, which it writes to a folder.
+
+    What is there takes the places of long pieces.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(small_tokenizer_path().read_bytes())
+    pieces = proto.pieces
+    for place, name in ((4, "<mask>"), (5, "[multimodal]")):
+        pieces[place].piece = name
+    kinds = type(pieces[0])
+    normal = [i for i, piece in enumerate(pieces) if piece.type == kinds.NORMAL and i not in _OF_GEMMA_4]
+    longest = sorted(normal, key=lambda i: -len(pieces[i].piece))
+    for (place, name), freed in zip(_OF_GEMMA_4.items(), longest):
+        pieces[freed].CopyFrom(pieces[place])
+        pieces[place].CopyFrom(kinds(piece=name, score=0.0, type=kinds.USER_DEFINED))
+    path = folder / "gemma4.model"
+    path.write_bytes(proto.SerializeToString())
+    return str(path)

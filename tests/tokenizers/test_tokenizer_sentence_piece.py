@@ -16,8 +16,8 @@ from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers import load_tokenizer
 from fsa_compile.tokenizers.sentence_piece import load_sentence_piece
 
-USER = ["<b>", "\n", "▁▁", "<start_of_turn>", "<end_of_turn>", "<unused0>", "zq"]
-MARKUP = ["<start_of_turn>", "<end_of_turn>", "<unused0>"]
+USER = ["<b>", "\n", "▁▁", "<start_of_turn>", "<end_of_turn>", "<unused0>", "<|tool_call>", "<channel|>", '<|"|>', "zq"]
+MARKUP = ["<start_of_turn>", "<end_of_turn>", "<unused0>", "<|tool_call>", "<channel|>", '<|"|>']
 
 
 def train(**changes):

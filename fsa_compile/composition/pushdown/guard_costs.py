@@ -72,8 +72,13 @@ class Pairs:
                 came, new = keys
                 certain = new[self.place[self._begin], self.case[self._begin]]
                 sure = np.minimum.reduceat(np.where(certain, least, _FAR), self._first)
-                least = least[np.lexsort((least, self._places.repeat(count)))]
-                some = least[self._first + np.minimum(came[self._places], count - 1)]
+                came = came[self._places]
+                some = np.where(came > 0, np.maximum.reduceat(least, self._first), np.minimum.reduceat(least, self._first))
+                between = ((came > 0) & (came < count - 1)).nonzero()[0]
+                number, at = spread(self._first[between], count[between])
+                ordered = least[at]
+                ordered = ordered[np.lexsort((ordered, number))]
+                some[between] = ordered[count[between].cumsum() - count[between] + came[between]]
                 out[self._places] = np.minimum(sure, some)
             else:
                 out[self._places] = np.maximum.reduceat(least, self._first)

@@ -24,6 +24,8 @@ _MANY = 100
 """More sets than this are looked up together."""
 _MORE = 200
 """So many sets more, and they can be looked up together, too."""
+_LARGE = 4 << 20
+"""Arrays of so many bytes get pages of 2 MB from NumPy."""
 _DOING = "storing the constraint's token sets"
 
 
@@ -95,11 +97,18 @@ class _SharedRows:
             return self._size - 1
 
 
-def _memory(size: int) -> mmap.mmap:
+def _memory(size: int, flags: int = 0) -> mmap.mmap:
     """Bytes that are 0, and this process's own after a fork."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
+
+
+def _empty(rows: int, words: int) -> np.ndarray:
+    """uint32[rows, words] with any contents. Large arrays get small pages, all at once, not those of 2 MB: see `_SharedRows`."""
+    if 4 * rows * words < _LARGE:
+        return np.empty((rows, words), np.uint32)
+    return np.frombuffer(_memory(4 * rows * words, getattr(mmap, "MAP_POPULATE", 0)), np.uint32).reshape(rows, words)
 
 
 class RowPool:
@@ -208,7 +217,8 @@ class RowPool:
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
         at = np.array(self._at)
-        out = self._shared.rows.take(at, axis=0, mode="clip")
+        out = _empty(len(at), self.tables.num_words)
+        self._shared.rows.take(at, axis=0, mode="clip", out=out)
         for number in (at >= len(self._shared.rows)).nonzero()[0].tolist() if self._own else ():
             out[number] = self[number]
         return out
