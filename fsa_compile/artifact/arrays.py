@@ -53,11 +53,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
+from fsa_compile.artifact.stored_arrays import KINDS, StoredArray
 from fsa_compile.errors import ArtifactError
 
 ARC_BURST = 64
@@ -91,6 +92,8 @@ def _regular() -> np.ndarray:
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ConstraintArrays:
     """The arrays of a constraint over one vocabulary.
+
+    `rows`, `arc_token`, `arc_effect` and `delta` may be `StoredArray`s: read like arrays, they take less room.
 
     Axes: N nodes, R rows, W = ceil(V / 32) words, G wide groups, A narrow arcs, L levels, V tokenizer ids, P effective stack
     symbols, S push strings, U symbols in them, I per-token tables. The arrays from `group_push` on have defaults, which are
@@ -235,6 +238,12 @@ class ConstraintArrays:
         """Bytes of all arrays."""
         return sum(getattr(self, name).nbytes for name in ARRAYS)
 
+    def written_out(self) -> Self:
+        """The constraint without arrays in parts, or itself if it has none."""
+        arrays = {name: getattr(self, name) for name in KINDS}
+        changes: dict[str, Any] = {name: np.asarray(x) for name, x in arrays.items() if isinstance(x, StoredArray)}
+        return dataclasses.replace(self, **changes) if changes else self
+
     @property
     def num_symbols(self) -> int:
         """P, effective stack symbols; 0 for a regular constraint."""
@@ -248,32 +257,32 @@ class ConstraintArrays:
     @property
     def arc_next(self) -> np.ndarray:
         """int32[A], target's base node of each arc, made anew."""
-        return self.effects[self.arc_effect, 0]
+        return self.effects[np.asarray(self.arc_effect), 0]
 
     @property
     def arc_push(self) -> np.ndarray:
         """int32[A], push string of each arc, made anew."""
-        return self.effects[self.arc_effect, 1]
+        return self.effects[np.asarray(self.arc_effect), 1]
 
     @property
     def arc_add(self) -> np.ndarray:
         """int32[A], what each arc adds to the register, made anew."""
-        return self.effects[self.arc_effect, 2]
+        return self.effects[np.asarray(self.arc_effect), 2]
 
     @property
     def arc_set(self) -> np.ndarray:
         """int32[A], register of the target frame of each arc, made anew."""
-        return self.effects[self.arc_effect, 3]
+        return self.effects[np.asarray(self.arc_effect), 3]
 
     @property
     def arc_cost(self) -> np.ndarray:
         """int32[A], cost of each arc, made anew."""
-        return self.effects[self.arc_effect, 4]
+        return self.effects[np.asarray(self.arc_effect), 4]
 
     @property
     def arc_need(self) -> np.ndarray:
         """int32[A], need of each arc, made anew."""
-        return self.effects[self.arc_effect, 5]
+        return self.effects[np.asarray(self.arc_effect), 5]
 
     @property
     def is_regular(self) -> bool:

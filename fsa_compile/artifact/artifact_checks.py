@@ -46,6 +46,7 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
         if not condition:
             raise ArtifactError(sentence, where=str(path), fix="Compile and save the constraint again.")
 
+    c = c.written_out()
     _check_nodes_and_rows(c, need)
     _check_sets(c, need)
     _check_levels(c, need)

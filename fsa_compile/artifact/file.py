@@ -21,6 +21,7 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
 from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
+from fsa_compile.artifact.stored_arrays import KINDS, StoredArray, of_parts
 from fsa_compile.errors import ArtifactError
 from fsa_compile.inputs.files import open_regular
 
@@ -35,7 +36,9 @@ CONTEXT_VERSION = 5
 """Version of the files of constraints whose cells cost what lies below them makes them: those have neither keys nor filters."""
 TEMPERATURE_VERSION = 6
 """Version of the files of constraints with temperatures of rules: what else they hold is in their headers."""
-VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION, TEMPERATURE_VERSION)
+STORED_VERSION = 7
+"""Version of the files with arrays in parts (`stored_arrays`); `contents` in their headers is the version of all else."""
+VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION, TEMPERATURE_VERSION, STORED_VERSION)
 _MAX_HEADER = 64 << 20
 _MOST_MEMBERS = 4 * len(ARRAYS)
 _MAX_NPY_HEADER = 1_024
@@ -65,14 +68,20 @@ def header_fields(constraint: ConstraintArrays) -> dict[str, Any]:
     return fields | {"magic": MAGIC, "format_version": version_of(constraint), "stop_ids": list(constraint.stop_ids)}
 
 
+def _contents(header: dict[str, Any]) -> int:
+    """The version of all that a file holds but arrays in parts."""
+    version: int = header["format_version"]
+    return header["contents"] if version == STORED_VERSION else version
+
+
 def fields_of_header(header: dict[str, Any], bad: Callable[[str], ArtifactError]) -> dict[str, Any]:
     """The fields of a constraint but its arrays, from a header.
 
     Raises:
       ArtifactError: `bad`, where what is said of canonical tokens is of a wrong type.
     """
-    fields = {name: header[name] for name in _scalars(header["format_version"])} | {"stop_ids": tuple(header["stop_ids"])}
-    if header["format_version"] == FORMAT_VERSION:
+    fields = {name: header[name] for name in _scalars(_contents(header))} | {"stop_ids": tuple(header["stop_ids"])}
+    if _contents(header) == FORMAT_VERSION:
         return fields | {"canonical": CanonicalPart.of_header(header, bad)}
     extra = {name: value for name, value in header["extra"].items() if name not in NAMES}
     return fields | {"canonical": CanonicalPart.of_header(header["extra"], bad), "extra": extra}
@@ -84,8 +93,16 @@ def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -
     names = [name for name in ARRAYS if name in held]
     shapes = {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names}
     header = header_fields(constraint) | {"arrays": shapes} | ({} if key is None else {"key": key})
+    members: dict[str, np.ndarray] = {}
+    for name in names:
+        array = getattr(constraint, name)
+        if isinstance(array, StoredArray):
+            header |= {"format_version": STORED_VERSION, "contents": version_of(constraint)}
+            members |= {f"{name}.{part}": values for part, values in array.parts.items()}
+        else:
+            members[name] = array
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
-    write_members(path, {"header": np.frombuffer(text, np.uint8)} | {name: getattr(constraint, name) for name in names})
+    write_members(path, {"header": np.frombuffer(text, np.uint8)} | members)
 
 
 def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
@@ -194,24 +211,51 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         except (ValueError, RecursionError) as e:
             raise bad("the header is not JSON") from e
         _check_header(header, bad)
-        arrays, held = {}, _held(_has_sets(header), header["format_version"] == TEMPERATURE_VERSION)
-        for name, (dtype, ndim) in ARRAYS.items():
-            if name not in held:
-                continue
+        arrays, held = dict[str, Any](), _held(_has_sets(header), _contents(header) == TEMPERATURE_VERSION)
+
+        def member(name: str, dtype: type, ndim: int) -> np.ndarray:
             if f"{name}.npy" not in infos:
                 raise bad(f"array '{name}' is missing")
             value = _member(archive, infos[f"{name}.npy"], length, bad)
             if value.dtype != dtype or value.ndim != ndim:
                 raise bad(f"array '{name}' is {value.dtype} of {value.ndim} dimensions, not {np.dtype(dtype)} of {ndim}")
-            if [str(value.dtype), list(value.shape)] != header["arrays"].get(name):
-                raise bad(f"array '{name}' has not the shape its header promises")
-            arrays[name] = value
+            return value
+
+        for name, kind in ARRAYS.items():
+            promised = header["arrays"].get(name)
+            if name in KINDS and header["format_version"] == STORED_VERSION and f"{name}.npy" not in infos:
+                parts = {part: member(f"{name}.{part}", *how) for part, how in KINDS[name].PARTS.items()}
+                arrays[name] = of_parts(name, parts, _shape(promised, kind, bad), arrays, _need(bad))
+            elif name in held:
+                arrays[name] = member(name, *kind)
+                if [str(arrays[name].dtype), list(arrays[name].shape)] != promised:
+                    raise bad(f"array '{name}' has not the shape its header promises")
     return header, arrays
+
+
+def _need(bad: Callable[[str], ArtifactError]) -> Callable[[Any, str], None]:
+    """Raises what `bad` makes of a sentence where a condition does not hold."""
+
+    def need(condition: Any, sentence: str) -> None:
+        if not condition:
+            raise bad(sentence)
+
+    return need
+
+
+def _shape(promised: Any, kind: tuple[type, int], bad: Callable[[str], ArtifactError]) -> tuple[int, ...]:
+    """The shape of an array in parts, by the header."""
+    dtype, ndim = kind
+    is_shape = isinstance(promised, list) and len(promised) == 2 and promised[0] == str(np.dtype(dtype))
+    shape = promised[1] if is_shape else None
+    if not isinstance(shape, list) or len(shape) != ndim or not all(type(n) is int and 0 <= n < _MOST_EXTENT for n in shape):
+        raise bad("the header does not say the shape of an array in parts")
+    return tuple(shape)
 
 
 def _has_sets(header: dict[str, Any]) -> bool:
     """Whether a file holds the arrays of sets of keys."""
-    version = header["format_version"]
+    version = _contents(header)
     return version == KEYS_VERSION or (version in (FORMAT_VERSION, TEMPERATURE_VERSION) and "keys" in header["arrays"])
 
 
@@ -251,7 +295,9 @@ def _check_header(header: Any, bad: Any) -> None:
             f"the file has format version {version}; this constrax reads versions {VERSIONS[0]} to {VERSIONS[-1]}",
             "Upgrade constrax." if newer else "Compile and save the constraint again.",
         )
-    for name in _scalars(version):
+    if version == STORED_VERSION and header.get("contents") not in VERSIONS[:-1]:
+        raise bad("the header does not say what version its contents are of")
+    for name in _scalars(_contents(header)):
         value = header.get(name)
         if not isinstance(value, SCALARS[name]) or isinstance(value, bool):
             raise bad(f"the header's '{name}' is missing or not of type {SCALARS[name].__name__}")

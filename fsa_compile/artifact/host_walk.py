@@ -390,11 +390,12 @@ class HostWalk(BitmaskWalk):
         for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
             if m.rows[m.group_row[g], word] >> bit & 1:
                 return m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g]
-        end = m.arc_offset[node + 1]
-        a = bisect.bisect_left(m.arc_token, token, m.arc_offset[node], end)
+        begin = m.arc_begin[node]
+        end = begin + m.arc_offset[node + 1] - m.arc_offset[node]
+        a = bisect.bisect_left(m.arc_token, token, begin, end)
         if a == end or m.arc_token[a] != token:
             return None
-        e, effects = m.arc_effect[a], m.effects
+        e, effects = m.effect_of(node, a), m.effects
         return effects[e, 0], effects[e, 1], effects[e, 2], effects[e, 3]
 
     def _holding(self, lo: int, hi: int, word: int, bit: int) -> list[int]:
@@ -436,10 +437,11 @@ class HostWalk(BitmaskWalk):
     def _narrow(self, node: int, token: int) -> Iterator[Effect]:
         """Effects of the arcs of a node with the token."""
         m = self._memo
-        end = m.arc_offset[node + 1]
-        a = bisect.bisect_left(m.arc_token, token, m.arc_offset[node], end)
+        begin = m.arc_begin[node]
+        end = begin + m.arc_offset[node + 1] - m.arc_offset[node]
+        a = bisect.bisect_left(m.arc_token, token, begin, end)
         while a < end and m.arc_token[a] == token:
-            e = m.arc_effect[a]
+            e = m.effect_of(node, a)
             sets = (m.effects[e, 6], m.effects[e, 7]) if self.constraint.has_sets else ()
             yield Effect(m.effects[e, 0], m.effects[e, 1], m.effects[e, 2], m.effects[e, 3], *sets)
             a += 1

@@ -6,6 +6,7 @@ before, by this walk or by another one: positions form an automaton that is buil
 
 from __future__ import annotations
 
+import bisect
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,14 +16,15 @@ import numpy as np
 from fsa_compile.artifact.arrays import ConstraintArrays
 from fsa_compile.artifact.bitmask import words_of
 from fsa_compile.artifact.guards import Guard
+from fsa_compile.artifact.stored_arrays import PIECE, StoredChildren, StoredEffects, StoredRows, StoredTokens
 
 MOST_BYTES = 256 << 20
 """Masks of all constraints together that are kept, beside those that are rows of a constraint."""
 MOST_STEPS = 1 << 16
 """Steps of one constraint that are kept."""
 _INTEGERS = (
-    "arc_offset", "arc_token", "arc_effect", "effects", "group_offset", "group_row", "group_next", "group_push", "group_add",
-    "group_set", "level_offset", "level_row", "level_slope", "distance", "need", "ladder", "delta_offset", "delta", "push_offset",
+    "arc_offset", "effects", "group_offset", "group_row", "group_next", "group_push", "group_add",
+    "group_set", "level_offset", "level_row", "level_slope", "distance", "need", "ladder", "delta_offset", "push_offset",
     "push_symbol", "push_register", "symbol_ladder", "symbol_cost", "symbol_need", "symbol_slope",
 )  # fmt: skip
 
@@ -42,13 +44,25 @@ class Memo:
       keys, guards: the sets of keys and the guards as Python numbers.
       firsts: the first position of walks, by their limit of depth.
       positions: all that are kept, under their configurations and their walk's limit of depth.
+      arc_begin, arc_token: where the arcs of every node begin in `arc_token`.
       has_registers: whether any effect changes a register, or any node depends on one.
     """
 
     def __init__(self, c: ConstraintArrays) -> None:
         for name in _INTEGERS:
             setattr(self, name, _view(getattr(c, name)))
-        self.rows: Any = _view(c.rows)
+        self.rows: Any = _RowsView(c.rows) if isinstance(c.rows, StoredRows) else _view(c.rows)
+        self.delta: Any = _ChildrenView(c.delta) if isinstance(c.delta, StoredChildren) else _view(c.delta)
+        tokens, effects = c.arc_token, c.arc_effect
+        self._first: Any = None
+        self._class: Any = None
+        self._effect: Any
+        if isinstance(tokens, StoredTokens) and isinstance(effects, StoredEffects):
+            self.arc_begin: Any = _view(np.append(tokens.begin, np.zeros(c.num_nodes - len(tokens.begin), np.int32)))
+            self.arc_token: Any = _view(tokens.parts["token"])
+            self._first, self._class, self._effect = (_view(effects.parts[name]) for name in ("first", "class", "effect"))
+        else:
+            self.arc_begin, self.arc_token, self._effect = self.arc_offset, _view(np.asarray(tokens)), _view(np.asarray(effects))
         self.accept: Any = _view(c.accept)
         self.keys = [int.from_bytes(row.astype("<u4").tobytes(), "little") for row in c.keys]
         self.guards = [
@@ -65,6 +79,11 @@ class Memo:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)  # for type checkers: the views are set by name
+
+    def effect_of(self, node: int, arc: int) -> int:
+        """The effect of an arc of a node, by its place in `arc_token`."""
+        effect: int = self._effect[arc if self._first is None else self._first[node] + self._class[arc]]
+        return effect
 
     def mask_of(self, c: ConstraintArrays, nodes: tuple[int, ...]) -> Mask:
         """The mask of a configuration without limits, by the nodes of its sources."""
@@ -87,7 +106,8 @@ class Memo:
         key = None if arcs else (tuple(rows), accepting)
         if key is not None and (known := self._of_rows.get(key)) is not None:
             return known
-        if len(rows) == 1 and not arcs and not accepting:
+        shared = len(rows) == 1 and not arcs and not accepting
+        if shared:
             words = c.rows[rows[0]]
         else:
             words = c.rows[rows[0]].copy() if rows else np.zeros(c.rows.shape[1], np.uint32)
@@ -97,6 +117,7 @@ class Memo:
                 add_tokens(words, arcs[0] if len(arcs) == 1 else np.concatenate(arcs))
             if accepting:
                 words |= self._stops
+        if not shared or isinstance(c.rows, StoredRows):
             self._bytes += words.nbytes
             _KEPT.bytes += words.nbytes
         mask = mask_from(words, c.vocab_size)
@@ -183,6 +204,30 @@ def add_tokens(words: np.ndarray, tokens: np.ndarray) -> None:
 _SCALARS = 6
 """Up to this many tokens: scalar bit sets."""
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
+
+
+class _RowsView:
+    """Words of rows in parts, as Python reads them fast."""
+
+    def __init__(self, rows: StoredRows) -> None:
+        self._piece, self._index = _view(rows.parts["piece"]), _view(rows.parts["index"])
+
+    def __getitem__(self, at: tuple[int, int]) -> int:
+        row, word = at
+        found: int = self._piece[self._index[row, word // PIECE], word % PIECE]
+        return found
+
+
+class _ChildrenView:
+    """Children in parts, as Python reads them fast."""
+
+    def __init__(self, delta: StoredChildren) -> None:
+        self._at, self._value = _view(delta.parts["at"]), _view(delta.parts["value"])
+
+    def __getitem__(self, at: int) -> int:
+        found = bisect.bisect_left(self._at, at)
+        value: int = self._value[found] if found < len(self._at) and self._at[found] == at else 0
+        return value
 
 
 def _view(array: np.ndarray) -> Any:

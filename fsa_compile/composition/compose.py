@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.stored_arrays import stored_arrays
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
@@ -112,7 +114,9 @@ def compose_machine(
     made = assemble_machine(
         machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
     )
-    return with_contexts(made)
+    made = with_contexts(made)
+    stored = stored_arrays(made.rows, made.delta)
+    return dataclasses.replace(made, **stored) if stored else made
 
 
 def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str) -> None:

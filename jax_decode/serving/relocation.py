@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import ConstraintArrays
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.stored_arrays import StoredArray
 from jax_decode.tables.concatenation import (
     ARC_NEXT,
     ARC_OFFSET,
@@ -145,7 +146,7 @@ def _digest(c: CompiledConstraint) -> bytes:
         if field.name in _OF_SLOTS:
             continue
         value = getattr(c, field.name)
-        if isinstance(value, np.ndarray):
+        if isinstance(value, (np.ndarray, StoredArray)):
             out.update(repr((field.name, value.dtype.str, value.shape)).encode())
             out.update(value.tobytes())
         else:

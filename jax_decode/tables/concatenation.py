@@ -70,7 +70,7 @@ def concatenate(constraints: Sequence[CompiledConstraint]) -> Parts:
     sizes = np.array([2, 1, 0, 1])  # nodes, groups, arcs, levels so far
     for c in constraints:
         base = sizes[0] - 1  # its dead node is the common one: node n becomes base + n
-        own = rows.numbers(c.rows)
+        own = rows.numbers(np.asarray(c.rows))
         nodes.append(_node_records(c, sizes))
         groups.append(np.stack([own[c.group_row], c.group_next + base], 1).astype(np.int32))
         arcs.append(np.stack([c.arc_token, c.arc_cost, c.arc_need, c.arc_next + base], 1).astype(np.int32))

@@ -79,8 +79,9 @@ def pack_stacks(
     for c in constraints:
         offset = c.delta_offset[1:] + (segments - symbol_base if c.num_symbols else 0)
         frames.append(np.stack([offset, c.need[1:], np.full_like(offset, c.stacks if c.stacks > 1 else 0)], 1).astype(np.int32))
-        child = np.stack([c.delta + nodes - 1, np.append(0, offset)[c.delta], c.distance[c.delta]], 1)
-        delta.append(np.where(c.delta[:, None] > 0, child, 0).astype(np.int32))
+        children = np.asarray(c.delta)
+        child = np.stack([children + nodes - 1, np.append(0, offset)[children], c.distance[children]], 1)
+        delta.append(np.where(children[:, None] > 0, child, 0).astype(np.int32))
         spare = np.zeros((c.num_nodes - 1, 1), np.int32)
         counters.append(np.concatenate([c.ladder[1:], c.level_slope[1:], spare], 1))
         symbols.append(np.concatenate([c.symbol_ladder, c.symbol_slope, c.symbol_cost[:, None], c.symbol_need[:, None]], 1))

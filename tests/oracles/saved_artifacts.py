@@ -16,8 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fsa_compile
 import models
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.artifact.stored_arrays import StoredArray, StoredChildren, StoredRows, TokenSets, stored_arcs
 
 TOKENS = [
     b"", *(bytes([c]) for c in b'abciexflrstu()[],{}:"'), b"ab", b"aa", b"a" * 10, b"a" * 50, b"()", b"((", b"])", b"ie", b'{"', b'":', b'"a":',
@@ -142,11 +146,28 @@ KINDS = {
 """By the name of the file."""
 
 
+def in_parts(c: fsa_compile.CompiledConstraint) -> fsa_compile.CompiledConstraint:
+    """A deterministic constraint with the arrays in parts that large ones have."""
+    token = np.asarray(c.arc_token)
+    node = np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset))
+    sets = TokenSets(np.arange(len(token)), np.ones(len(token), np.int64), token, mixed(token))
+    changes: dict[str, StoredArray] = {"rows": StoredRows.of(np.asarray(c.rows))}
+    made = stored_arcs(c.num_nodes, node, np.asarray(c.arc_effect, np.int64), np.arange(len(token)), sets, None)
+    if len(token) and made is not None:
+        changes |= {name: made[name] for name in ("arc_token", "arc_effect")}
+    if c.delta.any():
+        changes["delta"] = StoredChildren.of(np.asarray(c.delta))
+    return dataclasses.replace(c, **changes)
+
+
 def make(folder: Path) -> None:
     """Writes all kinds in today's form."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, kind in KINDS.items():
         kind.compile().save(folder / f"{name}.npz")
+    (folder / "in parts").mkdir()
+    for name in ("stack", "temperatures"):  # as large ones are written
+        in_parts(KINDS[name].compile()).save(folder / "in parts" / f"{name}.npz")
 
 
 if __name__ == "__main__":

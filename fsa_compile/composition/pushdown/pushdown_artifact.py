@@ -14,6 +14,7 @@ from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, U
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
+from fsa_compile.artifact.stored_arrays import LEAST_BYTES, TokenSets, is_smaller, stored_arcs
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.budget_levels import Grid
@@ -434,11 +435,17 @@ class _Layout:
         )
         if told is not group:
             effect = effect[which]
-        size = groups.size[listed]
+        effect, size = effect.astype(np.int64), groups.size[listed]
+        begin = size.cumsum() - size
+        if self.machine.deterministic and self.key_sets is None and size[which].sum() * 8 >= LEAST_BYTES:
+            made = stored_arcs(self.n, node, effect, which, TokenSets(begin, size, token, groups.hash[listed]), alike)
+            if made is not None and is_smaller(made["arc_token"]):
+                self.out.arcs_in_lists(made, effects)
+                return
         if listed is not group:
-            begin, size = (size.cumsum() - size)[which], size[which]
+            begin, size = begin[which], size[which]
             token = token[spread(begin, size)[1]]
-        self.out.arcs(node, effect.astype(np.int64), token, size, effects=effects, alike=alike)
+        self.out.arcs(node, effect, token, size, effects=effects, alike=alike)
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""

@@ -17,6 +17,7 @@ from fsa_compile.arrays.ranges import segment_starts, spread
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
+from fsa_compile.artifact.stored_arrays import StoredArray
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -95,6 +96,10 @@ class ArtifactBuilder:
         if effects is not None:
             self.arrays["effects"] = effects
         self._take("arc", _offsets(count), {"token": token, "effect": effect}, alike)
+
+    def arcs_in_lists(self, made: dict[str, Any], effects: np.ndarray) -> None:
+        """Takes arcs that `stored_arcs` has made, and the effects they count into."""
+        self.arrays |= made | {"effects": effects}
 
     def arcs_of_effects(self, node: np.ndarray, token: np.ndarray, *effect: ArrayLike) -> None:
         """Takes arcs one by one, with the columns of `arc_effects`."""
@@ -185,7 +190,8 @@ class ArtifactBuilder:
             none = np.zeros(0, np.int32)
             self.arrays |= {"level_offset": np.zeros(self._n + 1, np.int32), "level_cost": none, "level_row": none}
         out = self.arrays | fields
-        return {name: v.astype(ARRAYS[name][0], copy=False) if name in ARRAYS else v for name, v in out.items()}
+        plain = {name for name, v in out.items() if name in ARRAYS and not isinstance(v, StoredArray)}
+        return {name: v.astype(ARRAYS[name][0], copy=False) if name in plain else v for name, v in out.items()}
 
     def constraint(
         self, tables: VocabularyTables, rows: Rows, *, source: str, start: int, extra: dict[str, Any], **fields: Any

@@ -1,0 +1,368 @@
+"""Arrays of large constraints that take less room than they are long: equal pieces of rows and equal lists of arcs stand once,
+children that are none not at all.
+
+They are read as read-only NumPy arrays are; what is asked for is made anew of `parts`. Imports NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import exampled, firsts, order_of
+from fsa_compile.arrays.ranges import segment_starts, spread
+
+LEAST_BYTES = 8 << 20
+"""Smaller arrays stay as they are, so that small constraints compile no slower."""
+PIECE = 16
+"""Words of a piece of a row: a cache line."""
+
+_BLOCK = 1 << 12
+"""Pieces that are hashed together."""
+MOST_TIMES = 1 << 10
+"""An array is at most so many times as large as its parts, so that no small file fills the memory."""
+
+Parts = Mapping[str, np.ndarray]
+Need = Callable[[Any, str], None]
+
+
+class StoredArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """What the kinds of arrays below have in common.
+
+    Attributes:
+      parts: the arrays it is made of; `PARTS` says of which types and numbers of dimensions.
+      shape, dtype: of the array.
+    """
+
+    PARTS: ClassVar[dict[str, tuple[type, int]]] = {}
+    dtype: np.dtype[Any] = np.dtype(np.int32)
+
+    def __init__(self, parts: Parts, shape: tuple[int, ...]) -> None:
+        self.parts, self.shape = dict(parts), shape
+        self.ndim = len(shape)
+        self.size = int(np.prod(shape, dtype=np.int64))
+
+    def values(self, at: np.ndarray) -> np.ndarray:
+        """The entries at places int64[n] of the first axis."""
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parts."""
+        return sum(part.nbytes for part in self.parts.values())
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        out = self.values(np.arange(len(self)))
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, StoredArray) else x for x in inputs), **options)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.values(np.arange(*index.indices(len(self))))
+        if isinstance(index, tuple):
+            first, *others = index
+            return self[first][(..., *others)]
+        at = np.asarray(index)
+        at = at.nonzero()[0] if at.dtype == bool else at.astype(np.int64, copy=False)
+        if at.size and (at.min() < -len(self) or at.max() >= len(self)):
+            raise IndexError(f"index out of {len(self)} entries")
+        found = self.values(np.where(at < 0, at + len(self), at).ravel())
+        return found.reshape((*at.shape, *self.shape[1:]))[()]
+
+    def setflags(self, *, write: bool) -> None:
+        """As of an array: sets those of the parts."""
+        for part in self.parts.values():
+            part.setflags(write=write)
+
+    def astype(self, dtype: Any, copy: bool = True) -> np.ndarray:
+        """As an array of a type."""
+        return np.asarray(self).astype(dtype, copy=False)
+
+    def reshape(self, *shape: int) -> np.ndarray:
+        """As an array of a shape."""
+        return np.asarray(self).reshape(*shape)
+
+    def tolist(self) -> Any:
+        """As lists."""
+        return np.asarray(self).tolist()
+
+    def tobytes(self) -> bytes:
+        """As bytes of the array."""
+        return np.asarray(self).tobytes()
+
+
+class StoredRows(StoredArray):
+    """Bit rows uint32[R, W] cut into pieces: `piece[index[row, i]]` is the i-th of a row."""
+
+    PARTS: ClassVar = {"piece": (np.uint32, 2), "index": (np.int32, 2)}
+    dtype: np.dtype[Any] = np.dtype(np.uint32)
+
+    def values(self, at: np.ndarray) -> np.ndarray:
+        """See `StoredArray.values`."""
+        piece, index = self.parts["piece"], self.parts["index"]
+        return piece[index[at]].reshape(len(at), index.shape[1] * PIECE)[:, : self.shape[1]]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple) and len(index) == 2 and not isinstance(index[1], slice):
+            row, word = index
+            word = np.where(np.asarray(word) < 0, np.asarray(word) + self.shape[1], word)
+            return self.parts["piece"][self.parts["index"][row, word // PIECE], word % PIECE]
+        return super().__getitem__(index)
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> StoredRows:
+        """Rows in pieces, each piece once, in order of their first occurrence."""
+        count = -(-rows.shape[1] // PIECE)
+        every = np.zeros((len(rows), count * PIECE), np.uint32)
+        every[:, : rows.shape[1]] = rows
+        every = every.reshape(-1, PIECE)
+        weight, key = mixed(np.arange(PIECE // 2)) | np.uint64(1), np.zeros(len(every), np.uint64)
+        for begin in range(0, len(every), _BLOCK):  # which stay in the cache
+            some = slice(begin, begin + _BLOCK)
+            (mixed(every[some].view(np.uint64)) * weight).sum(1, dtype=np.uint64, out=key[some])
+        piece, index = _once(every, key)
+        return cls({"piece": piece, "index": index.reshape(len(rows), count).astype(np.int32)}, rows.shape)
+
+
+class StoredChildren(StoredArray):
+    """Children of nodes, most of which are 0: `value` at the ascending places `at`."""
+
+    PARTS: ClassVar = {"at": (np.int32, 1), "value": (np.int32, 1)}
+
+    def values(self, at: np.ndarray) -> np.ndarray:
+        """See `StoredArray.values`."""
+        own, value = self.parts["at"], self.parts["value"]
+        found = np.minimum(own.searchsorted(at), len(own) - 1)
+        return np.where(own[found] == at, value[found], 0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        out = np.zeros(self.shape, self.dtype)
+        out[self.parts["at"]] = self.parts["value"]
+        return out
+
+    @classmethod
+    def of(cls, children: np.ndarray) -> StoredChildren:
+        """What of int32[n] is not 0."""
+        at = children.nonzero()[0]
+        return cls(_int32(at=at, value=children[at]), children.shape)
+
+
+class StoredTokens(StoredArray):
+    """Tokens of arcs, where many nodes have the same ones: node n those at `offset[l]:offset[l + 1]` in `token`, l being its
+    `list`."""
+
+    PARTS: ClassVar = {"list": (np.int32, 1), "offset": (np.int32, 1), "token": (np.int32, 1)}
+
+    def __init__(self, parts: Parts) -> None:
+        size = np.diff(parts["offset"])[parts["list"]]
+        self.arc_offset = np.append(0, size.cumsum(dtype=np.int64))
+        super().__init__(parts, (int(self.arc_offset[-1]),))
+
+    @property
+    def begin(self) -> np.ndarray:
+        """Where the list of every node begins, int32[N]."""
+        return self.parts["offset"][self.parts["list"]]
+
+    def places(self, at: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """(node, place in its list) of arcs int64[n]; of all where None is given."""
+        if at is None:
+            return spread(self.begin.astype(np.int64), np.diff(self.arc_offset))  # one list after another
+        node = self.arc_offset.searchsorted(at, side="right") - 1
+        return node, at - self.arc_offset[node] + self.parts["offset"][self.parts["list"][node]]
+
+    def node_of(self, arcs: slice) -> tuple[int, slice] | None:
+        """(node, places) where all arcs of a slice are of one node, else None."""
+        begin, end, step = arcs.indices(len(self))
+        if step != 1 or begin >= end:
+            return None
+        node = int(self.arc_offset.searchsorted(begin, side="right")) - 1
+        if end > self.arc_offset[node + 1]:
+            return None
+        moved = int(self.parts["offset"][self.parts["list"][node]]) - int(self.arc_offset[node])
+        return node, slice(begin + moved, end + moved)
+
+    def values(self, at: np.ndarray | None) -> np.ndarray:
+        """See `StoredArray.values`."""
+        return self.parts["token"][self.places(at)[1]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.values(None)
+
+    def __getitem__(self, index: Any) -> Any:
+        one = self.node_of(index) if isinstance(index, slice) else None
+        return super().__getitem__(index) if one is None else self.parts["token"][one[1]]
+
+
+class StoredEffects(StoredArray):
+    """Effects of arcs: an arc of node n whose token is of class k of its list has the effect `effect[first[n] + k]`."""
+
+    PARTS: ClassVar = {"class": (np.uint16, 1), "first": (np.int32, 1), "effect": (np.int32, 1)}
+
+    def __init__(self, parts: Parts, tokens: StoredTokens) -> None:
+        super().__init__(parts, tokens.shape)
+        self.tokens = tokens
+
+    def values(self, at: np.ndarray | None) -> np.ndarray:
+        """See `StoredArray.values`."""
+        node, place = self.tokens.places(at)
+        return self.parts["effect"][self.parts["first"][node] + self.parts["class"][place]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.values(None)
+
+    def __getitem__(self, index: Any) -> Any:
+        one = self.tokens.node_of(index) if isinstance(index, slice) else None
+        if one is None:
+            return super().__getitem__(index)
+        node, places = one
+        return self.parts["effect"][int(self.parts["first"][node]) + self.parts["class"][places].astype(np.int32)]
+
+
+class TokenSets(NamedTuple):
+    """Disjoint token sets: where each begins in `token`, how many tokens it has, and a hash, the sum of those of its tokens."""
+
+    begin: np.ndarray
+    size: np.ndarray
+    token: np.ndarray
+    hash: np.ndarray
+
+
+def stored_arcs(
+    num_nodes: int, node: np.ndarray, effect: np.ndarray, which: np.ndarray, sets: TokenSets, alike: np.ndarray | None
+) -> dict[str, Any] | None:
+    """`arc_offset`, `arc_token` and `arc_effect` of a deterministic constraint; None where a node has too many effects.
+
+    Args:
+      num_nodes: N.
+      node, effect, which: int64[M], the nodes, the effects and the numbers of token sets.
+      sets: what `which` counts into.
+      alike: the node that each one has the arcs of; None for itself.
+    """
+    order = order_of(node * (int(effect.max(initial=0)) + 1) + effect)
+    node, effect, which = node[order], effect[order], which[order]
+    begin = segment_starts(node * (int(effect.max(initial=0)) + 1) + effect)  # of the classes
+    summed = np.add.reduceat(sets.hash[which], begin)
+    # The classes of a node by their hashes, so that nodes with the same classes number them alike.
+    order = np.lexsort((summed, node[begin]))
+    first = firsts(node[begin], num_nodes)
+    number = np.empty(len(begin), np.int64)
+    number[order] = np.arange(len(begin)) - first[:-1].repeat(np.diff(first))
+    if number.max(initial=0) > 0xFFFF:
+        return None
+    of_class = np.append(begin[1:], len(node)) - begin
+    lists, list_of = _alike(first, mixed(summed[order]))
+    effects, effect_of = _alike(first, mixed(effect[begin][order] << 16 | number[order]))
+    chosen = np.zeros(num_nodes, bool)
+    chosen[lists] = True
+    own = chosen[node].nonzero()[0]
+    of, at = spread(sets.begin[which[own]], sets.size[which[own]])
+    key = list_of[node[own]][of] << 38 | sets.token[at].astype(np.int64) << 16 | number.repeat(of_class)[own][of]
+    key.sort()
+    size = np.bincount(key >> 38, minlength=len(lists))
+    listed = first[effects], first[effects + 1] - first[effects]
+    first_effect = np.cumsum(listed[1]) - listed[1]
+    if alike is not None:
+        list_of, effect_of = list_of[alike], effect_of[alike]
+    tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, size.cumsum()), token=key >> 16 & (1 << 22) - 1))
+    rest = {"class": (key & 0xFFFF).astype(np.uint16)}
+    rest |= _int32(first=first_effect[effect_of], effect=effect[begin][order][spread(*listed)[1]])
+    return {"arc_offset": tokens.arc_offset, "arc_token": tokens, "arc_effect": StoredEffects(rest, tokens)}
+
+
+def _int32(**arrays: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: array.astype(np.int32) for name, array in arrays.items()}
+
+
+def _alike(first: np.ndarray, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(an example of every kind of node; the kind of every node): nodes of one kind have the same hashes at
+    `first[n]:first[n + 1]`, in any order."""
+    upto = np.append(np.uint64(0), hashes.cumsum(dtype=np.uint64))
+    _, example, kind = exampled(upto[first[1:]] - upto[first[:-1]])
+    return example, kind
+
+
+def _once(rows: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the distinct rows; the number of each among them), by their hashes, in order of their first occurrence."""
+    _, example, which = exampled(key)
+    order = np.argsort(example)
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    return rows[example[order]], number[which]
+
+
+def stored_arrays(rows: np.ndarray, delta: np.ndarray) -> dict[str, Any]:
+    """`rows` and `delta` of a constraint, those of them that are large and take less room so."""
+    out: dict[str, StoredArray] = {}
+    if isinstance(rows, np.ndarray) and rows.nbytes >= LEAST_BYTES:
+        out["rows"] = StoredRows.of(rows)
+    if isinstance(delta, np.ndarray) and delta.nbytes >= LEAST_BYTES and delta.any():
+        out["delta"] = StoredChildren.of(delta)
+    return {name: array for name, array in out.items() if is_smaller(array)}
+
+
+def is_smaller(array: StoredArray) -> bool:
+    """Whether an array takes half its room at most, and a file of it is read."""
+    return array.nbytes * 2 <= array.size * array.dtype.itemsize <= array.nbytes * MOST_TIMES
+
+
+KINDS: dict[str, type[StoredArray]] = {
+    "rows": StoredRows,
+    "arc_token": StoredTokens,
+    "arc_effect": StoredEffects,
+    "delta": StoredChildren,
+}
+"""The fields of `ConstraintArrays` that may be stored so."""
+
+
+def of_parts(name: str, parts: Parts, shape: tuple[int, ...], fields: Mapping[str, Any], need: Need) -> StoredArray:
+    """A field made of parts of the right types; `need` complains where reading it could trip over something.
+
+    Args:
+      shape: of the array, as a file says; fields: those that come before it.
+    """
+    array: StoredArray
+    held = sum(part.nbytes for part in parts.values())
+    need(np.prod(shape, dtype=np.float64) * 4 <= held * MOST_TIMES, f"'{name}' is much longer than its parts")
+    if name == "rows":
+        piece, index = parts["piece"], parts["index"]
+        need(piece.shape[1] == PIECE and index.shape == (shape[0], -(-shape[-1] // PIECE)), "'rows' are not cut into pieces")
+        _inside(index, len(piece), name, need)
+        array = StoredRows(parts, shape)
+    elif name == "delta":
+        at = parts["at"]
+        need(len(at) == len(parts["value"]) and len(at) and (at[1:] > at[:-1]).all(), "'delta' is not sorted")
+        _inside(at, shape[0], name, need)
+        array = StoredChildren(parts, shape)
+    elif name == "arc_token":
+        offset, own = parts["offset"], fields["arc_offset"]
+        rises = len(offset) > 1 and offset[0] == 0 and offset[-1] == len(parts["token"]) and (offset[1:] >= offset[:-1]).all()
+        need(rises, "the lists of 'arc_token' do not rise")
+        _inside(parts["list"], len(offset) - 1, name, need)
+        array = tokens = StoredTokens(parts)
+        nodes = len(tokens.arc_offset)
+        need(0 < nodes <= len(own) and (own[:nodes] == tokens.arc_offset).all(), "the lists of 'arc_token' are not its nodes'")
+        need((own[nodes:] == own[nodes - 1]).all(), "the lists of 'arc_token' are not its nodes'")
+    else:
+        tokens, klass, first = fields["arc_token"], parts["class"], parts["first"]
+        need(isinstance(tokens, StoredTokens), "'arc_effect' is in parts, but 'arc_token' is not")
+        sizes = len(tokens.parts["token"]), len(tokens.parts["list"])
+        need((len(klass), len(first)) == sizes, "the lists of 'arc_effect' are not those of 'arc_token'")
+        most = np.zeros(len(tokens.parts["offset"]), np.int64)
+        np.maximum.at(most, np.arange(len(most) - 1).repeat(np.diff(tokens.parts["offset"])), klass + 1)
+        some = most[tokens.parts["list"]]
+        need(((first >= 0) & (first + some <= len(parts["effect"]))).all(), "'arc_effect' has too few effects")
+        array = StoredEffects(parts, tokens)
+    need(array.shape == shape, f"'{name}' has not the shape its header promises")
+    return array
+
+
+def _inside(numbers: np.ndarray, bound: int, name: str, need: Need) -> None:
+    need(not numbers.size or (numbers.min() >= 0 and numbers.max() < bound), f"'{name}' has a number outside 0..{bound - 1}")
