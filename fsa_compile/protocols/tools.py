@@ -129,11 +129,12 @@ def _known(schema: Any, closed: bool) -> Any:
         text = marshal.dumps(schema, 0)  # unlike JSON, it tells tuples from lists, and 1 from "1" where it is a key
     except ValueError:
         return _read(schema, closed, True)
-    return _READ.get((text, closed), lambda: (_read(marshal.loads(text), closed, True), len(text)))[0]
+    # Made anew every time: tools of equal schemas are told apart by the objects.
+    return marshal.loads(_READ.get((text, closed), lambda: marshal.dumps(_read(marshal.loads(text), closed, True), 0)))
 
 
-_READ: SizedMemo[tuple[Any, int]] = SizedMemo(4 << 20, lambda read: read[1])
-"""Schemas that were read last, and the sizes of their texts."""
+_READ: SizedMemo[bytes] = SizedMemo(4 << 20, len)
+"""The schemas that were read last."""
 
 
 def _read(schema: Any, closed: bool, is_schema: bool) -> Any:

@@ -460,10 +460,12 @@ def test_turns_of_gemma_4(small, small4, tmp_path):
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
     asked = [
         {"tools": [get_weather], "tool_choice": "required", "reasoning": "off"},
-        {"tools": [get_weather], "response": schema, "reasoning": "required", "max_reasoning_tokens": 8, "tool_choice": "none"},
+        {"tools": [get_weather], "response": schema, "reasoning": "required", "tool_choice": "none"},
         {"tools": [get_weather], "reasoning": "off"},
     ]
-    tables = jax_decode.to_device([fsa_compile.compile_response(ours, **given) for given in asked])  # the tokenizer tells: gemma4
+    bounds = ({}, {"max_reasoning_tokens": 8}, {})
+    made = [fsa_compile.compile_response(ours, **given, **more) for given, more in zip(asked, bounds)]  # the tokenizer tells: gemma4
+    tables = jax_decode.to_device(made)
     constrained, packed = constrain(model, params, tables, constraint=[0, 1, 2], max_new_tokens=LIMIT, stop_ids=stops)
     hot = small.gm.text.RandomSampling(temperature=2.0)
     sizes = {"tokenizer": tokenizer, "cache_length": 512, "max_out_length": LIMIT, "pad_length": 64}
