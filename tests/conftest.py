@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,18 @@ from oracles.tallies import Tally
 
 _MOST_MAPPINGS = 8_000
 """Mappings of a worker above which it drops what it has compiled."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What XLA compiles is kept on disk for this run: its processes, and those that tests start, compile nothing twice."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has its controller's
+        folder = tempfile.TemporaryDirectory(prefix="xla-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ |= {
+            "JAX_COMPILATION_CACHE_DIR": folder.name,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,9 +86,13 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_programs_are_forgotten():
-    """Drops XLA's programs after a module: each holds mappings of memory, of which a process may have 65,530 on Linux."""
+def what_a_module_made_is_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Empties a module's own caches after it, and drops XLA's programs when they are many: each holds mappings of memory, of
+    which a process may have 65,530 on Linux."""
     yield
+    for made in vars(request.module).values():
+        if isinstance(made, functools._lru_cache_wrapper) and made.__module__ == request.module.__name__:
+            made.cache_clear()
     maps = Path("/proc/self/maps")
     if "jax" in sys.modules and maps.exists() and maps.read_bytes().count(b"\n") > _MOST_MAPPINGS:
         sys.modules["jax"].clear_caches()

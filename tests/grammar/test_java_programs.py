@@ -130,6 +130,10 @@ def test_a_program_is_read_and_changed_ones_are_refused_where_javac_refuses_them
     check_changed([PROGRAM], 10_000 if exhaustive else 400, 1, parses, 0.1)
 
 
+def test_the_grammar_is_deterministic():
+    assert machine().deterministic
+
+
 def test_names_that_begin_with_keywords(parses):
     text = "class ifé extends $A { int varα, if$, nullñ = 日本.class$, Ж; void int$(int_ é) { returnλ(); } }"
     assert parses(text)

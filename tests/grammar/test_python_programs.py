@@ -139,6 +139,10 @@ def test_what_is_no_python_is_refused(text):
     assert not accepts(text)
 
 
+def test_the_grammar_is_deterministic():
+    assert machine().deterministic
+
+
 def test_names_that_begin_with_keywords():
     text = "ifé = varα.nullñ + Trueß[日本]\ndef notλ(Ж, inÿ): return fё\nf'{isé}'\n"
     assert parses(text)

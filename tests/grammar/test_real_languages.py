@@ -98,6 +98,11 @@ def test_the_grammar_and_the_judge_agree_with_the_corpus(name):
     assert [text for text in refused if judge(text)] == []
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_grammar_is_deterministic(name):
+    assert machine(name).deterministic
+
+
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_is_left_out(name):
     judge = judge_of(name)

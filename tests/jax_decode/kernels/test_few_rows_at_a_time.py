@@ -56,13 +56,17 @@ def test_summaries_are_those_of_the_general_form(masked, drawn, inverse, thresho
         np.testing.assert_array_equal(np.asarray(got.item)[:4], inside.argmax(1))
 
 
+@jax.jit
+def _threshold(sampler, logits, words):
+    none = jnp.zeros((BATCH, 1), jnp.int32)
+    parts = None if words is None else parts_at(words, none, none > 0)
+    return threshold_of(sampler, among(logits, parts, Columns(words_for(WIDTH))), None)
+
+
 def chosen_set(sampler, masked):
     """Thresholds, and the clean logits that they are for."""
     logits, allowed, words = example()
-    none = jnp.zeros((BATCH, 1), jnp.int32)
-    parts = parts_at(words, none, none > 0) if masked else None
-    options = among(logits, parts, Columns(words_for(WIDTH)))
-    threshold = jax.jit(lambda: threshold_of(sampler, options, None))()
+    threshold = _threshold(sampler, logits, words if masked else None)
     return np.asarray(threshold), np.where(allowed | (not masked), np.asarray(logits), -np.inf)
 
 
