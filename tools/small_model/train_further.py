@@ -87,6 +87,10 @@ def main(
     )  # fmt: skip
     started = time.monotonic()
     model, steps = train(begin(given.seed), rows, options)
+    given.out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(given.out / "checkpoint", ignore_errors=True)
+    save(model.astype(jnp.bfloat16), given.out / "checkpoint")
+    (given.out / "checkpoint" / "commit_success.txt").unlink(missing_ok=True)  # names a temporary folder; nobody reads it
     report: dict[str, Any] = {"steps": steps, "seconds": round(time.monotonic() - started), "peak_rate": given.peak_rate}
     report |= {"tokens_per_batch": given.tokens_per_batch, "warmup": given.warmup}
     report |= {"seed": given.seed, "device": jax.devices()[0].device_kind, "jax": jax.__version__}
@@ -96,9 +100,5 @@ def main(
         sums, counts = sums + np.asarray(more), counts + np.asarray(number)
     report["held_out_nats_per_output_token"] = round(float(sums[1] / counts[1]), 4)
     print(json.dumps(report), flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(given.out / "checkpoint", ignore_errors=True)
-    save(model.astype(jnp.bfloat16), given.out / "checkpoint")
-    (given.out / "checkpoint" / "commit_success.txt").unlink(missing_ok=True)  # names a temporary folder; nobody reads it
     (given.out / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return pathlib.Path(given.out)
