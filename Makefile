@@ -163,7 +163,7 @@ bench-accelerator: $(BENCH_VENV)/.installed  ## what a constraint costs on this 
 
 .PHONY: notebook
 notebook: $(VENV)/.installed-test  ## run the notebooks' sources and store the outputs
-	cd notebooks && export JAX_DECODE_QUIET=1 && for name in welcome quickstart grammars structured_output speculative_and_mass tokenization diffusion agents; do ../$(BIN)/jupytext --to ipynb $$name.py && ../$(BIN)/jupyter-execute --inplace $$name.ipynb; done
+	cd notebooks && export JAX_DECODE_QUIET=1 && for name in welcome quickstart grammars structured_output speculative_and_mass tokenization diffusion agents programs; do ../$(BIN)/jupytext --to ipynb $$name.py && ../$(BIN)/jupyter-execute --inplace $$name.ipynb; done
 
 .PHONY: notebook-tunix
 notebook-tunix: $(VENV)/.installed-test $(PARITY_VENV)/.installed  ## the same for the notebook that needs google-tunix

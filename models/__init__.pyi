@@ -15,6 +15,7 @@ from .small_agent import load_small_agent as load_small_agent
 from .small_agent import small_agent_template as small_agent_template
 from .small_agent import small_agent_tokenizer_path as small_agent_tokenizer_path
 from .small_model import load_small as load_small
+from .small_model import load_small_programmer as load_small_programmer
 from .small_model import small_tokenizer_path as small_tokenizer_path
 from .tiny import tiny_gemma as tiny_gemma
 from .transformer import Transformer as Transformer

@@ -1,6 +1,7 @@
-"""The small trained model that comes with the package: where its files are, and how to load it.
+"""The small trained model that comes with the package, and the small programmer with its tokenizer: where the files are.
 
-One responsibility: finding the shipped files, which needs no package. How they were made is in `tools.small_model.train_small`.
+One responsibility: finding the shipped files, which needs no package. How they were made is in `tools.small_model.train_small`
+and `tools.small_model.train_programmer`.
 """
 
 from __future__ import annotations
@@ -70,3 +71,21 @@ def load_small(dtype: DTypeLike = "float32") -> Gemma:
     from models import load  # through the package, which explains what is not installed
 
     return load(None, small_checkpoint_path(), dtype=dtype)
+
+
+@named_arguments
+def load_small_programmer(dtype: DTypeLike = "float32") -> Gemma:
+    """The small model after some minutes on small Python functions; it knows the comments of `tools.small_model.program_corpus`.
+
+    Its prompts are such comments, one line each, and its tokenizer is the small model's.
+
+    Args:
+      dtype: Dtype of the parameters, as for `load_small`.
+
+    Raises:
+      CheckpointError: The checkpoint is missing or damaged.
+      MissingPackageError: JAX, Flax or Orbax is not installed.
+    """
+    from models import load
+
+    return load(None, pathlib.Path(__file__).parent / "small_programmer" / "checkpoint", dtype=dtype)

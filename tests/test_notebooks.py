@@ -23,6 +23,8 @@ PRINTED = {
     "agents": r"^gemma4: Tell Clara .*\n(.*\n)*?    calls   find_email\(.*\n(.*\n)*?    calls   send_mail\(.*\n(.*\n)*gemma4 .* inside 100%\nqwen3 .* inside 100%$",
     # valid shares, and the probability of the pattern
     "diffusion": r"^without +\d+% .*\ninside +100% in the form.*\n4 draws +100% in the form.*\n.*by the weights.*\nlog-probability of the pattern",
+    # every function inside the grammar parses, in little room too, and one runs
+    "programs": r"^without +\d of 8 parse\nwith +8 of 8 parse\nin 40 tokens +8 of 8 parse\ndef (.*\n)*\w+\(\[1, 2, 3, 5\]\) = ",
     # no program after the first step, every rollout in the form only with a constraint
     "reinforcement": r"^no constraint +\d% in.*\n(constraint.* 100% in the form; programs \(1, 1\) after step 1, \(1, 1\) in the end.*\n){2}",
     # the same text from every way to decode greedily
@@ -36,8 +38,8 @@ def read(path: Path):
 
 
 def test_there_are_notebooks():
-    names = ["agents", "diffusion", "grammars", "quickstart", "reinforcement", "speculative_and_mass", "structured_output"]
-    names += ["tokenization", "welcome"]
+    names = ["agents", "diffusion", "grammars", "programs", "quickstart", "reinforcement", "speculative_and_mass"]
+    names += ["structured_output", "tokenization", "welcome"]
     assert [path.stem for path in NOTEBOOKS] == names
     assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.py"))] == names
 

@@ -168,6 +168,78 @@ def _plot_bars(ax: Any, bars: list[tuple[int, int, int, str]], edge: NDArray[np.
         ax.text(x + wide / 2, level + 0.5, shown, ha="center", va="center", fontsize=8, color=INK)
 
 
+def plot_blocks(constraint: CompiledConstraint, tokenizer: Any, ids: Sequence[int], *, rule: str = "block") -> Any:
+    """Draws a text line by line, and beside it the open frames of a rule, the outermost first: the stack of indentation.
+
+    Args:
+      constraint: the artifact. Where it follows several configurations, the first one is drawn.
+      tokenizer: its tokenizer, or the vocabulary.
+      ids: tokens of the text, allowed one after the other.
+      rule: the grammar's rule whose frames are drawn; what several rules share is drawn for each of them.
+
+    Returns:
+      The matplotlib figure.
+
+    Raises:
+      ArtifactError: the constraint belongs to another vocabulary.
+      ConstraintError: a token is not allowed, no frame is called so, or matplotlib is not installed.
+    """
+    check_vocabulary(constraint, tokenizer)
+    known = {one for name in constraint.extra.get("symbols", []) for one in _rules(name)}
+    if rule not in known:
+        what = f"The constraint has no frame of a rule {rule!r:.60}"
+        raise ConstraintError(what, fix=f"It has: {', '.join(sorted(one for one in known if one.isidentifier()))}.")
+    tokens = getattr(tokenizer, "vocabulary", tokenizer).tokens
+    boxes = block_lines([tokens[i] for i in ids], stack_bars(constraint, ids), rule)
+    lines = b"".join(tokens[i] for i in ids).decode("utf-8", "replace").rstrip("\n").split("\n")
+    plt = pyplot()
+    from matplotlib.patches import FancyBboxPatch
+
+    deep, row, column = max((level for level, *_ in boxes), default=-1) + 1, 0.22, 0.34
+    shown = [plain(line) for line in lines]
+    wide = column * deep + 0.2 + max(float(label_size(line, 9)[0]) for line in shown) * 1.25 * UNIT
+    figure = plt.figure(figsize=(max(4.0, wide), row * (len(lines) + 1)))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, figure.get_figwidth()), ylim=(row * len(lines), -row))
+    ax.set_axis_off()
+    ax.text(0.05, -0.5 * row, f"open frames of {plain(rule)}", va="center", fontsize=8, color=LINE)
+    for level, first, last in boxes:
+        place, size = (column * level + 0.04, row * first + 0.03), (column - 0.08, row * (last - first + 1) - 0.06)
+        look = "round,pad=0,rounding_size=0.06"
+        ax.add_patch(FancyBboxPatch(place, *size, boxstyle=look, fc=CALL if level % 2 else FILL, ec=LINE, lw=0.9))
+        ax.text(place[0] + size[0] / 2, place[1] + size[1] / 2, str(level + 1), ha="center", va="center", fontsize=8, color=INK)
+    for number, line in enumerate(shown):
+        ax.text(column * deep + 0.12, row * (number + 0.5), line, va="center", fontsize=9, color=INK, family="monospace")
+    return figure
+
+
+def _rules(name: str) -> set[str]:
+    """The rules and terminals that a frame's name in an artifact stands for."""
+    return {one.partition("#")[0] for one in name.split(" | ")}
+
+
+def block_lines(written: Sequence[bytes], bars: list[tuple[int, int, int, str]], rule: str) -> list[tuple[int, int, int]]:
+    """The lines on which frames of a rule are open: (how many more are around it, first line, last line).
+
+    A frame that is entered or left between two lines belongs to the lines whose text it has, not to the blank ones around it.
+    A token that leaves one counts as text behind it.
+
+    Args:
+      written: what the tokens of the text write.
+      bars: from `stack_bars`.
+      rule: its name.
+    """
+    text, edge = b"".join(written), np.cumsum([0, *map(len, written)])
+    kept = [(begin, end) for _, begin, end, name in bars if rule in _rules(name)]
+    boxes = []
+    for begin, end in kept:
+        head, tail = text[: edge[begin + 1]].rstrip(), text[: edge[end]].rstrip()
+        before = head if len(head) > edge[begin] else text[: len(text) - len(text[edge[begin] :].lstrip())]
+        around = sum(first <= begin and end <= last for first, last in kept) - 1
+        boxes.append((around, before.count(b"\n"), tail.count(b"\n")))
+    return sorted(boxes)
+
+
 def stack_bars(constraint: CompiledConstraint, ids: Iterable[int]) -> list[tuple[int, int, int, str]]:
     """Where the frames of a text are open: (level, first token, token after the last one, name), outermost first.
 

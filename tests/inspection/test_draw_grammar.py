@@ -100,6 +100,34 @@ def test_the_stack_can_be_plotted(nested):
     assert draw_grammar.plot_stack(nested, VOCABULARY, [])
 
 
+OUTLINE = r"""
+start: item+
+item: NAME _NL block?
+block: _INDENT item+ _DEDENT
+NAME: /[a-z]+/
+_NL: /(\n *)+/
+%declare _INDENT _DEDENT
+%indent 1 3
+"""
+
+
+def test_the_lines_on_which_blocks_are_open():
+    """For bytes, and for tokens that end a line and begin the next one."""
+    text = b"a\n b\n\n  c\n  d\n e\nf\n g\n\n"
+    outline = compile_grammar(OUTLINE, VOCABULARY)
+    wanted = [(0, 1, 5), (0, 7, 7), (1, 3, 4)]
+    assert draw_grammar.block_lines([bytes([b]) for b in text], draw_grammar.stack_bars(outline, text), "block") == wanted
+    pieces = [b"a\n b", b"\n\n ", b" c\n", b"  d\n ", b"e\n", b"f\n ", b"g\n", b"\n"]
+    joined = Vocabulary.from_tokens([*pieces, b""], stop_ids=[len(pieces)])
+    bars = draw_grammar.stack_bars(compile_grammar(OUTLINE, joined), range(len(pieces)))
+    assert draw_grammar.block_lines(pieces, bars, "block") == wanted
+    figure = draw_grammar.plot_blocks(outline, VOCABULARY, list(text))
+    assert texts_of(figure) == ["open frames of block", "1", "1", "2", "a", " b", "", "  c", "  d", " e", "f", " g"]
+    assert texts_of(draw_grammar.plot_blocks(outline, VOCABULARY, list(b"a\n"))) == ["open frames of block", "a"]
+    with pytest.raises(ConstraintError, match=r"no frame of a rule 'body'\n.*: block, item"):
+        draw_grammar.plot_blocks(outline, VOCABULARY, list(text), rule="body")
+
+
 def test_errors(nested):
     with pytest.raises(ConstraintError, match="token 41 is not allowed after 1 tokens"):
         draw_grammar.plot_stack(nested, VOCABULARY, list(b"()"))

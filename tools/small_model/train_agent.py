@@ -1,20 +1,13 @@
 """Trains the small agent of the repository: `python -m tools.small_model.train_agent --out models/small_agent`.
 
-One responsibility: the training run. The network begins with the small model's parameters and embeddings for the special tokens
+One responsibility: its rows. The network begins with the small model's parameters and embeddings for the special tokens
 of two protocols; every turn of the assistant is a row behind the prompt that the shipped template writes.
 """
 
-import argparse
 import dataclasses
-import itertools
-import json
-import pathlib
 import random
 import re
-import shutil
 import sys
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -23,13 +16,10 @@ import numpy as np
 
 import models
 from fsa_compile.prompts.chat_jinja import render_jinja
-from models.checkpoint import save
 from models.gemma import Gemma
 from models.small_agent import PROTOCOLS
-from tools.small_model import agent_corpus, corpus_tokens
-from tools.small_model.train_small import TrainOptions, _make_step, _optimizer, _rate, loss_sums
+from tools.small_model import agent_corpus, corpus_tokens, train_further
 
-_CHUNK = 4_000
 _LONGEST = 256
 _WIDTH = 2176
 _NAMES = (
@@ -83,11 +73,6 @@ def rows(seed: int, count: int, *, held_out: bool = False) -> list[corpus_tokens
     return out
 
 
-def _batches(options: TrainOptions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for number in itertools.count():
-        yield from corpus_tokens.batches(rows(1_000 + number, _CHUNK), options.tokens_per_batch, options.seed + number)
-
-
 def begun(seed: int) -> Gemma:
     """The small model with embeddings for more tokens, near the mean of the others."""
     small = models.load_small()
@@ -97,51 +82,10 @@ def begun(seed: int) -> Gemma:
     return Gemma(params, dataclasses.replace(small.config, vocab_size=_WIDTH))
 
 
-def train(options: TrainOptions) -> tuple[Gemma, int]:
-    """The model after a time, and how many steps it took."""
-    assert options.budget_seconds is not None
-    model, optimizer = begun(options.seed), _optimizer()
-    params, config = model.params, model.config
-    state, step = optimizer.init(params), _make_step(config, optimizer, options.bfloat16)
-    started = time.monotonic()
-    for number, (ids, kind) in enumerate(_batches(options), 1):
-        seconds = time.monotonic() - started
-        params, state, means = step(params, state, ids, kind, np.float32(_rate(options, number, seconds)))
-        if number % 20 == 0:
-            print(f"step {number}  output {float(means[1]):.3f} nats/token  {seconds:,.0f} s", flush=True)
-        if seconds >= options.budget_seconds:
-            break
-    return Gemma(params, config), number
-
-
 def main(arguments: list[str] | None = None) -> int:
     """The command line; see `--help`."""
-    parser = argparse.ArgumentParser(prog="python -m tools.small_model.train_agent", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for checkpoint and report")
-    parser.add_argument("--minutes", type=float, default=15, help="how long to train")
-    parser.add_argument("--tokens-per-batch", type=int, default=2048)
-    parser.add_argument("--peak-rate", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    options = TrainOptions(
-        steps=1_000_000, budget_seconds=60 * given.minutes, tokens_per_batch=given.tokens_per_batch, peak_rate=given.peak_rate,
-        seed=given.seed,
-    )
-    started = time.monotonic()
-    model, steps = train(options)
-    report: dict[str, Any] = {"steps": steps, "seconds": round(time.monotonic() - started), "peak_rate": given.peak_rate}
-    report |= {"seed": given.seed, "device": jax.devices()[0].device_kind, "jax": jax.__version__}
-    measure, sums, counts = jax.jit(loss_sums), np.zeros(2), np.zeros(2)
-    for ids, kind in corpus_tokens.batches(rows(90_001, 1_000, held_out=True), 2048, seed=0):
-        more, number = measure(model, ids, kind)
-        sums, counts = sums + np.asarray(more), counts + np.asarray(number)
-    report["held_out_nats_per_output_token"] = round(float(sums[1] / counts[1]), 4)
-    print(json.dumps(report), flush=True)
-    (given.out / "tokenizer.model").write_bytes(tokenizer())
-    shutil.rmtree(given.out / "checkpoint", ignore_errors=True)
-    save(model.astype(jnp.bfloat16), given.out / "checkpoint")
-    (given.out / "checkpoint" / "commit_success.txt").unlink(missing_ok=True)  # names a temporary folder; nobody reads it
-    (given.out / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    out = train_further.main("train_agent", (__doc__ or "").split("\n")[0], begun, rows, arguments)
+    (out / "tokenizer.model").write_bytes(tokenizer())
     return 0
 
 
