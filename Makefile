@@ -20,9 +20,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 # Tests are about results, not about speed, and must not depend on the accelerator at hand.
 # Most of their time would go into XLA's compiler: programs that run once need little optimization. XLA_FLAGS= asks for all of it.
-XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
-	--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
-TEST_ENV := JAX_PLATFORMS=cpu PYTHONHASHSEED=0 MPLBACKEND=Agg XLA_FLAGS='$(strip $(XLA_FLAGS))'
+XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+TEST_ENV := JAX_PLATFORMS=cpu PYTHONHASHSEED=0 MPLBACKEND=Agg XLA_FLAGS='$(XLA_FLAGS)'
 
 .PHONY: help
 help:  ## this list
