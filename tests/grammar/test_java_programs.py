@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from oracles.keyword_swaps import keywords_of, with_keyword
 
 from fsa_compile import library
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -128,6 +129,13 @@ def test_a_program_is_read_and_changed_ones_are_refused_where_javac_refuses_them
     assert parses(PROGRAM)
     assert accepts(PROGRAM)
     check_changed([PROGRAM], 10_000 if exhaustive else 400, 1, parses, 0.1)
+
+
+def test_keywords_are_no_names(exhaustive, parses):
+    draw, words = random.Random(3), keywords_of(library.grammar_text("java"))
+    for _ in range(10_000 if exhaustive else 500):
+        text = with_keyword(draw, PROGRAM, words)
+        assert parses(text) or not accepts(text), text
 
 
 def test_the_grammar_is_deterministic():

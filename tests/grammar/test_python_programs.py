@@ -12,6 +12,7 @@ import warnings
 from functools import cache
 
 import pytest
+from oracles.keyword_swaps import keywords_of, with_keyword
 
 from fsa_compile import library
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -55,6 +56,11 @@ class A(object):
 print(search([], {}), A().x(1, 2)[-1])
 '''
 """Uses most of what the grammar has."""
+SHORT = (
+    "x = a.b\n", "import a\n", "from a import b as c\n", "a[b], c = d\n", "global a\n", "del a\n", "x = {a: b, **c}\n", "x = lambda a: b\n",
+    "async def f():\n    await a\n", "@a.b\ndef f(a, *b, c=1, **d): return a\n", "x = f'{a!r:b}'\n", "assert a, b\n", "raise a from b\n",
+    "with a as b: pass\n", "try:\n    a\nexcept b as c:\n    d\n", "1, a /9\n", "(a := b)\n", "class A(B, c=D):\n    x: int = 1\n",
+)  # fmt: skip
 
 
 @cache
@@ -117,6 +123,13 @@ def test_a_program_is_read_and_changed_ones_are_refused_where_python_refuses_the
     assert parses(PROGRAM)
     assert accepts(PROGRAM)
     check_changed([PROGRAM], 10_000 if exhaustive else 300, 1)
+
+
+def test_keywords_are_no_names(exhaustive):
+    draw, words = random.Random(3), keywords_of(library.grammar_text("python"))
+    for _ in range(20_000 if exhaustive else 1000):
+        text = with_keyword(draw, draw.choice([PROGRAM, *SHORT]), words)
+        assert parses(text) or not accepts(text), text
 
 
 def test_the_shared_programs(data_dir, exhaustive):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from corpus.program_texts import PROGRAMS
 from oracles import grammar_judges as judges
+from oracles.keyword_swaps import keywords_of, with_keyword
 
 from fsa_compile import library
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -137,6 +138,17 @@ def test_of_changed_texts_none_is_taken_that_the_judge_refuses(name, exhaustive)
         missed += right and not taken
     assert min(counts.values()) > sum(counts.values()) / 20
     assert missed < MISSED[name] * counts[True]
+
+
+@pytest.mark.parametrize("name", ["c", "go", "javascript", "sql"])
+def test_keywords_are_no_names(name, exhaustive):
+    """But `arguments` in JavaScript, which V8 refuses for where it stands."""
+    draw, judge = random.Random(name), judge_of(name)
+    words = [word for word in keywords_of(library.grammar_text(name)) if word != "arguments"]
+    assert len(words) > 20
+    for _ in range(10_000 if exhaustive else 500):
+        text = with_keyword(draw, draw.choice([text for text in PROGRAMS[name][0] if re.search("[A-Za-z]", text)]), words)
+        assert judge(text) or not accepts(name, text), text
 
 
 def test_xml_with_given_names_is_wellformed_and_compares_them(exhaustive):
