@@ -88,7 +88,7 @@ def choices_dfa(texts: list[bytes], limits: CompileLimits, deadline: Deadline) -
     large = len(trie.parent) > 50 * tallest + 200
     kept = _merge_by_height(trie, tallest, deadline) if large else None
     if kept is None:
-        kept = _merge_one_by_one(trie)
+        kept = _merge_one_by_one(trie, deadline)
     return _pack(trie, kept, limits)
 
 
@@ -143,7 +143,7 @@ def _shared_prefixes(data: np.ndarray, offset: np.ndarray, length: np.ndarray, d
     return shared
 
 
-def _merge_one_by_one(trie: _Trie) -> np.ndarray:
+def _merge_one_by_one(trie: _Trie, deadline: Deadline) -> np.ndarray:
     """int64[N], the node that stands for each node."""
     n = len(trie.final)
     kept: dict[tuple[object, ...], int] = {}
@@ -155,6 +155,8 @@ def _merge_one_by_one(trie: _Trie) -> np.ndarray:
         if q:
             p = parent[q - 1]
             arcs[p] = (byte[q - 1], me, *arcs[p])
+        if not q & 65_535:
+            deadline.check(_DOING)
     return np.array(stands_for)
 
 

@@ -49,7 +49,7 @@ def test_both_ways_of_merging_agree(seed, count, longest):
     rng = random.Random(seed)
     texts = module.checked_texts({"".join(rng.choices("abc", k=rng.randint(0, longest))) for _ in range(count)})
     trie = module._trie(texts, Deadline(LIMITS))
-    slow = module._merge_one_by_one(trie)
+    slow = module._merge_one_by_one(trie, Deadline(LIMITS))
     fast = module._merge_by_height(trie, max(map(len, texts)), Deadline(LIMITS)) if len(trie.parent) else slow
     assert fast is not None
     # The same partition, though a class may have another representative.
