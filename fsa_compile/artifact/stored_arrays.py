@@ -118,8 +118,8 @@ class StoredRows(StoredArray):
         return super().__getitem__(index)
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> StoredRows:
-        """Rows in pieces, each piece once, in order of their first occurrence."""
+    def of(cls, rows: np.ndarray) -> StoredRows | None:
+        """Rows in pieces, each piece once, in order of their first occurrence; None where two pieces have one hash."""
         count = -(-rows.shape[1] // PIECE)
         every = np.zeros((len(rows), count * PIECE), np.uint32)
         every[:, : rows.shape[1]] = rows
@@ -129,6 +129,8 @@ class StoredRows(StoredArray):
             some = slice(begin, begin + _BLOCK)
             (mixed(every[some].view(np.uint64)) * weight).sum(1, dtype=np.uint64, out=key[some])
         piece, index = _once(every, key)
+        if any((piece[index[i : i + _BLOCK]] != every[i : i + _BLOCK]).any() for i in range(0, len(every), _BLOCK)):
+            return None
         return cls({"piece": piece, "index": index.reshape(len(rows), count).astype(np.int32)}, rows.shape)
 
 
@@ -238,7 +240,8 @@ class TokenSets(NamedTuple):
 def stored_arcs(
     num_nodes: int, node: np.ndarray, effect: np.ndarray, which: np.ndarray, sets: TokenSets, alike: np.ndarray | None
 ) -> dict[str, Any] | None:
-    """`arc_offset`, `arc_token` and `arc_effect` of a deterministic constraint; None where a node has too many effects.
+    """`arc_offset`, `arc_token` and `arc_effect` of a deterministic constraint; None where a node has too many effects, or two
+    kinds of nodes have one hash.
 
     Args:
       num_nodes: N.
@@ -257,9 +260,11 @@ def stored_arcs(
     number[order] = np.arange(len(begin)) - first[:-1].repeat(np.diff(first))
     if number.max(initial=0) > 0xFFFF:
         return None
+    same_lists, same_effects = _alike(first, summed[order]), _alike(first, effect[begin][order] << 16 | number[order])
+    if same_lists is None or same_effects is None:
+        return None
     of_class = np.append(begin[1:], len(node)) - begin
-    lists, list_of = _alike(first, mixed(summed[order]))
-    effects, effect_of = _alike(first, mixed(effect[begin][order] << 16 | number[order]))
+    (lists, list_of), (effects, effect_of) = same_lists, same_effects
     chosen = np.zeros(num_nodes, bool)
     chosen[lists] = True
     own = chosen[node].nonzero()[0]
@@ -281,12 +286,14 @@ def _int32(**arrays: np.ndarray) -> dict[str, np.ndarray]:
     return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
-def _alike(first: np.ndarray, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(an example of every kind of node; the kind of every node): nodes of one kind have the same hashes at
-    `first[n]:first[n + 1]`, in any order."""
-    upto = np.append(np.uint64(0), hashes.cumsum(dtype=np.uint64))
+def _alike(first: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(an example of every kind of node; the kind of every node): nodes of one kind have the same values at
+    `first[n]:first[n + 1]`. None where two kinds have one hash."""
+    upto, size = np.append(np.uint64(0), mixed(values).cumsum(dtype=np.uint64)), np.diff(first)
     _, example, kind = exampled(upto[first[1:]] - upto[first[:-1]])
-    return example, kind
+    of = example[kind]
+    same = (size == size[of]).all() and (values == values[spread(first[:-1][of], size)[1]]).all()
+    return (example, kind) if same else None
 
 
 def _once(rows: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -300,12 +307,12 @@ def _once(rows: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def stored_arrays(rows: np.ndarray, delta: np.ndarray) -> dict[str, Any]:
     """`rows` and `delta` of a constraint, those of them that are large and take less room so."""
-    out: dict[str, StoredArray] = {}
+    out: dict[str, StoredArray | None] = {}
     if isinstance(rows, np.ndarray) and rows.nbytes >= LEAST_BYTES:
         out["rows"] = StoredRows.of(rows)
     if isinstance(delta, np.ndarray) and delta.nbytes >= LEAST_BYTES and delta.any():
         out["delta"] = StoredChildren.of(delta)
-    return {name: array for name, array in out.items() if is_smaller(array)}
+    return {name: array for name, array in out.items() if array is not None and is_smaller(array)}
 
 
 def is_smaller(array: StoredArray) -> bool:

@@ -151,7 +151,9 @@ def in_parts(c: fsa_compile.CompiledConstraint) -> fsa_compile.CompiledConstrain
     token = np.asarray(c.arc_token)
     node = np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset))
     sets = TokenSets(np.arange(len(token)), np.ones(len(token), np.int64), token, mixed(token))
-    changes: dict[str, StoredArray] = {"rows": StoredRows.of(np.asarray(c.rows))}
+    rows = StoredRows.of(np.asarray(c.rows))
+    assert rows is not None
+    changes: dict[str, StoredArray] = {"rows": rows}
     made = stored_arcs(c.num_nodes, node, np.asarray(c.arc_effect, np.int64), np.arange(len(token)), sets, None)
     if len(token) and made is not None:
         changes |= {name: made[name] for name in ("arc_token", "arc_effect")}
