@@ -21,14 +21,21 @@ _MOST_MAPPINGS = 8_000
 _QUICKER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 """Of XLA's compiler: where programs need little optimization, most of its time is the newer emitters'."""
 
+_KEPT = "constrax-tests-xla-"
+"""How the folders begin that keep XLA's programs for one run."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What XLA compiles is kept on disk for this run: its processes, and those that tests start, compile nothing twice."""
+    """What XLA compiles is kept on disk for this run, so that a worker and the processes its tests start compile nothing twice.
+
+    Each worker has a folder of its own: JAX writes a program in place, and a reader beside the writer would find half of it.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
     if "optimization_level=0" in flags and metadata.version("jaxlib").startswith("0.10."):  # later ones end at a flag unknown to them
         os.environ["XLA_FLAGS"] = f"{flags} {_QUICKER}"
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has its controller's
-        folder = tempfile.TemporaryDirectory(prefix="xla-", ignore_cleanup_errors=True)
+    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if chosen is None or (hasattr(config, "workerinput") and Path(chosen).name.startswith(_KEPT)):
+        folder = tempfile.TemporaryDirectory(prefix=_KEPT, ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         os.environ |= {
             "JAX_COMPILATION_CACHE_DIR": folder.name,
