@@ -155,12 +155,14 @@ class Deadline:
         self._seconds = limits.max_seconds
         self._look = time.monotonic()
         self._end = self._look + limits.max_seconds
-        self._before = resident_bytes()
         outer = _running.get()
         if isinstance(outer, Deadline) and not anew:
-            self._end, self._before = min(self._end, outer._end), outer._before
-        elif outer is not None:
-            _running.set(self)
+            self._end, before = min(self._end, outer._end), outer._before
+        else:
+            before = resident_bytes()
+            if outer is not None:
+                _running.set(self)
+        self._before: int = before
         self.max_bytes = limits.max_bytes
 
     def check(self, doing: str) -> None:

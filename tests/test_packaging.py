@@ -73,6 +73,16 @@ def test_the_artifact_imports_only_numpy_beside_the_standard_library():
     assert {n for n in imported("import fsa_compile.artifact") - plain if not n.startswith(ours)} == {"fsa_compile"}
 
 
+def test_the_first_schema_of_a_process_imports_no_masked_arrays():
+    """`np.unique` does, which takes as long as a small schema."""
+    code = (
+        "import sys, fsa_compile as f\nvocabulary = f.Vocabulary.from_tokens([bytes([i]) for i in range(256)] + [b''], stop_ids=[256])\n"
+        "f.compile_json_schema({'properties': {'a': {'type': 'integer'}}}, vocabulary)\nprint('numpy.ma' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 WITHOUT = {
     # what a plain `pip install constrax`, or one extra of it, leaves out: (use, package, extra, what else is said)
     "every extra": [

@@ -50,9 +50,9 @@ _FALLS = 2
 def order_of(values: np.ndarray) -> np.ndarray:
     """The stable order that sorts the values, int64; 16 bits sort by radix, and numbers without their places faster than with."""
     size = len(values)
-    if size < _LONG or values.dtype != np.int64 or values.min() < 0:
+    if size < _LONG or values.dtype != np.int64:
         return values.argsort(kind="stable")
-    high = int(values.max())
+    high = int(values.view(np.uint64).max())  # negative numbers are the largest ones
     if high < 1 << 16:
         return values.astype(np.uint16).argsort(kind="stable")
     room = size.bit_length()

@@ -15,6 +15,14 @@ def segment_starts(values: np.ndarray) -> np.ndarray:
     return begins.nonzero()[0]
 
 
+def segment_sizes(begin: np.ndarray, end: int) -> np.ndarray:
+    """How many indices each segment has: from where it begins to where the next one does, and the last one to the end, int64."""
+    out = np.empty(len(begin), np.int64)
+    out[:-1], out[-1:] = begin[1:], end
+    out -= begin
+    return out
+
+
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(number of the range, index) for every index of every range."""
     return spread(begin, end - begin)

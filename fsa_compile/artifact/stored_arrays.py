@@ -13,7 +13,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, order_of
-from fsa_compile.arrays.ranges import segment_starts, spread
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 
 LEAST_BYTES = 8 << 20
 """Smaller arrays stay as they are, so that small constraints compile no slower."""
@@ -263,7 +263,7 @@ def stored_arcs(
     same_lists, same_effects = _alike(first, summed[order]), _alike(first, effect[begin][order] << 16 | number[order])
     if same_lists is None or same_effects is None:
         return None
-    of_class = np.append(begin[1:], len(node)) - begin
+    of_class = segment_sizes(begin, len(node))
     (lists, list_of), (effects, effect_of) = same_lists, same_effects
     chosen = np.zeros(num_nodes, bool)
     chosen[lists] = True

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.ranges import ranges, segment_starts
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -97,7 +97,7 @@ class _Subsets:
         label = key // S
         goal = key - label * S
         cut = segment_starts(label)
-        goal_size = np.diff(cut, append=len(goal))
+        goal_size = segment_sizes(cut, len(goal))
         sums = np.add.reduceat(self._mixed[goal], cut) if len(cut) else np.zeros(0, np.uint64)
         before = len(self._ids)
         number = np.array([self._ids.setdefault(s, len(self._ids)) for s in sums.tolist()], np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fsa_compile.arrays.graphs import followed
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import joined, segment_starts
+from fsa_compile.arrays.ranges import joined, segment_sizes, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import longest_path
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -522,7 +522,7 @@ def _once(columns: dict[str, np.ndarray], key: np.ndarray) -> dict[str, np.ndarr
     """Entries of equal keys once, in the order of the keys; None where they differ."""
     order = order_of(key)
     begin = segment_starts(key[order])
-    size = np.append(begin[1:], len(order)) - begin
+    size = segment_sizes(begin, len(order))
     for name in ("target", "add", "set", "hash"):
         if name in columns:
             values = columns[name][order]

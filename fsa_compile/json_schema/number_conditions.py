@@ -11,6 +11,7 @@ that of digits, without point, exponent and `-0`, where all numbers are integers
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -318,6 +319,38 @@ def _spelled(state: str, character: str, universe: Universe) -> str | None:
     return "g" if state == "e" and character in "+-" else None
 
 
+@functools.cache
+def _following(state: str, universe: Universe) -> list[tuple[int, int, str]]:
+    """(place of a character among `_CHARACTERS`, the character, the state of the number syntax after it) where there is one."""
+    after = ((place, ord(character), _spelled(state, character, universe)) for place, character in enumerate(_CHARACTERS))
+    return [(place, character, spelled) for place, character, spelled in after if spelled is not None]
+
+
+class _Run:
+    """A condition whose states have numbers and are worked out once; the joint states of conditions are far more than theirs."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition, self._states = condition, [condition.start]
+        self._number, self._after, self._says = {condition.start: 0}, dict[int, int](), dict[int, int]()
+
+    def step(self, state: int, place: int) -> int:
+        """The state after one of `_CHARACTERS`."""
+        found = self._after.get(len(_CHARACTERS) * state + place)
+        if found is None:
+            after = self._condition.step(self._states[state], _CHARACTERS[place])
+            found = self._after[len(_CHARACTERS) * state + place] = self._number.setdefault(after, len(self._states))
+            if found == len(self._states):
+                self._states.append(after)
+        return found
+
+    def says(self, state: int) -> int:
+        """What the condition says of a number that ends here."""
+        found = self._says.get(state)
+        if found is None:
+            found = self._says[state] = self._condition.holds(self._states[state])
+        return found
+
+
 def number_dfa(
     conditions: Sequence[Condition],
     universe: Universe,
@@ -337,20 +370,18 @@ def number_dfa(
     Raises:
       LimitError: more than `max_states` joint states.
     """
-    start = ("s", *(c.start for c in conditions))
+    runs, label = [_Run(condition) for condition in conditions], functools.cache(label)
+    start: tuple[Any, ...] = ("s", *(0 for _ in runs))
     number = {start: 0}
     order = [start]
     rows, labels = [], []
     for joint in order:
         check_time(f"Combining the number conditions at {where}")
         ends = joint[0] in "zifx"
-        labels.append(label(tuple([c.holds(q) for c, q in zip(conditions, joint[1:])])) if ends else 0)
+        labels.append(label(tuple([run.says(q) for run, q in zip(runs, joint[1:])])) if ends else 0)
         row = []
-        for character in _CHARACTERS:
-            spelled = _spelled(joint[0], character, universe)
-            if spelled is None:
-                continue
-            after = (spelled, *(c.step(q, character) for c, q in zip(conditions, joint[1:])))
+        for place, character, spelled in _following(joint[0], universe):
+            after = (spelled, *[run.step(q, place) for run, q in zip(runs, joint[1:])])
             target = number.get(after)
             if target is None:
                 if len(order) >= max_states:
@@ -360,6 +391,6 @@ def number_dfa(
                     )  # fmt: skip
                 target = number[after] = len(order)
                 order.append(after)
-            row.append((ord(character), ord(character), target))
+            row.append((character, character, target))
         rows.append(tuple(row))
     return minimized(TextDfa(rows, labels))

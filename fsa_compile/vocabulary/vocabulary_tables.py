@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.arrays.integers import exampled
 from fsa_compile.arrays.ranges import gather_segments
 from fsa_compile.inputs.files import open_regular
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -365,8 +366,7 @@ def distinct_strings(symbol: np.ndarray, length: np.ndarray, count: np.ndarray) 
     some = count > 0
     if some.any():
         total[some] = np.add.reduceat(mixed, start[some])
-    _, chosen, number = np.unique(total, return_index=True, return_inverse=True)
-    number = number.ravel()
+    _, chosen, number = exampled(total)
     same = count == count[chosen[number]]
     if len(symbol) and same.all():  # compare contents: a collision would merge different strings
         other = np.repeat(start[chosen[number]] - start, count) + np.arange(len(symbol))

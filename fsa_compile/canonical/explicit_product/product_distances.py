@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.arrays.ranges import joined
+from fsa_compile.arrays.ranges import joined, segment_sizes
 from fsa_compile.canonical.encoder.pair_rule import PairRule
 from fsa_compile.canonical.explicit_product.product_graph import ProductGraph, WideSet
 from fsa_compile.canonical.lazy_product.completions import FAR, portions
@@ -148,7 +148,7 @@ class ProductDistances:
         edges = edges[np.lexsort((self._rule.holders[graph.token[edges]], graph.source[edges]))]
         source = graph.source[edges]
         first = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
-        place = np.arange(len(edges)) - np.repeat(first, np.diff(np.append(first, len(edges))))
+        place = np.arange(len(edges)) - np.repeat(first, segment_sizes(first, len(edges)))
         every = pairs = self._pairs_of(source[first])
         nodes = self._pair[pairs] // self._num_sets
         low, width = 0, 1

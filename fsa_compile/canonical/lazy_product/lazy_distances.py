@@ -24,7 +24,7 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, order_of
-from fsa_compile.arrays.ranges import joined
+from fsa_compile.arrays.ranges import joined, segment_sizes
 from fsa_compile.artifact.bitmask import holds, tokens_of, words_of
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.filter.contexts import ALL, ALL_APART, Contexts
@@ -360,7 +360,7 @@ class LazyDistances(Completions):
         order = order_of(source * self._constraint.vocab_size + self._contexts.rank[token])
         source, token = source[order], token[order]
         first = np.flatnonzero(np.append(True, source[1:] != source[:-1]))
-        place = np.arange(len(source)) - np.repeat(first, np.diff(np.append(first, len(source))))
+        place = np.arange(len(source)) - np.repeat(first, segment_sizes(first, len(source)))
         every = pairs = self._pairs_of(source[first])
         nodes = self._pair_node[pairs]
         low, width = 0, 1

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.integers import order_of
-from fsa_compile.arrays.ranges import joined, segment_starts
+from fsa_compile.arrays.ranges import joined, segment_sizes, segment_starts
 from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
@@ -136,7 +136,7 @@ def _segments(key: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The order that sorts some numbers, and where each of them begins in it and how often it comes."""
     order = order_of(key)
     begin = segment_starts(key[order])
-    return order, begin, np.append(begin[1:], len(order)) - begin
+    return order, begin, segment_sizes(begin, len(order))
 
 
 class Rows:
@@ -231,7 +231,7 @@ class ListedRows:
         # Running sums of hashes within a node are those of its levels.
         hashes = np.add.reduceat(self._tables.token_hash.take(token), begin).cumsum()
         first = segment_starts(node)
-        length = np.append(first[1:], len(node)) - first
+        length = segment_sizes(first, len(node))
         hashes[first[1] if len(first) > 1 else len(hashes) :] -= hashes[first[1:] - 1].repeat(length[1:])
         least, end = begin[first].repeat(length), begin + size
         numbers = self._pool.numbers(hashes, lambda i: self._tables.pack(token[least[i] : end[i]]))

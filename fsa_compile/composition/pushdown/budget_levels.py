@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import segment_sizes
 
 _FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
 """(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
@@ -153,4 +154,4 @@ def _running(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
         return values
     total = values.cumsum(dtype=values.dtype)
     first = starts.nonzero()[0]
-    return total - np.repeat(total[first] - values[first], np.diff(np.append(first, len(values))))
+    return total - np.repeat(total[first] - values[first], segment_sizes(first, len(values)))

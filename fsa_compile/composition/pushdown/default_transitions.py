@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, numbered, occupied, order_of
+from fsa_compile.arrays.ranges import ranges, spread
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.composition.pushdown.items import Items
 from fsa_compile.composition.regular.trie_walk import with_aliases
@@ -230,8 +231,7 @@ class _Lockstep:
         self._rejected.append(owner[many])
         kept = ~many[item]
         item, kind, count = item[kept], kind[kept], count[kept]
-        which = np.repeat(np.arange(len(item)), count)
-        at = np.arange(len(which)) + np.repeat(self._kind_first[kind] - (count.cumsum() - count), count)
+        which, at = spread(self._kind_first[kind], count)
         return item[which], self._by_kind[at]
 
     def _children(self, above: np.ndarray, byte: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -246,9 +246,7 @@ class _Lockstep:
         """All tokens below some trie nodes are lost to their owners."""
         below = subtrees_of(self._tables)
         self._tops.append((owner, node))
-        begin, size = below.begin[node], below.end[node] - below.begin[node]
-        which = np.repeat(np.arange(len(node)), size)
-        at = np.arange(len(which)) + np.repeat(begin - (size.cumsum() - size), size)
+        which, at = ranges(below.begin[node], below.end[node])
         self._lost.append((owner[which], below.token[at]))
 
 
@@ -272,9 +270,7 @@ def derived_pending(derived: Derived, pending: Items, below: Subtrees) -> Items:
     """
     pending = pending.at(order_of(pending.owner))
     first = pending.owner.searchsorted(derived.base)
-    size = pending.owner.searchsorted(derived.base, side="right") - first
-    which = np.repeat(np.arange(len(size)), size)
-    at = np.arange(len(which)) + np.repeat(first - (size.cumsum() - size), size)
+    which, at = ranges(first, pending.owner.searchsorted(derived.base, side="right"))
     node = pending.node[at]
     owner, top = derived.tops
     begin = owner.searchsorted(derived.node)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_tuples
-from fsa_compile.arrays.ranges import segment_starts, spread
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.guards import Guard
 from fsa_compile.automata.pushdown import ByteMachine
@@ -67,7 +67,7 @@ class Pairs:
         out = np.full(size, _FAR)
         if len(self._begin):
             least = np.minimum.reduceat(values[self.group], self._begin)
-            count = np.diff(self._first, append=len(least))
+            count = segment_sizes(self._first, len(least))
             if keys is not None:
                 came, new = keys
                 certain = new[self.place[self._begin], self.case[self._begin]]

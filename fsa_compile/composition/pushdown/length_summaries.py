@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import numbered, occupied, order_of
-from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -136,7 +136,7 @@ def measured(parts: Parts, links: tuple[np.ndarray, ...], measure: Measure, tabl
     key.sort()
     token, pair = key & (1 << TOKEN_BITS) - 1, key >> TOKEN_BITS
     begin = segment_starts(pair)  # of the pieces: tokens of one list or row and one length
-    size, source = np.diff(begin, append=len(pair)), pair[begin] // longest
+    size, source = segment_sizes(begin, len(pair)), pair[begin] // longest
     first = source.searchsorted(np.arange(every + 1))
     of_part = np.concatenate((np.arange(len(listed)), len(listed) + parts.row[wide]))
     which, piece = ranges(first[of_part], first[of_part + 1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -522,7 +522,7 @@ class _Layout:
         if not len(at):
             return cost
         begin, out = segment_starts(node[at]), cost.copy()
-        size = np.append(begin[1:], len(at)) - begin
+        size = segment_sizes(begin, len(at))
         cost, need = cost[at], need[at]
         least, most = cost, np.maximum.reduceat(cost, begin).repeat(size)
         for cells in distinct(need).tolist():

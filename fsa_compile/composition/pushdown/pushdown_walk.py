@@ -31,7 +31,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
-from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -478,7 +478,7 @@ class Walk:
         key = node * self.machine.num_controls + items.control[at]
         order = order_of(key)
         at, begin = at[order], segment_starts(key[order])
-        size = np.diff(np.append(begin, len(at)))
+        size = segment_sizes(begin, len(at))
         if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
             return items
         owner = items.owner[at]
@@ -512,9 +512,8 @@ class Walk:
             return NO_ITEMS
         run = items.owner[inside] - self.first_run
         begin, end = (column[run] for column in self.links.of_run.columns)
-        size = end - begin
-        which = inside.repeat(size)
-        at = np.arange(len(which)) + np.repeat(begin - (size.cumsum() - size), size)
+        which, at = ranges(begin, end)
+        which = inside[which]
         caller, symbols, begun = self.links.callers.columns
         symbol = symbols[at]
         control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
@@ -539,11 +538,11 @@ class Walk:
         starts, first = key[begin], self.num_owners
         self.num_owners += len(starts)
         if self.links.longest_push == 1:
-            size = np.append(begin[1:], len(key)) - begin
+            size = segment_sizes(begin, len(key))
             run = np.arange(first, first + len(size)).repeat(size)
             self.links.take(run, begin, items.owner[order], self.links.push_symbol[push[order], 0], count[order])
         else:
             run = np.empty(len(key), np.int64)
-            run[order] = np.arange(first, first + len(starts)).repeat(np.append(begin[1:], len(key)) - begin)
+            run[order] = np.arange(first, first + len(starts)).repeat(segment_sizes(begin, len(key)))
             self.num_owners = self.links.chain(first, self.num_owners, run, items.owner, push, count)
         return Items(np.arange(first, first + len(starts)), starts // (most * s), starts // most % s, starts % most)

@@ -43,7 +43,7 @@ class InnerNodes:
         self.num_nodes = s
         given = walk.machine.temperature
         self.temperature: list[np.ndarray] = [] if given is None else [given]
-        self._heat = np.unique(np.zeros(1) if given is None else given)
+        self._heat = np.zeros(1) if given is None else distinct(given)
         self._here = len(walk.trie.first)
         ends = [((walk.machine.end == END_RETURN).nonzero()[0], walk.trie.end)]
         ends += [(distinct(walk.machine.returns[0]), self._here)] if self.temperature else []

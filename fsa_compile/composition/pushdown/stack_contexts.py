@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_rows, exampled
-from fsa_compile.arrays.ranges import ranges
+from fsa_compile.arrays.ranges import ranges, segment_starts
 from fsa_compile.artifact.arrays import NO_TEMPERATURE, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
 
@@ -103,13 +103,20 @@ def _least(c: CompiledConstraint, node: np.ndarray, need: np.ndarray) -> np.ndar
     """int64[n], the least cost of the tokens of some nodes that need no more than so many cells."""
     out = np.full(len(node), _FAR)
     which, at = ranges(c.level_offset[node], c.level_offset[node + 1])
-    fits = c.level_need[at] <= need[which]
-    np.minimum.at(out, which[fits], c.level_cost[at[fits]])
+    _lower(out, which, c.level_cost[at], c.level_need[at] <= need[which])
     which, at = ranges(c.arc_offset[node], c.arc_offset[node + 1])
     effect = c.arc_effect[at]
-    fits = c.effects[effect, 5] <= need[which]
-    np.minimum.at(out, which[fits], c.effects[effect[fits], 4])
+    _lower(out, which, c.effects[effect, 4], c.effects[effect, 5] <= need[which])
     return out
+
+
+def _lower(out: np.ndarray, which: np.ndarray, values: np.ndarray, some: np.ndarray) -> None:
+    """Lowers entries of an array to the least of some values; `which` says whose each value is, and ascends."""
+    which, values = which[some], values[some]
+    if len(which):
+        begin = segment_starts(which)
+        at = which[begin]
+        out[at] = np.minimum(out[at], np.minimum.reduceat(values, begin))
 
 
 def _contexts(c: CompiledConstraint, rows: _Rows) -> tuple[np.ndarray, np.ndarray] | None:
@@ -121,16 +128,17 @@ def _contexts(c: CompiledConstraint, rows: _Rows) -> tuple[np.ndarray, np.ndarra
     paid = c.symbol_cost.astype(np.int64)
     unpaid = paid >= UNBOUNDED  # of symbols that are pushed nowhere
     unknown = dead | unpaid
-    alone = np.append(np.where(unknown | (least >= _FAR), _FAR, least - paid), np.zeros((1, p), np.int64), 0).T
+    alone = np.concatenate((np.where(unknown | (least >= _FAR), _FAR, least - paid), np.zeros((1, p), np.int64))).T
+    ended, within = dead[rows.ending], rows.within[:, None]
     known: dict[bytes, int] = {}
     found, after = [np.full(len(rows.child) + 1, _FAR)], list[np.ndarray]()
     for below in found:  # grows
         value = np.where(unknown, _FAR, np.minimum(least, below[:-1][rows.row]))
-        asked = np.where(dead[rows.ending], -_FAR, value[rows.ending] - rows.within[:, None]).max(0)
+        asked = np.where(ended, -_FAR, value[rows.ending] - within).max(0)
         cost = np.where((asked <= -_FAR // 2) | unpaid, paid, np.maximum(asked, 0))
         if (cost > paid).any():
             return None
-        own = np.append(np.where(value >= _FAR, _FAR, value - cost), (paid - cost)[None], 0).T
+        own = np.concatenate((np.where(value >= _FAR, _FAR, value - cost), (paid - cost)[None])).T
         first, which = equal_rows(own)
         numbers = np.empty(len(first), np.int64)
         for i, s in enumerate(first.tolist()):

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.integers import firsts, numbered, order_of
-from fsa_compile.arrays.ranges import indices, ranges, segment_starts
+from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.default_transitions import Derived
@@ -268,7 +268,7 @@ def _without_empty(order: np.ndarray, begin: np.ndarray, size: np.ndarray) -> tu
     if not len(begin):
         return order, begin
     left = np.add.reduceat(size[order], begin) > 0
-    length = np.diff(np.append(begin, len(order)))
+    length = segment_sizes(begin, len(order))
     order, length = order[left.repeat(length)], length[left]
     return order, length.cumsum() - length
 
@@ -288,7 +288,7 @@ def _once(
         target=columns[1],
         count=columns[3],
         hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
-        size=np.append(begin[1:], len(token)) - begin,
+        size=segment_sizes(begin, len(token)),
         begin=begin,
         row=np.full(len(begin), -1),
         token=token.astype(np.int32),

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.arrays.integers import numbered
-from fsa_compile.arrays.ranges import segment_starts, spread
+from fsa_compile.arrays.integers import distinct, numbered
+from fsa_compile.arrays.ranges import indices, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -39,7 +39,7 @@ def _by_pair(
         order = np.lexsort((token, pair))
         token, pair = token[order], pair[order]
     begin = segment_starts(pair)
-    size = np.append(begin[1:], len(pair)) - begin
+    size = segment_sizes(begin, len(pair))
     hashes = np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64)
     return token, pair[begin], begin, size, hashes
 
@@ -203,9 +203,7 @@ def distances(state: np.ndarray, target: np.ndarray, accept: np.ndarray) -> np.n
     while len(frontier):
         check_time("assembling the artifact")
         step += 1
-        size = begin[frontier + 1] - begin[frontier]
-        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
-        reached = source[at]
+        reached = source[indices(begin[frontier], begin[frontier + 1])]
         reached = reached[distance[reached] > step]
         distance[reached] = step
         number = np.arange(len(reached))
@@ -242,9 +240,7 @@ def _trim(
     order = state.argsort(kind="stable")
     begin, target = state[order].searchsorted(np.arange(len(accept) + 1)), target[order]
     while len(frontier):
-        size = begin[frontier + 1] - begin[frontier]
-        at = np.arange(int(size.sum())) + np.repeat(begin[frontier] - (size.cumsum() - size), size)
-        frontier = np.unique(target[at])
+        frontier = distinct(target[indices(begin[frontier], begin[frontier + 1])])
         frontier = frontier[~seen[frontier]]
         seen[frontier] = True
     keep = seen & alive

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import order_of
-from fsa_compile.arrays.ranges import ranges, segment_starts
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.composition.tokens.class_walk import NARROW, entry_arcs, walk_entries, wide_states
 from fsa_compile.limits import Deadline
@@ -183,7 +183,7 @@ def _join_in_parts(
         order = order_of(pair)
         pair, token = pair[order], token[order]
         first = segment_starts(pair)
-        size = np.append(first[1:], len(pair)) - first
+        size = segment_sizes(first, len(pair))
         wide = (size > NARROW).nonzero()[0]
         hashes = np.add.reduceat(tables.token_hash[token], first)[wide] if len(first) else np.zeros(0, np.uint64)
         which = []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.composition.regular.trie_walk import TokenArcs, walk_tokens
 from fsa_compile.composition.tokens.class_walk import NARROW
@@ -212,7 +212,7 @@ def _by_targets(
     key = np.unique(token * len(names) + target)
     token, target = key // len(names), key % len(names)
     begin = segment_starts(token)
-    size = np.append(begin[1:], len(token)) - begin
+    size = segment_sizes(begin, len(token))
     groups: dict[tuple[int, ...], list[int]] = {}
     once = size == 1
     for t, c in zip(target[begin[once]].tolist(), token[begin[once]].tolist()):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fsa_compile.arrays.integers import firsts, order_of
-from fsa_compile.arrays.ranges import segment_starts, spread
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
@@ -151,7 +151,7 @@ class ArtifactBuilder:
         # Running sums of hashes within a node are the hashes of its prefix unions.
         summed = np.add.reduceat(hashes[order], begin).cumsum()
         first = segment_starts(node)
-        size = np.append(first[1:], len(node)) - first
+        size = segment_sizes(first, len(node))
         summed -= np.append(np.uint64(0), summed[first[1:] - 1]).repeat(size)
         starts = np.zeros(len(node), bool)
         starts[first] = True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_rows, exampled, numbered, order_of
-from fsa_compile.arrays.ranges import ranges, segment_starts
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.composition.tokens.token_classes import (
     TokenClasses,
@@ -211,7 +211,7 @@ class _StringSets:
         if not len(begin):
             return
         _, example, self.number = exampled(np.add.reduceat(classes.string_hash[string], begin))
-        size = np.append(begin[1:], len(pair)) - begin
+        size = segment_sizes(begin, len(pair))
         self.members = [string[b : b + n] for b, n in zip(begin[example].tolist(), size[example].tolist())]
         self.of_entry = np.searchsorted(self.pair // num_states, np.arange(num_entries + 1))
 
@@ -341,7 +341,7 @@ def _first_bytes(
     begin = segment_starts(key)  # arcs come by source and byte: neighbours share a pair, which leaves less to sort
     pair, which = numbered(key[begin])
     member = np.zeros((len(pair), 256), bool)
-    member[which.repeat(np.append(begin[1:], len(key)) - begin), byte] = True
+    member[which.repeat(segment_sizes(begin, len(key))), byte] = True
     example, index = equal_rows(np.packbits(member, axis=1))
     return member[example], pair // num_entries, pair % num_entries, index
 

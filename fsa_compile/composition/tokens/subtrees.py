@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts
 from fsa_compile.vocabulary.memo import remember
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -67,7 +67,7 @@ def kinds_read(control: np.ndarray, symbol: np.ndarray, shape: tuple[int, int], 
     out = np.full(shape[0], ~np.bitwise_or.reduce(bits))
     begin = segment_starts(control)
     unread = np.ones((len(begin), shape[1]), bool)
-    unread[np.repeat(np.arange(len(begin)), np.diff(begin, append=len(control))), symbol] = False
+    unread[np.repeat(np.arange(len(begin)), segment_sizes(begin, len(control))), symbol] = False
     out[control[begin]] = ~np.bitwise_or.reduce(np.where(unread, bits, np.uint64(0)), axis=1)
     return out
 
@@ -77,27 +77,27 @@ def subtrees_of(tables: VocabularyTables) -> Subtrees:
     found = tables.memo.get("subtrees")
     if found is not None:
         return found
-    first, count = tables.trie_first, tables.trie_count
-    parent = np.zeros(len(first), np.int64)
-    parent[1:] = np.repeat(np.arange(len(first)), count)
+    first, size = tables.trie_first, len(tables.trie_first)
     level = [1]
-    while level[-1] < len(first):
+    while level[-1] < size:
         level.append(int(first[level[-1]]))
+    inner = tables.trie_count.nonzero()[0]
+    child = first[inner]  # ascending
+    of_level = list(zip(pairwise(level), pairwise(child.searchsorted(level).tolist())))
     own = (tables.trie_token >= 0).astype(np.int64)
-    kinds, below = np.zeros(len(first), np.uint64), np.zeros(len(first), np.int64)
-    bit = _BIT[tables.trie_byte]
-    for low, high in zip(level[-2::-1], level[:0:-1]):
-        begin = segment_starts(parent[low:high])
-        above = parent[low + begin]
+    kinds, below, bit = np.zeros(size, np.uint64), np.zeros(size, np.int64), _BIT[tables.trie_byte]
+    for (low, high), (at, to) in reversed(of_level):
+        begin, above = child[at:to] - low, inner[at:to]
         kinds[above] = np.bitwise_or.reduceat(kinds[low:high] | bit[low:high], begin)
         below[above] = np.add.reduceat(below[low:high] + own[low:high], begin)
-    before = np.cumsum(below + own) - below - own
-    begin = own.copy()
-    for low, high in pairwise(level):
-        above = parent[low:high]
-        begin[low:high] += begin[above] + before[low:high] - before[first[above]]
+    begin = below + own
+    begin = begin.cumsum() - begin
+    begin[1:] -= begin[child].repeat(tables.trie_count[inner])  # ends of tokens between each node and its parent's first child
+    begin += own
+    for (low, high), (at, to) in of_level:
+        begin[low:high] += begin[inner[at:to]].repeat(tables.trie_count[inner[at:to]])
     token = np.zeros(int(own.sum()), np.int64)
     ends = own.nonzero()[0]
     token[begin[ends] - 1] = tables.trie_token[ends]
-    depth = np.searchsorted(level[:-1], np.arange(len(first)), side="right")
+    depth = np.arange(len(level)).repeat(np.diff(level, prepend=0))
     return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, begin - own, token, depth))

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from fsa_compile.arrays.integers import order_of
-from fsa_compile.arrays.ranges import segment_starts
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts
 from fsa_compile.composition.tokens.class_walk import TokenSet
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -75,7 +75,7 @@ def parts_of(
         target=pair[begin] // most % width,
         count=pair[begin] % most,
         hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
-        size=np.append(begin[1:], len(pair)) - begin,
+        size=segment_sizes(begin, len(pair)),
         begin=begin,
         row=np.full(len(begin), -1),
         token=token,
