@@ -13,7 +13,11 @@ import pytest
 import fsa_compile.cli.commands
 import jax_decode.cli
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    # treescope reads every name of NumPy's modules, of which NumPy 2.5 retires one.
+    pytest.mark.filterwarnings("ignore:The chararray class is deprecated:DeprecationWarning"),
+]
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
