@@ -40,14 +40,7 @@ O200K_PATTERN = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a rank file does not say.
-
-    Attributes:
-      name: the family's name.
-      pattern: regular expression that cuts a text into pieces.
-      special: printed name -> id.
-      unicode_form: normal form the model's own encoder applies to a text first, or None.
-    """
+    """What a rank file does not say; `unicode_form`: normal form the model's own encoder applies to a text first, or None."""
 
     name: str
     pattern: str
@@ -56,14 +49,7 @@ class Family:
 
 
 def find_family(sha256: str) -> Family | None:
-    """The family of the rank file with this content hash.
-
-    Args:
-      sha256: hex digest of the whole file.
-
-    Returns:
-      The family, or None for an unknown file.
-    """
+    """The family of the rank file with this content hash (hex), or None."""
     build = _BY_HASH.get(sha256)
     return None if build is None else build()
 
