@@ -19,19 +19,9 @@ import dataclasses
 
 import numpy as np
 
+from fsa_compile.canonical.encoder import splitter_syntax as syntax
 from fsa_compile.canonical.encoder.character_classes import NUM_CODE_POINTS, SURROGATES, members
 from fsa_compile.canonical.encoder.encoder import Engine
-from fsa_compile.canonical.encoder.splitter_syntax import (
-    AtEnd,
-    Character,
-    Choice,
-    NotNext,
-    Repeat,
-    Sequence,
-    Splitting,
-    items_of,
-    parse_splitter,
-)
 from fsa_compile.errors import UnsupportedPatternError
 
 _END = -1
@@ -69,8 +59,8 @@ def build_splitter(pattern: str, engine: Engine) -> Splitter:
       UnsupportedPatternError: the pattern is outside the dialect of `splitter_syntax`, may match nothing, does not cover every
         character, or has more states than allowed.
     """
-    tree = parse_splitter(pattern)
-    class_of, sets = _classes(sorted(items_of(tree)), engine)
+    tree = syntax.parse_splitter(pattern)
+    class_of, sets = _classes(sorted(syntax.items_of(tree)), engine)
     program = _Program(pattern, tree, sets)
     raw = _determinize(program, int(class_of.max()) + 1)
     return Splitter(class_of, *_minimize(*raw))
@@ -92,7 +82,7 @@ def _classes(items: list[str], engine: Engine) -> tuple[np.ndarray, dict[str, fr
 class _Program:
     """The pattern as instructions for threads: node 0 is a match."""
 
-    def __init__(self, pattern: str, tree: Splitting, sets: dict[str, frozenset[int]]) -> None:
+    def __init__(self, pattern: str, tree: syntax.Splitting, sets: dict[str, frozenset[int]]) -> None:
         self._pattern, self._sets = pattern, sets
         self.nodes: list[tuple[int, frozenset[int], list[int]]] = [(_MATCH, frozenset(), [])]
         self.start = self._compile(tree, 0)
@@ -108,23 +98,23 @@ class _Program:
         self.nodes.append((kind, classes, after))
         return len(self.nodes) - 1
 
-    def _compile(self, tree: Splitting, after: int) -> int:
+    def _compile(self, tree: syntax.Splitting, after: int) -> int:
         match tree:
-            case Character(item):
+            case syntax.Character(item):
                 return self._node(_CHARACTER, self._sets[item], [after])
-            case NotNext(item):
+            case syntax.NotNext(item):
                 return self._node(_NOT_NEXT, self._sets[item], [after])
-            case AtEnd():
+            case syntax.AtEnd():
                 return self._node(_AT_END, frozenset(), [after])
-            case Sequence(parts):
+            case syntax.Sequence(parts):
                 for part in reversed(parts):
                     after = self._compile(part, after)
                 return after
-            case Choice(branches):
+            case syntax.Choice(branches):
                 return self._node(_SPLIT, frozenset(), [self._compile(branch, after) for branch in branches])
         return self._repeat(tree, after)
 
-    def _repeat(self, tree: Repeat, after: int) -> int:
+    def _repeat(self, tree: syntax.Repeat, after: int) -> int:
         if tree.possessive:
             self._check_possessive(tree, after)
         if tree.high is None:
@@ -141,9 +131,9 @@ class _Program:
             after = body if count <= tree.low else self._node(_SPLIT, frozenset(), [body, leave])
         return after
 
-    def _check_possessive(self, tree: Repeat, after: int) -> None:
+    def _check_possessive(self, tree: syntax.Repeat, after: int) -> None:
         """A possessive loop over one character is an ordinary one where what follows cannot begin with that character."""
-        if not isinstance(tree.part, Character):
+        if not isinstance(tree.part, syntax.Character):
             raise self._refused("a possessive repetition of more than a character")
         todo, seen = [after], set()
         while todo:
