@@ -212,7 +212,8 @@ class Reader:
         simple: dict[Any, Shape] = {
             bool: shapes.Truth(), int: shapes.Number("int"), float: shapes.Number("float"), str: shapes.Text(),
             bytes: shapes.Binary(), decimal.Decimal: shapes.Number("Decimal"), datetime.date: spellings.date(),
-            datetime.datetime: spellings.moment(), datetime.time: spellings.time(), datetime.timedelta: spellings.timedelta(), uuid.UUID: spellings.identifier(),
+            datetime.datetime: spellings.moment(), datetime.time: spellings.time(),
+            datetime.timedelta: spellings.timedelta(), uuid.UUID: spellings.identifier(),
         }  # fmt: skip
         if isinstance(T, type) and T in simple:
             return simple[T]
