@@ -75,11 +75,7 @@ def checked_texts(strings: Iterable[str]) -> list[bytes]:
 
 
 def choices_dfa(texts: list[bytes], limits: CompileLimits, deadline: Deadline) -> ByteDfa:
-    """The minimal automaton of sorted, distinct texts; at least one.
-
-    Raises:
-      LimitError: too many states, or too much memory.
-    """
+    """The minimal automaton of sorted, distinct texts; at least one."""
     size = sum(map(len, texts))
     if size * _BYTES_PER_NODE > limits.max_bytes:
         raise LimitError("max_bytes", limits.max_bytes, f"{_DOING} ({size:,} bytes)")

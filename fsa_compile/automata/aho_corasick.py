@@ -18,9 +18,6 @@ def text_until_automaton(stops: Sequence[str], limits: CompileLimits) -> LetterD
 
     Args:
       stops: at least one, none empty.
-
-    Raises:
-      LimitError: too many characters in the stop phrases.
     """
     if sum(map(len, stops)) > limits.max_states:
         raise LimitError("max_states", limits.max_states, "Reading the stop phrases")

@@ -56,7 +56,6 @@ def words_trie(words: Sequence[str], *, number: bool = False) -> TextDfa:
     """The automaton of a finite set of texts.
 
     Args:
-      words: the texts.
       number: label each word with 1 + its index; otherwise all with 1.
     """
     children: list[dict[int, int]] = [{}]

@@ -147,11 +147,7 @@ def from_pynini(fst: pynini.Fst, *, max_states: int = 2_000_000) -> ByteDfa:
 
 
 def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | None = None) -> pynini.Fst:
-    """A trimmed, epsilon-free, deterministic and minimal copy.
-
-    Raises:
-      LimitError: it would have more than `max_states` states, or the construction exceeds `max_bytes` or its time.
-    """
+    """A trimmed, epsilon-free, deterministic and minimal copy."""
     import pywrapfst
 
     out = fst.copy()

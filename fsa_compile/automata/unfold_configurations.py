@@ -31,8 +31,6 @@ def written_out(
 
     Args:
       machine: trimmed.
-      limits: `max_states` bounds the states.
-      deadline: an already running time budget.
       max_depth: most cells of a stack; None: texts may nest as deep as they can, where that is bounded.
       way_out: the end of a sentence for machines that nest without bound.
       why: what asks for it, for the same.
@@ -40,7 +38,6 @@ def written_out(
     Raises:
       ConstraintError: no bound is given, and there is none.
       UnsatisfiableError: every text nests deeper.
-      LimitError: too many states, or out of time.
     """
     table, end = _Writing(machine, limits, deadline, max_depth, way_out, why).table()
     live = _completable(table, end)

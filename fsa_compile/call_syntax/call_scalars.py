@@ -34,7 +34,6 @@ class CallScalars(Scalars):
 
     Args:
       without: the automaton of the strings that do not; None for all strings.
-      parts: as for `Scalars`.
     """
 
     def __init__(self, without: TextDfa | None, *parts: Any) -> None:

@@ -85,7 +85,6 @@ def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline)
     """The automaton of a tree.
 
     Raises:
-      LimitError: more states than `max_states`, or more time than there is.
       FormatError: a pattern that is not one.
     """
     build = _Nondeterministic(limits, deadline)

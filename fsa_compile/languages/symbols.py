@@ -32,7 +32,6 @@ class SymbolArcs(NamedTuple):
 
     Attributes:
       source, symbol, target: int64[n]; `symbol` is an index into `symbols`.
-      symbols: what is read.
     """
 
     source: np.ndarray

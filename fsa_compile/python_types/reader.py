@@ -44,14 +44,11 @@ def read_type(
     """The shape of a type.
 
     Args:
-      T: any type that is understood.
       namespace: names for forward references that their own modules do not know.
       allow_code: whether validators and `__post_init__` may be there, which only `parse` runs.
-      limits: of the type's size.
 
     Raises:
       UnsupportedTypeError: a part cannot be enforced exactly.
-      LimitError: it has too many parts.
     """
     reader = Reader(namespace or {}, allow_code, limits)
     name = type_name(T)
@@ -106,8 +103,6 @@ class Reader:
 
         Args:
           T: the type, or a string that names it.
-          place: where it stands.
-          scope: what names mean there.
           marks: conditions from an `Annotated` around it.
         """
         self._left -= 1

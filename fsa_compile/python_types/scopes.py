@@ -92,11 +92,7 @@ def _parts(T: Any) -> tuple[Any, ...]:
 
 
 def hints_of(annotated: Any, names: dict[str, Any]) -> dict[str, Any]:
-    """The annotations of a class or function, their names resolved; raises what evaluating them raises.
-
-    Raises:
-      LimitError: one has too many parts.
-    """
+    """The annotations of a class or function, their names resolved; raises what evaluating them raises."""
     for holder in (*getattr(annotated, "__mro__", ()), annotated):
         annotations = getattr(holder, "__annotations__", None)
         for annotation in annotations.values() if isinstance(annotations, dict) else ():

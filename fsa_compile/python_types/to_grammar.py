@@ -31,7 +31,6 @@ def grammar_of(shape: TypeShape, limits: CompileLimits, deadline: Deadline) -> G
 
     Raises:
       UnsupportedTypeError: Python has no exact form for a part.
-      LimitError: a condition needs too many states.
     """
     return _Writer(shape, limits, deadline).grammar()
 

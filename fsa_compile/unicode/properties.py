@@ -35,7 +35,6 @@ def matching(engine: Any, item: str, flags: int = 0) -> CodePointSet:
     """The characters that a one-character pattern matches, by trying each.
 
     Args:
-      engine: the module `re` or `regex`.
       item: source of a pattern that matches exactly one character.
       flags: flags of the engine.
     """

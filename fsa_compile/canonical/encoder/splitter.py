@@ -51,10 +51,6 @@ class Splitter:
 def build_splitter(pattern: str, engine: Engine) -> Splitter:
     """The automaton of a splitting pattern.
 
-    Args:
-      pattern: regular expression.
-      engine: the package that interprets it.
-
     Raises:
       UnsupportedPatternError: the pattern is outside the dialect of `splitter_syntax`, may match nothing, does not cover every
         character, or has more states than allowed.

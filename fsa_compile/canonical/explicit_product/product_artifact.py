@@ -54,18 +54,7 @@ def assemble_product(
     deadline: Deadline,
     canonical: CanonicalPart,
 ) -> CompiledConstraint:
-    """The artifact.
-
-    Args:
-      constraint: the constraint without the filter.
-      distances: of its product.
-      tables: of the vocabulary.
-      limits, deadline: of the compilation.
-      canonical: of the artifact.
-
-    Raises:
-      LimitError: too many rows or bytes, or out of time.
-    """
+    """The artifact of what can be completed; `constraint` is without the filter."""
     graph = distances.graph
     tokens = _completed(graph, distances)
     nearest = distances.nearest

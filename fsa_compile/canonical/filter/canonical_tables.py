@@ -281,7 +281,6 @@ def build_tables(encoder: Encoder, digest: str = "") -> CanonicalTables:
     """Makes the tables of an encoder.
 
     Args:
-      encoder: from `encoder_of`.
       digest: of what the encoder was read from.
     """
     trees = merge_trees(encoder.table)

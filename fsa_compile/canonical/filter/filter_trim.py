@@ -21,8 +21,6 @@ def trimmed(states: FilterTable, rule: PairRule, length: np.ndarray) -> FilterTa
     """The table without such tokens.
 
     Args:
-      states: of the filter.
-      rule: the pair rule.
       length: int64[V], bytes of each token.
     """
     while True:

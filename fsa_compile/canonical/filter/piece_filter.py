@@ -34,7 +34,6 @@ class PieceFilter(TokenFilter):
     """The filter of one encoder.
 
     Args:
-      rule: the pair rule.
       packed: all token bytes and their offsets, as `Vocabulary.packed`.
       byte_tokens: int32[256], token of each byte.
       characters: code points that have tokens of their own.

@@ -21,7 +21,6 @@ class KnownRow:
 
     Args:
       bits: uint32[W].
-      rows: what is known of the vocabulary.
     """
 
     def __init__(self, bits: np.ndarray, rows: KnownRows) -> None:

@@ -73,11 +73,7 @@ class TokenFilter(abc.ABC):
 
     @staticmethod
     def _numbered_state(states: list[_State], numbers: dict[_State, int], state: _State) -> int:
-        """The number of a state, which may be new.
-
-        Raises:
-          LimitError: too many.
-        """
+        """The number of a state, which may be new."""
         found = numbers.get(state)
         if found is None:
             found = numbers[state] = len(states)
@@ -155,8 +151,6 @@ class SplitterFilter(TokenFilter):
     only between two cuts, and what merging makes of it must not fill a piece alone: a trie follows the beginnings of pieces.
 
     Args:
-      rule: the pair rule.
-      splitter: the splitter.
       packed: all token bytes and their offsets, as `Vocabulary.packed`.
       whole_tokens: what merging makes of each such token; None where the encoder has no such rule.
     """

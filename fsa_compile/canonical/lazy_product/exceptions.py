@@ -47,7 +47,6 @@ class Into:
     """The tokens into a wide node that have no distance.
 
     Args:
-      cases: theirs.
       rows: of the constraint, uint32[R, W].
     """
 

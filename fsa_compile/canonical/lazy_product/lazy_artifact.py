@@ -33,18 +33,7 @@ def assemble_lazy(
     deadline: Deadline,
     canonical: CanonicalPart,
 ) -> CompiledConstraint:
-    """The artifact.
-
-    Args:
-      constraint: the constraint without the filter.
-      distances: its own.
-      tables: of the vocabulary.
-      limits, deadline: of the compilation.
-      canonical: of the artifact, but exceptions.
-
-    Raises:
-      LimitError: too many rows or bytes, or out of time.
-    """
+    """The artifact of what can be completed: `constraint` is without the filter, `canonical` without its exceptions."""
     d = distances
     stays = np.flatnonzero(d.cost < FAR)
     wide = _wide_sets(d)

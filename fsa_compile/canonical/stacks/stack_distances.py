@@ -120,8 +120,6 @@ class StackDistances:
 
     Args:
       constraint: deterministic, without counters and sets of keys.
-      contexts: of the tokenizer.
-      deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
       slack: tokens that symbols may cost beyond their costs without the filter: frames may take more tokens to end.

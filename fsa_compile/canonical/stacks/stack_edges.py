@@ -26,7 +26,6 @@ class StackEdges:
       constraint: with a stack, deterministic, without counters and sets of keys.
 
     Attributes:
-      constraint: the same.
       count: N + K.
       copy_of: int64[K], the node that each copy is of; copy k is node N + k.
       copy_push: int64[K], its push string.

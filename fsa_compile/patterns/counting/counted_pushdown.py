@@ -42,7 +42,6 @@ def spell(controls: Controls, limits: CompileLimits) -> ByteMachine:
 
     Raises:
       Conflict: the bytes of a letter do not tell its way in time.
-      LimitError: more than `max_states` controls.
     """
     return _Speller(controls, limits).machine()
 
