@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import moves, reached
 from fsa_compile.automata.pushdown import END_HERE, NO_END, ByteMachine, Configuration
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -121,15 +122,5 @@ class _Writing:
 
 def _completable(table: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Which states lead to an end, bool[S]; state 0 is dead."""
-    source, kind = np.nonzero(table)
-    target = table[source, kind]
-    order = np.argsort(target, kind="stable")
-    source, offset = source[order], np.searchsorted(target[order], np.arange(len(table) + 1))
-    live, todo = end.copy(), np.flatnonzero(end).tolist()
-    while todo:
-        at = todo.pop()
-        for before in source[offset[at] : offset[at + 1]].tolist():
-            if not live[before]:
-                live[before] = True
-                todo.append(before)
-    return live
+    source, target = moves(table)
+    return reached(target, source, end.nonzero()[0].tolist(), len(table))

@@ -19,6 +19,8 @@ import dataclasses
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import reached, refined_table
+from fsa_compile.arrays.integers import exampled
 from fsa_compile.canonical.encoder import splitter_syntax as syntax
 from fsa_compile.canonical.encoder.character_classes import NUM_CODE_POINTS, SURROGATES, members
 from fsa_compile.canonical.encoder.encoder import Engine
@@ -230,25 +232,15 @@ def _after(program: _Program, state: _State, char: int) -> _State | None:
 def _minimize(step: np.ndarray, cut: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The trimmed minimal automaton; the start stays state 0."""
     table = np.concatenate([step, cut[:, None]], 1)
-    live = final.copy()
-    while True:
-        more = live | (np.where(table >= 0, live[table], False)).any(1)
-        if (more == live).all():
-            break
-        live = more
+    source, kind = np.nonzero(table >= 0)
+    live = reached(table[source, kind], source, final.nonzero()[0].tolist(), len(table))
     table = np.where((table >= 0) & live[table], table, -1)
-    part = np.where(live, final.astype(np.int64) + 1, 0)
-    count = 0
-    while True:
-        key = np.concatenate([part[:, None], np.where(table >= 0, part[table], -1)], 1)
-        part = np.unique(key, axis=0, return_inverse=True)[1].ravel()
-        if int(part.max()) == count:
-            break
-        count = int(part.max())
+    part = refined_table(table, np.where(live, final.astype(np.int64) + 1, 0))
+    assert part is not None  # without a bound on rounds
     kept = np.flatnonzero(live)
-    order = list(dict.fromkeys(part[kept].tolist()))  # by first state: the start's comes first
-    number = np.full(int(part.max()) + 2, -1)
-    number[order] = np.arange(len(order))
-    chosen = np.array([kept[np.argmax(part[kept] == p)] for p in order])
-    small = np.where(table[chosen] >= 0, number[part[table[chosen]]], -1).astype(np.int32)
-    return small[:, :-1], small[:, -1], final[chosen]
+    parts, first, _ = exampled(part[kept])  # by first state: the start's comes first
+    number = np.full(len(table), -1)
+    number[parts] = np.arange(len(parts))
+    small = table[kept[first]]
+    small = np.where(small >= 0, number[part[small]], -1).astype(np.int32)
+    return small[:, :-1], small[:, -1], final[kept[first]]
