@@ -137,11 +137,7 @@ class CallFrames(_BareKeys):
 
 
 class PythonFrames(CallFrames):
-    """Keyword arguments whose values are Python literals.
-
-    Args:
-      strings: of the values, one for each quote, with their spellers.
-    """
+    """Keyword arguments whose values are Python literals. `strings`: of the values, one for each quote, with their spellers."""
 
     def __init__(self, parts: SchemaParts, strings: Sequence[tuple[PythonSpeller, PythonScalars]]) -> None:
         super().__init__(parts)

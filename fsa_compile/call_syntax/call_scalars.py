@@ -88,11 +88,7 @@ class MarkedScalars(CallScalars):
 
 
 class TextMarkedScalars(MarkedScalars):
-    """Strings between marks that are text: the first mark in it ends a string, so that no string holds one.
-
-    Args:
-      mark: not empty.
-    """
+    """Strings between marks that are text: the first mark in it ends a string, so that no string holds one. `mark`: not empty."""
 
     def __init__(self, mark: str, *parts: Any) -> None:
         super().__init__(*parts)

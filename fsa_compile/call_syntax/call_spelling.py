@@ -29,11 +29,7 @@ _HIDDEN = ((0, 0x1F), (0x7F, 0x7F))
 
 
 class PythonSpeller(Speller):
-    """Strings between quotes of one kind.
-
-    Args:
-      quote: the byte of the quote.
-    """
+    """Strings between quotes of one kind. `quote`: the byte of the quote."""
 
     def __init__(self, controls: Controls, quote: int) -> None:
         super().__init__(controls)
@@ -57,11 +53,7 @@ class PythonSpeller(Speller):
 
 
 class RawSpeller(Speller):
-    """Strings whose every character stands for itself.
-
-    Args:
-      close: the byte that ends them.
-    """
+    """Strings whose every character stands for itself. `close`: the byte that ends them."""
 
     def __init__(self, controls: Controls, close: int) -> None:
         super().__init__(controls)

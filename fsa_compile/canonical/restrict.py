@@ -135,11 +135,7 @@ def multiplied(
 
 
 def _beginning(constraint: CompiledConstraint, tables: CanonicalTables, shortest: int, state: int, last: int) -> CanonicalPart:
-    """Where the texts begin; `shortest` is their least number of tokens.
-
-    Raises:
-      UnspellableError: there is no text.
-    """
+    """Where the texts begin; `shortest` is their least number of tokens. Raises `UnspellableError`: there is no text."""
     if shortest < FAR:
         return CanonicalPart(tables=tables.identity, last=last, shortest=shortest, state=state)
     raise UnspellableError(

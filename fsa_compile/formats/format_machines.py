@@ -27,11 +27,7 @@ from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 
 def compile_format(root: tree.Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
-    """The constraint of a tree of texts, special tokens and values.
-
-    Args:
-      options: how its schemas are read, and JSON is written.
-    """
+    """The constraint of a tree of texts, special tokens and values. `options`: how its schemas are read, and JSON is written."""
     return compile_named(root, request, options)[0]
 
 
@@ -77,11 +73,7 @@ def short_text(most: int, without: tuple[str, ...], pointer: str, request: Reque
 
 
 def _few_tokens(node: tree.FewTokens, request: Request) -> tree.Format:
-    """Text whose tokens are counted in a register.
-
-    Raises:
-      FormatError: tokens cannot be counted here.
-    """
+    """Text whose tokens are counted in a register. Raises `FormatError`: tokens cannot be counted here."""
     tables = tables_for(request.vocabulary)
     what, fix = "", "Bound it by characters."
     if not tables.spells_every_byte:

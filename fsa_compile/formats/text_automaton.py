@@ -82,11 +82,7 @@ class TextAutomaton:
 
 
 def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
-    """The automaton of a tree.
-
-    Raises:
-      FormatError: a pattern that is not one.
-    """
+    """The automaton of a tree. Raises `FormatError`: a pattern that is not one."""
     build = _Nondeterministic(limits, deadline)
     build.specials = sorted(_tokens(root))
     start, end = build.state(), build.state(END)

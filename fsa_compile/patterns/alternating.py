@@ -85,11 +85,7 @@ class _Values:
 
 
 class _Machine:
-    """Steps of the alternating automaton.
-
-    Args:
-      reads: per position and letter class whether the position reads it.
-    """
+    """Steps of the alternating automaton. `reads`: per position and letter class whether the position reads it."""
 
     def __init__(self, positions: GuardedPositions, reads: list[list[bool]]) -> None:
         self.follow, self.ends, self.open_ended = positions.follow, positions.ends, positions.open_ended

@@ -22,11 +22,7 @@ class _Number(str):
 
 
 def read_json(shape: TypeShape, text: str) -> Any:
-    """The value that a JSON text denotes.
-
-    Raises:
-      TypeTextError: the text is no JSON, or no value of the type.
-    """
+    """The value that a JSON text denotes. Raises `TypeTextError`: the text is no JSON, or no value of the type."""
     try:
         raw = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
@@ -173,11 +169,7 @@ def _same(constant: int | float, number: Fraction) -> bool:
 
 
 def write_json(shape: TypeShape, value: Any) -> str:
-    """The canonical JSON text of a value.
-
-    Raises:
-      TypeTextError: it is no value of the type.
-    """
+    """The canonical JSON text of a value. Raises `TypeTextError`: it is no value of the type."""
     return _Writer(shape).write(shape.root, value, shape.name)
 
 

@@ -243,11 +243,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def write_python(shape: TypeShape, value: Any) -> str:
-    """The canonical expression of a value.
-
-    Raises:
-      TypeTextError: it is no value of the type.
-    """
+    """The canonical expression of a value. Raises `TypeTextError`: it is no value of the type."""
     return _Writer(shape).write(shape.root, value, shape.name)
 
 

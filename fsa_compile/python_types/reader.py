@@ -99,12 +99,7 @@ class Reader:
         self._known: dict[Any, str] = {}
 
     def read(self, T: Any, place: str, scope: Scope, marks: tuple[Condition, ...] = ()) -> Shape:
-        """The shape of one type.
-
-        Args:
-          T: the type, or a string that names it.
-          marks: conditions from an `Annotated` around it.
-        """
+        """The shape of one type. `T`: the type, or a string that names it. `marks`: conditions from an `Annotated` around it."""
         self._left -= 1
         if self._left < 0:
             raise LimitError("max_values", self._most, "the type")

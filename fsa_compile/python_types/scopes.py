@@ -16,12 +16,7 @@ _ANNOTATION = CompileLimits(max_values=20_000)
 
 
 class Scope(NamedTuple):
-    """What names and type variables mean in some place.
-
-    Attributes:
-      names: for forward references.
-      variables: types by type variable.
-    """
+    """What names and type variables mean in some place. `names`: for forward references. `variables`: types by type variable."""
 
     names: dict[str, Any]
     variables: dict[Any, Any]

@@ -27,11 +27,7 @@ _MAX_MODULUS = 4_000
 
 
 def grammar_of(shape: TypeShape, limits: CompileLimits, deadline: Deadline) -> Grammar:
-    """The grammar of a type.
-
-    Raises:
-      UnsupportedTypeError: Python has no exact form for a part.
-    """
+    """The grammar of a type. Raises `UnsupportedTypeError`: Python has no exact form for a part."""
     return _Writer(shape, limits, deadline).grammar()
 
 

@@ -19,11 +19,7 @@ _FINITE = 10
 
 
 def schema_of(shape: TypeShape) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a type.
-
-    Raises:
-      UnsupportedTypeError: JSON has no exact form for a part.
-    """
+    """The JSON Schema (2020-12) of a type. Raises `UnsupportedTypeError`: JSON has no exact form for a part."""
     writer = _Writer(shape)
     root = writer.schema(shape.root, shape.name)
     definitions = {_key(name): writer.schema(found, name) for name, found in shape.definitions.items()}

@@ -110,11 +110,7 @@ def encoded(text: object, encoder: Callable[[], Any], source: str) -> list[int]:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a tokenizer file.
-
-    Raises:
-      TokenizerError: missing, unreadable, empty, or larger than `MAX_FILE_BYTES`.
-    """
+    """The content of a tokenizer file. Raises `TokenizerError`: missing, unreadable, empty, or larger than `MAX_FILE_BYTES`."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

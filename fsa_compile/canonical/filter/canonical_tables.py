@@ -278,11 +278,7 @@ def _code() -> str:
 
 
 def build_tables(encoder: Encoder, digest: str = "") -> CanonicalTables:
-    """Makes the tables of an encoder.
-
-    Args:
-      digest: of what the encoder was read from.
-    """
+    """Makes the tables of an encoder. `digest`: of what the encoder was read from."""
     trees = merge_trees(encoder.table)
     splitter, version = None, ""
     if encoder.pattern is not None and encoder.engine is not None:
