@@ -12,12 +12,12 @@ import hashlib
 import os
 import secrets
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 
 from fsa_compile.canonical.encoder.encoder import Engine
 from fsa_compile.tokenizers.tokenizer import require
+from fsa_compile.vocabulary.vocabulary_tables import cache_folder
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
@@ -74,14 +74,6 @@ def _members(item: str, engine: Engine, version: str) -> np.ndarray:
 def _frozen(found: np.ndarray) -> np.ndarray:
     found.flags.writeable = False
     return found
-
-
-def cache_folder() -> Path | None:
-    """Where what depends on the tokenizer alone is kept, or None for nowhere; see `vocabulary_tables.tables_for`."""
-    folder = os.environ.get("CONSTRAX_CACHE")
-    if folder == "":
-        return None
-    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "constrax"
 
 
 def _texts() -> list[tuple[int, str]]:
