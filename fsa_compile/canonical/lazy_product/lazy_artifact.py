@@ -10,17 +10,9 @@ import numpy as np
 from fsa_compile.arrays.graphs import reached
 from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.canonical.lazy_product import token_layout as layout
 from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
-from fsa_compile.canonical.lazy_product.token_layout import (
-    Effects,
-    ListedRows,
-    ListedTokens,
-    Rows,
-    WideTokens,
-    lay_out,
-    with_notes,
-)
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -42,15 +34,15 @@ def assemble_lazy(
     kept = reached(source, target, [constraint.start], constraint.num_nodes)
     number = np.where(kept, np.cumsum(kept), 0)
     stays = stays[kept[d.source[stays]]]
-    listed = ListedTokens(number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays])
+    listed = layout.ListedTokens(number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays])
     wide = [of._replace(node=int(number[of.node]), target=int(number[of.target])) for of in wide if kept[of.node]]
-    bit_rows = Rows(tables, limits) if wide or d.excepted else None
-    rows = bit_rows or ListedRows(tables, limits)
-    out = lay_out(int(kept.sum()) + 1, listed, wide, rows, Effects(), deadline)
+    bit_rows = layout.Rows(tables, limits) if wide or d.excepted else None
+    rows = bit_rows or layout.ListedRows(tables, limits)
+    out = layout.lay_out(int(kept.sum()) + 1, listed, wide, rows, layout.Effects(), deadline)
     if bit_rows is not None:
         nodes = [node for node in sorted(d.excepted) if kept[node]]
         notes = ((int(number[node]), bits, which) for node in nodes for which, bits in d.unless_of(node))
-        canonical = with_notes(canonical, notes, d.excepted_states, bit_rows)
+        canonical = layout.with_notes(canonical, notes, d.excepted_states, bit_rows)
     return out.constraint(
         tables,
         rows,
@@ -63,7 +55,7 @@ def assemble_lazy(
     )
 
 
-def _wide_sets(d: DecidedDistances) -> list[WideTokens]:
+def _wide_sets(d: DecidedDistances) -> list[layout.WideTokens]:
     """The larger sets that keep tokens."""
     out = []
     known: dict[tuple[int, int], tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
@@ -78,5 +70,5 @@ def _wide_sets(d: DecidedDistances) -> list[WideTokens]:
                 known[number, target] = row, by_cost
             row, by_cost = known[number, target]
             if by_cost:
-                out.append(WideTokens(node, row, target, by_cost))
+                out.append(layout.WideTokens(node, row, target, by_cost))
     return out
